@@ -14,4 +14,7 @@ row sees, or not (hpd_core/layout.py).
     convolution.py   a causal convolution over packed rows
     delta_rule.py    the gated delta rule over packed rows
     selective_scan.py  Mamba 2's scan over packed rows
+    channel_scan.py  a scan whose channels fade each by itself: Mamba 1's, RecurrentGemma's
+    lightning.py     lightning attention, whose states fade alike for all tokens
+    compressed_convolution.py  queries, keys and values that are mixed with those before them
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -35,6 +36,11 @@ def packed_convolution(
     return out.to(hidden_states.dtype).transpose(0, 1)[None]
 
 
+def packed_convolution_module(step: LayerStep, module: Any, hidden_states: Tensor) -> Tensor:
+    """In place of the forward of a `Conv1d` that is padded in front, and behind, where nobody looks."""
+    return packed_convolution(step, None, hidden_states, module.weight.squeeze(1), module.bias)
+
+
 def convolved(step: LayerStep, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """[T, channels] -> the same, in fp32 or wider: half precision is rounded once, as by transformers."""
     wide = torch.promote_types(x.dtype, torch.float32)
@@ -42,19 +48,35 @@ def convolved(step: LayerStep, x: Tensor, weight: Tensor, bias: Tensor | None) -
     out = x.to(wide) * taps[0]
     if bias is not None:
         out += bias
+    for source, windows, rows in _sources(step, x):
+        _add_windows(out, taps, source, windows, rows)
+    return out
+
+
+def tokens_before(step: LayerStep, x: Tensor) -> Tensor:
+    """[T, channels] -> [T, kernel - 1, channels], of each token those before it, the nearest first."""
+    count = step.plans[0].cache.shapes[step.layer].kernel - 1
+    out = x.new_empty(len(x), count, x.shape[1])
+    for source, windows, rows in _sources(step, x):
+        out[rows] = source[windows[:, :count]]
+    return out
+
+
+def _sources(step: LayerStep, x: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Keeps what tokens will look back at. Yields, of tokens `rows`, what they look back at, and where in that:
+    `windows` [t, W], the nearest first."""
     for plan in step.plans:
         inputs = plan.cache.layers[step.layer].columns["inputs"]
         if (trunk := plan.trunk) is not None:
             width = trunk.windows.shape[1]
             before = inputs[:, :width].index_select(0, trunk.prompts).flatten(0, 1)
             source = torch.cat([before, x.index_select(0, trunk.rows)])
-            _add_windows(out, taps, source, trunk.windows, trunk.rows)
             inputs[trunk.prompts, :width] = source.index_select(0, trunk.tails).view(-1, width, source.shape[1])
+            yield source, trunk.windows, trunk.rows
         if (branches := plan.branches) is not None:
             inputs[branches.prompts, branches.columns] = x.index_select(0, branches.rows)
-            _add_windows(out, taps, inputs.flatten(0, 1), branches.ancestors, branches.rows)
+            yield inputs.flatten(0, 1), branches.ancestors, branches.rows
     step.has_convolved = True
-    return out
 
 
 def _add_windows(out: Tensor, taps: Tensor, source: Tensor, windows: Tensor, rows: Tensor) -> None:

@@ -100,6 +100,7 @@ def packed_delta_rule(
 
 
 def widened(tokens: Tokens, normalize: bool) -> Tokens:
+    """In fp32, queries scaled, decays with a dimension of their own."""
     wide = tokens.each(Tensor.float)
     if wide.g.dim() < wide.v.dim():
         wide = replace(wide, g=wide.g[..., None])
@@ -125,13 +126,19 @@ def _go_on(original: Any, tokens: Tokens, grid: TokenGrid, memory: LayerMemory, 
     grid.put(found, out)
 
 
-def fork(tokens: Tokens, branches: BranchTokens, memory: LayerMemory, out: Tensor) -> None:
+Forked = Callable[[Tokens, Tensor, Ancestors, Tensor], tuple[Tensor, Tensor, Tensor]]
+"""As `forked`."""
+
+
+def fork(
+    tokens: Tokens, branches: BranchTokens, memory: LayerMemory, out: Tensor, forked_by: Forked | None = None
+) -> None:
     """Branches: writes their columns, and to `out` [T, H, D_v] what they say."""
     for grid in branches.grids:
-        _fork(tokens, grid, memory, branches.ancestors.shape[1], out)
+        _fork(tokens, grid, memory, branches.ancestors.shape[1], out, forked_by or forked)
 
 
-def _fork(tokens: Tokens, grid: BranchGrid, memory: LayerMemory, width: int, out: Tensor) -> None:
+def _fork(tokens: Tokens, grid: BranchGrid, memory: LayerMemory, width: int, out: Tensor, forked_by: Forked) -> None:
     """`width`: the columns in front, which are the trunk's."""
     given = tokens.each(grid.tokens.take)
     num_columns = grid.before.shape[2]
@@ -146,7 +153,7 @@ def _fork(tokens: Tokens, grid: BranchGrid, memory: LayerMemory, width: int, out
         )
         ancestors = Ancestors(keys, updates, decays, grid.before[part], grid.nearest[part])
         own = given.each(partial(_part, part))
-        found.append(forked(own, memory.states["state"].index_select(0, prompts), ancestors, grid.now[part]))
+        found.append(forked_by(own, memory.states["state"].index_select(0, prompts), ancestors, grid.now[part]))
     said, updates, decays = (torch.cat(parts) for parts in zip(*found, strict=True))
     whose, columns = grid.stored
     for name, written in (("keys", given.k), ("updates", updates), ("decays", decays)):
@@ -170,11 +177,8 @@ def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> 
         What they say and their corrections, [n, R, H, D_v] each, and their decays since the trunk, [n, R, H, 1 or D].
     """
     group = state.shape[1] // tokens.k.shape[2]
-    nearest = ancestors.nearest[..., None, None].expand(-1, -1, *ancestors.decays.shape[2:])
-    before = torch.gather(ancestors.decays, 1, nearest)
     itself = torch.eye(now.shape[1], dtype=torch.bool, device=now.device)
-    decays = torch.einsum("nij,njhd->nihd", (now | itself).to(tokens.g.dtype), tokens.g)
-    decays = decays + torch.where(ancestors.seen.any(dim=2)[..., None, None], before, 0)
+    decays = since_trunk(tokens.g, ancestors, now | itself)
     faded = decays.exp().transpose(1, 2)  # [n, H, R, 1 or D]
     q, k = (each.transpose(1, 2) for each in (tokens.q, tokens.k))  # [n, H_k, R, D]
     updates = tokens.v.transpose(1, 2)  # [n, H, R, D_v]
@@ -199,3 +203,14 @@ def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> 
         updates = torch.linalg.solve_triangular(system, beta * (updates - known), upper=False, unitriangular=True)
     said = of_trunk(q) + weights(q, *of_before) @ corrections + weights(q, tokens.k, decays, now | itself) @ updates
     return said.transpose(1, 2), updates.transpose(1, 2), decays
+
+
+def since_trunk(g: Tensor, ancestors: Ancestors, now: Tensor) -> Tensor:
+    """Sums of what tokens bring along and what all of their ancestors have brought, [n, R, H, 1 or D], as `g`.
+
+    `now`: bool [n, R, R], the ancestors of each among these tokens, and itself.
+    """
+    nearest = ancestors.nearest[..., None, None].expand(-1, -1, *ancestors.decays.shape[2:])
+    before = torch.gather(ancestors.decays, 1, nearest)
+    sums = torch.einsum("nij,njhd->nihd", now.to(g.dtype), g)
+    return sums + torch.where(ancestors.seen.any(dim=2)[..., None, None], before, 0)

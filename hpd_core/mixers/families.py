@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from hpd_core.errors import ModelError
-from hpd_core.mixers.convolution import packed_convolution
+from hpd_core.mixers.channel_scan import packed_channel_scan, packed_gated_recurrence
+from hpd_core.mixers.compressed_convolution import packed_projection
+from hpd_core.mixers.convolution import packed_convolution, packed_convolution_module
 from hpd_core.mixers.delta_rule import packed_delta_rule
+from hpd_core.mixers.lightning import packed_lightning
 from hpd_core.mixers.running import PackedFunction, install, running
 from hpd_core.mixers.selective_scan import packed_scan
 from hpd_core.mixers.states import MixerPlan, MixerShape
@@ -26,12 +29,14 @@ class MixerFamily:
         module: the name of their class.
         functions: ours, by the names of those of transformers that they stand in for.
         shape: of a module, what it keeps.
+        methods: ours, by the names of methods of the module ("forward") or of parts of it ("part.method").
     """
 
     layer_types: frozenset[str]
     module: str
     functions: Mapping[str, PackedFunction]
     shape: Callable[[Any], MixerShape]
+    methods: Mapping[str, PackedFunction] = field(default_factory=dict)
 
 
 def _convolution_shape(module: Any) -> MixerShape:
@@ -72,13 +77,47 @@ def _scan_shape(module: Any) -> MixerShape:
     )
 
 
+def _channels_shape(module: Any) -> MixerShape:
+    return replace(
+        _convolution_shape(module),
+        key_heads=getattr(module, "n_mamba_heads", 1),
+        heads=module.intermediate_size,
+        key_size=module.ssm_state_size,
+        value_size=1,
+    )
+
+
+def _gated_shape(module: Any) -> MixerShape:
+    return replace(_convolution_shape(module), key_heads=1, heads=module.lru_width, key_size=1, value_size=1)
+
+
+def _lightning_shape(module: Any) -> MixerShape:
+    weight, heads, size = module.out_proj.weight, module.num_attention_heads, module.head_dim
+    return MixerShape(0, 1, weight.dtype, weight.device, heads, heads, size, size)
+
+
+def _projection_shape(module: Any) -> MixerShape:
+    weight, channels = module.conv_qk_depthwise.weight, module.conv_qk_depthwise.in_channels
+    # Half of a value is of the token before, however short the convolutions are.
+    kernel = max(2, module.conv_kernel_size + 1)
+    return MixerShape(channels + module.v_proj_delayed.out_features, kernel, weight.dtype, weight.device)
+
+
 _CONVOLUTION: Mapping[str, PackedFunction] = {"causal_conv1d_fn": packed_convolution}
 
 _KIMI = {**_CONVOLUTION, "chunk_kimi_delta_attention": packed_delta_rule}
 _SCAN = {**_CONVOLUTION, "mamba2_chunk_scan": packed_scan}
+_CHANNELS = {**_CONVOLUTION, "mamba_selective_scan": packed_channel_scan}
 _DELTA_RULE = {**_CONVOLUTION, "torch_chunk_gated_delta_rule": packed_delta_rule}
+_GATED: Mapping[str, PackedFunction] = {
+    "conv_1d.forward": packed_convolution_module,
+    "rg_lru._rnn_scan": packed_gated_recurrence,
+}
+_LIGHTNING: Mapping[str, PackedFunction] = {"forward": packed_lightning}
+_PROJECTION: Mapping[str, PackedFunction] = {"forward": packed_projection}
 
 _CONV, _LINEAR, _HYBRID = (frozenset({kind}) for kind in ("conv", "linear_attention", "hybrid"))
+_HYBRIDS = _HYBRID | {"hybrid_sliding"}
 
 _FAMILIES: Mapping[str, MixerFamily] = {
     "lfm2": MixerFamily(_CONV, "Lfm2ShortConv", _CONVOLUTION, _convolution_shape),
@@ -96,6 +135,13 @@ _FAMILIES: Mapping[str, MixerFamily] = {
     "bamba": MixerFamily(_LINEAR, "BambaMixer", _SCAN, _scan_shape),
     "nemotron_h": MixerFamily(_LINEAR, "NemotronHMamba2Mixer", _SCAN, _scan_shape),
     "zamba2": MixerFamily(_LINEAR | _HYBRID, "Zamba2MambaMixer", _SCAN, _scan_shape),
+    "mamba": MixerFamily(_LINEAR, "MambaMixer", _CHANNELS, _channels_shape),
+    "falcon_mamba": MixerFamily(_LINEAR, "FalconMambaMixer", _CHANNELS, _channels_shape),
+    "jamba": MixerFamily(_LINEAR, "JambaMambaMixer", _CHANNELS, _channels_shape),
+    "zamba": MixerFamily(_LINEAR | _HYBRID, "ZambaMambaMixer", _CHANNELS, _channels_shape),
+    "recurrent_gemma": MixerFamily(_LINEAR, "RecurrentGemmaRecurrentBlock", {}, _gated_shape, _GATED),
+    "minimax": MixerFamily(_LINEAR, "MiniMaxLightningAttention", {}, _lightning_shape, _LIGHTNING),
+    "zaya": MixerFamily(_HYBRIDS, "ZayaCCAProjection", {}, _projection_shape, _PROJECTION),
 }
 """By the `model_type` of the text's configuration."""
 
@@ -133,7 +179,7 @@ class Mixers:
             raise ModelError(f"{model.config.model_type} has no {family.module} in this version of transformers")
         self.shapes: Sequence[MixerShape] = [family.shape(module) for module in self._modules]
         """Of each layer."""
-        install(self._modules, family.functions)
+        install(self._modules, family.functions, family.methods)
 
     @classmethod
     def of(cls, model: Any) -> Mixers | None:
@@ -152,7 +198,7 @@ class Mixers:
     @property
     def functions(self) -> Collection[PackedFunction]:
         """Of ours, those that each of them calls once in a forward."""
-        return self._family.functions.values()
+        return [*self._family.functions.values(), *self._family.methods.values()]
 
     @contextmanager
     def running(self, plans: Sequence[MixerPlan]) -> Iterator[None]:
@@ -164,6 +210,7 @@ class Mixers:
         with running(self._modules, plans) as steps:
             yield
         for step in steps:
-            recurs = self.shapes[step.layer].heads > 0
-            if not step.has_convolved or step.has_recurred != recurs:
-                raise ModelError(f"a {self._family.module} has not called {', '.join(self._family.functions)}")
+            shape = self.shapes[step.layer]
+            if step.has_convolved != (shape.channels > 0) or step.has_recurred != (shape.heads > 0):
+                names = ", ".join([*self._family.functions, *self._family.methods])
+                raise ModelError(f"a {self._family.module} has not called {names}")

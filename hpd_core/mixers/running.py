@@ -1,8 +1,9 @@
 """Has transformers' own modules call our functions, while the engine runs them over packed rows.
 
 A module's projections, gates and norms are the family's own code; only what carries over from token to token is a
-function, and each file of transformers has its own by the same few names. Ours stand in their place, and hand on to
-them whoever runs the model outside of the engine: the oracle, a baseline, another thread.
+function, and each file of transformers has its own by the same few names. Some families have a method in its place.
+Ours stand in their place, and hand on to them whoever runs the model outside of the engine: the oracle, a baseline,
+another thread.
 """
 
 from __future__ import annotations
@@ -28,16 +29,19 @@ class LayerStep:
         layer: its number among the mixers.
         plans: of the cohorts, in the order of the packed row.
         has_convolved, has_recurred: which of our functions were called.
+        num_scanned: channels that scans of a part of them each are through with.
     """
 
     layer: int
     plans: Sequence[MixerPlan]
     has_convolved: bool = False
     has_recurred: bool = False
+    num_scanned: int = 0
 
 
 PackedFunction = Callable[..., Any]
-"""Called with the layer's step, transformers' function, and what that would be called with."""
+"""Called with the layer's step, transformers' function, and what that would be called with; in place of a method, with
+the part whose method it is in place of the function."""
 
 
 class _Running(threading.local):
@@ -50,14 +54,20 @@ class _Running(threading.local):
 _RUNNING = _Running()
 
 
-def install(modules: Sequence[Any], functions: Mapping[str, PackedFunction]) -> None:
-    """Puts our functions in place of those by their names in the files of these modules, once for the process.
+def install(
+    modules: Sequence[Any], functions: Mapping[str, PackedFunction], methods: Mapping[str, PackedFunction]
+) -> None:
+    """Puts our functions in place of those by their names in the files of these modules, once for the process, and of
+    methods of the modules or of their parts ("part.method").
 
     The modules tell from now on when they are entered; that is a look into an empty mapping for whoever runs them else.
 
     Raises:
         ModelError: this version of transformers has none by such a name.
     """
+    for module in modules:
+        for name, ours in methods.items():
+            _put_method(module, name, ours)
     for home in {type(module).__module__ for module in modules}:
         file = sys.modules[home]
         for name, ours in functions.items():
@@ -67,9 +77,34 @@ def install(modules: Sequence[Any], functions: Mapping[str, PackedFunction]) -> 
             if not hasattr(original, "hpd_original"):
                 setattr(file, name, _dispatching(original, ours))
     for module in modules:
-        own = vars(module).get("forward")  # that of a hook, which knows its module
-        if not getattr(own, "hpd_enters", False):
-            module.forward = MethodType(_entering(type(module).forward if own is None else _without_self(own)), module)
+        _change_method(module, "forward", "hpd_enters", _entering)
+
+
+def _put_method(module: Any, name: str, ours: PackedFunction) -> None:
+    path, _, method = name.rpartition(".")
+    part = dict(module.named_modules()).get(path)
+    if not hasattr(part, method):
+        raise ModelError(f"a {type(module).__name__} has no {name} in this version of transformers")
+    _change_method(part, method, "hpd_dispatches", functools.partial(_dispatching_method, ours))
+
+
+def _change_method(part: Any, name: str, mark: str, change: Callable[[Any], Any]) -> None:
+    """Once, which the mark tells; a copy of the module has a method of its own."""
+    own = getattr(part, name)
+    if hasattr(own, mark):
+        return
+    changed = change(own.__func__ if getattr(own, "__self__", None) is part else _without_self(own))
+    setattr(changed, mark, True)
+    setattr(part, name, MethodType(changed, part))
+
+
+def _dispatching_method(ours: PackedFunction, own: Any) -> Any:
+    @functools.wraps(own)
+    def dispatch(part: Any, *args: Any, **kwargs: Any) -> Any:
+        step = _RUNNING.step
+        return own(part, *args, **kwargs) if step is None else ours(step, part, *args, **kwargs)
+
+    return dispatch
 
 
 def _dispatching(original: Any, ours: PackedFunction) -> Any:
@@ -105,11 +140,12 @@ def _entering(forward: Any) -> Any:
         finally:
             _RUNNING.step = before
 
-    run.hpd_enters = True  # type: ignore[attr-defined]
     return run
 
 
 def _without_self(forward: Any) -> Any:
+    """Of a hook, which knows its module."""
+
     @functools.wraps(forward)
     def run(_module: Any, *args: Any, **kwargs: Any) -> Any:
         return forward(*args, **kwargs)

@@ -107,7 +107,7 @@ class SeenColumns:
         )
         distances = np.where(seen, positions[:, None] - k_positions, 0)
         nearest = [(distances == distance).argmax(axis=1) for distance in range(1, self.width + 1)]
-        return columns, distances, np.stack(nearest, axis=1)
+        return columns, distances, np.array(nearest, dtype=np.int64).reshape(self.width, len(prompts)).T
 
     def reject(self, wrong: npt.NDArray[np.bool_], counts: IntArray) -> None:
         """Hides some of the tokens that were added last, `counts` of each prompt."""

@@ -159,6 +159,55 @@ _CONFIGS |= {
         time_step_min=0.05,
         adapter_rank=8,
     ),
+    # States of each channel by itself.
+    "mamba": lambda: tf.MambaConfig(**_BARE, state_size=10, time_step_rank=4),
+    "falcon_mamba": lambda: tf.FalconMambaConfig(**_BARE, state_size=10, time_step_rank=4),
+    "jamba": lambda: tf.JambaConfig(
+        **_COMMON,
+        rms_norm_eps=1e-3,
+        attn_layer_period=3,
+        attn_layer_offset=1,
+        expert_layer_period=2,
+        num_experts=4,
+        num_experts_per_tok=2,
+        mamba_d_state=10,
+        mamba_dt_rank=4,
+    ),
+    "zamba": lambda: tf.ZambaConfig(
+        **{**_COMMON, "num_key_value_heads": 4},
+        rms_norm_eps=1e-3,
+        layers_block_type=["linear_attention", "hybrid", "linear_attention", "hybrid"],
+        n_mamba_heads=2,
+        mamba_d_state=10,
+        mamba_dt_rank=4,
+    ),
+    # A number a channel; a window beside it.
+    "recurrent_gemma": lambda: tf.RecurrentGemmaConfig(
+        **{**_COMMON, "hidden_size": 48}, rms_norm_eps=1e-3, lru_width=48, attention_window_size=7, head_dim=12
+    ),
+    # No convolution: a branch looks back at nothing but the state.
+    "minimax": lambda: tf.MiniMaxConfig(
+        **_COMMON,
+        rms_norm_eps=1e-3,
+        layer_types=_LINEAR,
+        head_dim=12,
+        block_size=16,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+    ),
+    # Attention whose queries, keys and values are mixed with those before them.
+    "zaya": lambda: tf.ZayaConfig(
+        **{name: value for name, value in _COMMON.items() if name != "intermediate_size"},
+        rms_norm_eps=1e-3,
+        layer_types=["hybrid", "hybrid_sliding", "hybrid", "hybrid_sliding"],
+        sliding_window=7,
+        head_dim=12,
+        attention_bias=True,
+        cca_time1=3,
+        num_experts=4,
+        moe_intermediate_size=32,
+        router_hidden_size=16,
+    ),
 }
 _NEWER = {"lfm3": "Lfm3Config"}
 """Configurations that not all versions of transformers have that we take."""
@@ -180,6 +229,8 @@ def build_hybrid(family: str, seed: int = 0, **sizes: int) -> Any:
         for name, parameter in model.named_parameters():
             if name.endswith("A_log"):  # at first a state fades within a token, and whoever loses it is not found out
                 parameter.uniform_(-5, -2)
+            elif name.endswith("recurrent_param"):
+                parameter.uniform_(-6, -3)
             elif name.endswith(("dt_bias", ".D")):
                 parameter.normal_()
     return model

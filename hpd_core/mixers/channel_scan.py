@@ -1,0 +1,149 @@
+"""A scan whose channels fade each by itself: Mamba 1, and the linear recurrence of RecurrentGemma.
+
+A state S is a vector a channel. A step of length dt, which each channel has of its own, lets it fade and adds to it:
+
+    S_t = exp(a dt_t) S_{t-1} + u_t b_t        y_t = S_t . c_t
+
+Behind a trunk with the state S_0, with L_t the sum of all dt on the way to a token, that is
+
+    S_t = exp(a L_t) S_0 + sum over t's ancestors i and t itself of exp(a (L_t - L_i)) u_i b_i
+
+So u, b and L of a branch's tokens are columns (delta_rule.py). A state for each token would be as many times larger as
+it has numbers a channel.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hpd_core.mixers.delta_rule import Ancestors, Tokens, fork, since_trunk
+from hpd_core.mixers.running import LayerStep
+from hpd_core.mixers.states import LayerMemory
+from hpd_core.mixers.step_plan import TokenGrid
+
+_NUMBERS = 2**24
+"""Of channels of pairs of tokens at a time: 64 MiB."""
+
+_MOST_FADED = 100.0
+"""exp(-100) is nothing in fp32, and differences of such sums are numbers."""
+
+
+def packed_channel_scan(
+    step: LayerStep,
+    _original: Any,
+    hidden_states: Tensor,
+    dt: Tensor,
+    decay: Tensor,
+    into_state: Tensor,
+    out_of_state: Tensor,
+    D: Tensor | None = None,  # noqa: N803 (transformers' name)
+    z: Tensor | None = None,
+    delta_bias: Tensor | None = None,
+    delta_softplus: bool = False,
+    **_: Any,
+) -> Tensor:
+    """In place of transformers' `mamba_selective_scan`, with its arguments. Zamba calls it for a part of the channels
+    at a time.
+
+    Args:
+        hidden_states, dt, z: [1, channels, T]
+        decay: A, [channels, N]; into_state, out_of_state: B and C, [1, N, T].
+
+    Returns:
+        As `hidden_states`, in fp32.
+    """
+    steps = dt[0].t() if delta_bias is None else dt[0].t() + delta_bias.to(dt.dtype)
+    lengths = (F.softplus(steps) if delta_softplus else steps).float()
+    x, b, c = hidden_states[0].t().float(), into_state[0].t().float(), out_of_state[0].t().float()
+    out = _scanned(step, Tokens(c[:, None], b[:, None], (x * lengths)[..., None], lengths[..., None], None), decay)
+    if D is not None:
+        out += x * D.float()
+    if z is not None:
+        out *= F.silu(z[0].t().float())
+    return out.t()[None]
+
+
+def packed_gated_recurrence(
+    step: LayerStep,
+    _part: Any,
+    hidden_states: Tensor,
+    recurrent_gate: Tensor,
+    reset: Tensor,
+    recurrent_states: Tensor | None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """In place of the method `_rnn_scan` of RecurrentGemma's RG-LRU, with its arguments: [1, T, channels] each.
+
+    `reset` is true where a text begins, whose state is 0 anyway.
+    """
+    wide = hidden_states[0].float()
+    fading = -recurrent_gate[0].float().log().clamp_min(-_MOST_FADED)
+    one = wide.new_ones(len(wide), 1, 1)
+    out = _scanned(step, Tokens(one, one, wide[..., None], fading[..., None], None), -wide.new_ones(wide.shape[1], 1))
+    return out.to(hidden_states.dtype)[None], None
+
+
+def _scanned(step: LayerStep, tokens: Tokens, decay: Tensor) -> Tensor:
+    """The next channels of the layer: [T, channels], of tokens whose keys and queries are [T, 1, N], whose values and
+    lengths are [T, channels, 1]."""
+    out = torch.empty_like(tokens.v)
+    first, size = step.num_scanned, len(decay)
+    for plan in step.plans:
+        memory = _part_of(plan.cache.layers[step.layer], first, size)
+        for grid in plan.trunk.grids if plan.trunk is not None else ():
+            _go_on(tokens, decay, grid, memory, out)
+        if plan.branches is not None:
+            fork(tokens, plan.branches, memory, out, partial(_forked_channels, decay))
+    step.num_scanned = first + size
+    step.has_recurred = True
+    return out[..., 0]
+
+
+def _part_of(memory: LayerMemory, first: int, size: int) -> LayerMemory:
+    """What these channels keep, not copied. Parts have keys of their own."""
+    part, channels = slice(first // size, first // size + 1), slice(first, first + size)
+    columns = {name: memory.columns[name][:, :, channels] for name in ("updates", "decays")}
+    columns["keys"] = memory.columns["keys"][:, :, part]
+    return LayerMemory(columns, {"state": memory.states["state"][:, channels]})
+
+
+def _go_on(tokens: Tokens, decay: Tensor, grid: TokenGrid, memory: LayerMemory, out: Tensor) -> None:
+    """Trunks, token by token as transformers' own function, which begins with no state; padding has no length."""
+    given, states = tokens.each(grid.take), memory.states["state"]
+    state = states.index_select(0, grid.prompts)[..., 0]  # [P', channels, N]
+    said = torch.empty_like(given.v)
+    for rank in range(given.v.shape[1]):
+        state = state * (given.g[:, rank] * decay).exp() + given.v[:, rank] * given.k[:, rank]
+        said[:, rank] = state @ given.q[:, rank].transpose(1, 2)
+    states[grid.prompts] = state[..., None]
+    grid.put(said, out)
+
+
+def _forked_channels(
+    decay: Tensor, tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `delta_rule.forked`; `state`: [n, channels, N, 1]."""
+    now = now | torch.eye(now.shape[1], dtype=torch.bool, device=now.device)
+    lengths = since_trunk(tokens.g, ancestors, now)
+    said = torch.zeros_like(tokens.v[..., 0])
+    for number, rate in enumerate(decay.t()):
+        said += (lengths[..., 0] * rate).exp() * state[:, None, :, number, 0] * tokens.q[..., number]
+    seen = torch.cat([ancestors.seen, now], dim=2)
+    keys = torch.cat([ancestors.keys, tokens.k], dim=1)
+    updates = torch.cat([ancestors.updates, tokens.v], dim=1)
+    begun = torch.cat([ancestors.decays, lengths], dim=1)
+    at_once = max(1, _NUMBERS // len(decay))
+    for pairs in torch.split(seen.nonzero(), at_once):
+        prompt, row, column = pairs.unbind(1)
+        gaps = (lengths[prompt, row] - begun[prompt, column])[..., 0]  # [pairs, channels]
+        weights = (tokens.q[prompt, row] * keys[prompt, column])[:, 0]  # [pairs, N]
+        heard = torch.zeros_like(gaps)
+        for number, rate in enumerate(decay.t()):
+            heard.addcmul_((gaps * rate).exp_(), weights[:, number, None])
+        said.flatten(0, 1).index_add_(0, prompt * said.shape[1] + row, heard * updates[prompt, column][..., 0])
+    return said[..., None], tokens.v, lengths
