@@ -97,6 +97,15 @@ class CommonPrefixes:
         """The KV of texts that prompts wait for."""
         return self._texts.values()
 
+    @property
+    def prefixes(self) -> Collection[PrefixCache]:
+        """The KV of categories' prefixes, the least recently used first."""
+        return self._prefixes.values()
+
+    def forget(self, prefixes: Collection[PrefixCache]) -> None:
+        """They have to be computed again when they are needed."""
+        self._prefixes = OrderedDict((key, kept) for key, kept in self._prefixes.items() if kept not in prefixes)
+
     # What there is not.
 
     def missing(self, prompt: Prompt) -> Any:

@@ -15,7 +15,7 @@ from hpd_core.decoding.cohort_cache import CohortCache
 from hpd_core.decoding.cohort_input import NewTokens
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import IntArray
-from hpd_core.mixers.states import MixerCache, MixerShape, grown
+from hpd_core.mixers.states import MixerCache, MixerShape, grown, window_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +25,27 @@ class MixerRoom:
     Attributes:
         trunk: where a trunk has come to, of one prompt or prefix.
         column: of one token of a branch.
+        width: W, of the columns that are in `trunk`.
     """
 
     trunk: int = 0
     column: int = 0
+    width: int = 0
 
     @classmethod
     def of(cls, shapes: Sequence[MixerShape], attention: CacheShape) -> MixerRoom:
         """`shapes`: of the layers beside attention, none if there are none."""
-        slot = slot_bytes(shapes, attention)
-        trunk, column = (
-            sum(getattr(shape, name) for shape in shapes) for name in ("bytes_per_trunk", "bytes_per_column")
-        )
-        return cls(-(-trunk // slot), -(-column // slot))
+        if not shapes:
+            return cls()
+        slot, width = slot_bytes(shapes, attention), window_of(shapes)
+        column = sum(shape.bytes_per_column for shape in shapes)
+        trunk = width * column + sum(shape.bytes_per_state for shape in shapes)
+        return cls(-(-trunk // slot), -(-column // slot), width)
 
     def for_prompt(self, prompt: Prompt) -> int:
         """What it comes to when every value is as long as it may be, and all is fed that may be to choose some."""
-        return self.trunk + self.column * grown(max(columns_for([prompt]), most_columns(prompt)))
+        most = max(columns_for([prompt]), most_columns(prompt))
+        return self.trunk + self.column * (grown(self.width + most) - self.width)
 
 
 def slot_bytes(shapes: Sequence[MixerShape], attention: CacheShape) -> int:

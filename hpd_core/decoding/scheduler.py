@@ -9,9 +9,11 @@ from typing import Any
 
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.cohort import Cohort
+from hpd_core.decoding.cohort_merging import merged
 from hpd_core.decoding.common_prefixes import CommonPrefixes
 from hpd_core.decoding.hybrid_cache import MixerRoom
 from hpd_core.decoding.memory import Limits
+from hpd_core.decoding.prefix_slots import PrefixSlots
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.shared_text import SharedText
 
@@ -60,7 +62,6 @@ class Scheduler:
         """
         self.limits = limits
         self._overlap = overlap
-        self._share_prefixes = share_prefixes
         self._make_cohort = make_cohort
         self._room_for = room_for
         self._is_padded = is_padded
@@ -69,6 +70,7 @@ class Scheduler:
         self._turn: list[Prompt] | None = None  # of those: what `_next_in_turn` found, until others wait
         self._arrived: list[Prompt] = []  # of those: nobody has looked yet what they have in common
         self._common = CommonPrefixes(share_text)
+        self._prefix_slots = PrefixSlots(self._common, share_prefixes, self._mixer_room)
         self._prefix_cohort: Cohort | None = None
         self._in_flight: set[Cohort] = set()  # in a step that is not finished
         self.running: list[Cohort] = []
@@ -79,6 +81,17 @@ class Scheduler:
         self._waiting.update(dict.fromkeys(arrived))
         self._arrived += arrived
         self._turn = None
+
+    def drop(self, prompts: Iterable[Prompt]) -> list[Prompt]:
+        """Forgets prompts, between steps. Returns those that had not begun to run; the others end with the next step
+        of their cohorts, as they are."""
+        waiting = [prompt for prompt in prompts if prompt in self._waiting]
+        for prompt in waiting:
+            del self._waiting[prompt]
+            self._common.admit(prompt)
+        self._arrived = [prompt for prompt in self._arrived if prompt in self._waiting]
+        self._turn = None
+        return waiting
 
     @property
     def has_work(self) -> bool:
@@ -150,7 +163,7 @@ class Scheduler:
     def _ready(self, turn: Sequence[Prompt], max_tokens: int) -> list[tuple[Prompt, PrefixCache | None]]:
         """Those of the next prompts that can run now, and what they attend to beside themselves."""
         ready: list[tuple[Prompt, PrefixCache | None]] = []
-        num_new = widest = num_columns = 0
+        num_new = widest = num_columns = widest_mixing = 0
         num_cached = self._num_cached()
         users: Counter[PrefixCache] = Counter()
         for prompt in islice(turn, self.limits.max_prompts_per_cohort):
@@ -158,15 +171,20 @@ class Scheduler:
                 break  # prompts run in order: those behind one that waits for its prefix wait with it
             prefix = self._common.of(prompt)
             num_new += prompt.num_own_tokens
-            room = self._room_for(prompt.most_own_tokens) + self._mixer_room.for_prompt(prompt)
+            room = self._room_for(prompt.most_own_tokens)
             widest = max(widest, room)
             num_columns += room
+            widest_mixing = max(widest_mixing, self._mixer_room.for_prompt(prompt))  # padded however it attends
             if prefix is not None:
                 users[prefix] += 1
-            num_own = (len(ready) + 1) * widest if self._is_padded else num_columns
-            full = num_cached + num_own + self._num_prefix_slots(users) > self.limits.max_cached_tokens
+            count = len(ready) + 1
+            num_own = (count * widest if self._is_padded else num_columns) + count * widest_mixing
+            num_kept = self._prefix_slots.count(self.running, self._prefix_cohort, users)
+            over = num_cached + num_own + num_kept - self.limits.max_cached_tokens
             alone = not ready and not self.running
-            if (num_new > max_tokens or full) and not alone:
+            if not alone and num_new > max_tokens:
+                break
+            if not self._prefix_slots.make_room(over, self.running, users, at_any_rate=alone) and not alone:
                 break
             ready.append((prompt, prefix))
         return ready
@@ -182,19 +200,25 @@ class Scheduler:
         most_prefixes = self.limits.max_cached_prefixes
         if not prompts or self._common.missing(prompts[0]) is None:
             most_prefixes = 0
-        num_free = self.limits.max_cached_tokens - self._num_cached() - self._num_prefix_slots(Counter())
+        num_free = self.limits.max_cached_tokens - self._num_cached() - self._prefix_slots.count(self.running)
         for number, prompt in enumerate(prompts):
             key = self._common.missing(prompt)
             if key is None or key in wanted:
                 continue
             if isinstance(key, SharedText):
                 bare, before = self._common.to_compute(key, prompt)
-                num_free -= self._text_slots(bare)
+                num_free -= self._prefix_slots.of_new_text(bare)
                 max_tokens -= bare.num_own_tokens
                 if (num_free < 0 or max_tokens < 0) and (wanted or self.running):
                     break
                 wanted[key] = bare, before
             elif number < num_near and num_prefixes < most_prefixes:
+                if needed := self._prefix_slots.of_new_prefix:
+                    alone = not wanted and not self.running
+                    has_room = self._prefix_slots.make_room(needed - num_free, self.running, at_any_rate=alone)
+                    if not has_room and not alone:
+                        break
+                    num_free = max(num_free, needed) - needed
                 num_prefixes += 1
                 wanted[key] = self._common.to_compute(key, prompt)
         if wanted:
@@ -204,8 +228,10 @@ class Scheduler:
     def _give_up_what_never_fits(self, prompt: Prompt) -> None:
         """Shares less with others, where nothing runs that would make room when it ends."""
         while isinstance(text := self._common.missing(prompt), SharedText):
-            bare, _ = self._common.to_compute(text, prompt)
-            if self._text_slots(bare) + self._num_prefix_slots(Counter()) <= self.limits.max_cached_tokens:
+            bare, before = self._common.to_compute(text, prompt)
+            num_slots = self._prefix_slots.of_new_text(bare) + self._prefix_slots.count(self.running)
+            users = [] if before is None else [before]
+            if self._prefix_slots.make_room(num_slots - self.limits.max_cached_tokens, self.running, users):
                 break
             text.is_given_up = True
 
@@ -233,22 +259,6 @@ class Scheduler:
     def _num_cached(self) -> int:
         return sum(cohort.most_cached_tokens for cohort in self.running)
 
-    def _num_prefix_slots(self, users: Counter[PrefixCache]) -> int:
-        """Cache slots that prefixes take, if a new cohort has so many prompts of each: what is shared counts once.
-
-        Of those that nobody uses, texts are counted; prefixes of categories are as many as the settings allow.
-        """
-        texts = self._common.texts
-        if not self._share_prefixes:
-            copies = sum(prefix.num_tokens * count for prefix, count in users.items())
-            return copies + sum(text.num_tokens + self._mixer_room.trunk for text in texts)
-        shared = {*users, *texts}.union(*(cohort.shared_prefixes for cohort in self.running))
-        return sum(prefix.num_tokens + self._mixer_room.trunk for prefix in shared)
-
-    def _text_slots(self, text: Prompt) -> int:
-        """At most so many are taken for a text that several share: as it is computed, and in its own place."""
-        return 2 * (text.layout.num_tokens + self._mixer_room.trunk)
-
     def finish_step(self, cohorts: Iterable[Cohort]) -> tuple[list[Prompt], list[Prompt], list[Prompt]]:
         """After a step of `cohorts`: caches computed prefixes, retires finished prompts, merges what has become small.
 
@@ -271,33 +281,20 @@ class Scheduler:
             if cohort.is_finished:
                 cohort.release()
         in_flight = [cohort for cohort in self.running if cohort in self._in_flight]
-        self.running = in_flight + self._merge([cohort for cohort in idle if not cohort.is_finished])
+        left = [cohort for cohort in idle if not cohort.is_finished]
+        self.running = in_flight + left
+        self.running = in_flight + merged(left, self.limits.max_prompts_per_cohort, self._has_room_for_one)
         return finished, prefixes, texts
 
-    def _rows_to_merge(self, cohort: Cohort) -> int:
-        """What it adds to a merged one. A large one adds all: it would be copied for each small one that comes."""
-        is_small = 2 * cohort.num_unfinished <= self.limits.max_prompts_per_cohort
-        return cohort.num_unfinished if is_small else len(cohort.prompts)
-
-    def _merge(self, cohorts: list[Cohort]) -> list[Cohort]:
-        """Merges decoding cohorts that together fit one."""
-        limit = self.limits.max_prompts_per_cohort
-        merged = [cohort for cohort in cohorts if cohort.num_prefill_tokens]
-        small = sorted(
-            (cohort for cohort in cohorts if not cohort.num_prefill_tokens),
-            key=lambda cohort: cohort.num_columns,
-        )
-        group: list[Cohort] = []
-        for cohort in small:
-            size = sum(map(self._rows_to_merge, group)) + self._rows_to_merge(cohort)
-            # Columns may be padded to the longest, so very different lengths stay apart.
-            if group and (size > limit or cohort.num_columns > 2 * group[0].num_columns):
-                merged.append(Cohort.merge(group) if len(group) > 1 else group[0])
-                group = []
-            group.append(cohort)
-        if group:
-            merged.append(Cohort.merge(group) if len(group) > 1 else group[0])
-        return merged
+    def _has_room_for_one(self, cohorts: Sequence[Cohort]) -> bool:
+        """Whether these may be one: their columns beside attention's are padded to the widest as it may become."""
+        if not self._mixer_room.trunk:
+            return True
+        widest = max(-(-cohort.most_cached_tokens // len(cohort.prompts)) for cohort in cohorts)
+        others = sum(cohort.most_cached_tokens for cohort in self.running if cohort not in cohorts)
+        together = widest * sum(cohort.num_unfinished for cohort in cohorts)
+        kept = self._prefix_slots.count(self.running, self._prefix_cohort)
+        return together + others + kept <= self.limits.max_cached_tokens
 
 
 def num_tokens(cohorts: Iterable[Cohort]) -> int:

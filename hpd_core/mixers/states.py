@@ -46,7 +46,12 @@ class MixerShape:
     @property
     def bytes_per_trunk(self) -> int:
         """Of a prompt, its branches apart: its last tokens have whole columns."""
-        return (self.kernel - 1) * self.bytes_per_column + self.heads * self.key_size * self.value_size * _WIDE.itemsize
+        return (self.kernel - 1) * self.bytes_per_column + self.bytes_per_state
+
+    @property
+    def bytes_per_state(self) -> int:
+        """Of a prompt, all columns apart."""
+        return self.heads * self.key_size * self.value_size * _WIDE.itemsize
 
     @property
     def bytes_per_column(self) -> int:

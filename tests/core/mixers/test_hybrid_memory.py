@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hpd_core import EngineConfig
 from hpd_core.attention.kv_cache import CacheShape
@@ -21,7 +23,10 @@ from hpd_core.models.steering import attach
 from hpd_core.text.endings import Endings, Read
 from tests.core.families import VOCABULARY
 from tests.core.helpers import new_decoder, random_ids
+from tests.core.native import WAYS
+from tests.examples import examples
 
+from .allocated_memory import bytes_of_cohort, bytes_of_states, cohorts_of, kept_prefixes, unlike_prompts
 from .hybrids import build_hybrid
 
 CPU = torch.device("cpu")
@@ -45,7 +50,8 @@ def test_room_is_told_in_slots_of_keys_and_values() -> None:
     room = MixerRoom.of([SHAPE, SHAPE], attention)
     assert room.trunk == -(-2 * SHAPE.bytes_per_trunk // 64)
     assert room.column == -(-2 * SHAPE.bytes_per_column // 64)
-    assert room.for_prompt(some_prompts(1)[0]) == room.trunk + room.column * grown(8 + 16)
+    assert room.width == 3
+    assert room.for_prompt(some_prompts(1)[0]) == room.trunk + room.column * (grown(3 + 8 + 16) - 3)
 
 
 def most_used(decoder: Decoder, prompts: list[Prompt]) -> int:
@@ -88,6 +94,91 @@ def test_long_values_are_counted_before_they_are_written() -> None:
     assert most_used(alone, prompts[:1]) <= (room + own) * slot
     limited = decoder(max_cached_tokens=3 * (room + own))
     assert most_used(limited, prompts[1:]) <= 3 * (room + own) * slot
+
+
+class Checked:
+    """Holds a decoder's accounts to what it has allocated, after each step.
+
+    Attributes:
+        most: bytes of states and columns at their highest; keys and values apart, which grow by rules of their own.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder, self.most = decoder, 0
+        shape = decoder.pool.shape
+        mixers = Mixers.of(decoder._model)
+        assert mixers is not None
+        self.slot = slot_bytes(mixers.shapes, shape)
+        self.room = MixerRoom.of(mixers.shapes, shape)
+
+    def run(self, prompts: list[Prompt]) -> int:
+        """Returns how often a prefix was computed."""
+        decoder, num_computed = self._decoder, 0
+        decoder.add(prompts)
+        while decoder.has_work:
+            num_computed += len(decoder.step().computed_prefixes)
+            self._check()
+        return num_computed
+
+    def _check(self) -> None:
+        scheduler, pool = self._decoder._scheduler, self._decoder.pool
+        allocated = [bytes_of_cohort(cohort) for cohort in cohorts_of(self._decoder)]
+        assert pool.num_used * pool.shape.dtype.itemsize == sum(map(sum, allocated))
+        prefixes = kept_prefixes(self._decoder)
+        states = bytes_of_states(prefixes)
+        num_states = states / (self.room.trunk * self.slot)
+        assert len(prefixes) * 0.9 < num_states <= len(prefixes)
+        counted = scheduler._prefix_slots.count(scheduler.running, scheduler._prefix_cohort)
+        assert states <= counted * self.slot
+        for cohort, found in zip(cohorts_of(self._decoder), allocated, strict=True):
+            assert sum(found) <= cohort.most_cached_tokens * self.slot
+        self.most = max(self.most, sum(mixing for _, mixing in allocated) + states)
+
+
+@settings(max_examples=examples(12), deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(1, 14),
+    num_prefixes=st.integers(1, 9),
+    room=st.floats(1.0, 6.0),
+    family=st.sampled_from(["lfm2", "qwen3_5"]),
+    way=st.sampled_from(WAYS),
+)
+def test_what_is_counted_is_what_is_allocated(
+    seed: int, count: int, num_prefixes: int, room: float, family: str, way: str
+) -> None:
+    """And it stays within the limit, if that holds each prompt alone with its prefix."""
+    prompts = unlike_prompts(np.random.default_rng(seed), count, num_prefixes)
+    alone = Checked(new_decoder(build_hybrid(family), attention=way, share_text=False))
+    largest = max(
+        grown(prompt.layout.num_tokens + prompt.most_own_tokens) + alone.room.for_prompt(prompt) + 3 * alone.room.trunk
+        for prompt in prompts
+    )
+    limit = int(room * largest)
+    checked = Checked(new_decoder(build_hybrid(family), attention=way, share_text=False, max_cached_tokens=limit))
+    checked.run(prompts)
+    assert checked.most <= limit * checked.slot
+
+
+def test_states_that_nobody_uses_make_room() -> None:
+    """Of twelve categories one after the other: all are kept where there is room, and no answer depends on it."""
+
+    def prompts() -> list[Prompt]:
+        rng = np.random.default_rng(5)
+        prefixes = [random_ids(rng, 6, 6) for _ in range(12)]
+        layouts = [tree_layout(prefix, random_ids(rng, 4, 4), [Branch([5], 2)]) for prefix in prefixes * 2]
+        return [Prompt(layout, tuple(layout.token_ids[:6])) for layout in layouts]
+
+    model = build_hybrid("qwen3_5")
+    roomy = Checked(new_decoder(model, attention="eager", max_prompts_per_cohort=2))
+    expected = prompts()
+    assert roomy.run(expected) == 12
+    limit = 2 * roomy.room.for_prompt(expected[0]) + 5 * roomy.room.trunk
+    tight = Checked(new_decoder(model, attention="eager", max_prompts_per_cohort=2, max_cached_tokens=limit))
+    found = prompts()
+    assert tight.run(found) > 12
+    assert tight.most <= limit * tight.slot < roomy.most
+    assert [prompt.tokens for prompt in found] == [prompt.tokens for prompt in expected]
 
 
 def test_a_model_without_attention_is_fitted_by_what_its_layers_keep() -> None:
