@@ -21,7 +21,7 @@ out=$(realpath "$2")
 cd "$(dirname "$0")/.."
 
 for name in oa-mine ae-110k; do
-    test -e "$out/$name.yaml" || "$python" pipelines/schema.py import "$data/$name.train.jsonl" --out "$out/$name.yaml"
+    test -e "$out/$name.yaml" || "$python" pipelines/schema.py import "$data/$name.train.jsonl" --plain --out "$out/$name.yaml"
 done
 datasets="[{gold: $data/oa-mine.train.jsonl, schemas: $out/oa-mine.yaml,
             input: {path: $data/oa-mine.train.jsonl, fields: {title: input}}},

@@ -10,7 +10,7 @@ mkdir -p "$2"
 out=$(realpath "$2")
 cd "$(dirname "$0")/.."
 for name in oa-mine ae-110k; do
-    test -e "$out/$name.yaml" || "$python" pipelines/schema.py import "$data/$name.train.jsonl" --out "$out/$name.yaml"
+    test -e "$out/$name.yaml" || "$python" pipelines/schema.py import "$data/$name.train.jsonl" --plain --out "$out/$name.yaml"
     job=(--config configs/extractgpt.yaml --set "input.path=$data/$name.test.jsonl" --set "schemas=$out/$name.yaml")
     for variant in "tree engine.layout=tree" "stacked-1 engine.layout=stacked engine.stack_size=1" \
         "stacked-6 engine.layout=stacked" "ar decoding=ar"; do
