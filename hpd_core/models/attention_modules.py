@@ -15,6 +15,7 @@ from types import MethodType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hpd_core.attention.alibi import with_key_bias
@@ -43,7 +44,7 @@ def _attend(
 
     Args:
         q: [1, H, T, D]; k, v: [1, H_kv, T, D] and [1, H_kv, T, D_v].
-        bias: fp32 [T, H], ALiBi's, added behind the scale.
+        bias: fp32 [T, H or H_kv], of the keys, added behind the scale: ALiBi's, or Doge's.
     """
     q, k = q.to(v.dtype), k.to(v.dtype)
     if bias is not None:
@@ -118,6 +119,20 @@ def _falcon(module: Any, hidden_states: Tensor, *_: Any, **arguments: Any) -> tu
     return module.dense(_attend(module, q, k, v, scale, bias=bias).flatten(2)), None
 
 
+def _doge(
+    module: Any, hidden_states: Tensor, position_embeddings: tuple[Tensor, Tensor], *_: Any, **__: Any
+) -> tuple[Tensor, None]:
+    shape = (*hidden_states.shape[:2], -1, module.head_dim)
+    q, k = module.q_proj(hidden_states).view(shape), module.k_proj(hidden_states).view(shape)
+    rotate = sys.modules[type(module).__module__].apply_rotary_pos_emb
+    q, k = rotate(module.q_norm(q).transpose(1, 2), module.k_norm(k).transpose(1, 2), *position_embeddings)
+    values = module.v_proj(hidden_states)
+    # What a token adds to its scores, whoever looks at it: the mask of the family's own, where no token is left out.
+    bias = torch.exp(module.A * F.softplus(module.dt_proj(values)))[0].float()
+    v, window = values.view(shape).transpose(1, 2), module.config.sliding_window
+    return module.o_proj(_attend(module, q, k, v, module.scaling, window=window, bias=bias).flatten(2)), None
+
+
 def _bloom_slopes(module: Any) -> Tensor | None:
     """As the family's own function has them: what its second position gets."""
     if not getattr(getattr(module, "config", None), "alibi", True):
@@ -145,6 +160,7 @@ _DESCRIPTIONS = {
     "BloomAttention": Description("forward", _bloom, _bloom_slopes),
     "MptAttention": Description("forward", _mpt, _mpt_slopes),
     "FalconAttention": Description("forward", _falcon, _bloom_slopes),
+    "DogeAttention": Description("forward", _doge),
 }
 """By the name of transformers' class."""
 

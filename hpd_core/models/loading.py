@@ -23,7 +23,13 @@ from hpd_core.system.user_cache import cache_folder
 
 logger = logging.getLogger(__name__)
 
-_KNOWN_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention", "mlp", "moe"})
+_KNOWN_LAYER_TYPES = frozenset(
+    {
+        *("full_attention", "sliding_attention", "chunked_attention"),
+        "reference_sliding_attention",  # whose window is of generated tokens alone: a plain forward has none
+        *("mlp", "moe"),
+    }
+)
 """Those that our masks steer, and those in which no token hears of another."""
 
 

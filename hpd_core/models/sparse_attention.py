@@ -20,15 +20,17 @@ from hpd_core.attention.dispatch import current_batch
 _PICKED: Mapping[str, Sequence[str]] = {
     "indexed_attention": ("index_topk",),
     "minimax_m3_sparse": ("index_topk_blocks", "index_block_size"),
+    "doge": ("keep_window_size",),
 }
-"""By the name that `config.layer_types` has for such layers, the settings whose product is how many are picked."""
+"""By the name that `config.layer_types` has for such layers, or of the model type whose layers all are, the settings
+whose product is how many are picked."""
 LAYER_TYPES = frozenset(_PICKED)
 
 
 def most_seen(model_config: Any) -> int | None:
     """How many tokens one may see so that all of them are picked; None where nothing is picked, or it is not said."""
     config = model_config.get_text_config()
-    kinds = LAYER_TYPES.intersection(getattr(config, "layer_types", None) or ())
+    kinds = LAYER_TYPES.intersection([config.model_type, *(getattr(config, "layer_types", None) or ())])
     settings: list[list[int | None]] = [[getattr(config, name, None) for name in _PICKED[kind]] for kind in kinds]
     known = [[value for value in values if value is not None] for values in settings]
     if not settings or known != settings:

@@ -51,6 +51,13 @@ CONFIGS: dict[str, Any] = {
     "nemotron": lambda: tf.NemotronConfig(
         hidden_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64
     ),
+    # Each token adds to its scores what its value says.
+    "doge": lambda: tf.DogeConfig(
+        hidden_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64
+    ),
+    "doge-window": lambda: tf.DogeConfig(
+        hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64, sliding_window=_WINDOW
+    ),
     "jetmoe": lambda: tf.JetMoeConfig(
         hidden_size=48,
         num_hidden_layers=3,

@@ -213,8 +213,9 @@ def _rope(kind: str, **options: Any) -> dict[str, Any]:
         (tf.GPT2Config(vocab_size=420, n_embd=32, n_layer=2, n_head=2, n_positions=300), 300),
         (tf.OPTConfig(vocab_size=420, hidden_size=32, max_position_embeddings=300), 300),
         (tf.Gemma3TextConfig(max_position_embeddings=700), 700),
+        (tf.DogeConfig(max_position_embeddings=700, keep_window_size=300), 300),
     ],
-    ids=["llama", "linear", "dynamic", "longrope", "gpt2", "opt", "gemma3"],
+    ids=["llama", "linear", "dynamic", "longrope", "gpt2", "opt", "gemma3", "doge"],
 )
 def test_max_positions(config: Any, expected: int) -> None:
     assert max_positions(config) == expected
