@@ -60,11 +60,12 @@ def packed_channel_scan(
     steps = dt[0].t() if delta_bias is None else dt[0].t() + delta_bias.to(dt.dtype)
     lengths = (F.softplus(steps) if delta_softplus else steps).float()
     x, b, c = hidden_states[0].t().float(), into_state[0].t().float(), out_of_state[0].t().float()
-    out = _scanned(step, Tokens(c[:, None], b[:, None], (x * lengths)[..., None], lengths[..., None], None), decay)
+    tokens = Tokens(c[:, None], b[:, None], (x * lengths)[..., None], lengths[..., None], None)
+    out: Tensor = step.call(scanned_channels, tokens, decay)
     if D is not None:
-        out += x * D.float()
+        out = out + x * D.float()
     if z is not None:
-        out *= F.silu(z[0].t().float())
+        out = out * F.silu(z[0].t().float())
     return out.t()[None]
 
 
@@ -84,11 +85,12 @@ def packed_gated_recurrence(
     wide = hidden_states[0].float()
     fading = -recurrent_gate[0].float().log().clamp_min(-_MOST_FADED)
     one = wide.new_ones(len(wide), 1, 1)
-    out = _scanned(step, Tokens(one, one, wide[..., None], fading[..., None], None), -wide.new_ones(wide.shape[1], 1))
+    tokens = Tokens(one, one, wide[..., None], fading[..., None], None)
+    out: Tensor = step.call(scanned_channels, tokens, -wide.new_ones(wide.shape[1], 1))
     return out.to(hidden_states.dtype)[None], None
 
 
-def _scanned(step: LayerStep, tokens: Tokens, decay: Tensor) -> Tensor:
+def scanned_channels(step: LayerStep, tokens: Tokens, decay: Tensor) -> Tensor:
     """The next channels of the layer: [T, channels], of tokens whose keys and queries are [T, 1, N], whose values and
     lengths are [T, channels, 1]."""
     out = torch.empty_like(tokens.v)
@@ -98,7 +100,7 @@ def _scanned(step: LayerStep, tokens: Tokens, decay: Tensor) -> Tensor:
         for grid in plan.trunk.grids if plan.trunk is not None else ():
             _go_on(tokens, decay, grid, memory, out)
         if plan.branches is not None:
-            fork(tokens, plan.branches, memory, out, partial(_forked_channels, decay))
+            fork(tokens, plan.branches, memory, out, partial(forked_channels, decay))
     step.num_scanned = first + size
     step.has_recurred = True
     return out[..., 0]
@@ -124,7 +126,7 @@ def _go_on(tokens: Tokens, decay: Tensor, grid: TokenGrid, memory: LayerMemory, 
     grid.put(said, out)
 
 
-def _forked_channels(
+def forked_channels(
     decay: Tensor, tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As `delta_rule.forked`; `state`: [n, channels, N, 1]."""

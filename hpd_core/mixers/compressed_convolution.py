@@ -32,7 +32,8 @@ def packed_projection(
     # In front of a text there are zeros, of which the projection leaves its bias.
     bias = 0 if module.v_proj_delayed.bias is None else module.v_proj_delayed.bias
     mixed = torch.cat([queries, keys], dim=1)
-    before = tokens_before(step, torch.cat([mixed, module.v_proj_delayed(x) - bias], dim=1))
+    count = max(1, module.conv_kernel_size)
+    before = step.call(tokens_before, torch.cat([mixed, module.v_proj_delayed(x) - bias], dim=1), count)
     mixed_before, delayed = before[:, : module.conv_kernel_size, : mixed.shape[1]], before[:, 0, mixed.shape[1] :]
     window = torch.cat([mixed_before.flip(1), mixed[:, None]], dim=1).transpose(1, 2)  # [T, channels, tokens]
     found = module.conv_qk_grouped(module.conv_qk_depthwise(window))[..., 0]

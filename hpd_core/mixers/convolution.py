@@ -38,7 +38,8 @@ def packed_convolution(
 
 def packed_convolution_module(step: LayerStep, module: Any, hidden_states: Tensor) -> Tensor:
     """In place of the forward of a `Conv1d` that is padded in front, and behind, where nobody looks."""
-    return packed_convolution(step, None, hidden_states, module.weight.squeeze(1), module.bias)
+    out: Tensor = step.call(packed_convolution, None, hidden_states, module.weight.squeeze(1), module.bias)
+    return out
 
 
 def convolved(step: LayerStep, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -53,9 +54,8 @@ def convolved(step: LayerStep, x: Tensor, weight: Tensor, bias: Tensor | None) -
     return out
 
 
-def tokens_before(step: LayerStep, x: Tensor) -> Tensor:
-    """[T, channels] -> [T, kernel - 1, channels], of each token those before it, the nearest first."""
-    count = step.plans[0].cache.shapes[step.layer].kernel - 1
+def tokens_before(step: LayerStep, x: Tensor, count: int) -> Tensor:
+    """[T, channels] -> [T, count, channels], of each token those before it, the nearest first."""
     out = x.new_empty(len(x), count, x.shape[1])
     for source, windows, rows in _sources(step, x):
         out[rows] = source[windows[:, :count]]

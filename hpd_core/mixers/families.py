@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,8 @@ from hpd_core.mixers.compressed_convolution import packed_projection
 from hpd_core.mixers.convolution import packed_convolution, packed_convolution_module
 from hpd_core.mixers.delta_rule import packed_delta_rule
 from hpd_core.mixers.lightning import packed_lightning
-from hpd_core.mixers.running import PackedFunction, install, running
+from hpd_core.mixers.ngrams import packed_gaps, packed_ngrams
+from hpd_core.mixers.running import LayerStep, PackedFunction, Step, install, running
 from hpd_core.mixers.selective_scan import packed_scan
 from hpd_core.mixers.states import MixerPlan, MixerShape
 
@@ -30,6 +31,7 @@ class MixerFamily:
         functions: ours, by the names of those of transformers that they stand in for.
         shape: of a module, what it keeps.
         methods: ours, by the names of methods of the module ("forward") or of parts of it ("part.method").
+        others: modules of other kinds, which the same models may have beside it.
     """
 
     layer_types: frozenset[str]
@@ -37,6 +39,7 @@ class MixerFamily:
     functions: Mapping[str, PackedFunction]
     shape: Callable[[Any], MixerShape]
     methods: Mapping[str, PackedFunction] = field(default_factory=dict)
+    others: tuple[MixerFamily, ...] = ()
 
 
 def _convolution_shape(module: Any) -> MixerShape:
@@ -103,6 +106,14 @@ def _projection_shape(module: Any) -> MixerShape:
     return MixerShape(channels + module.v_proj_delayed.out_features, kernel, weight.dtype, weight.device)
 
 
+def _ngrams_shape(module: Any) -> MixerShape:
+    return MixerShape(1, module.ngram_size, torch.int64, module.ngram_embedding.weight.device)
+
+
+def _gaps_shape(module: Any) -> MixerShape:
+    return replace(_convolution_shape(module), kernel=module.short_conv_state_len + 1)
+
+
 _CONVOLUTION: Mapping[str, PackedFunction] = {"causal_conv1d_fn": packed_convolution}
 
 _KIMI = {**_CONVOLUTION, "chunk_kimi_delta_attention": packed_delta_rule}
@@ -118,6 +129,8 @@ _PROJECTION: Mapping[str, PackedFunction] = {"forward": packed_projection}
 
 _CONV, _LINEAR, _HYBRID = (frozenset({kind}) for kind in ("conv", "linear_attention", "hybrid"))
 _HYBRIDS = _HYBRID | {"hybrid_sliding"}
+_NGRAMS = MixerFamily(_LINEAR, "Qwen4ExpTextNGramEmbedding", {}, _ngrams_shape, {"forward": packed_ngrams})
+_GAPS = MixerFamily(_LINEAR, "Qwen4ExpTextPLELayer", {}, _gaps_shape, {"_short_conv": packed_gaps})
 
 _FAMILIES: Mapping[str, MixerFamily] = {
     "lfm2": MixerFamily(_CONV, "Lfm2ShortConv", _CONVOLUTION, _convolution_shape),
@@ -142,6 +155,9 @@ _FAMILIES: Mapping[str, MixerFamily] = {
     "recurrent_gemma": MixerFamily(_LINEAR, "RecurrentGemmaRecurrentBlock", {}, _gated_shape, _GATED),
     "minimax": MixerFamily(_LINEAR, "MiniMaxLightningAttention", {}, _lightning_shape, _LIGHTNING),
     "zaya": MixerFamily(_HYBRIDS, "ZayaCCAProjection", {}, _projection_shape, _PROJECTION),
+    "qwen4_exp_text": MixerFamily(
+        _LINEAR, "Qwen4ExpTextGatedDeltaNet", _DELTA_RULE, _delta_rule_shape, others=(_NGRAMS, _GAPS)
+    ),
 }
 """By the `model_type` of the text's configuration."""
 
@@ -173,13 +189,17 @@ class Mixers:
 
     def __init__(self, model: Any, family: MixerFamily) -> None:
         """Raises `ModelError` where this version of transformers is unknown to us."""
-        self._family = family
-        self._modules = [part for part in model.modules() if type(part).__name__ == family.module]
-        if not self._modules:
+        by_name = {kind.module: kind for kind in (family, *family.others)}
+        self._modules = [part for part in model.modules() if type(part).__name__ in by_name]
+        self._kinds = [by_name[type(module).__name__] for module in self._modules]
+        if family not in self._kinds:
             raise ModelError(f"{model.config.model_type} has no {family.module} in this version of transformers")
-        self.shapes: Sequence[MixerShape] = [family.shape(module) for module in self._modules]
+        self.shapes: Sequence[MixerShape] = [
+            kind.shape(module) for kind, module in zip(self._kinds, self._modules, strict=True)
+        ]
         """Of each layer."""
-        install(self._modules, family.functions, family.methods)
+        for kind, module in zip(self._kinds, self._modules, strict=True):
+            install([module], kind.functions, kind.methods)
 
     @classmethod
     def of(cls, model: Any) -> Mixers | None:
@@ -198,7 +218,7 @@ class Mixers:
     @property
     def functions(self) -> Collection[PackedFunction]:
         """Of ours, those that each of them calls once in a forward."""
-        return [*self._family.functions.values(), *self._family.methods.values()]
+        return {ours for kind in self._kinds for ours in (*kind.functions.values(), *kind.methods.values())}
 
     @contextmanager
     def running(self, plans: Sequence[MixerPlan]) -> Iterator[None]:
@@ -207,10 +227,19 @@ class Mixers:
         Raises:
             ModelError: one of them has not called our functions, so its tokens have heard of others.
         """
-        with running(self._modules, plans) as steps:
+        steps = [LayerStep(layer, plans) for layer in range(self.num_layers)]
+        with running(self._by_module(steps)):
             yield
         for step in steps:
             shape = self.shapes[step.layer]
             if step.has_convolved != (shape.channels > 0) or step.has_recurred != (shape.heads > 0):
-                names = ", ".join([*self._family.functions, *self._family.methods])
-                raise ModelError(f"a {self._family.module} has not called {names}")
+                kind = self._kinds[step.layer]
+                names = ", ".join([*kind.functions, *kind.methods])
+                raise ModelError(f"a {kind.module} has not called {names}")
+
+    def training(self, batch: Step) -> AbstractContextManager[None]:
+        """While it is entered, the forward of a training runs them over its packed row."""
+        return running(self._by_module([batch] * self.num_layers))
+
+    def _by_module(self, steps: Sequence[Step]) -> Mapping[int, Step]:
+        return {id(module): step for module, step in zip(self._modules, steps, strict=True)}

@@ -21,8 +21,8 @@ def packed_lightning(step: LayerStep, module: Any, hidden_states: Tensor, *_: An
     scan = modeling_mamba2.mamba2_chunk_scan
     mixed = module.act_fn(module.qkv_proj(hidden_states))
     q, k, v = mixed.unflatten(2, (module.num_attention_heads, -1)).split(module.head_dim, dim=3)
-    said = packed_scan(
-        step,
+    said = step.call(
+        packed_scan,
         getattr(scan, "hpd_original", scan),
         v,
         torch.ones_like(v[..., 0]),

@@ -12,10 +12,10 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any
+from typing import Any, Protocol
 
 from hpd_core.errors import ModelError
 from hpd_core.mixers.states import MixerPlan
@@ -38,17 +38,29 @@ class LayerStep:
     has_recurred: bool = False
     num_scanned: int = 0
 
+    def call(self, ours: PackedFunction, *args: Any, **kwargs: Any) -> Any:
+        """One of our functions, of this layer. Training has others in place of those that write what a cohort keeps."""
+        return ours(self, *args, **kwargs)
+
 
 PackedFunction = Callable[..., Any]
 """Called with the layer's step, transformers' function, and what that would be called with; in place of a method, with
 the part whose method it is in place of the function."""
 
 
+class Step(Protocol):
+    """What modules run with: a `LayerStep`, or a training's batch."""
+
+    def call(self, ours: PackedFunction, *args: Any, **kwargs: Any) -> Any:
+        """One of our functions, or what stands in its place."""
+        ...
+
+
 class _Running(threading.local):
     """Of each thread: the steps of the modules that it runs, by their ids, and that of the module that it is in."""
 
-    steps: Mapping[int, LayerStep] = {}
-    step: LayerStep | None = None
+    steps: Mapping[int, Step] = {}
+    step: Step | None = None
 
 
 _RUNNING = _Running()
@@ -102,33 +114,34 @@ def _dispatching_method(ours: PackedFunction, own: Any) -> Any:
     @functools.wraps(own)
     def dispatch(part: Any, *args: Any, **kwargs: Any) -> Any:
         step = _RUNNING.step
-        return own(part, *args, **kwargs) if step is None else ours(step, part, *args, **kwargs)
+        return own(part, *args, **kwargs) if step is None else step.call(ours, part, *args, **kwargs)
 
     return dispatch
 
 
 def _dispatching(original: Any, ours: PackedFunction) -> Any:
     @functools.wraps(original)
-    def dispatch(*args: Any, hpd_training: Any = None, **kwargs: Any) -> Any:
-        if hpd_training is not None:  # a keyword: backward may run a layer anew, and in another thread
-            return hpd_training.mix(ours, original, *args, **kwargs)
+    def dispatch(*args: Any, **kwargs: Any) -> Any:
         step = _RUNNING.step
-        return original(*args, **kwargs) if step is None else ours(step, original, *args, **kwargs)
+        return original(*args, **kwargs) if step is None else step.call(ours, original, *args, **kwargs)
 
     dispatch.hpd_original = original  # type: ignore[attr-defined]
     return dispatch
 
 
 @contextmanager
-def running(modules: Sequence[Any], plans: Sequence[MixerPlan]) -> Iterator[list[LayerStep]]:
-    """While it is entered, these modules run over packed rows, in this thread. Yields their steps."""
-    steps = [LayerStep(layer, plans) for layer in range(len(modules))]
-    before = _RUNNING.steps
-    _RUNNING.steps = {id(module): step for module, step in zip(modules, steps, strict=True)}
+def running(steps: Mapping[int, Step]) -> Iterator[None]:
+    """While it is entered, modules run over packed rows, in this thread. `steps`: by the modules' ids."""
+    before, _RUNNING.steps = _RUNNING.steps, steps
     try:
-        yield steps
+        yield
     finally:
         _RUNNING.steps = before
+
+
+def running_anew() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """The `context_fn` of torch's checkpoint: what backward runs anew, in any thread, runs as it did in the forward."""
+    return nullcontext(), running(_RUNNING.steps)
 
 
 def _entering(forward: Any) -> Any:

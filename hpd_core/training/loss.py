@@ -95,10 +95,12 @@ class TrainingBatch:
     num_calls: int = 0
     num_mixed: int = 0
 
-    def mix(self, packed: PackedFunction, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """Called where the engine would call `packed`, with transformers' function and its arguments."""
+    def call(self, ours: PackedFunction, *args: Any, **kwargs: Any) -> Any:
+        """As `LayerStep.call`, whose place it takes in a training."""
         self.num_mixed += 1
-        return mixing.TRAINED[packed](self.order, original, *args, **kwargs)
+        if ours in mixing.MADE_OF_OTHERS:
+            return ours(self, *args, **kwargs)
+        return mixing.TRAINED[ours](self.order, *args, **kwargs)
 
     @property
     def num_tokens(self) -> int:
@@ -253,7 +255,7 @@ def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
         ModelError: not all layers went through the attention interface.
     """
     unwrapped = model.module if isinstance(model, DistributedDataParallel) else model
-    with mixed_models.handed_on(unwrapped, batch):
+    with mixed_models.running(unwrapped, batch):
         logits: Tensor = model(
             input_ids=batch.token_ids,
             position_ids=batch.positions,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from hpd_core.errors import ModelError
 from hpd_core.mixers.families import Mixers, layer_types_of
+from hpd_core.mixers.running import Step
 from hpd_core.mixers.selective_scan import packed_scan
-from hpd_core.training.mixing import TRAINED
+from hpd_core.training.mixing import MADE_OF_OTHERS, TRAINED
 
 
 def calls_of(model: Any) -> int:
-    """How often a forward of the model calls functions of mixing.py: 0 if it is all attention.
+    """How often a forward of the model calls functions of ours at least: 0 if it is all attention.
 
     Raises:
         ModelError: the engine runs such layers, and training does not.
@@ -21,27 +21,18 @@ def calls_of(model: Any) -> int:
     mixers = Mixers.of(model)
     if mixers is None:
         return 0
-    if any(function not in TRAINED for function in mixers.functions):
+    if not TRAINED.keys() | MADE_OF_OTHERS >= set(mixers.functions):
         raise ModelError(
             f"{model.config.model_type} has layers of type {', '.join(sorted(layer_types_of(model.config)))}, through "
-            f"which no gradient is computed here. Fine-tune a model with attention in every layer, or beside "
-            f"convolutions, delta rules or Mamba 2"
+            f"which no gradient is computed here. Fine-tune a model of another family"
         )
     return mixers.num_layers * len(mixers.functions)
 
 
-@contextmanager
-def handed_on(model: Any, batch: Any) -> Iterator[None]:
-    """While it is entered, the decoder within `model` is given the batch, which Mamba 2's model keeps from it."""
-
-    def hand_on(_module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        return args, {"hpd_training": batch, **kwargs}
-
-    hook = model.base_model.register_forward_pre_hook(hand_on, with_kwargs=True)
-    try:
-        yield
-    finally:
-        hook.remove()
+def running(model: Any, batch: Step) -> AbstractContextManager[None]:
+    """While it is entered, one forward of the model's is that of a training over this batch."""
+    mixers = Mixers.of(model)
+    return nullcontext() if mixers is None else mixers.training(batch)
 
 
 def num_attending(model_config: Any) -> int:

@@ -7,7 +7,8 @@ over its branches, that of the prefix's over its examples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +16,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.activations import ACT2FN
 
-from hpd_core.mixers.convolution import packed_convolution
-from hpd_core.mixers.delta_rule import Ancestors, Tokens, forked, packed_delta_rule, widened
+from hpd_core.mixers.channel_scan import (
+    forked_channels,
+    packed_channel_scan,
+    packed_gated_recurrence,
+    scanned_channels,
+)
+from hpd_core.mixers.compressed_convolution import packed_projection
+from hpd_core.mixers.convolution import packed_convolution, packed_convolution_module, tokens_before
+from hpd_core.mixers.delta_rule import Ancestors, Forked, Tokens, forked, packed_delta_rule, widened
+from hpd_core.mixers.lightning import packed_lightning
 from hpd_core.mixers.running import PackedFunction
 from hpd_core.mixers.selective_scan import packed_scan
 from hpd_core.mixers.step_plan import TokenGrid
@@ -115,7 +124,7 @@ def trained_scan(
     return (out if D is None else out + D.float()[:, None] * wide)[None]
 
 
-def _recurred(order: TextOrder, go_on: GoOn, tokens: Tokens) -> Tensor:
+def _recurred(order: TextOrder, go_on: GoOn, tokens: Tokens, forked_by: Forked = forked) -> Tensor:
     """What all tokens of the row say, [T, H, D_v] as wide as `tokens`, which are in fp32 and scaled; of padding 0."""
     out = torch.zeros_like(tokens.v)
     states = None
@@ -134,7 +143,7 @@ def _recurred(order: TextOrder, go_on: GoOn, tokens: Tokens) -> Tensor:
         assert states is not None, "a layout has a trunk"
         grid = order.branches
         behind = states.index_select(0, grid.prompts)
-        said, _, _ = forked(tokens.each(grid.take), behind, _nothing(grid, tokens), order.before)
+        said, _, _ = forked_by(tokens.each(grid.take), behind, _nothing(grid, tokens), order.before)
         grid.put(said, out)
     return out
 
@@ -147,9 +156,42 @@ def _nothing(grid: TokenGrid, tokens: Tokens) -> Ancestors:
     return Ancestors(keys, updates, decays, unseen, torch.zeros_like(unseen[..., 0], dtype=torch.int64))
 
 
+def trained_channels(order: TextOrder, tokens: Tokens, decay: Tensor) -> Tensor:
+    """In place of mixers/channel_scan.py's `scanned_channels`: [T, channels]."""
+
+    def go_on(grid: TokenGrid, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        given = tokens.each(grid.take)
+        now = decay.new_zeros(len(grid.rows), *decay.shape) if state is None else state[..., 0]
+        said = []
+        for rank in range(given.v.shape[1]):
+            now = now * (given.g[:, rank] * decay).exp() + given.v[:, rank] * given.k[:, rank]
+            said.append(now @ given.q[:, rank].transpose(1, 2))
+        return torch.stack(said, dim=1), now[..., None]
+
+    return _recurred(order, go_on, tokens, partial(forked_channels, decay))[..., 0]
+
+
+def trained_windows(order: TextOrder, x: Tensor, count: int) -> Tensor:
+    """In place of mixers/convolution.py's `tokens_before`: [T, count, channels]."""
+    return F.pad(x, (0, 0, 0, 1))[order.windows(count)]
+
+
 TRAINED: Mapping[PackedFunction, Callable[..., Any]] = {
     packed_convolution: trained_convolution,
     packed_delta_rule: trained_delta_rule,
     packed_scan: trained_scan,
+    scanned_channels: trained_channels,
+    tokens_before: trained_windows,
 }
 """What training calls where the engine calls its own."""
+
+MADE_OF_OTHERS: Collection[PackedFunction] = frozenset(
+    {
+        packed_channel_scan,
+        packed_convolution_module,
+        packed_gated_recurrence,
+        packed_lightning,
+        packed_projection,
+    }
+)
+"""Functions of the engine that keep nothing by themselves: they call those above."""

@@ -16,6 +16,7 @@ from peft import LoraConfig, get_peft_model
 
 from hpd_core import ModelError
 from hpd_core.layers.fp8 import is_fp8
+from hpd_core.mixers.running import running_anew
 from hpd_core.models import description, loading
 from hpd_core.models.adapter_folder import Adapter, open_adapter
 from hpd_core.models.adapter_record import AdapterRecord, with_trained_keys
@@ -64,7 +65,8 @@ class TrainedModel:
         self.config = config.model_copy(update={"engine": with_trained_keys(config.engine, record)})
         _keep_differentiable(self.model)
         if config.optimizer.gradient_checkpointing:
-            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            settings = {"use_reentrant": False, "context_fn": running_anew}
+            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
             self.model.enable_input_require_grads()
         self.model.train()
 

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from hpd_core import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layout import Branch, fill_layout, tree_layout, visible
+from hpd_core.mixers.running import running_anew
 from hpd_core.training.examples import IGNORED, Example
 from hpd_core.training.loss import TrainingBatch, attach_training, collate, forward_logits, forward_loss
 from hpd_core.training.text_order import TextOrder
@@ -103,15 +104,17 @@ def test_loss_and_gradients_are_those_of_each_chain_alone(family: str) -> None:
     model, plain = build_hybrid(family).double(), build_hybrid(family).double()
     attach_training(model)
     found, expected = loss_of(model, collate(drawn, multiple=16)), plain_loss(plain, chains)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-10)
-    assert_same(gradients(model, found), gradients(plain, expected), 1e-9)
+    # MiniMax keeps decays that it has rounded to fp32.
+    tolerance = 1e-5 if family == "minimax" else 1e-9
+    assert found.item() == pytest.approx(expected.item(), rel=0.1 * tolerance)
+    assert_same(gradients(model, found), gradients(plain, expected), tolerance)
 
 
 @pytest.mark.usefixtures("wide")
 @settings(max_examples=examples(8), deadline=None)
 @given(
     st.integers(0, 10_000),
-    st.sampled_from(["lfm2", "qwen3_5", "granitemoehybrid_dense"]),
+    st.sampled_from(["lfm2", "qwen3_5", "granitemoehybrid_dense", "mamba"]),
     st.sampled_from([0, 1, 2, 70]),
     st.lists(st.integers(1, 4), min_size=1, max_size=4),
     st.sampled_from([1, 32]),
@@ -149,7 +152,8 @@ def test_a_layer_that_is_run_anew_in_backward_finds_its_batch(family: str) -> No
     def run(*, checkpointing: bool) -> dict[str, torch.Tensor]:
         model = build_hybrid(family)
         if checkpointing:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            anew = {"use_reentrant": False, "context_fn": running_anew}
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=anew)
         attach_training(model)
         model.train()
         return gradients(model, torch.stack([forward_loss(model, batch)[0] for batch in batches]).sum())
