@@ -7,9 +7,14 @@ tower alone (a Llama within a LLaVA), the loaded tower is put into one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
+from torch import nn
+from transformers import AutoModel
 from transformers.modeling_outputs import MoeModelOutputWithPast
 from transformers.models.auto import modeling_auto as auto
 
@@ -17,7 +22,9 @@ from hpd_core.errors import ModelError
 
 _MULTIMODAL = (auto.MODEL_FOR_CAUSAL_LM_MAPPING, auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)
 
+_ABOUT_IMAGES = "it answers about an image, and takes no text without one: take the language model that it was made of"
 _REFUSED = {
+    **dict.fromkeys(("blip-2", "instructblip", "instructblipvideo", "idefics"), _ABOUT_IMAGES),
     "paligemma": "its prompt is read in both directions, where decoding goes from left to right: take a Gemma",
     "shieldgemma2": "it answers yes or no about an image, and nothing in text: take a Gemma 3",
 }
@@ -50,12 +57,26 @@ def without_towers(kind: Any) -> Any:
 
     class TextTower(kind):  # type: ignore[misc]
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
-            super().__init__(config, *args, **kwargs)
+            with _nothing_by_timm():
+                super().__init__(config, *args, **kwargs)
             _drop_towers(self)
 
     # By its name transformers knows what weights were called in older checkpoints.
     TextTower.__name__, TextTower.__module__ = kind.__name__, kind.__module__
     return TextTower
+
+
+@contextmanager
+def _nothing_by_timm() -> Iterator[None]:
+    """Towers that the package timm makes are not made: it is not needed for what is left out."""
+    make = AutoModel.from_config
+
+    def from_config(config: Any, *args: Any, **kwargs: Any) -> Any:
+        is_by_timm = getattr(auto.MODEL_MAPPING.get(type(config), None), "__name__", None) == "TimmWrapperModel"
+        return nn.Module() if is_by_timm else make(config, *args, **kwargs)
+
+    with patch.object(AutoModel, "from_config", from_config):
+        yield
 
 
 def _drop_towers(model: Any) -> None:
@@ -75,15 +96,19 @@ def alone(model: Any) -> Any:
     """
     config, decoder = model.config.get_text_config(), model.get_decoder()
     kind = auto.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    if kind is None or getattr(model, "is_quantized", False):
+    is_quantized = getattr(model, "is_quantized", False)
+    if type(decoder) is kind:  # with a head of its own
+        alone, alone.is_quantized = decoder, is_quantized
+    elif kind is None or is_quantized:
         return model
-    with torch.device("meta"):
-        alone = kind(config)
-    prefix = alone.base_model_prefix
-    if type(getattr(alone, prefix)) is not type(decoder):
-        return model
-    setattr(alone, prefix, decoder)
-    alone.set_output_embeddings(model.get_output_embeddings())
+    else:
+        with torch.device("meta"):
+            alone = kind(config)
+        prefix = alone.base_model_prefix
+        if type(getattr(alone, prefix)) is not type(decoder):
+            return model
+        setattr(alone, prefix, decoder)
+        alone.set_output_embeddings(model.get_output_embeddings())
     if not _make_the_same_logits(model, alone):
         return model
     alone.generation_config = model.generation_config
@@ -97,7 +122,7 @@ def _make_the_same_logits(model: Any, alone: Any) -> bool:
 
     Decoder and head pass on what they get, so that it is told without weights, too.
     """
-    decoder, head = model.get_decoder(), model.get_output_embeddings()
+    decoder, head = alone.get_decoder(), alone.get_output_embeddings()
     decoder.forward = lambda *_, inputs_embeds, **__: MoeModelOutputWithPast(last_hidden_state=inputs_embeds)
     head.forward = lambda hidden_states: hidden_states
     try:

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers.models.auto import modeling_auto as auto
 
 from hpd_core import EngineConfig, ModelError
+from hpd_core.models import text_towers
 from hpd_core.models.loading import load_empty, load_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.sweep.configs import tiny_config
@@ -139,6 +140,26 @@ def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path: Path) -> None:
         load_model(str(tmp_path), CPU)
 
 
+@pytest.mark.parametrize("family", ["gemma3n", "fast_vlm", "perception_lm"])
+def test_towers_by_timm_are_never_made(family: str, tmp_path: Path) -> None:
+    """So the package is not needed, which the project does not ask for."""
+    config = tiny_config(family, _FAR)
+    torch.manual_seed(0)
+    whole = text_towers.without_towers(text_towers.multimodal_class(config))(config).eval()
+    whole.save_pretrained(tmp_path)
+    logits = logits_of(load_model(str(tmp_path), CPU))
+    torch.testing.assert_close(logits, logits_of(text_towers.alone(whole)), rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_of_text_within_is_taken_whole(tmp_path: Path) -> None:
+    """It has a head of its own."""
+    whole = build("nemotron_h_omni")
+    whole.save_pretrained(tmp_path)
+    model = load_model(str(tmp_path), CPU)
+    assert type(model).__name__ == type(load_empty(str(tmp_path), CPU)).__name__ == "NemotronHForCausalLM"
+    torch.testing.assert_close(logits_of(model), logits_of(whole), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("family", ["qwen3_5", "llama4"])
 def test_who_has_a_class_for_its_text_alone_is_loaded_by_it(family: str, tmp_path: Path) -> None:
     whole = build(family)
@@ -148,7 +169,11 @@ def test_who_has_a_class_for_its_text_alone_is_loaded_by_it(family: str, tmp_pat
     torch.testing.assert_close(logits_of(model), logits_of(whole), rtol=1e-4, atol=1e-4)
 
 
-def test_who_reads_in_both_directions_is_refused_by_name(tmp_path: Path) -> None:
-    tiny_config("paligemma", _FAR).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="paligemma models cannot be used: its prompt is read in both directions"):
+@pytest.mark.parametrize(
+    ("family", "reason"),
+    [("paligemma", "its prompt is read in both directions"), ("blip-2", "takes no text without one")],
+)
+def test_who_cannot_go_on_with_a_text_is_refused_by_name(family: str, reason: str, tmp_path: Path) -> None:
+    tiny_config(family, _FAR).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=f"{family} models cannot be used: .*{reason}.*: take "):
         load_empty(str(tmp_path), CPU)

@@ -80,19 +80,30 @@ _PLAIN = {"rope_type": "default", "rope_theta": 10_000.0}
 
 _EXCEPTIONS: dict[str, dict[str, Any]] = {
     **{name: {"rope_parameters": _SECTIONS} for name in _IN_SECTIONS},
+    "chameleon": {"vocabulary_map": {"<image>": 4}},
     "cohere_compass_text": {"rope_parameters": {"full_attention": _PLAIN, "sliding_attention": _PLAIN}},
     "dbrx": {
         "attn_config": {"kv_n_heads": 2, "rope_theta": 10_000.0, "clip_qkv": 8.0},
         "ffn_config": {"ffn_hidden_size": 96, "moe_num_experts": 4, "moe_top_k": 2},
     },
     "deepseek_ocr2_text": {"mlp_layer_types": ["dense", "sparse"] * (NUM_LAYERS // 2)},
+    "dots3_note_vision_encoder": {
+        **{"mlp_layer_types": ["dense"] * NUM_LAYERS, "adapter_in_dim": 64, "adapter_out_dim": 64}
+    },
+    "dots3_note_audio_encoder": {"adapter_input_size": 64, "adapter_out_dim": 64},
     "dots3_note_text": {"num_key_value_heads": 4},
-    "ernie4_5_vl_moe_text": {"moe_intermediate_size": [32, 32]},
+    "ernie4_5_vl_moe_text": {
+        "moe_intermediate_size": [32, 32],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [3, 3, 2]},
+    },
     "gemma3n_text": {"num_kv_shared_layers": 2},
     "gemma4_text": {"num_kv_shared_layers": 2},
     "glm4v_moe_text": {"rope_parameters": _PARTIAL},
-    "glm5_next_text": {"num_key_value_heads": 4, "index_kpool": 1},
+    "glm5_next_text": {"num_key_value_heads": 4, "index_kpool": 1, "qk_rope_head_dim": 0},
     "gpt_neo": {"attention_types": [[["global", "local"], NUM_LAYERS // 2]]},
+    "granite4_vision": {"deepstack_layer_map": [[0, 1]], "spatial_target_layers": [2], "downsample_rate": "1/2"},
+    # The same layers run again and again, and rounding grows each time.
+    "hrm_text": {"L_cycles": 1, "num_hidden_layers": 2},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * (NUM_LAYERS // 2)},
     "mamba2": {"num_heads": 8, "head_dim": 16, "n_groups": 2},
     # Blocks of one token: so many are picked as there are tokens.
@@ -100,11 +111,15 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
         "index_block_size": 1,
         "layer_types": ["full_attention", "minimax_m3_sparse"] * (NUM_LAYERS // 2),
     },
-    "molmo2_vit": {"image_size": [32, 32]},
+    "molmo2_adapter": {"vision_feature_layer": [1, 0]},
+    "molmo2_vision": {"image_size": [32, 32]},
+    "perception_lm": {"vision_config": {"model_type": "timm_wrapper", "model_args": {"embed_dim": 64}}},
+    "qwen2_5_omni_text": {"rope_parameters": _SECTIONS},
     "qwen4_exp_text": {
         **{"indexer_budget": 8, "indexer_compress_ratio": 2},
         **{"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 16},
     },
+    "radio": {"video_temporal_patch_size": 2},
     "step3p5": {"sliding_window": 7, "layer_types": ["full_attention", "sliding_attention"] * (NUM_LAYERS // 2)},
     "unlimited_ocr_text": {"num_key_value_heads": 4},
     "zamba": {"layers_block_type": ["linear_attention", "hybrid"] * (NUM_LAYERS // 2)},
@@ -112,6 +127,9 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
     "zaya": {"num_experts_per_tok": 1},
 }
 """By model type, what it wants otherwise."""
+
+_AS_IT_IS = ("timm_wrapper",)
+"""Parts that are never made."""
 
 
 def _scaled(sections: list[int], settings: dict[str, Any], known: dict[str, Any]) -> list[int]:
@@ -145,5 +163,6 @@ def tiny_config(name: str, reach: int, **more: Any) -> Any:
     for part in made.sub_configs:
         sub = getattr(default, part, None)
         if sub is not None:
-            settings.setdefault(part, tiny_config(sub.model_type, reach) if sub.model_type in CONFIG_MAPPING else sub)
+            is_known = sub.model_type in CONFIG_MAPPING and sub.model_type not in _AS_IT_IS
+            settings.setdefault(part, tiny_config(sub.model_type, reach) if is_known else sub)
     return made(**settings)

@@ -67,14 +67,23 @@ def build(name: str, reach: int) -> Any:
     if type(config) not in maker._model_mapping:
         maker = tf.AutoModelForImageTextToText
     with torch.device("meta"):
-        size = maker.from_config(config).num_parameters()
+        size = _made(maker, config).num_parameters()
     if size > _MOST_PARAMETERS:
         raise ValueError(f"it has {size:,} parameters: what makes it large is not in tests/core/sweep/configs.py")
-    model = maker.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    model = _made(maker, config, dtype=torch.float32, attn_implementation="eager")
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             _spread(key, parameter)
     return model.eval()
+
+
+def _made(maker: Any, config: Any, **options: Any) -> Any:
+    """The model, or its text tower alone where others want packages that are not here."""
+    try:
+        return maker.from_config(config, **options)
+    except ImportError:
+        kind = text_towers.without_towers(text_towers.multimodal_class(config))
+        return text_towers.alone(kind._from_config(config, **options))
 
 
 def _spread(name: str, parameter: torch.Tensor) -> None:
@@ -95,10 +104,13 @@ def outcomes(name: str, layouts: Sequence[str] = LAYOUTS, reaches: Sequence[str]
 def _outcome(name: str, layout: str, reach: str) -> Outcome:
     kv_cache.UNUSED_FILL = _POISON
     try:
+        text_towers.multimodal_class(tiny_config(name, REACHES[reach]))
         model = build(name, REACHES[reach])
         oracle = copy.deepcopy(model)
         with torch.inference_mode():
             oracle(input_ids=torch.arange(5, 15)[None], use_cache=False)
+    except ModelError as error:
+        return Outcome(name, layout, reach, "refused", _said(error))
     except Exception as error:
         return Outcome(name, layout, reach, "not built", _said(error))
     # The same texts for a type in every run, whatever runs beside it.
