@@ -21,16 +21,18 @@ _PICKED: Mapping[str, Sequence[str]] = {
     "indexed_attention": ("index_topk",),
     "minimax_m3_sparse": ("index_topk_blocks", "index_block_size"),
     "doge": ("keep_window_size",),
+    "qwen4_exp_text": ("indexer_budget",),
 }
-"""By the name that `config.layer_types` has for such layers, or of the model type whose layers all are, the settings
-whose product is how many are picked."""
+"""By the model type, or else the name that `config.layer_types` has for such layers, the settings whose product is how
+many are picked."""
 LAYER_TYPES = frozenset(_PICKED)
 
 
 def most_seen(model_config: Any) -> int | None:
     """How many tokens one may see so that all of them are picked; None where nothing is picked, or it is not said."""
     config = model_config.get_text_config()
-    kinds = LAYER_TYPES.intersection([config.model_type, *(getattr(config, "layer_types", None) or ())])
+    of_model = LAYER_TYPES.intersection([config.model_type])
+    kinds = of_model or LAYER_TYPES.intersection(getattr(config, "layer_types", None) or ())
     settings: list[list[int | None]] = [[getattr(config, name, None) for name in _PICKED[kind]] for kind in kinds]
     known = [[value for value in values if value is not None] for values in settings]
     if not settings or known != settings:
@@ -49,16 +51,18 @@ def steer(model: Any) -> None:
 
 def _without_picking(kind: Any) -> Any:
     own = kind.forward
+    is_mask = kind.__name__ == "Qwen4ExpTextQSAIndexer"
+    everything = torch.ones(1, 1, 1, 1, dtype=torch.bool) if is_mask else torch.zeros(0, dtype=torch.int32)
 
     @functools.wraps(own)
     def forward(indexer: Any, *args: Any, **kwargs: Any) -> Tensor:
         is_ours = current_batch() is not None
-        picked: Tensor = torch.zeros(0, dtype=torch.int32) if is_ours else own(indexer, *args, **kwargs)
+        picked: Tensor = everything if is_ours else own(indexer, *args, **kwargs)
         return picked
 
     return forward
 
 
 def _with_mask(_module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
-    """The modules hand a part of the mask on to their indexers, and need one for that."""
+    """The modules hand a part of the mask on to their indexers, or join it with what these pick, and need one."""
     return None if current_batch() is None else (args, {**kwargs, "attention_mask": torch.zeros(1, 1, 1, 1)})

@@ -208,8 +208,28 @@ _CONFIGS |= {
         moe_intermediate_size=32,
         router_hidden_size=16,
     ),
+    # Embeddings of several tokens, a convolution with gaps, and an indexer that picks all there is.
+    "qwen4_exp": lambda: tf.Qwen4ExpTextConfig(
+        **{name: value for name, value in _DELTA_RULE.items() if name not in ("layer_types", "intermediate_size")},
+        **_EXPERTS,
+        layer_types=["linear_attention", "indexed_attention", "linear_attention", "indexed_attention"],
+        hc_count=2,
+        hc_lowrank=8,
+        ple_layer_ids=[1, 3],
+        ple_embed_dim=32,
+        ple_conv_kernel_size=3,
+        heads_per_ngram=2,
+        ngram_vocab_size_base=50,
+        make_ngram_vocab_size_divisible_by=8,
+        split_ngram_parts=1,
+        indexer_n_heads=2,
+        indexer_kv_heads=1,
+        indexer_head_dim=16,
+        indexer_budget=1024,
+        indexer_compress_ratio=4,
+    ),
 }
-_NEWER = {"lfm3": "Lfm3Config"}
+_NEWER = {"lfm3": "Lfm3Config", "qwen4_exp": "Qwen4ExpTextConfig"}
 """Configurations that not all versions of transformers have that we take."""
 HYBRIDS = tuple(name for name in _CONFIGS if hasattr(tf, _NEWER.get(name, "PretrainedConfig")))
 
@@ -229,6 +249,8 @@ def build_hybrid(family: str, seed: int = 0, **sizes: int) -> Any:
         for name, parameter in model.named_parameters():
             if name.endswith("A_log"):  # at first a state fades within a token, and whoever loses it is not found out
                 parameter.uniform_(-5, -2)
+            elif name.endswith("ple.conv1d.weight"):
+                parameter.normal_(0, 0.3)
             elif name.endswith("recurrent_param"):
                 parameter.uniform_(-6, -3)
             elif name.endswith(("dt_bias", ".D")):
