@@ -116,7 +116,7 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
     "perception_lm": {"vision_config": {"model_type": "timm_wrapper", "model_args": {"embed_dim": 64}}},
     "qwen2_5_omni_text": {"rope_parameters": _SECTIONS},
     "qwen4_exp_text": {
-        **{"indexer_budget": 8, "indexer_compress_ratio": 2},
+        **{"ple_layer_ids": [1], "ngram_vocab_size_base": 50, "split_ngram_parts": 1, "indexer_compress_ratio": 1},
         **{"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 16},
     },
     "radio": {"video_temporal_patch_size": 2},
@@ -152,6 +152,8 @@ def tiny_config(name: str, reach: int, **more: Any) -> Any:
     known = default.to_dict()
     settings = {key: value for key, value in _SIZES.items() if key in known}
     settings |= {key: reach for key in _REACH if known.get(key) is not None}
+    if "indexer_budget" in known:  # which has no default
+        settings["indexer_budget"] = reach
     if "qk_rope_head_dim" in known:  # latent attention: a KV head for each head, and the rotated part is the head size
         settings |= {key: value for key, value in (("num_key_value_heads", 4), ("head_dim", 8)) if key in known}
     if sections := (known.get("rope_parameters") or {}).get("mrope_section"):
