@@ -142,6 +142,7 @@ _FAMILIES: Mapping[str, MixerFamily] = {
     "olmo_hybrid": MixerFamily(_LINEAR, "OlmoHybridGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
     "kimi_linear": MixerFamily(_LINEAR, "KimiLinearDeltaAttention", _KIMI, _kimi_shape),
     "bailing_hybrid": MixerFamily(_LINEAR, "BailingHybridDeltaAttention", _KIMI, _kimi_shape),
+    "glm5_next_text": MixerFamily(_LINEAR, "Glm5NextTextLinearAttention", _KIMI, _kimi_shape),
     "granitemoehybrid": MixerFamily(_LINEAR, "GraniteMoeHybridMambaLayer", _SCAN, _scan_shape),
     "falcon_h1": MixerFamily(_HYBRID, "FalconH1Mixer", _SCAN, _scan_shape),
     "mamba2": MixerFamily(_LINEAR, "Mamba2Mixer", _SCAN, _scan_shape),
@@ -217,8 +218,13 @@ class Mixers:
 
     @property
     def functions(self) -> Collection[PackedFunction]:
-        """Of ours, those that each of them calls once in a forward."""
+        """Those of ours that they call."""
         return {ours for kind in self._kinds for ours in (*kind.functions.values(), *kind.methods.values())}
+
+    @property
+    def num_calls(self) -> int:
+        """How often they call them in a forward, at least."""
+        return sum(len(kind.functions) + len(kind.methods) for kind in self._kinds)
 
     @contextmanager
     def running(self, plans: Sequence[MixerPlan]) -> Iterator[None]:

@@ -27,6 +27,12 @@ _PICKED: Mapping[str, Sequence[str]] = {
 many are picked."""
 LAYER_TYPES = frozenset(_PICKED)
 
+_EVERYTHING = {
+    "Qwen4ExpTextQSAIndexer": torch.ones(1, 1, 1, 1, dtype=torch.bool),
+    "Glm5NextTextIndexer": torch.zeros(1, 0, 0, dtype=torch.int32),
+}
+"""By the class of an indexer, what it may say where nobody looks at it; others say nothing: no indices."""
+
 
 def most_seen(model_config: Any) -> int | None:
     """How many tokens one may see so that all of them are picked; None where nothing is picked, or it is not said."""
@@ -35,7 +41,8 @@ def most_seen(model_config: Any) -> int | None:
     kinds = of_model or LAYER_TYPES.intersection(getattr(config, "layer_types", None) or ())
     settings: list[list[int | None]] = [[getattr(config, name, None) for name in _PICKED[kind]] for kind in kinds]
     known = [[value for value in values if value is not None] for values in settings]
-    if not settings or known != settings:
+    leaves_tail = getattr(config, "index_kpool", 1) > 1 and not config.index_kpool_always_select_tail
+    if not settings or known != settings or leaves_tail:
         return None
     return min(math.prod(values) for values in known)
 
@@ -51,8 +58,7 @@ def steer(model: Any) -> None:
 
 def _without_picking(kind: Any) -> Any:
     own = kind.forward
-    is_mask = kind.__name__ == "Qwen4ExpTextQSAIndexer"
-    everything = torch.ones(1, 1, 1, 1, dtype=torch.bool) if is_mask else torch.zeros(0, dtype=torch.int32)
+    everything = _EVERYTHING.get(kind.__name__, torch.zeros(0, dtype=torch.int32))
 
     @functools.wraps(own)
     def forward(indexer: Any, *args: Any, **kwargs: Any) -> Tensor:
