@@ -148,10 +148,13 @@ def _entering(forward: Any) -> Any:
     @functools.wraps(forward)
     def run(module: Any, *args: Any, **kwargs: Any) -> Any:
         before, _RUNNING.step = _RUNNING.step, _RUNNING.steps.get(id(module))
+        is_training = module.training
+        if _RUNNING.step is not None:
+            module.training = False  # where kernels are installed, some call a single fused one in training
         try:
             return forward(module, *args, **kwargs)
         finally:
-            _RUNNING.step = before
+            _RUNNING.step, module.training = before, is_training
 
     return run
 

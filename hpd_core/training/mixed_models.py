@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from hpd_core.errors import ModelError
+from hpd_core.mixers.channel_scan import packed_channel_scan
 from hpd_core.mixers.families import Mixers, layer_types_of
 from hpd_core.mixers.running import Step
 from hpd_core.mixers.selective_scan import packed_scan
@@ -26,7 +27,7 @@ def calls_of(model: Any) -> int:
             f"{model.config.model_type} has layers of type {', '.join(sorted(layer_types_of(model.config)))}, through "
             f"which no gradient is computed here. Fine-tune a model of another family"
         )
-    return mixers.num_layers * len(mixers.functions)
+    return mixers.num_calls
 
 
 def running(model: Any, batch: Step) -> AbstractContextManager[None]:
@@ -43,10 +44,12 @@ def num_attending(model_config: Any) -> int:
 
 
 def bypassed_linears(model: Any) -> list[str]:
-    """Names of linear layers that get no adapter: fused kernels of Mamba 2 multiply by their weights themselves, and
-    peft refuses them in some families."""
+    """Names of linear layers that get no adapter: Mamba's modules or their fused kernels take the weights out of them
+    and multiply by themselves, past whatever is put around the layer."""
     mixers = Mixers.of(model)
-    return ["out_proj"] if mixers is not None and packed_scan in mixers.functions else []
+    functions = mixers.functions if mixers is not None else ()
+    of_scan = ["out_proj"] if packed_scan in functions else []
+    return ["dt_proj", "out_proj"] if packed_channel_scan in functions else of_scan
 
 
 def refuse_layout(model_config: Any, layout: str) -> None:

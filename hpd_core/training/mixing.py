@@ -26,6 +26,7 @@ from hpd_core.mixers.compressed_convolution import packed_projection
 from hpd_core.mixers.convolution import packed_convolution, packed_convolution_module, tokens_before
 from hpd_core.mixers.delta_rule import Ancestors, Forked, Tokens, forked, packed_delta_rule, widened
 from hpd_core.mixers.lightning import packed_lightning
+from hpd_core.mixers.ngrams import packed_gaps, packed_ngrams
 from hpd_core.mixers.running import PackedFunction
 from hpd_core.mixers.selective_scan import packed_scan
 from hpd_core.mixers.step_plan import TokenGrid
@@ -189,8 +190,10 @@ MADE_OF_OTHERS: Collection[PackedFunction] = frozenset(
     {
         packed_channel_scan,
         packed_convolution_module,
+        packed_gaps,
         packed_gated_recurrence,
         packed_lightning,
+        packed_ngrams,
         packed_projection,
     }
 )
