@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hpd_core.baselines.autoregressive import AutoregressiveBaseline
     from hpd_core.baselines.null_engine import NullEngine
+    from hpd_core.completion import Completion, OpenBranch, Trunk
     from hpd_core.config import EngineConfig
     from hpd_core.engine import Engine
-    from hpd_core.errors import EngineError, HPDError, ModelError, PromptError
+    from hpd_core.errors import EngineError, HPDError, ModelError, PromptError, SchemaError
     from hpd_core.extractor import ExtractionFuture, ExtractionMetrics
+    from hpd_core.json_schema.answers import FieldAnswer, JsonFuture, JsonResult, Problem
+    from hpd_core.json_schema.schema_reader import SchemaLimits, check_schema
     from hpd_core.prompt_builder import DocumentTokenizer
     from hpd_core.text.grounding import ground
+    from hpd_core.text.pattern_syntax import PatternError
     from hpd_core.text.template import PromptTemplate
     from hpd_core.types import Attribute, CategorySchema, ErrorCode, Evidence, Record, RecordResult, Unit, Value
     from hpd_core.vocabulary import Member
@@ -28,6 +32,7 @@ __all__ = [
     "Attribute",
     "AutoregressiveBaseline",
     "CategorySchema",
+    "Completion",
     "DocumentTokenizer",
     "Engine",
     "EngineConfig",
@@ -36,16 +41,26 @@ __all__ = [
     "Evidence",
     "ExtractionFuture",
     "ExtractionMetrics",
+    "FieldAnswer",
     "HPDError",
+    "JsonFuture",
+    "JsonResult",
     "Member",
     "ModelError",
     "NullEngine",
+    "OpenBranch",
+    "PatternError",
+    "Problem",
     "PromptError",
     "PromptTemplate",
     "Record",
     "RecordResult",
+    "SchemaError",
+    "SchemaLimits",
+    "Trunk",
     "Unit",
     "Value",
+    "check_schema",
     "ground",
 ]
 
@@ -53,11 +68,15 @@ __all__ = [
 # imported when it is first asked for.
 _NAMES = {
     "baselines.autoregressive": ("AutoregressiveBaseline",),
+    "completion": ("Completion", "OpenBranch", "Trunk"),
     "config": ("EngineConfig",),
     "engine": ("Engine",),
-    "errors": ("EngineError", "HPDError", "ModelError", "PromptError"),
+    "errors": ("EngineError", "HPDError", "ModelError", "PromptError", "SchemaError"),
     "extractor": ("ExtractionFuture", "ExtractionMetrics"),
+    "json_schema.answers": ("FieldAnswer", "JsonFuture", "JsonResult", "Problem"),
+    "json_schema.schema_reader": ("SchemaLimits", "check_schema"),
     "text.grounding": ("ground",),
+    "text.pattern_syntax": ("PatternError",),
     "baselines.null_engine": ("NullEngine",),
     "prompt_builder": ("DocumentTokenizer",),
     "text.template": ("PromptTemplate",),

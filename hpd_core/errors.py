@@ -17,6 +17,22 @@ class PromptError(HPDError):
     """A prompt template is malformed."""
 
 
+class SchemaError(HPDError):
+    """A JSON Schema that cannot be decoded.
+
+    Attributes:
+        path: of the field in question, as the JSON pointer of its value; "*" stands for every item of a list.
+        message: what is wrong with it, and the way out.
+    """
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(path, message)
+        self.path, self.message = path, message
+
+    def __str__(self) -> str:
+        return f"{self.path or 'the schema'}: {self.message}"
+
+
 class EngineError(HPDError):
     """The engine failed while decoding; all submissions in flight carry this error."""
 

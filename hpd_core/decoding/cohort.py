@@ -280,9 +280,15 @@ class Cohort:
     # Between steps.
 
     def retire(self) -> list[Prompt]:
-        """Takes out the finished prompts, with their values; shrinks the cohort when enough of it is gone."""
+        """Takes out the finished prompts, with their values; shrinks the cohort when enough of it is gone.
+
+        What was dropped ends as it is; prompts that want to know are told of single values.
+        """
+        self._drop()
         if self.num_prefill_tokens:
             return []
+        for row, prompt in enumerate(self.prompts):
+            self._values.tell(row, prompt)
         done: npt.NDArray[np.bool_] = np.logical_not(self._values.is_open.any(axis=1))
         finished = []
         for row in np.nonzero(done & ~self._retired)[0]:
@@ -292,6 +298,12 @@ class Cohort:
         if done.any() and done.sum() >= self._max_finished * len(done) and not done.all():
             self._keep(np.nonzero(~done)[0])
         return finished
+
+    def _drop(self) -> None:
+        dropped = np.array([row for row, prompt in enumerate(self.prompts) if prompt.is_dropped], dtype=np.int64)
+        if len(dropped):
+            self._values.drop(dropped)
+            self._scoring.drop(dropped)
 
     def _keep(self, rows: IntArray) -> None:
         """Goes on with some of the rows, when nothing is left to prefill."""

@@ -125,6 +125,14 @@ class Decoder:
         self._open.update(dict.fromkeys(arrived))
         self._scheduler.add(arrived)
 
+    def drop(self, prompts: Iterable[Prompt]) -> None:
+        """Gives up prompts that nobody waits for any more, between steps: those that run are reported as finished."""
+        found = [prompt for prompt in prompts if prompt in self._open]
+        for prompt in found:
+            prompt.is_dropped = True
+        for prompt in self._scheduler.drop(found):
+            del self._open[prompt]
+
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
@@ -222,7 +230,7 @@ class Decoder:
         gc.collect()  # cycles may hold on to tensors
         if self._shape.device.type == "cuda":
             torch.cuda.empty_cache()
-        self.add(prompt for prompt in prompts if not prompt.is_finished)
+        self.add(prompt for prompt in prompts if not (prompt.is_finished or prompt.is_dropped))
         return [prompt for prompt in prompts if prompt.is_finished]
 
     @torch.inference_mode()

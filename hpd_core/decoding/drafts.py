@@ -125,15 +125,14 @@ class Drafter:
         """The draft up to where it cannot be right, each token with the state behind it."""
         valid: list[tuple[int, int]] = []
         state, read = value.state, value.read
-        constraints = None if state == FREE else self._constraints
         for token in draft[: value.most]:
             if not 0 <= token < len(self._endings) or self._endings.closing[token]:
                 break
             read = self._endings.behind[read, token]
             if read == Read.ENDED:
                 break
-            if constraints is not None:
-                behind = constraints.behind(state, token)
+            if state != FREE and self._constraints is not None:
+                behind = self._constraints.behind(state, token)
                 if behind is None:
                     break
                 state = behind

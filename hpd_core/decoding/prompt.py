@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,17 @@ class MemberChoice:
     margin: float
 
 
+@dataclass(frozen=True, slots=True)
+class BranchEnd:
+    """A value that has ended: what a `Prompt` says of branch number `branch` when all of its values have."""
+
+    branch: int
+    tokens: list[int]
+    logprobs: list[float]
+    closed: bool
+    choice: MemberChoice | None
+
+
 @dataclass(slots=True, eq=False)
 class Prompt:
     """One prompt on its way through the decoder.
@@ -27,6 +39,9 @@ class Prompt:
         num_shared_tokens: so many tokens of the document are computed apart, once for all that begin so
             (shared_text.py); the scheduler decides it.
         owner: whatever the caller wants to find again when the prompt is finished.
+        on_ended: told of each value as soon as it has ended, in the thread that makes the steps.
+        told: the branches of which it was told.
+        is_dropped: nobody waits for it any more: what is running of it ends as it is.
         tokens, logprobs: after it is finished, per branch: generated ids (the closing one last) and their
             log-probabilities. `closed[b]` is False where the value was cut at its limit.
         choices: likewise, per branch, what was chosen among members; None: decoded token by token.
@@ -38,6 +53,9 @@ class Prompt:
     prefix_key: Any
     owner: Any = None
     num_shared_tokens: int = 0
+    on_ended: Callable[[BranchEnd], None] | None = None
+    told: set[int] = field(default_factory=set)
+    is_dropped: bool = False
     tokens: list[list[int]] = field(default_factory=list)
     logprobs: list[list[float]] = field(default_factory=list)
     closed: list[bool] = field(default_factory=list)

@@ -64,6 +64,18 @@ class Scoring:
             self._at = rows[order], branches[order]
             search.keep(order)
 
+    def drop(self, rows: IntArray) -> None:
+        """Forgets the values of some rows, between steps."""
+        if self._search is not None:
+            self._keep(self._search, np.nonzero(~np.isin(self._at[0], rows))[0])
+
+    def _keep(self, search: MemberSearch, kept: IntArray) -> None:
+        rows, branches = self._at
+        self._at = rows[kept], branches[kept]
+        search.keep(kept)
+        if not len(kept):
+            self._search = None
+
     @property
     def num_next(self) -> int:
         """Nodes that are to be fed next."""
@@ -142,9 +154,5 @@ class Scoring:
         values.end_scoring(done, num_others[verdicts.values])
         is_done = np.zeros(len(rows), dtype=bool)
         is_done[verdicts.values] = True
-        kept = np.nonzero(~is_done)[0]
-        self._at = rows[kept], branches[kept]
-        search.keep(kept)
-        if not len(kept):
-            self._search = None
+        self._keep(search, np.nonzero(~is_done)[0])
         return is_done

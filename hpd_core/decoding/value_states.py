@@ -13,7 +13,7 @@ import numpy.typing as npt
 from hpd_core.decoding.drafts import LONGEST_DRAFT, DraftVerdict, OpenValue
 from hpd_core.decoding.member_search import Verdicts
 from hpd_core.decoding.next_token import Chosen
-from hpd_core.decoding.prompt import MemberChoice, Prompt
+from hpd_core.decoding.prompt import BranchEnd, MemberChoice, Prompt
 from hpd_core.layout import EVERYBODY, FREE, NO_NODE, PUBLIC, IntArray, Layout
 from hpd_core.text.endings import Endings, Read, start_of
 
@@ -248,11 +248,36 @@ class ValueStates:
         prompt.num_draft_tokens = int(self.num_drafts[row])
         prompt.num_rejected_tokens = int(self.num_rejected[row])
         for branch in range(prompt.layout.num_branches):
-            count = self.counts[row, branch]
-            prompt.tokens.append(self.tokens[row, branch, :count].tolist())
-            prompt.logprobs.append(self.logprobs[row, branch, :count].tolist())
-            prompt.closed.append(bool(self.closed[row, branch]))
-            prompt.choices.append(self._choice(row, branch))
+            end = self._end(row, branch)
+            prompt.tokens.append(end.tokens)
+            prompt.logprobs.append(end.logprobs)
+            prompt.closed.append(end.closed)
+            prompt.choices.append(end.choice)
+
+    def tell(self, row: int, prompt: Prompt) -> None:
+        """Tells a prompt, if it wants to know, of its values that have ended since it was told last."""
+        if prompt.on_ended is None:
+            return
+        ended = np.nonzero(~self.is_open[row, : prompt.layout.num_branches])[0]
+        for branch in ended.tolist():
+            if branch not in prompt.told:
+                prompt.told.add(branch)
+                prompt.on_ended(self._end(row, branch))
+
+    def drop(self, rows: IntArray) -> None:
+        """Ends the values of some prompts as they are, those that have not begun, too."""
+        self.ends[rows], self.roots[rows] = -1, NO_NODE
+        self.live[rows] = self.is_scored[rows] = False
+
+    def _end(self, row: int, branch: int) -> BranchEnd:
+        count = self.counts[row, branch]
+        return BranchEnd(
+            branch,
+            self.tokens[row, branch, :count].tolist(),
+            self.logprobs[row, branch, :count].tolist(),
+            bool(self.closed[row, branch]),
+            self._choice(row, branch),
+        )
 
     def _choice(self, row: int, branch: int) -> MemberChoice | None:
         if not self.sure[row, branch]:

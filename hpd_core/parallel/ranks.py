@@ -148,6 +148,9 @@ class SharedDecoder(Decoder):
             self._followers.tell("add", [Prompt(prompt.layout, prompt.prefix_key) for prompt in arrived])
         super().add(arrived)
 
+    def drop(self, prompts: Iterable[Prompt]) -> None:
+        """Nothing: the other ranks would not know, and their steps have to be the same."""
+
     def learn(self, tries: Sequence[MemberTrie]) -> None:
         """Takes tries that prompts to come may name."""
         for trie in tries:

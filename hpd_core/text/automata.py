@@ -14,6 +14,7 @@ import numpy as np
 from hpd_core.layout import IntArray
 
 _DIGITS = b"0123456789"
+_MANY_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Automaton:
         num_nodes: they are numbered from 0.
         start, end: the nodes of nothing written yet and of all written; no way leads on from the end.
         sources, bytes_, targets: int64 [ways], in the order of their sources.
+        free: the node behind which anything may be written, if there is one.
     """
 
     num_nodes: int
@@ -32,6 +34,15 @@ class Automaton:
     sources: IntArray
     bytes_: IntArray
     targets: IntArray
+    free: int | None = None
+
+    @property
+    def num_wide_nodes(self) -> int:
+        """Nodes at which almost any token may be written: those where most bytes may."""
+        counts = np.bincount(self.sources, minlength=self.num_nodes)
+        if self.free is not None:
+            counts[self.free] = 0
+        return int((counts > _MANY_BYTES).sum())
 
 
 class Nodes(list[dict[int, int]]):
@@ -40,6 +51,7 @@ class Nodes(list[dict[int, int]]):
     def __init__(self) -> None:
         super().__init__()
         self._tries: list[tuple[int, list[bytes], int]] = []
+        self._free: int | None = None
 
     def new(self, ways: Mapping[int, int] | None = None) -> int:
         """A node more; its number."""
@@ -50,6 +62,13 @@ class Nodes(list[dict[int, int]]):
         """A way by each digit; `zero`: where the 0 leads, if elsewhere."""
         for digit in _DIGITS:
             self[start][digit] = zero if zero is not None and digit == ord("0") else end
+
+    def free(self) -> int:
+        """The node behind which anything may be written."""
+        if self._free is None:
+            self._free = self.new()
+            self[self._free] |= dict.fromkeys(range(256), self._free)
+        return self._free
 
     def spell(self, start: int, text: str, end: int) -> None:
         """A way that writes `text`, along the ways that are there. No text may be the beginning of another one."""
@@ -73,7 +92,7 @@ class Nodes(list[dict[int, int]]):
                 ways.add(node, byte, target)
         for root, texts, behind_each in self._tries:
             ways.add_trie(root, texts, behind_each)
-        return ways.automaton(start, end)
+        return ways.automaton(start, end, self._free)
 
 
 class _Ways:
@@ -100,11 +119,11 @@ class _Ways:
             path[depth + 1 :] = new
             self._num_nodes, before = new.stop, text
 
-    def automaton(self, start: int, end: int) -> Automaton:
+    def automaton(self, start: int, end: int, free: int | None) -> Automaton:
         sources = np.array(self._sources, dtype=np.int64)
         order = np.argsort(sources, kind="stable")
         bytes_, targets = np.array(self._bytes, dtype=np.int64), np.array(self._targets, dtype=np.int64)
-        return Automaton(self._num_nodes, start, end, sources[order], bytes_[order], targets[order])
+        return Automaton(self._num_nodes, start, end, sources[order], bytes_[order], targets[order], free)
 
 
 def _common(one: bytes, other: bytes) -> int:

@@ -13,20 +13,27 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hpd_core.layout import FREE, IntArray
+from hpd_core.text.automata import Automaton
+from hpd_core.text.kind_automata import kind_automaton
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.token_states import TokenBytes, TokenStates, compile_automaton
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_automata import value_automaton
+from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, ValueKind
 from hpd_core.types import Attribute
 
 logger = logging.getLogger(__name__)
 
 _FEW = 256  # choices
+_MOST_WAYS = 2**21
+"""Of one automaton, tokens at states: some hundred MB while it is made."""
+_NUMBER_LINES = (" 20,000,\n", " 1.250,5,\n", " 12,34,567,\n", " 1/2,\n", " 2.5e6,\n", ' "1,250.5",\n')
 
 
 class StateTable:
@@ -56,7 +63,7 @@ class StateTable:
         self._ids = grown(self._ids, num_ways)
         self._behind = grown(self._behind, num_ways)
         self._ids[place:num_ways] = states.ids
-        self._behind[place:num_ways] = states.behind + first
+        self._behind[place:num_ways] = np.where(states.behind == FREE, FREE, states.behind + first)
         self._offsets[first : num_states + 1] = states.offsets + place
         self._num_states, self._num_ways = num_states, num_ways
         return first
@@ -123,23 +130,58 @@ class Constraints:
         key = (attribute.type, attribute.multiple, tuple(attribute.vocabulary.spellings), units)
         with self._lock:
             if key not in self._starts:
-                self._starts[key] = self._compile(attribute)
+                lines = [render_answer_line(attribute, items) for items in _examples(attribute)]
+                if attribute.type == "number" and not attribute.multiple:
+                    lines += _NUMBER_LINES
+                self._starts[key] = self._compile(value_automaton(attribute), lines, attribute.name)
             return self._starts[key]
 
-    def _compile(self, attribute: Attribute) -> int:
-        automaton = value_automaton(attribute)
+    def start_of(self, kind: ValueKind) -> int:
+        """As `start`, of a value of this kind. FREE, too, where its automaton over tokens would be too large.
+
+        Raises:
+            PatternError: a pattern that cannot be decoded.
+        """
+        key = repr(kind)  # equal kinds may be written in different ways, as those of 1 and true are
+        with self._lock:
+            if key not in self._starts:
+                self._starts[key] = self._compile(kind_automaton(kind), kind_lines(kind), type(kind).__name__)
+            return self._starts[key]
+
+    def _compile(self, automaton: Automaton | None, lines: Sequence[str], name: str) -> int:
+        """`lines`: answers that must be possible."""
         if automaton is None:
             return FREE
         self._tokens = self._tokens or TokenBytes(self._tokenizer, self._vocab_size)
+        if automaton.num_wide_nodes * len(self._tokens.ids) > _MOST_WAYS:
+            logger.warning("values of %r are not constrained: too many texts fit", name)
+            return FREE
         states = compile_automaton(automaton, self._tokens)
-        lines = [render_answer_line(attribute, items) for items in _examples(attribute)]
-        if attribute.type == "number" and not attribute.multiple:
-            lines += [" 20,000,\n", " 1.250,5,\n", " 12,34,567,\n", " 1/2,\n", " 2.5e6,\n", ' "1,250.5",\n']
         answers = self._segments.encode_text(lines)
         if states is None or not states.accepts(answers):
-            logger.warning("values of %r are not constrained: the tokenizer cannot write them", attribute.name)
+            logger.warning("values of %r are not constrained: the tokenizer cannot write them", name)
             return FREE
         return self.table.add(states)
+
+
+def kind_lines(kind: ValueKind) -> list[str]:
+    """Lines that hold values of a kind: of a closed one all, in their order; null is the last one."""
+    match kind:
+        case OneOf():
+            texts = kind.spellings
+        case Boolean():
+            texts = ["true", "false"]
+        case JsonString():
+            texts = ['"a"']
+        case Number():
+            texts = [line[1:-2] for line in _NUMBER_LINES] + ["0", "-7", "1234567890", "12.05"]
+        case Integer():
+            texts = ["0", "-7", "1234567890", "20,000"]
+        case ListOf():
+            texts = ["[]"]
+        case _:
+            texts = []
+    return [f" {text},\n" for text in [*texts, *(["null"] if kind.nullable else [])]]
 
 
 def _examples(attribute: Attribute) -> list[tuple[str, ...] | None]:

@@ -26,12 +26,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hpd_core.layout import NO_NODE, IntArray, Members
-from hpd_core.text.constraints import grown
+from hpd_core.text.constraints import grown, kind_lines
 from hpd_core.text.endings import Endings
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.token_states import ranges
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_automata import BOOLEAN_WORDS
+from hpd_core.text.value_kinds import Boolean, ValueKind, is_closed
 from hpd_core.types import Attribute
 
 logger = logging.getLogger(__name__)
@@ -282,17 +283,38 @@ class ClosedAnswers:
         key = (attribute.type, tuple(attribute.vocabulary.spellings.items()))
         with self._lock:
             if key not in self._found:
-                self._found[key] = self._compile(attribute)
+                self._found[key] = self._compile(answer_lines(attribute), attribute.name)
             return self._found[key]
 
-    def _compile(self, attribute: Attribute) -> tuple[Members, int] | None:
-        lines, members = zip(*answer_lines(attribute), strict=True)
+    def members_of(self, kind: ValueKind) -> tuple[Members, int] | None:
+        """As `members`, of a value of this kind."""
+        if not self._max_fed or not is_closed(kind):
+            return None
+        key = repr(kind)
+        with self._lock:
+            if key not in self._found:
+                self._found[key] = self._compile(closed_lines(kind), type(kind).__name__)
+            return self._found[key]
+
+    def _compile(self, spellings: Sequence[tuple[str, int]], name: str) -> tuple[Members, int] | None:
+        """`spellings`: as `answer_lines` has them."""
+        lines, members = zip(*spellings, strict=True)
         encoded = self._segments.encode_text(lines)
         trie = MemberTrie.of([tokens[: self._endings.length(tokens, True)] for tokens in encoded], members)
         if trie is None:
-            logger.warning("values of %r are not scored: the tokenizer does not tell them apart", attribute.name)
+            logger.warning("values of %r are not scored: the tokenizer does not tell them apart", name)
             return None
         return Members(self.table.add(trie), len(trie), min(self._max_fed, len(trie) - 1)), trie.longest
+
+
+def closed_lines(kind: ValueKind) -> list[tuple[str, int]]:
+    """As `answer_lines`, of a closed kind."""
+    lines = kind_lines(kind)
+    numbered = [(line, number) for number, line in enumerate(lines[: len(lines) - kind.nullable], start=1)]
+    if isinstance(kind, Boolean):
+        words = enumerate(BOOLEAN_WORDS.values(), start=1)
+        numbered += [(f' "{word}",\n', member) for member, of_member in words for word in of_member]
+    return [*numbered, *((line, NULL_MEMBER) for line in lines[len(lines) - kind.nullable :])]
 
 
 def answer_lines(attribute: Attribute) -> list[tuple[str, int]]:

@@ -168,7 +168,7 @@ class PromptTemplate(BaseModel):
         Raises:
             PromptError: the chat template does not take our messages; the message says why.
         """
-        return content_hash([self.hash, *_chat_wrapping(self, tokenizer)])
+        return content_hash([self.hash, *chat_wrapping(self, tokenizer)])
 
 
 # Raise when the texts that this module adds by itself change, so that prompt hashes change with them.
@@ -200,13 +200,18 @@ def render_frame(template: PromptTemplate, schema: CategorySchema, tokenizer: An
     instruction = template.stacked_instruction if stacked else template.instruction
     before, rest = instruction.split(_ATTRIBUTES)
     between, after = rest.split(_DOCUMENTS)
-    head, tail = _chat_wrapping(template, tokenizer)
+    head, tail = chat_wrapping(template, tokenizer)
     attributes = "\n".join(render_attribute(attribute, template.max_listed_values) for attribute in schema.attributes)
     prefix = (Piece(head + before, True), Piece(attributes, False), Piece(between, True))
     return Frame(prefix=prefix, suffix=(Piece(after + tail, True),))
 
 
-def _chat_wrapping(template: PromptTemplate, tokenizer: Any) -> tuple[str, str]:
+def chat_wrapping(template: PromptTemplate, tokenizer: Any) -> tuple[str, str]:
+    """What stands before and behind the user's message: the chat template's markup, or the token that begins a text.
+
+    Raises:
+        PromptError: the chat template drops or doubles the user's message.
+    """
     has_template = bool(getattr(tokenizer, "chat_template", None))
     if template.chat == "never" or (template.chat == "auto" and not has_template):
         bos = tokenizer.bos_token if _adds_bos(tokenizer) else ""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from hpd_core.text.automata import Automaton, Nodes
 from hpd_core.text.number_forms import DENOMINATORS, VULGAR_FRACTIONS
@@ -30,27 +31,37 @@ def value_automaton(attribute: Attribute) -> Automaton | None:
     """The automaton of an attribute's answers; None for texts, which may be anything."""
     if attribute.is_text:
         return None
+    return line_automaton(partial(_add_items, attribute=attribute), is_list=attribute.multiple, nullable=True)
+
+
+def line_automaton(add: Callable[[Nodes, int, int], None], *, is_list: bool, nullable: bool) -> Automaton:
+    """Lines that hold one value, or a list of values, or null.
+
+    Args:
+        add: puts one value between two nodes; what closes it is behind the second one already.
+    """
     nodes = Nodes()
     end, closing, start = nodes.new(), nodes.new(), nodes.new()
     nodes[closing] |= {ord("\n"): end}
     comma = nodes.new()
     nodes[comma] |= {ord("\n"): end}
     nodes[closing] |= {ord(","): comma}
-    nodes.spell(start, "null", closing)
-    if attribute.multiple:
+    if nullable:
+        nodes.spell(start, "null", closing)
+    if is_list:
         more, later = nodes.new(), nodes.new()
         nodes.spell(more, "]", closing)
         nodes.spell(more, ", ", later)
-        _add_items(nodes, attribute, later, more)
+        add(nodes, later, more)
         nodes[start][ord("[")] = nodes.new(nodes[later] | {ord("]"): closing})
     else:
-        _add_items(nodes, attribute, start, closing)
+        add(nodes, start, closing)
     for _ in range(_MAX_SPACES):
         start = nodes.new(nodes[start] | {ord(" "): start})
     return nodes.automaton(start, end)
 
 
-def _add_items(nodes: Nodes, attribute: Attribute, start: int, behind: int) -> None:
+def _add_items(nodes: Nodes, start: int, behind: int, attribute: Attribute) -> None:
     """One literal of the attribute's type, from `start` to `behind`."""
     if attribute.type == "boolean":
         for text in ("true", "false", *(json.dumps(word) for words in BOOLEAN_WORDS.values() for word in words)):
@@ -61,16 +72,16 @@ def _add_items(nodes: Nodes, attribute: Attribute, start: int, behind: int) -> N
         nodes.spell_each(opened, (f'{_escaped(text)}"' for text in attribute.vocabulary.spellings), behind)
     else:
         if attribute.multiple:
-            _add_json_number(nodes, start, behind)
+            add_json_number(nodes, start, behind)
         else:
-            _add_number(nodes, start, behind)
+            add_number(nodes, start, behind)
         opened, closing = nodes.new(), nodes.new({ord('"'): behind})
         nodes[start][ord('"')] = opened
         for unit in map(_escaped, attribute.unit.names if attribute.unit else ()):
             if unit and not unit[0].isdigit() and unit[0] not in ".,/ ":
                 nodes.spell(closing, f'{unit}"', behind)
                 nodes.spell(closing, f' {unit}"', behind)
-        _add_number(nodes, opened, closing)
+        add_number(nodes, opened, closing)
 
 
 def _escaped(text: str) -> str:
@@ -78,7 +89,7 @@ def _escaped(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _add_json_number(nodes: Nodes, start: int, behind: int) -> None:
+def add_json_number(nodes: Nodes, start: int, behind: int) -> None:
     """A number as JSON has it; it ends where what stands behind it begins."""
     whole, zero, fraction = (nodes.new(nodes[behind]) for _ in range(3))
     minus, point = nodes.new(), nodes.new()
@@ -91,7 +102,7 @@ def _add_json_number(nodes: Nodes, start: int, behind: int) -> None:
     nodes[whole][ord(".")] = nodes[zero][ord(".")] = point
 
 
-def _add_number(nodes: Nodes, start: int, behind: int) -> None:
+def add_number(nodes: Nodes, start: int, behind: int) -> None:
     """A number in every form that a text may have and text/number_forms.py reads, but with spaces in it."""
 
     def ends() -> int:

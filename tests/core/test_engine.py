@@ -439,7 +439,7 @@ def decoded_tokens(engine: Engine, records: list[Record]) -> list[list[list[int]
     finally:
         del engine._decoder.step
     finished = [prompt for report in steps.reports for prompt in report.finished]
-    by_record = {prompt.owner.prepared.slots[0].record: prompt.tokens for prompt in finished}
+    by_record = {prompt.owner.item.slots[0].record: prompt.tokens for prompt in finished}
     return [by_record[number] for number in range(len(records))]
 
 

@@ -288,7 +288,7 @@ def test_a_cancelled_future_does_not_keep_an_error_from_the_others(fresh: Engine
 def test_close_ends_the_thread_and_can_be_repeated(tiny_model_dir: Path) -> None:
     engine = Engine.from_pretrained(str(tiny_model_dir), config())
     engine.extract(products(1), SCHEMAS)
-    thread = engine._thread
+    thread = engine._queue.thread
     assert thread is not None
     engine.close()
     engine.close()
@@ -311,7 +311,7 @@ def test_close_fails_what_is_not_finished(tiny_model_dir: Path) -> None:
     waiting = engine.submit(products(2), SCHEMAS)
     closer = threading.Thread(target=engine.close)
     closer.start()
-    while not engine._closed:
+    while not engine._queue.is_closed:
         time.sleep(0.001)
     steps.release.set()
     closer.join(TIMEOUT)

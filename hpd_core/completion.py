@@ -1,0 +1,288 @@
+"""The layer under the catalog: branches that grow from trunks, whatever they are for. `Engine.complete` decodes them.
+
+    trunk      prefix | text | suffix     what all its branches see; equal prefixes are computed once for all trunks
+    branch     text                       private: no other branch sees it, nor its value
+    value      decoded                    JSON on one line, constrained by the branch's kind; see text/value_kinds.py
+
+A branch's value is what ordinary decoding behind prefix + text + suffix + branch would be, whatever else is decoded
+beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from hpd_core.decoding.prompt import BranchEnd, Prompt
+from hpd_core.errors import PromptError
+from hpd_core.extractor import ExtractionMetrics
+from hpd_core.layout import FREE, Branch, tree_layout
+from hpd_core.task_queue import Owner, Task, TaskQueue
+from hpd_core.text.constraints import Constraints
+from hpd_core.text.kind_reading import read_value
+from hpd_core.text.member_tries import ClosedAnswers
+from hpd_core.text.template import Piece
+from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.value_kinds import FreeText, ValueKind, is_closed
+from hpd_core.types import Choice, ValueStatus, is_encodable
+
+_MOST_PREFIXES = 256  # whose ids are kept
+_ANYTHING = FreeText()
+
+
+@dataclass(frozen=True, slots=True)
+class Trunk:
+    """What some branches grow from.
+
+    Attributes:
+        prefix: what many trunks begin with. A `Piece` that is not trusted, and the text, can hold no control tokens.
+        text: its own: a document.
+        suffix: what stands between it and the branches.
+    """
+
+    prefix: tuple[Piece, ...]
+    text: str
+    suffix: tuple[Piece, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBranch:
+    """An open end, from which a value grows.
+
+    Attributes:
+        text: what stands before the value, mostly a key and a colon; a space belongs to the value.
+        kind: what the value may be.
+        max_tokens: it is cut behind so many; None: as `EngineConfig.max_value_tokens` says.
+    """
+
+    text: str
+    kind: ValueKind = _ANYTHING
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a branch was completed with.
+
+    Attributes:
+        value: plain JSON; None unless the status is "value". Of free text also what was written until it was cut.
+        status: "value", "absent" (null), "truncated" (cut), "invalid" (not of its kind) or "error" (not decoded).
+        raw: the text as it was written, up to the line's end.
+        num_tokens: the one that ends it included.
+        logprob_mean, logprob_min: over them; natural logarithms of the model's own probabilities.
+        probability: of a value that was chosen among all it could be, its share; else that of its tokens.
+        choice, margin: as `Value` has them.
+    """
+
+    value: Any
+    status: ValueStatus
+    raw: str = ""
+    num_tokens: int = 0
+    logprob_mean: float | None = None
+    logprob_min: float | None = None
+    probability: float | None = None
+    choice: Choice | None = None
+    margin: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrunkCompletions:
+    """Of one trunk: a completion per branch, in order. With `error` set, none of them was decoded.
+
+    `num_prompt_tokens` are those of the trunk and of its branches' texts.
+    """
+
+    branches: tuple[Completion, ...]
+    error: str | None = None
+    num_trunk_tokens: int = 0
+    num_prompt_tokens: int = 0
+
+
+class CompletionFuture(Future[list[TrunkCompletions]]):
+    """What comes of `Engine.complete`, a trunk each, in order; `metrics` is complete once it is there."""
+
+    def __init__(self, abandon: Callable[[], None]) -> None:
+        """`abandon`: what its method does."""
+        super().__init__()
+        self._abandon = abandon
+        self.metrics = ExtractionMetrics()
+
+    def abandon(self) -> None:
+        """Drops what is not decoded yet; if anything is, the future fails with CancelledError."""
+        self._abandon()
+
+
+OnBranch = Callable[[int, int, Completion], None]
+"""Told of a completion as soon as it is there: number of the trunk, number of the branch, the completion."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A prompt's trunk, by its number, and what its branches are."""
+
+    number: int
+    text: str
+    branches: Sequence[OpenBranch]
+
+
+class Completions:
+    """Makes prompts of trunks and their branches, and completions of what comes of them. Thread-safe."""
+
+    def __init__(
+        self,
+        segments: SegmentTokenizer,
+        queue: TaskQueue,
+        constraints: Constraints | None,
+        closed: ClosedAnswers,
+        max_value_tokens: int,
+        max_positions: int | None,
+    ) -> None:
+        """`constraints`: None where nothing is constrained."""
+        self._segments, self._queue = segments, queue
+        self._constraints, self._closed = constraints, closed
+        self._max_value_tokens, self._max_positions = max_value_tokens, max_positions
+        self._prefixes: dict[tuple[Piece, ...], tuple[int, ...]] = {}
+
+    def submit(
+        self, trunks: Sequence[Trunk], branches: Sequence[Sequence[OpenBranch]], on_branch: OnBranch | None = None
+    ) -> CompletionFuture:
+        """As `Engine.complete`."""
+        (future,) = self.submit_each([(trunks, branches)], None if on_branch is None else [on_branch])
+        return future
+
+    def submit_each(
+        self,
+        calls: Sequence[tuple[Sequence[Trunk], Sequence[Sequence[OpenBranch]]]],
+        on_branch: Sequence[OnBranch | None] | None = None,
+    ) -> list[CompletionFuture]:
+        """Several calls of `submit` whose prompts share their first step, too."""
+        listeners = on_branch or [None] * len(calls)
+        tasks = [self._task(*call, listener) for call, listener in zip(calls, listeners, strict=True)]
+        self._queue.add(tasks)
+        return [task.future for task in tasks]  # type: ignore[misc]
+
+    def _task(
+        self, trunks: Sequence[Trunk], branches: Sequence[Sequence[OpenBranch]], on_branch: OnBranch | None
+    ) -> Task:
+        if len(trunks) != len(branches):
+            raise ValueError(f"branches of {len(branches)} trunks, there are {len(trunks)}")
+        refused: dict[int, TrunkCompletions] = {}
+        prompts: list[Prompt] = []
+        for number, (trunk, own) in enumerate(zip(trunks, branches, strict=True)):
+            try:
+                prompt = self._prompt(trunk, own)
+            except PromptError as error:
+                refused[number] = TrunkCompletions((Completion(None, "error"),) * len(own), str(error))
+                continue
+            if not own:
+                refused[number] = TrunkCompletions(())
+                continue
+            prompt.owner = _Prepared(number, trunk.text, own)
+            prompts.append(prompt)
+        future = CompletionFuture(lambda: self._queue.abandon(task))
+        future.set_running_or_notify_cancel()
+        task = Task(prompts, future, partial(self._results, len(trunks), refused), future.metrics)
+        for prompt in prompts:
+            prompt.owner = Owner(task, prompt.owner)
+            if on_branch is not None:
+                prompt.on_ended = partial(self._tell, prompt.owner.item, on_branch)
+        return task
+
+    def _prompt(self, trunk: Trunk, branches: Sequence[OpenBranch]) -> Prompt:
+        """Raises PromptError where there is none."""
+        if not is_encodable(trunk.text):
+            raise PromptError("the text holds half of a surrogate pair, which no tokenizer takes")
+        prefix = self._prefix(trunk.prefix)
+        (own,) = self._segments.encode_text([trunk.text])
+        if self._segments.has_control(own):
+            raise PromptError("the text still holds control tokens after they were cut")
+        keys = self._segments.encode_schema_text([branch.text for branch in branches])
+        pairs = zip(keys, branches, strict=True)
+        document = [*own, *self._segments.encode_pieces(trunk.suffix)]
+        layout = tree_layout(prefix, document, [self._branch(*pair) for pair in pairs])
+        most = self._max_positions
+        if most is not None and layout.num_positions > most:
+            raise PromptError(
+                f"the text has {len(own):,} tokens, and with all that stands around it {layout.num_positions:,}, more "
+                f"than the {most:,} positions of the model: shorten it, or use a model with a longer context"
+            )
+        return Prompt(layout, prefix)
+
+    def _prefix(self, pieces: tuple[Piece, ...]) -> tuple[int, ...]:
+        found = self._prefixes.get(pieces)
+        if found is None:
+            if len(self._prefixes) >= _MOST_PREFIXES:
+                self._prefixes.clear()
+            found = self._prefixes[pieces] = tuple(self._segments.encode_pieces(pieces))
+        return found
+
+    def _branch(self, ids: Sequence[int], branch: OpenBranch) -> Branch:
+        limit = branch.max_tokens or self._max_value_tokens
+        state = FREE if self._constraints is None else self._constraints.start_of(branch.kind)
+        found = None if self._constraints is None or state == FREE else self._closed.members_of(branch.kind)
+        if found is None:
+            return Branch(ids, limit, state)
+        members, longest = found
+        return Branch(ids, max(limit, longest), state, members)
+
+    # What comes of them, in the thread beside the one that decodes.
+
+    def _tell(self, item: _Prepared, on_branch: OnBranch, end: BranchEnd) -> None:
+        def tell() -> None:
+            (text,) = self._segments.decode([end.tokens])
+            on_branch(item.number, end.branch, _completion(item, end, text))
+
+        self._queue.finish_later(tell)
+
+    def _results(self, count: int, refused: dict[int, TrunkCompletions], task: Task) -> list[TrunkCompletions]:
+        found = dict(refused)
+        metrics = task.metrics
+        for prompt in task.finished:
+            item: _Prepared = prompt.owner.item
+            texts = self._segments.decode(prompt.tokens)
+            ends = [_completion(item, end, text) for end, text in zip(_ends(prompt), texts, strict=True)]
+            found[item.number] = TrunkCompletions(tuple(ends), None, len(prompt.layout.trunk), prompt.layout.num_tokens)
+            metrics.value_tokens += sum(end.num_tokens for end in ends)
+            metrics.key_tokens += prompt.layout.num_key_tokens
+            metrics.document_tokens += prompt.num_own_tokens - prompt.layout.num_key_tokens
+            metrics.document_tokens_shared += prompt.num_shared_tokens
+            metrics.draft_tokens += prompt.num_draft_tokens
+            metrics.rejected_tokens += prompt.num_rejected_tokens
+            metrics.scored_tokens += prompt.num_scored_tokens
+        metrics.num_records = count
+        metrics.num_errors = sum(each.error is not None for each in found.values())
+        return [found[number] for number in range(count)]
+
+
+def _ends(prompt: Prompt) -> Iterator[BranchEnd]:
+    columns: Iterable[Any] = zip(prompt.tokens, prompt.logprobs, prompt.closed, prompt.choices, strict=True)
+    for branch, column in enumerate(columns):
+        yield BranchEnd(branch, *column)
+
+
+def _completion(item: _Prepared, end: BranchEnd, text: str) -> Completion:
+    kind = item.branches[end.branch].kind
+    value, status = read_value(kind, text, closed=end.closed, fields={"": item.text})
+    logprobs = end.logprobs
+    if not all(map(math.isfinite, logprobs)):
+        return Completion(None, "error", text.split("\n", 1)[0], len(logprobs))
+    choice: Choice | None = "greedy" if is_closed(kind) else None
+    share, margin = math.exp(sum(logprobs)), None
+    if end.choice is not None:
+        choice, share = ("scored" if end.choice.is_sure else "beam"), end.choice.share
+        margin = end.choice.margin if end.choice.is_sure else None
+    return Completion(
+        value,
+        status,
+        text.split("\n", 1)[0],
+        len(logprobs),
+        sum(logprobs) / len(logprobs) if logprobs else None,
+        min(logprobs, default=None),
+        share,
+        choice,
+        margin,
+    )

@@ -1,0 +1,169 @@
+"""Runs the waves: every document goes on by itself as soon as its own values are there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from typing import Any, Self
+
+from pydantic import BaseModel
+
+from hpd_core.completion import Completion, CompletionFuture, Completions, OnBranch, Trunk, TrunkCompletions
+from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField, Problem
+from hpd_core.json_schema.assembly import Assembly
+from hpd_core.json_schema.form import Group
+from hpd_core.json_schema.form_prompt import Frame, render_frame
+from hpd_core.json_schema.questions import Question, Questions, found_by
+from hpd_core.json_schema.schema_reader import SchemaLimits, as_mapping, read_schema
+from hpd_core.json_schema.validation import checker
+from hpd_core.text.template import PromptTemplate
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonForm:
+    """A schema, read, with the texts around a document."""
+
+    schema: Mapping[str, Any]
+    form: Group
+    frame: Frame
+
+    @classmethod
+    def of(
+        cls,
+        schema: Mapping[str, Any] | type[BaseModel],
+        template: PromptTemplate,
+        tokenizer: Any,
+        instruction: str | None,
+        limits: SchemaLimits,
+    ) -> Self:
+        """Raises SchemaError and PromptError."""
+        plain = as_mapping(schema)
+        form = read_schema(plain, limits)
+        return cls(plain, form, render_frame(form, template, tokenizer, instruction))
+
+
+def submit_json(
+    completions: Completions, documents: Sequence[str], form: JsonForm, on_field: OnField | None
+) -> JsonFuture:
+    """As `Engine.submit_json`."""
+    run = _Run(completions, form, on_field, list(documents))
+    run.start()
+    return run.future
+
+
+class _Document:
+    """One document on its way."""
+
+    def __init__(self, text: str, form: JsonForm) -> None:
+        self._form = form
+        self.trunk = Trunk(form.frame[0], text, form.frame[1])
+        self.questions = Questions(form.form)
+        self.asked: list[Question] = self.questions.next_wave()
+        self._num_prompt_tokens = self._num_output_tokens = 0
+        self._num_trunk_tokens: int | None = None
+        self._error: str | None = None
+
+    def take(self, found: TrunkCompletions) -> None:
+        """Takes the answers of a wave, and finds the next one."""
+        if found.error is not None:
+            self._error, self.asked = found.error, []
+            return
+        if self._num_trunk_tokens is None:
+            self._num_trunk_tokens = found.num_trunk_tokens
+            self._num_prompt_tokens = found.num_trunk_tokens
+        self._num_prompt_tokens += found.num_prompt_tokens - found.num_trunk_tokens
+        for question, completion in zip(self.asked, found.branches, strict=True):
+            self._num_output_tokens += completion.num_tokens
+            self.questions.take(question, completion)
+        self.asked = self.questions.next_wave()
+
+    def result(self, problems_of: Any) -> JsonResult:
+        """When nothing is left to ask."""
+        if self._error is not None:
+            return JsonResult(None, (Problem("", self._error),))
+        answers = self.questions.answers
+        data = Assembly(answers, self.questions.lengths).of(self._form.form)
+        problems = dict.fromkeys([*self.questions.problems, *problems_of(data)])
+        fields = {answer.path: answer for answer in answers.values()}
+        return JsonResult(data, tuple(problems), fields, self._num_prompt_tokens, self._num_output_tokens)
+
+
+class _Run:
+    """The documents of one call."""
+
+    def __init__(
+        self, completions: Completions, form: JsonForm, on_field: OnField | None, documents: Sequence[str]
+    ) -> None:
+        self.future = JsonFuture()
+        self.future.set_running_or_notify_cancel()
+        self._completions, self._form, self._on_field = completions, form, on_field
+        self._problems_of = checker(form.schema)
+        self._documents = [_Document(text, form) for text in documents]
+        self._results: dict[int, JsonResult] = {}
+        self._lock = Lock()
+
+    def start(self) -> None:
+        """Asks for all first waves at once."""
+        if not self._documents:
+            self.future.settle([])
+        self._ask([number for number, document in enumerate(self._documents) if document.asked])
+        for number, document in enumerate(self._documents):
+            if not document.asked and number not in self._results:
+                self._finish(number)
+
+    def _ask(self, numbers: Sequence[int]) -> None:
+        calls = [
+            ([document.trunk], [[question.branch(document.questions.answers) for question in document.asked]])
+            for document in map(self._documents.__getitem__, numbers)
+        ]
+        listeners = [self._listener(number) for number in numbers]
+        futures = self._completions.submit_each(calls, listeners)
+        goes_on = self.future.watch(zip(numbers, futures, strict=True))
+        for number, future in zip(numbers, futures, strict=True):
+            if not goes_on:
+                future.abandon()
+            future.add_done_callback(partial(self._go_on, number))
+
+    def _listener(self, number: int) -> OnBranch | None:
+        on_field = self._on_field
+        if on_field is None:
+            return None
+        asked = self._documents[number].asked
+
+        def tell(_: int, branch: int, completion: Completion) -> None:
+            for _, answer in found_by(asked[branch], completion):
+                try:
+                    on_field(number, answer)
+                except Exception:
+                    logger.exception("what was to be told of %s of document %d failed", answer.path, number)
+
+        return tell
+
+    def _go_on(self, number: int, future: CompletionFuture) -> None:  # type: ignore[override]
+        """Asks for the next wave of a document, or finishes it."""
+        try:
+            (found,) = future.result()
+            document = self._documents[number]
+            document.take(found)
+            if document.asked:
+                self._ask([number])
+            else:
+                self._finish(number)
+        except CancelledError:
+            return
+        except Exception as error:
+            self.future.settle(error=error)
+
+    def _finish(self, number: int) -> None:
+        result = self._documents[number].result(self._problems_of)
+        with self._lock:
+            self._results[number] = result
+            is_last = len(self._results) == len(self._documents)
+        if is_last:
+            self.future.settle([self._results[each] for each in range(len(self._documents))])

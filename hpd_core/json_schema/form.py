@@ -1,0 +1,74 @@
+"""A schema as what is asked for: a tree whose leaves are values that a branch is decoded for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from hpd_core.text.value_kinds import ValueKind
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One value: a scalar, or a list of scalars.
+
+    Attributes:
+        kind: null is allowed in it where the schema allows null, and where the field may be missing.
+        note: what the model reads of it.
+        takes_null: whether null is a value by the schema.
+        max_tokens: of its value.
+    """
+
+    kind: ValueKind
+    note: str
+    takes_null: bool
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value that the schema knows."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """An object. `can_miss`: it is left out, or null, where none of its fields has a value."""
+
+    fields: Mapping[str, Member]
+    note: str
+    takes_null: bool
+    can_miss: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A list of objects.
+
+    Attributes:
+        row: one of them.
+        key: the field that tells them apart: the list of its values is asked for first, or, without one, their number.
+        asked: that first question.
+        most: rows that are asked for.
+    """
+
+    row: Group
+    key: str | None
+    asked: Leaf
+    note: str
+    takes_null: bool
+    most: int
+
+
+Node: TypeAlias = Leaf | Constant | Group | Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A field of an object. `after`: its siblings whose values it sees, and waits for."""
+
+    node: Node
+    is_required: bool
+    after: tuple[str, ...] = ()

@@ -1,0 +1,84 @@
+"""What the model reads of a form: an instruction, a line for each field, the document, and a key before each value.
+
+    Fields:
+    - buyer.name: Full name; or null
+    - lines: The lines of the invoice; a list, by name
+    - lines[].price: a number; at least 0
+
+All values of a document grow from this one text. A value that depends on others has them before its key, as lines of
+the answer:
+
+    {
+    "lines[2].name": "Blue shoe",
+    "lines[2].price":
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hpd_core.json_schema.form import Group, Leaf, Member, Rows
+from hpd_core.text.template import Piece, PromptTemplate, chat_wrapping, single_header
+from hpd_core.text.value_kinds import spelled
+
+_INSTRUCTION = "Fill in a form from a document."
+_RULES = """\
+Answer with JSON: one object with a key for each field, every field on a line of its own. Copy what the document says \
+in as few words as possible. Where a field may be null, write null if the document does not say it."""
+
+Frame = tuple[tuple[Piece, ...], tuple[Piece, ...]]
+"""What stands before a document, and between it and the answer's first key."""
+
+
+def render_frame(form: Group, template: PromptTemplate, tokenizer: Any, instruction: str | None) -> Frame:
+    """The pieces around a document. The schema and the instruction can hold no control tokens.
+
+    Raises:
+        PromptError: the chat template drops or doubles the user's message.
+    """
+    head, tail = chat_wrapping(template, tokenizer)
+    fields = "\n".join(_lines(form, ""))
+    prefix = (
+        Piece(head, True),
+        Piece(instruction or _INSTRUCTION, False),
+        Piece("\n\nFields:\n", True),
+        Piece(fields, False),
+        Piece(f"\n\n{_RULES}\n\nDocument:\n", True),
+    )
+    return prefix, (Piece(tail + single_header(), True),)
+
+
+def render_branch(name: str, seen: Sequence[tuple[str, Any]]) -> str:
+    """A key, and before it the lines of the values that its value depends on."""
+    lines = [f"{spelled(other)}: {spelled(value)},\n" for other, value in seen]
+    return "".join(lines) + f"{spelled(name)}:"
+
+
+def joined_name(name: str, field: str) -> str:
+    """The name of an object's field."""
+    return f"{name}.{field}" if name else field
+
+
+def count_name(name: str) -> str:
+    """The name of the number of a list's items."""
+    return f"{name}.length"
+
+
+def _lines(group: Group, name: str) -> Iterator[str]:
+    if group.note and name:
+        yield f"- {name}: {group.note}"
+    for field, member in group.fields.items():
+        yield from _line(joined_name(name, field), member)
+
+
+def _line(name: str, member: Member) -> Iterator[str]:
+    node = member.node
+    if isinstance(node, Leaf):
+        yield f"- {name}: {node.note}" if node.note else f"- {name}"
+    elif isinstance(node, Group):
+        yield from _lines(node, name)
+    elif isinstance(node, Rows):
+        how = f"a list, by {node.key}" if node.key is not None else f"a list; {count_name(name)} is how many there are"
+        yield f"- {name}: " + "; ".join(filter(None, [node.note, how]))
+        yield from _lines(node.row, f"{name}[]")

@@ -1,0 +1,141 @@
+"""From the schema of one value to its kind, and to what the model reads of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hpd_core.errors import SchemaError
+from hpd_core.json_schema.form import Leaf, Node
+from hpd_core.text.pattern_syntax import PatternError
+from hpd_core.text.patterns import pattern_dfa
+from hpd_core.text.value_kinds import (
+    Boolean,
+    FreeText,
+    Integer,
+    JsonString,
+    Number,
+    OneOf,
+    Pattern,
+    ValueKind,
+    spelled,
+)
+from hpd_core.types import is_encodable
+
+TEXT_TOKENS, LIST_TOKENS, ROWS_TOKENS = 96, 256, 512
+"""How long values of texts, of lists, and of what tells the rows of a list apart may be."""
+_TYPED_TOKENS = 48
+_MOST_LISTED = 50
+
+_DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
+_ZONE = r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+FORMATS: Mapping[str, tuple[str, str]] = {
+    "date": (rf"^{_DATE}$", "a date as YYYY-MM-DD"),
+    "time": (rf"^{_TIME}{_ZONE}$", "a time as HH:MM:SSZ"),
+    "date-time": (rf"^{_DATE}T{_TIME}{_ZONE}$", "a date and time as YYYY-MM-DDTHH:MM:SSZ"),
+    "duration": (r"^P([0-9]+W|([0-9]+Y)?([0-9]+M)?([0-9]+D)?(T([0-9]+H)?([0-9]+M)?([0-9]+S)?)?)$", "as P1DT2H"),
+    "email": (r"^[A-Za-z0-9._%+-]+@[A-Za-z0-9]([A-Za-z0-9-]*)(\.[A-Za-z0-9-]+)+$", "an e-mail address"),
+    "uri": (r"^[A-Za-z][A-Za-z0-9+.-]*:[^ \"<>\\^`{|}]+$", "a URI"),
+    "uuid": (r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$", "a UUID"),
+    "ipv4": (
+        r"^(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])){3}$",
+        "an IPv4 address",
+    ),
+}
+"""What a format allows, and how the model is told of it. Other formats are told by their names."""
+
+_LIMITS = {
+    "minimum": "at least",
+    "maximum": "at most",
+    "exclusiveMinimum": "more than",
+    "exclusiveMaximum": "less than",
+    "multipleOf": "a multiple of",
+}
+
+
+def read_leaf(schema: Mapping[str, Any], type_: Any, where: str, *, takes_null: bool, can_miss: bool) -> Leaf:
+    """The value that a plain schema (`References.resolved`) describes.
+
+    Raises:
+        SchemaError: it is none, or cannot be decoded.
+    """
+    kind = _kind(schema, type_, where, takes_null or can_miss)
+    default = TEXT_TOKENS if isinstance(kind, JsonString | Pattern) else _TYPED_TOKENS
+    max_tokens = schema.get("x-hpd-max-tokens", default)
+    if not isinstance(max_tokens, int) or max_tokens < 1:
+        raise SchemaError(where, "'x-hpd-max-tokens' is a number of tokens, from 1 on")
+    return Leaf(kind, _note(schema, kind), takes_null, max_tokens)
+
+
+def is_list_of_scalars(schema: Mapping[str, Any]) -> bool:
+    """Whether items of this schema are scalars."""
+    return "enum" in schema or "const" in schema or schema.get("type") in ("string", "number", "integer", "boolean")
+
+
+def key_kind(node: Node) -> JsonString | Pattern | OneOf | None:
+    """The kind of a field that can tell objects apart: a text; None: it cannot."""
+    return node.kind if isinstance(node, Leaf) and isinstance(node.kind, JsonString | Pattern | OneOf) else None
+
+
+def _kind(schema: Mapping[str, Any], type_: Any, where: str, nullable: bool) -> Any:
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if values is not None:
+        return _one_of(values, where, nullable)
+    match type_:
+        case "number":
+            return Number(nullable)
+        case "integer":
+            return Integer(nullable)
+        case "boolean":
+            return Boolean(nullable)
+        case "string":
+            return _text(schema, where, nullable)
+    raise SchemaError(where, "a field that may be anything cannot be asked for: say its 'type'")
+
+
+def _one_of(values: Any, where: str, nullable: bool) -> OneOf:
+    for value in values:
+        if isinstance(value, list | dict):
+            raise SchemaError(where, "an enum of lists or objects cannot be decoded: give each a name, and list those")
+        if isinstance(value, str) and not is_encodable(value):
+            raise SchemaError(where, "an enum holds half of a surrogate pair: correct the text")
+    return OneOf(tuple({spelled(value): value for value in values}.values()), nullable)
+
+
+def _text(schema: Mapping[str, Any], where: str, nullable: bool) -> JsonString | Pattern:
+    pattern, format_ = schema.get("pattern"), FORMATS.get(schema.get("format", ""))
+    if pattern is None:
+        return JsonString(nullable) if format_ is None else Pattern(format_[0], nullable)
+    try:
+        pattern_dfa(pattern)
+    except PatternError as error:
+        raise SchemaError(where, f"its pattern cannot be decoded: {error}") from error
+    return Pattern(pattern, nullable)
+
+
+def _note(schema: Mapping[str, Any], kind: ValueKind) -> str:
+    texts = [schema.get("title"), schema.get("description")]
+    notes = [" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip()]
+    match kind:
+        case OneOf():
+            listed = ", ".join(kind.spellings[:_MOST_LISTED])
+            rest = len(kind.values) - _MOST_LISTED
+            notes.append(f"one of {listed}" + (f" and {rest} more" if rest > 0 else ""))
+        case Integer():
+            notes.append("a whole number")
+        case Number():
+            notes.append("a number")
+        case Boolean():
+            notes.append("true or false")
+        case JsonString() | Pattern() | FreeText():
+            notes += _text_notes(schema)
+    notes += [f"{words} {schema[name]}" for name, words in _LIMITS.items() if name in schema]
+    return "; ".join([*notes, *(["or null"] if kind.nullable else [])])
+
+
+def _text_notes(schema: Mapping[str, Any]) -> list[str]:
+    name = schema.get("format")
+    if name is not None:
+        return [FORMATS[name][1] if name in FORMATS else f"in the format {name}"]
+    return [f"matches {schema['pattern']}"] if "pattern" in schema else []

@@ -1,0 +1,159 @@
+"""The questions of one document: what is asked at once, and what has to wait for other answers.
+
+wave 1     every field, the keys of a list's objects (or their number)
+wave 2     each object's fields, which see its key; fields that wait for others (x-hpd-after), which see those
+...        lists in lists
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hpd_core.completion import Completion, OpenBranch
+from hpd_core.json_schema.answers import FieldAnswer, Problem, pointer
+from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows
+from hpd_core.json_schema.form_prompt import count_name, joined_name, render_branch
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One value to decode.
+
+    Attributes:
+        path: of the value, or of the list whose objects are asked for.
+        name: what the model reads as its key.
+        leaf: what it may be.
+        seen: answers that its branch shows, by their keys.
+        after: paths of others whose answers it shows, too, when they are there, with their keys.
+        rows: the list that it is about, if it is not about itself.
+    """
+
+    path: Path
+    name: str
+    leaf: Leaf
+    seen: tuple[tuple[str, Any], ...] = ()
+    after: tuple[tuple[Path, str], ...] = ()
+    rows: Rows | None = None
+
+    def branch(self, answers: Mapping[Path, FieldAnswer]) -> OpenBranch:
+        """With all that it waits for."""
+        waited = [(name, answers[path].value) for path, name in self.after]
+        return OpenBranch(render_branch(self.name, [*self.seen, *waited]), self.leaf.kind, self.leaf.max_tokens)
+
+
+class Questions:
+    """Of one document."""
+
+    def __init__(self, form: Group) -> None:
+        self.answers: dict[Path, FieldAnswer] = {}
+        self.problems: list[Problem] = []
+        self.lengths: dict[Path, int | None] = {}  # of lists of objects; None: there is none
+        self._waiting = list(self._of_group(form, (), "", (), ()))
+
+    def next_wave(self) -> list[Question]:
+        """What can be asked now: all that it waits for is answered."""
+        ready = [question for question in self._waiting if all(path in self.answers for path, _ in question.after)]
+        self._waiting = [question for question in self._waiting if question not in ready]
+        return ready
+
+    def take(self, question: Question, completion: Completion) -> None:
+        """Takes an answer, and asks for what it leads to."""
+        if completion.status not in ("value", "absent"):
+            self.problems.append(Problem(pointer(question.path), _what_is_wrong(completion)))
+        for path, answer in found_by(question, completion):
+            self.answers[path] = answer
+        if question.rows is not None:
+            self._take_rows(question, question.rows, completion)
+
+    def _take_rows(self, question: Question, rows: Rows, completion: Completion) -> None:
+        if completion.status != "value":
+            self.lengths[question.path] = None
+            return
+        value = completion.value
+        count = value if rows.key is None else len(value)
+        if count > rows.most:
+            message = f"{count} items, of which {rows.most} are asked for: set 'maxItems' higher"
+            self.problems.append(Problem(pointer(question.path), message))
+        self.lengths[question.path] = count = max(0, min(count, rows.most))
+        for number in range(count):
+            name = f"{question.name}[{number + 1}]" if rows.key is not None else _numbered(question.name, number)
+            known = (question.name, value) if rows.key is None else (joined_name(name, rows.key), value[number])
+            path = (*question.path, number)
+            self._waiting += self._of_group(rows.row, path, name, (*question.seen, known), (), rows.key)
+
+    def _of_group(
+        self,
+        group: Group,
+        path: Path,
+        name: str,
+        seen: tuple[tuple[str, Any], ...],
+        after: tuple[tuple[Path, str], ...],
+        known: str | None = None,
+    ) -> Iterator[Question]:
+        """The questions of an object; `known`: the field that is answered."""
+        for field, member in group.fields.items():
+            if field == known:
+                continue
+            waits = tuple(((*path, other), joined_name(name, other)) for other in member.after)
+            place = (*path, field), joined_name(name, field)
+            yield from self._of_node(member.node, *place, seen, (*after, *waits))
+
+    def _of_node(
+        self,
+        node: Node,
+        path: Path,
+        name: str,
+        seen: tuple[tuple[str, Any], ...],
+        after: tuple[tuple[Path, str], ...],
+    ) -> Iterator[Question]:
+        match node:
+            case Constant():
+                self.answers[path] = FieldAnswer(pointer(path), node.value, probability=1.0)
+            case Leaf():
+                yield Question(path, name, node, seen, after)
+            case Group():
+                yield from self._of_group(node, path, name, seen, after)
+            case Rows():
+                key = name if node.key is not None else count_name(name)
+                yield Question(path, key, node.asked, seen, after, node)
+
+
+def _numbered(name: str, number: int) -> str:
+    return f"{name.removesuffix(count_name(''))}[{number + 1}]"
+
+
+def found_by(question: Question, completion: Completion) -> list[tuple[Path, FieldAnswer]]:
+    """The fields that an answer is of: of a list's keys one an object; of their number none, unless there are none."""
+    answer = FieldAnswer(
+        pointer(question.path),
+        completion.value,
+        completion.raw,
+        completion.status,
+        completion.num_tokens,
+        completion.logprob_mean,
+        completion.logprob_min,
+        completion.probability,
+    )
+    rows = question.rows
+    if rows is None or completion.status != "value" or not completion.value:
+        value = [] if rows is not None and completion.status == "value" else completion.value
+        return [(question.path, replace(answer, value=value))]
+    if rows.key is None:
+        return []
+    paths = [(*question.path, number, rows.key) for number in range(min(len(completion.value), rows.most))]
+    return [
+        (path, replace(answer, path=pointer(path), value=value))
+        for path, value in zip(paths, completion.value, strict=False)
+    ]
+
+
+def _what_is_wrong(completion: Completion) -> str:
+    if completion.status == "truncated":
+        return f"its value was cut after {completion.num_tokens} tokens: allow more with 'x-hpd-max-tokens'"
+    if completion.status == "invalid":
+        return f"the model wrote {completion.raw[:80]!r}, which is no value of its kind"
+    return "the model's numbers are not finite (NaN or infinite): try another engine.dtype"

@@ -1,0 +1,133 @@
+"""What stands where a schema names another one: `$ref` is followed, `allOf` is joined, null is parted from the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote
+
+from hpd_core.errors import SchemaError
+
+Plain = dict[str, Any]
+_MERGED = ("title", "description", "$defs", "definitions", "$schema", "$id", "$comment", "default", "examples")
+
+
+class References:
+    """Of one schema. Knows which references are being followed, so that none leads to itself."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        """`root`: the whole schema."""
+        self._root = root
+        self._followed: list[str] = []
+
+    @contextmanager
+    def resolved(self, schema: Any, where: str) -> Iterator[tuple[Plain, bool]]:
+        """The schema without `$ref`, `allOf`, `anyOf` and null, and whether null is allowed.
+
+        Within the context its references count as being followed.
+
+        Raises:
+            SchemaError: there is none.
+        """
+        depth = len(self._followed)
+        try:
+            yield self._plain(schema, where)
+        finally:
+            del self._followed[depth:]
+
+    def _plain(self, schema: Any, where: str) -> tuple[Plain, bool]:
+        if not isinstance(schema, Mapping):
+            raise SchemaError(where, "a field that may be anything cannot be asked for: say its 'type'")
+        plain = dict(schema)
+        while "$ref" in plain:
+            target = self._target(plain.pop("$ref"), where)
+            plain = {**target, **plain}
+        takes_null = False
+        for part in plain.pop("allOf", ()):
+            found, also_null = self._plain(part, where)
+            plain = _joined(plain, found, where)
+            takes_null |= also_null
+        plain, nulls = self._without_null(plain, where)
+        return plain, takes_null or nulls
+
+    def _target(self, reference: str, where: str) -> Mapping[str, Any]:
+        if reference in self._followed:
+            raise SchemaError(where, f"{reference!r} leads to itself: write out as many levels as you need")
+        self._followed.append(reference)
+        if not reference.startswith("#"):
+            raise SchemaError(where, f"{reference!r} is outside of the schema: put it into '$defs'")
+        found: Any = self._root
+        for part in filter(None, unquote(reference[1:]).split("/")):
+            name = part.replace("~1", "/").replace("~0", "~")
+            if not isinstance(found, Mapping) or name not in found:
+                raise SchemaError(where, f"{reference!r} leads nowhere: add it to '$defs'")
+            found = found[name]
+        if not isinstance(found, Mapping):
+            raise SchemaError(where, f"{reference!r} is no schema of a field")
+        return found
+
+    def _without_null(self, plain: Plain, where: str) -> tuple[Plain, bool]:
+        takes_null = False
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in plain:
+                alternatives = [self._plain(each, where) for each in plain.pop(keyword)]
+                takes_null |= any(also_null or _is_null(each) for each, also_null in alternatives)
+                plain = _joined(plain, _one(alternatives, keyword, where), where)
+        kinds = plain.get("type")
+        if isinstance(kinds, Sequence) and not isinstance(kinds, str):
+            takes_null |= "null" in kinds
+            others = [kind for kind in kinds if kind != "null"]
+            if len(others) > 1:
+                raise SchemaError(where, f"it may be {' or '.join(kinds)}: choose one of these types, and null")
+            plain["type"] = others[0] if others else "null"
+        if isinstance(plain.get("enum"), list) and None in plain["enum"]:
+            takes_null = True
+            plain["enum"] = [value for value in plain["enum"] if value is not None]
+            if not plain["enum"]:
+                plain = {"type": "null"}
+        return plain, takes_null
+
+
+def _is_null(plain: Plain) -> bool:
+    return plain.get("type") == "null" or ("const" in plain and plain["const"] is None)
+
+
+def _one(alternatives: Sequence[tuple[Plain, bool]], keyword: str, where: str) -> Plain:
+    """What is left of the alternatives beside null; several values are one enum."""
+    plains = [plain for plain, _ in alternatives if not _is_null(plain)]
+    if not plains:
+        return {"type": "null"}
+    if len(plains) == 1:
+        return plains[0]
+    values: list[Any] = []
+    for plain in plains:
+        if "const" in plain:
+            values.append(plain["const"])
+        elif "enum" in plain:
+            values += plain["enum"]
+        else:
+            raise SchemaError(
+                where,
+                f"{keyword!r} of several shapes cannot be decoded: make one object of them, with an enum that says "
+                "which one it is and the fields of all as optional ones",
+            )
+    return {"enum": values}
+
+
+def _joined(plain: Plain, other: Plain, where: str) -> Plain:
+    """Both at once, where it is plain what that is."""
+    joined = dict(plain)
+    for keyword, value in other.items():
+        if keyword not in joined or joined[keyword] == value or keyword in _MERGED:
+            joined.setdefault(keyword, value)
+        elif keyword == "properties":
+            common = {name for name in joined[keyword] if name in value and joined[keyword][name] != value[name]}
+            if common:
+                raise SchemaError(where, f"'allOf' says different things of {', '.join(sorted(common))}: join them")
+            joined[keyword] = {**joined[keyword], **value}
+        elif keyword == "required":
+            joined[keyword] = [*joined[keyword], *(name for name in value if name not in joined[keyword])]
+        elif keyword != "additionalProperties":
+            raise SchemaError(where, f"'allOf' says two things of {keyword!r}: write it once")
+    return joined

@@ -1,0 +1,224 @@
+"""From JSON Schema (2020-12) to a `Group`: the subset that structured-output interfaces take.
+
+What is no part of it is refused by its path, before any work; what only limits a value (its length, a range) is checked
+when it is there (json_schema/validation.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError as MalformedSchema
+from pydantic import BaseModel
+
+from hpd_core.errors import SchemaError
+from hpd_core.json_schema.answers import pointer
+from hpd_core.json_schema.form import Constant, Group, Leaf, Member, Node, Rows
+from hpd_core.json_schema.leaf_reader import LIST_TOKENS, ROWS_TOKENS, is_list_of_scalars, key_kind, read_leaf
+from hpd_core.json_schema.references import References
+from hpd_core.text.value_kinds import Integer, JsonString, ListOf, Pattern
+
+_REFUSED = {
+    "patternProperties": "name each field in 'properties'",
+    "propertyNames": "name each field in 'properties'",
+    "if": "describe the condition in 'description', or use 'x-hpd-after'",
+    "not": "say what is allowed instead",
+    "dependentSchemas": "make the fields optional",
+    "prefixItems": "use an object with a field for each place",
+    "contains": "use 'items'",
+    "unevaluatedItems": "use 'items'",
+    "$dynamicRef": "use '$ref'",
+}
+_DEFAULT_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaLimits:
+    """How large a schema may be.
+
+    Attributes:
+        max_branches: fields, of a list's objects counted once.
+        max_depth: objects and lists in each other.
+    """
+
+    max_branches: int = 512
+    max_depth: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaSize:
+    """How large a schema is, counted as `SchemaLimits` counts."""
+
+    branches: int
+    depth: int
+
+
+def check_schema(schema: Mapping[str, Any] | type[BaseModel], limits: SchemaLimits = SchemaLimits()) -> SchemaSize:
+    """How large a schema is; needs no model.
+
+    Raises:
+        SchemaError: it is malformed, outside of the subset or larger than the limits.
+    """
+    reader = _Reader(as_mapping(schema), limits)
+    reader.read()
+    return SchemaSize(reader.num_branches, reader.depth)
+
+
+def read_schema(schema: Mapping[str, Any], limits: SchemaLimits = SchemaLimits()) -> Group:
+    """What is asked for by a schema.
+
+    Raises:
+        SchemaError: as `check_schema`.
+    """
+    return _Reader(schema, limits).read()
+
+
+def as_mapping(schema: Mapping[str, Any] | type[BaseModel]) -> Mapping[str, Any]:
+    """The schema of a pydantic model; a mapping as it is."""
+    if isinstance(schema, Mapping):
+        return schema
+    if isinstance(schema, type) and issubclass(schema, BaseModel):
+        return schema.model_json_schema()
+    raise SchemaError("", f"a schema is a mapping or a pydantic model, this is {type(schema).__name__}")
+
+
+class _Reader:
+    def __init__(self, schema: Mapping[str, Any], limits: SchemaLimits) -> None:
+        self._schema, self._limits = schema, limits
+        self._references = References(schema)
+        self.num_branches = self.depth = self._depth = 0
+
+    def read(self) -> Group:
+        try:
+            Draft202012Validator.check_schema(self._schema)
+            node = self._node(self._schema, (), can_miss=False)
+        except MalformedSchema as error:
+            where = pointer(error.absolute_path)
+            raise SchemaError("", f"it is no JSON Schema: at #{where}: {error.message[:200]}") from error
+        except RecursionError as error:
+            raise SchemaError("", "it is nested too deeply: flatten it") from error
+        if not isinstance(node, Group) or node.takes_null:
+            raise SchemaError("", "the outermost value must be an object: put what you want into one of its fields")
+        return node
+
+    def _node(self, schema: Any, path: tuple[str, ...], *, can_miss: bool) -> Node:
+        where = pointer(path)
+        with self._references.resolved(schema, where) as (plain, takes_null), self._deeper(where):
+            for keyword, way_out in _REFUSED.items():
+                if keyword in plain:
+                    raise SchemaError(where, f"{keyword!r} cannot be decoded: {way_out}")
+            if "const" in plain:
+                return Constant(plain["const"])
+            kind = plain.get("type") or ("object" if "properties" in plain else "array" if "items" in plain else None)
+            if kind == "null":
+                return Constant(None)
+            if kind == "object":
+                return self._group(plain, path, takes_null, can_miss)
+            if kind == "array":
+                return self._array(plain, path, takes_null, can_miss)
+            self._count(where)
+            return read_leaf(plain, kind, where, takes_null=takes_null, can_miss=can_miss)
+
+    @contextmanager
+    def _deeper(self, where: str) -> Iterator[None]:
+        self._depth += 1
+        self.depth = max(self.depth, self._depth - 1)
+        if self._depth - 1 > self._limits.max_depth:
+            raise SchemaError(where, f"more than {self._limits.max_depth} levels: flatten the schema")
+        yield
+        self._depth -= 1
+
+    def _count(self, where: str) -> None:
+        self.num_branches += 1
+        if self.num_branches > self._limits.max_branches:
+            raise SchemaError(where, f"more than {self._limits.max_branches} fields: ask in several requests")
+
+    def _group(self, schema: Mapping[str, Any], path: tuple[str, ...], takes_null: bool, can_miss: bool) -> Group:
+        where = pointer(path)
+        properties, required = schema.get("properties", {}), schema.get("required", ())
+        for name in required:
+            if name not in properties:
+                raise SchemaError(where, f"{name!r} is required and not among its properties: add it")
+        if not properties and schema.get("additionalProperties") not in (None, False):
+            raise SchemaError(where, "an object of unknown fields cannot be asked for: name them in 'properties'")
+        can_miss = can_miss or takes_null
+        fields = {}
+        for name, each in properties.items():
+            is_required = name in required
+            node = self._node(each, (*path, name), can_miss=can_miss or not is_required)
+            fields[name] = Member(node, is_required, self._after(each, pointer((*path, name))))
+        _check_order(fields, where)
+        return Group(fields, note_of(schema), takes_null, can_miss)
+
+    def _after(self, schema: Any, where: str) -> tuple[str, ...]:
+        names = schema.get("x-hpd-after", ()) if isinstance(schema, Mapping) else ()
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise SchemaError(where, "'x-hpd-after' is a list of names of fields beside it")
+        return tuple(names)
+
+    def _array(self, schema: Mapping[str, Any], path: tuple[str, ...], takes_null: bool, can_miss: bool) -> Node:
+        where = pointer(path)
+        items = schema.get("items")
+        if not isinstance(items, Mapping):
+            raise SchemaError(where, "a list of anything cannot be asked for: say what its 'items' are")
+        self._count(where)
+        nullable = takes_null or can_miss
+        inside = (*path, "*")
+        with self._references.resolved(items, pointer(inside)) as (plain, item_takes_null):
+            if is_list_of_scalars(plain):
+                if item_takes_null:
+                    raise SchemaError(pointer(inside), "null in a list cannot be decoded: leave it out")
+                item = read_leaf(plain, plain.get("type"), pointer(inside), takes_null=False, can_miss=False)
+                kind = ListOf(item.kind, nullable)  # type: ignore[arg-type]
+                note = "; ".join(filter(None, [note_of(schema), "a list", item.note]))
+                return Leaf(kind, note, takes_null, schema.get("x-hpd-max-tokens", LIST_TOKENS))
+        row = self._node(items, inside, can_miss=False)
+        if not isinstance(row, Group) or row.takes_null:
+            raise SchemaError(pointer(inside), "lists of lists cannot be decoded: put the inner one into an object")
+        return self._rows(schema, row, where, takes_null, nullable)
+
+    def _rows(self, schema: Mapping[str, Any], row: Group, where: str, takes_null: bool, nullable: bool) -> Rows:
+        key = schema.get("x-hpd-key") or next(filter(None, map(_key_of, row.fields.items())), None)
+        if key is not None and (key not in row.fields or key_kind(row.fields[key].node) is None):
+            raise SchemaError(where, f"'x-hpd-key' must name a text among the items' fields, {key!r} is none")
+        if key is not None and row.fields[key].after:
+            raise SchemaError(where, f"{key!r} tells the items apart and is asked for first: it can wait for no other")
+        note = note_of(schema)
+        max_tokens = schema.get("x-hpd-max-tokens", ROWS_TOKENS)
+        if key is None:
+            asked = Leaf(Integer(nullable), f"how many there are; {note}", takes_null, 30)
+        else:
+            kind = key_kind(row.fields[key].node) or JsonString()
+            asked = Leaf(ListOf(replace(kind, nullable=False), nullable), note, takes_null, max_tokens)
+        return Rows(row, key, asked, note, takes_null, schema.get("maxItems", _DEFAULT_ROWS))
+
+
+def _key_of(field: tuple[str, Member]) -> str | None:
+    name, member = field
+    kind = key_kind(member.node)
+    is_key = member.is_required and isinstance(kind, JsonString | Pattern) and not kind.nullable and not member.after
+    return name if is_key else None
+
+
+def _check_order(fields: Mapping[str, Member], where: str) -> None:
+    """That fields wait for such as there are, and not for each other."""
+    for name, member in fields.items():
+        for other in member.after:
+            if other not in fields or not isinstance(fields[other].node, Leaf | Constant):
+                raise SchemaError(where, f"{name!r} waits for {other!r}, which is no field with one value beside it")
+    done: set[str] = set()
+    while len(done) < len(fields):
+        ready = {name for name, member in fields.items() if done.issuperset(member.after)} - done
+        if not ready:
+            raise SchemaError(where, f"{', '.join(sorted(set(fields) - done))} wait for each other: break the circle")
+        done |= ready
+
+
+def note_of(schema: Mapping[str, Any]) -> str:
+    """A schema's title and description."""
+    texts = [schema.get("title"), schema.get("description")]
+    return "; ".join(" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip())

@@ -1,0 +1,40 @@
+"""Whether an answer fits its schema: jsonschema says so, and where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import regex
+from jsonschema import Draft202012Validator, FormatChecker, ValidationError
+from jsonschema.validators import extend
+
+from hpd_core.json_schema.answers import Problem, pointer
+
+_PATTERN_SECONDS = 1.0
+
+
+def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
+    """A pattern may take longer than anybody waits: Python's own search cannot be stopped."""
+    if not isinstance(instance, str):
+        return
+    try:
+        found = regex.search(pattern, instance, timeout=_PATTERN_SECONDS)
+    except TimeoutError:
+        yield ValidationError(f"whether it matches {pattern!r} was not found within {_PATTERN_SECONDS} s")
+    else:
+        if found is None:
+            yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+_Validator = extend(Draft202012Validator, {"pattern": _pattern})
+
+
+def checker(schema: Mapping[str, Any]) -> Callable[[Any], list[Problem]]:
+    """What finds the problems of an answer."""
+    validator = _Validator(schema, format_checker=FormatChecker())
+
+    def problems(data: Any) -> list[Problem]:
+        return [Problem(pointer(error.absolute_path), error.message[:300]) for error in validator.iter_errors(data)]
+
+    return problems

@@ -1,0 +1,196 @@
+"""What callers wait for, and the one thread that decodes it: prompts of all callers share its steps."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from hpd_core.decoding.decoder import Decoder, StepReport
+from hpd_core.decoding.prompt import Prompt
+from hpd_core.errors import EngineError
+from hpd_core.extractor import ExtractionMetrics
+
+
+@dataclass(eq=False)
+class Task:
+    """What one caller waits for.
+
+    Attributes:
+        prompts: to decode; each has the task as its owner's.
+        future: for what is made of their answers.
+        results: makes it of the task, in a thread beside the one that decodes, when all prompts are finished.
+        metrics: what it costs.
+    """
+
+    prompts: Sequence[Prompt]
+    future: Future[Any]
+    results: Callable[[Task], Any]
+    metrics: ExtractionMetrics
+    finished: list[Prompt] = field(default_factory=list)
+    _settled: threading.Lock = field(default_factory=threading.Lock)
+
+    def settle(self, result: Any = None, error: BaseException | None = None) -> bool:
+        """Gives the future a result or an error. False: it has one."""
+        if not self._settled.acquire(blocking=False):
+            return False
+        if error is None:
+            self.future.set_result(result)
+        else:
+            self.future.set_exception(error)
+        return True
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self._settled.locked()
+
+
+@dataclass(slots=True)
+class Owner:
+    """What a prompt belongs to, and what it has cost. `item`: what its task knows of it."""
+
+    task: Task
+    item: Any
+    seconds: float = 0.0
+
+
+class TaskQueue:
+    """Takes tasks from any thread. `close` it."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        """Its thread starts with the first task."""
+        self._decoder = decoder
+        self._inbox: deque[Task] = deque()
+        self._abandoned: deque[Task] = deque()
+        self._wake = threading.Condition()
+        self._active: set[Task] = set()
+        self._thread: threading.Thread | None = None
+        self._finisher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hpd-finish")
+        self.is_closed = False
+
+    def add(self, tasks: Iterable[Task]) -> None:
+        """Queues tasks, for steps that they share.
+
+        Raises:
+            EngineError: it is closed.
+        """
+        with self._wake:
+            if self.is_closed:
+                raise EngineError("the engine is closed")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="hpd-engine", daemon=True)
+                self._thread.start()
+            self._inbox.extend(tasks)
+            self._wake.notify()
+
+    def abandon(self, task: Task) -> None:
+        """Gives up a task that is not settled: its future fails with CancelledError, and what runs of it is dropped."""
+        if task.settle(error=CancelledError()):
+            with self._wake:
+                self._abandoned.append(task)
+                self._wake.notify()
+
+    def finish_later(self, work: Callable[[], None]) -> None:
+        """Does something that needs no model in the thread that makes results, and not in the one that decodes."""
+        self._finisher.submit(work)
+
+    def close(self) -> None:
+        """Ends its threads; what is not finished fails with EngineError."""
+        with self._wake:
+            self.is_closed = True
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join()
+        self._finisher.shutdown()
+
+    @property
+    def thread(self) -> threading.Thread | None:
+        """The one that decodes, if it has been started."""
+        return self._thread
+
+    # The thread that decodes.
+
+    def _run(self) -> None:
+        while self._take():
+            if not self._decoder.has_work:
+                continue
+            try:
+                self._account(self._decoder.step())
+            except Exception as error:
+                self._fail_all(error)
+        self._fail_all(EngineError("the engine was closed"))
+
+    def _take(self) -> bool:
+        """Moves new tasks to the decoder; sleeps while there is nothing to do. False: time to end."""
+        with self._wake:
+            while not (self._inbox or self._abandoned or self._decoder.has_work or self.is_closed):
+                self._wake.wait()
+            arrived, abandoned = list(self._inbox), list(self._abandoned)
+            self._inbox.clear()
+            self._abandoned.clear()
+            self._active.update(arrived)
+            if self.is_closed:
+                return False
+        for task in arrived:
+            if not task.prompts:
+                self._finish(task)
+            elif not task.is_settled:
+                self._decoder.add(task.prompts)
+        for task in abandoned:
+            self._active.discard(task)
+            self._decoder.drop(task.prompts)
+        return True
+
+    def _account(self, report: StepReport) -> None:
+        """Splits the step's time by tokens, and hands finished tasks on."""
+        fed = list(chain.from_iterable(report.cohorts))
+        seconds_per_token = report.seconds / max(1, sum(count for _, count in fed))
+        for prompt, count in fed:
+            seconds, metrics = count * seconds_per_token, prompt.owner.task.metrics
+            metrics.busy_seconds += seconds
+            if prompt.layout.num_branches:
+                prompt.owner.seconds += seconds
+            else:
+                metrics.prefix_seconds += seconds  # of all products that have it, whoever asked first
+        for task in {prompt.owner.task for prompt, _ in fed}:
+            task.metrics.num_steps += 1
+        for prompt in report.computed_prefixes:
+            prompt.owner.task.metrics.prefix_tokens_computed += prompt.layout.num_tokens
+        for prompt in report.computed_texts:
+            metrics = prompt.owner.task.metrics
+            metrics.document_tokens += prompt.num_own_tokens
+            metrics.document_tokens_shared -= prompt.num_own_tokens  # of one of those who share it, it was forwarded
+        for prompt in report.finished:
+            task = prompt.owner.task
+            task.finished.append(prompt)
+            if len(task.finished) == len(task.prompts):
+                self._finish(task)
+
+    def _finish(self, task: Task) -> None:
+        """Parsing needs no model: another thread does it while this one decodes on."""
+        self._active.discard(task)
+        self._finisher.submit(_resolve, task)
+
+    def _fail_all(self, error: Exception) -> None:
+        self._decoder.clear()
+        for task in self._active:
+            failure = EngineError(f"the engine failed while decoding: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            task.settle(error=failure)
+        self._active.clear()
+
+
+def _resolve(task: Task) -> None:
+    if task.is_settled:
+        return
+    try:
+        result = task.results(task)
+    except Exception as error:
+        task.settle(error=error)
+    else:
+        task.settle(result)

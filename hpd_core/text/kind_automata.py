@@ -1,0 +1,107 @@
+"""Which values a kind has (text/value_kinds.py), as an automaton over bytes of the line that holds one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from hpd_core.text.automata import Automaton, Nodes
+from hpd_core.text.patterns import ByteDfa, full_match, pattern_dfa
+from hpd_core.text.value_automata import BOOLEAN_WORDS, add_json_number, add_number, line_automaton
+from hpd_core.text.value_kinds import (
+    Boolean,
+    FreeText,
+    Integer,
+    JsonString,
+    ListOf,
+    OneOf,
+    Pattern,
+    ValueKind,
+    spelled,
+)
+
+_GROUPED = "-?(?:0|[1-9][0-9]*|[1-9][0-9]{0,2}(?:,[0-9]{3})+)"
+_INTEGER = f' {{0,2}}(?:%s{_GROUPED}|"{_GROUPED}"),?'
+_QUOTE, _BACKSLASH, _FIRST_PRINTABLE = ord('"'), ord("\\"), 0x20
+
+
+def kind_automaton(kind: ValueKind) -> Automaton | None:
+    """The automaton of a kind's values; None where anything may be written, or it would be too large.
+
+    Raises:
+        PatternError: a pattern that cannot be decoded.
+    """
+    if isinstance(kind, FreeText):
+        return None
+    if isinstance(kind, Integer):
+        # Behind a comma its next group may stand, or the line's end.
+        nodes = Nodes()
+        end = nodes.new()
+        start = _embed(nodes, full_match(_INTEGER % ("null|" if kind.nullable else "")), nodes.new({ord("\n"): end}))
+        return nodes.automaton(start, end)
+    item = kind.item if isinstance(kind, ListOf) else kind
+    return line_automaton(partial(_add, kind=item), is_list=isinstance(kind, ListOf), nullable=kind.nullable)
+
+
+def _add(nodes: Nodes, start: int, behind: int, kind: ValueKind) -> None:
+    """One value, or an item of a list, from `start` to `behind`."""
+    is_item = ord("]") in nodes[behind]
+    match kind:
+        case JsonString():
+            # Whatever a string holds, it is read as one; in a list, with those behind it.
+            nodes[start][_QUOTE] = nodes.free()
+        case Pattern():
+            dfa = pattern_dfa(kind.regex)
+            closing = nodes.new({_QUOTE: behind})
+            nodes[start][_QUOTE] = nodes.free() if dfa is None else _embed(nodes, dfa, closing, in_string=True)
+        case Boolean():
+            for text in ("true", "false", *(spelled(word) for words in BOOLEAN_WORDS.values() for word in words)):
+                nodes.spell(start, text, behind)
+        case OneOf():
+            texts = [text[1:] for text in kind.spellings if text[0] == '"']
+            if texts:
+                nodes[start][_QUOTE] = opened = nodes.new()
+                nodes.spell_each(opened, texts, behind)
+            _spell_bare(nodes, start, (text for text in kind.spellings if text[0] != '"'), behind)
+        case _:
+            add = add_json_number if is_item else add_number
+            add(nodes, start, behind)
+            nodes[start][_QUOTE] = opened = nodes.new()
+            closing = nodes.new({_QUOTE: behind})
+            add_number(nodes, opened, closing)
+
+
+def _spell_bare(nodes: Nodes, start: int, texts: Iterable[str], behind: int) -> None:
+    """Literals without quotes: one may be the beginning of another."""
+    ends = set()
+    for text in texts:
+        node = start
+        for byte in text.encode():
+            if byte not in nodes[node]:
+                nodes[node][byte] = nodes.new()
+            node = nodes[node][byte]
+        ends.add(node)
+    for node in ends:
+        nodes[node] |= nodes[behind]
+
+
+def _embed(nodes: Nodes, dfa: ByteDfa, behind: int, *, in_string: bool = False) -> int:
+    """The automaton's states as nodes. What matches goes on as `behind` does. Returns the first one.
+
+    `in_string`: it stands between quotes, where a quote and a backslash have a backslash before them.
+    """
+    numbers = {state: nodes.new() for state in {dfa.start, *dfa.ways, *dfa.finals}}
+    for state, ways in dfa.ways.items():
+        node = numbers[state]
+        for byte, target in ways.items():
+            if in_string and byte < _FIRST_PRINTABLE:
+                continue
+            if in_string and byte in (_QUOTE, _BACKSLASH):
+                if _BACKSLASH not in nodes[node]:
+                    nodes[node][_BACKSLASH] = nodes.new()
+                nodes[nodes[node][_BACKSLASH]][byte] = numbers[target]
+            else:
+                nodes[node][byte] = numbers[target]
+    for state in dfa.finals:
+        nodes[numbers[state]] |= nodes[behind]
+    return numbers[dfa.start]

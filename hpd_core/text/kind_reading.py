@@ -1,0 +1,115 @@
+"""From the text that a model wrote for one value to the value: JSON of the kind that was asked for.
+
+As in text/values.py, what counts is the first JSON value of the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from hpd_core.text.json_reading import Literal, raw_decode
+from hpd_core.text.value_kinds import Boolean, FreeText, Integer, ListOf, Number, OneOf, ValueKind, spelled
+from hpd_core.text.values import parse_value
+from hpd_core.types import Attribute, ValueStatus, is_encodable
+
+_NUMBER, _NUMBERS = Attribute(name="value", type="number"), Attribute(name="value", type="number", multiple=True)
+_BOOLEAN, _BOOLEANS = Attribute(name="value", type="boolean"), Attribute(name="value", type="boolean", multiple=True)
+
+
+def read_value(kind: ValueKind, raw: str, *, closed: bool, fields: Mapping[str, str]) -> tuple[Any, ValueStatus]:
+    """The value, None unless the status is "value", and the status.
+
+    Args:
+        raw: the generated text, the closing token's text included.
+        closed: whether the line ended by itself; if not, it was cut.
+        fields: the texts before it, by which is decided what can be read in two ways.
+    """
+    line = raw.split("\n", 1)[0].strip()
+    if isinstance(kind, FreeText):
+        return (None, "absent") if kind.nullable and line == "null" else (line, "value" if closed else "truncated")
+    item = kind.item if isinstance(kind, ListOf) else kind
+    is_list = isinstance(kind, ListOf)
+    if isinstance(item, Number | Integer | Boolean) and line != "[]":
+        single, several = (_BOOLEAN, _BOOLEANS) if isinstance(item, Boolean) else (_NUMBER, _NUMBERS)
+        return _typed(several if is_list else single, kind, line, closed, fields)
+    return _scalars(kind, line, closed, fields)
+
+
+def _typed(
+    attribute: Attribute, kind: ValueKind, line: str, closed: bool, fields: Mapping[str, str]
+) -> tuple[Any, ValueStatus]:
+    """Numbers and booleans, in the forms that texts have."""
+    value = parse_value(attribute, line, closed=closed, fields=fields)
+    if value.status == "absent":
+        return None, "absent" if kind.nullable else "invalid"
+    if value.status != "value":
+        return None, value.status
+    item = kind.item if isinstance(kind, ListOf) else kind
+    if isinstance(kind, ListOf):
+        # A list may hold a number twice; `items` hold each once.
+        try:
+            members, _ = raw_decode(line, fields, is_whole=closed)
+        except (ValueError, RecursionError):
+            return None, "invalid"
+        single = _BOOLEAN if isinstance(item, Boolean) else _NUMBER
+        texts = [parse_value(single, _written(member), closed=True, fields=fields).text for member in members]
+        found = [_plain(item, text) for text in texts]
+        return (None, "invalid") if None in found else (found, "value")
+    found_one = _plain(item, value.text)
+    return (None, "invalid") if found_one is None else (found_one, "value")
+
+
+def _written(member: Any) -> str:
+    return str(member) if isinstance(member, Literal) else spelled(member)
+
+
+def _plain(kind: ValueKind, text: str | None) -> Any:
+    """A number or boolean of its text; None: it is not of this kind."""
+    if text is None:
+        return None
+    if isinstance(kind, Boolean):
+        return text == "true"
+    try:
+        number = Decimal(text)
+    except ArithmeticError:
+        return None
+    if number == number.to_integral_value():
+        return int(number)
+    return None if isinstance(kind, Integer) else float(number)
+
+
+def _scalars(kind: ValueKind, line: str, closed: bool, fields: Mapping[str, str]) -> tuple[Any, ValueStatus]:
+    """Strings and what an enum holds."""
+    item = kind.item if isinstance(kind, ListOf) else kind
+    members = [value for value in item.values if isinstance(value, str)] if isinstance(item, OneOf) else ()
+    try:
+        answer, end = raw_decode(line, fields, is_whole=closed, members=members)
+    except (ValueError, RecursionError):
+        return None, "invalid" if closed else "truncated"
+    if not closed and end == len(line) and not isinstance(answer, str | list):
+        return None, "truncated"
+    if answer is None:
+        return None, "absent" if kind.nullable else "invalid"
+    if isinstance(kind, ListOf) != isinstance(answer, list):
+        return None, "invalid"
+    found = [_scalar(item, each) for each in (answer if isinstance(answer, list) else [answer])]
+    if None in found:
+        return None, "invalid"
+    return (found if isinstance(kind, ListOf) else found[0]), "value"
+
+
+def _scalar(kind: ValueKind, answer: Any) -> Any:
+    """The answer as plain JSON; None: it is not of this kind."""
+    if isinstance(answer, Literal):
+        answer = float(answer) if set(answer) & set(".eE") else int(answer)
+    elif isinstance(answer, str):
+        answer = str(answer)
+        if not is_encodable(answer):
+            return None
+    elif not isinstance(answer, bool):
+        return None
+    if isinstance(kind, OneOf):
+        return answer if spelled(answer) in kind.spellings else None
+    return answer if isinstance(answer, str) else None

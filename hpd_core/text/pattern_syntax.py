@@ -1,0 +1,222 @@
+"""The syntax of a user's regular expression: translated to Rust's, and measured before an automaton is made of it.
+
+The automaton of a small expression may have 2**n states: where something of a length that is not known stands before n
+characters that may be this or that, as in `[ab]*a[ab]{20}`. That is measured, as `risk`; `size` are its characters when
+repetitions are written out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import inf
+
+from hpd_core.errors import HPDError
+
+_DEEPEST = 50
+_CLASSES = {"d": "0-9", "w": "A-Za-z0-9_"}
+_NEGATED = {"D": "0-9", "W": "A-Za-z0-9_"}
+_KEPT = frozenset("sSntrfvpPxu")
+_REPEAT = re.compile(r"(?:([*+?])|\{(\d+)(,?)(\d*)\})([?+]?)")
+_NAMED = re.compile(r"\?P?<[A-Za-z_]\w*>")
+_ANY = "(?s:.)*"
+
+
+class PatternError(HPDError):
+    """A regular expression that cannot be decoded; the message says what of it, and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatternPart:
+    """A part of an expression.
+
+    Attributes:
+        expression: in the syntax of Rust's library.
+        least, most: characters that it may match.
+        wide: how many of them, written out, may be this or that.
+        risk: how many of those stand behind something of a length that is not known.
+        size: its characters, written out.
+    """
+
+    expression: str
+    least: float = 0
+    most: float = 0
+    wide: int = 0
+    risk: int = 0
+    size: int = 0
+
+    @property
+    def varies(self) -> bool:
+        """Whether one text may be matched in parts of different lengths."""
+        return self.least != self.most and self.wide > 0
+
+    def then(self, other: PatternPart) -> PatternPart:
+        """One behind the other."""
+        return PatternPart(
+            self.expression + other.expression,
+            self.least + other.least,
+            self.most + other.most,
+            self.wide + other.wide,
+            self.risk + (other.wide if self.varies else other.risk),
+            self.size + other.size,
+        )
+
+    def repeated(self, least: int, most: float, sign: str) -> PatternPart:
+        """Several times."""
+        times = int(most) if most != inf else max(1, least)
+        wide = self.wide * times
+        return PatternPart(
+            f"(?:{self.expression}){sign}",
+            self.least * least,
+            self.most * most if self.most else 0,
+            wide,
+            wide if self.varies and times > 1 else self.risk,
+            self.size * times,
+        )
+
+
+def one_of(parts: list[PatternPart]) -> PatternPart:
+    """One of some."""
+    if len(parts) == 1:
+        return parts[0]
+    return PatternPart(
+        f"(?:{'|'.join(part.expression for part in parts)})",
+        min(part.least for part in parts),
+        max(part.most for part in parts),
+        1 + sum(part.wide for part in parts),
+        max(part.risk for part in parts),
+        sum(part.size for part in parts),
+    )
+
+
+def read_pattern(pattern: str) -> PatternPart:
+    """The expression that matches, as a whole, the texts in which `pattern` is found.
+
+    Raises:
+        PatternError: it has something that no automaton can do.
+    """
+    return _Reader(pattern).read()
+
+
+class _Reader:
+    def __init__(self, pattern: str) -> None:
+        self._pattern, self._place = pattern, 0
+
+    def read(self) -> PatternPart:
+        found = []
+        while True:
+            is_pinned = self._takes("^")
+            part = self._sequence(0)
+            part = part if is_pinned else PatternPart(_ANY, 0, inf, 1, 0, 1).then(part)
+            if not self._takes("$"):
+                part = part.then(PatternPart(_ANY, 0, inf, 1, 0, 1))
+            found.append(part)
+            if not self._takes("|"):
+                break
+        if self._place < len(self._pattern):
+            raise self._refusal(f"{self._pattern[self._place]!r} stands where it cannot")
+        return one_of(found)
+
+    def _takes(self, sign: str) -> bool:
+        is_there = self._pattern.startswith(sign, self._place)
+        self._place += len(sign) * is_there
+        return is_there
+
+    def _refusal(self, what: str) -> PatternError:
+        return PatternError(f"{what}, in {self._pattern[:80]!r}: write it without, or check it afterwards")
+
+    def _alternatives(self, depth: int) -> PatternPart:
+        if depth > _DEEPEST:
+            raise self._refusal("too many brackets stand in each other")
+        found = [self._sequence(depth)]
+        while self._takes("|"):
+            found.append(self._sequence(depth))
+        return one_of(found)
+
+    def _sequence(self, depth: int) -> PatternPart:
+        found = PatternPart("")
+        while self._place < len(self._pattern) and self._pattern[self._place] not in "|)":
+            if self._pattern[self._place] == "$" and depth == 0:
+                break
+            found = found.then(self._repeated(self._atom(depth)))
+        return found
+
+    def _repeated(self, atom: PatternPart) -> PatternPart:
+        repeat = _REPEAT.match(self._pattern, self._place)
+        if repeat is None:
+            return atom
+        self._place = repeat.end()
+        sign, least, comma, most, manner = repeat.groups()
+        if manner == "+":
+            raise self._refusal("a repetition that gives nothing back")
+        if sign:
+            return atom.repeated(int(sign == "+"), 1 if sign == "?" else inf, sign)
+        high = inf if comma and not most else int(most or least)
+        return atom.repeated(int(least), high, repeat[0].removesuffix("?"))
+
+    def _atom(self, depth: int) -> PatternPart:
+        sign = self._pattern[self._place]
+        if sign in "^$":
+            raise self._refusal(f"{sign!r} in the middle")
+        self._place += 1
+        if sign == "(":
+            return self._group(depth)
+        if sign == "[":
+            return PatternPart(self._class(), 1, 1, 1, 0, 1)
+        if sign == ".":
+            return PatternPart(".", 1, 1, 1, 0, 1)
+        if sign == "\\":
+            return self._escape()
+        return PatternPart(re.escape(sign) if sign.isascii() else sign, 1, 1, 0, 0, 1)
+
+    def _group(self, depth: int) -> PatternPart:
+        named = _NAMED.match(self._pattern, self._place)
+        if named is not None:
+            self._place = named.end()
+        elif not self._takes("?:") and self._takes("?"):
+            raise self._refusal("looking ahead or behind, or flags")
+        inside = self._alternatives(depth + 1)
+        if not self._takes(")"):
+            raise self._refusal("a bracket that is not closed")
+        return inside
+
+    def _escape(self) -> PatternPart:
+        letter = self._pattern[self._place]
+        self._place += 1
+        if letter.isdigit() or letter in "kg":
+            raise self._refusal("a backreference")
+        if letter in _CLASSES:
+            return PatternPart(f"[{_CLASSES[letter]}]", 1, 1, 1, 0, 1)
+        if letter in _NEGATED:
+            return PatternPart(f"[^{_NEGATED[letter]}]", 1, 1, 1, 0, 1)
+        if letter.isalpha() and letter not in _KEPT:
+            raise self._refusal(f"'\\{letter}'")
+        return PatternPart(f"\\{letter}{self._braces(letter)}", 1, 1, int(letter in "sSpP"), 0, 1)
+
+    def _braces(self, letter: str) -> str:
+        """What belongs to an escape behind its letter: {Lu}, 1f, 20ac."""
+        found = re.compile({"p": r"\{[^}]*\}|\w", "x": r"\w\w", "u": r"\w{4}|\{\w+\}"}.get(letter.lower(), "")).match(
+            self._pattern, self._place
+        )
+        if found is None:
+            raise self._refusal(f"'\\{letter}'")
+        self._place = found.end()
+        return found[0]
+
+    def _class(self) -> str:
+        found = "[^" if self._takes("^") else "["
+        first = self._place
+        while self._place < len(self._pattern) and (self._pattern[self._place] != "]" or self._place == first):
+            sign = self._pattern[self._place]
+            self._place += 1
+            if sign != "\\":
+                # Rust's classes have operators of their own.
+                found += f"\\{sign}" if sign in "[]&~" else sign
+                continue
+            letter = self._pattern[self._place]
+            self._place += 1
+            if letter == "b" or letter.isdigit() or (letter.isalpha() and letter not in {*_KEPT, *"dwDW"}):
+                raise self._refusal(f"'\\{letter}' in a class")
+            found += _CLASSES.get(letter) or f"\\{letter}{self._braces(letter)}"
+        self._place += 1
+        return found + "]"

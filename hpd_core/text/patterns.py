@@ -1,0 +1,78 @@
+"""Regular expressions as automata over bytes. The automata are outlines-core's (regular expressions of Rust's library);
+ours is what JSON Schema means by a pattern, and what is refused before it takes minutes.
+
+A pattern is searched for: `^` and `$` at the ends of its alternatives pin it. `\\d` and `\\w` are those of ASCII.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import regex
+from outlines_core import Index, Vocabulary
+
+from hpd_core.text.pattern_syntax import PatternError, read_pattern
+
+_END = 256  # not a byte: the token that outlines-core asks for behind what matches
+_LAST = 0
+_LARGEST_RISK = 10
+_LARGEST_SIZE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ByteDfa:
+    """A deterministic automaton: from state `start`, `ways[state][byte]` is the state behind it.
+
+    What has been written when a state of `finals` is reached matches.
+    """
+
+    start: int
+    finals: frozenset[int]
+    ways: Mapping[int, Mapping[int, int]]
+
+
+@lru_cache(maxsize=1)
+def _bytes() -> Vocabulary:
+    return Vocabulary(_END, {bytes([byte]): [byte] for byte in range(_END)})
+
+
+@lru_cache(maxsize=256)
+def full_match(expression: str) -> ByteDfa:
+    """The automaton of texts that an expression of ours matches as a whole, in the syntax of Rust's library.
+
+    Texts that hold the character 0 are not among them.
+
+    Raises:
+        PatternError: it is none.
+    """
+    try:
+        # Rust's library prefers: of `a|ab` it has done with "a". Behind a last character nothing is left to prefer.
+        index = Index(f"(?:{expression})\\x00", _bytes())
+    except ValueError as error:
+        raise PatternError(f"it is no regular expression that can be decoded: {error}") from error
+    ended, found = index.get_final_states(), index.get_transitions()
+    ways = {
+        state: {byte: target for byte, target in ways.items() if byte not in (_LAST, _END)}
+        for state, ways in found.items()
+    }
+    finals = frozenset(state for state, ways in found.items() if ways.get(_LAST) in ended)
+    return ByteDfa(index.get_initial_state(), finals, ways)
+
+
+@lru_cache(maxsize=256)
+def pattern_dfa(pattern: str) -> ByteDfa | None:
+    """The automaton of all texts in which a user's pattern is found; None: it would be too large.
+
+    Raises:
+        PatternError: it is no regular expression, or has something that no automaton can do.
+    """
+    try:
+        regex.compile(pattern)
+    except regex.error as error:
+        raise PatternError(f"it is no regular expression: {error}") from error
+    read = read_pattern(pattern)
+    if read.size > _LARGEST_SIZE or read.risk > _LARGEST_RISK:
+        return None
+    return full_match(read.expression)

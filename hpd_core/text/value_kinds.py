@@ -1,0 +1,102 @@
+"""What a value may be: the constraint of a branch (hpd_core/completion.py), independent of records and their schemas.
+
+A value is JSON on one line, ` <value>,` and a newline; the space and the comma may miss. `nullable`: null is allowed,
+too, and means that there is none.
+
+    FreeText()               anything: the line as it is
+    JsonString()             "..."; what stands between the quotes may be anything
+    Pattern("[A-Z]{2}")      "..." in which the regular expression finds something; ^ and $ pin it
+    OneOf(("red", 5))        "red" or 5
+    Number(), Integer()      12, 1.5, "1,250.5": in the forms that texts have (text/value_automata.py)
+    Boolean()                true or false
+    ListOf(Number())         [1, 2]
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+JsonScalar: TypeAlias = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class FreeText:
+    """Any text on one line."""
+
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JsonString:
+    """A string of any text on one line."""
+
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A string in which the regular expression `regex` finds something; with ^ and $ the whole string is meant.
+
+    Word boundaries, backreferences and looking ahead or behind are refused, by whoever takes a kind
+    (text/patterns.py: `PatternError`). What would take too large an automaton is decoded as a `JsonString`.
+    """
+
+    regex: str
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of some values, which are JSON scalars."""
+
+    values: tuple[JsonScalar, ...]
+    nullable: bool = False
+
+    @property
+    def spellings(self) -> list[str]:
+        """Each as JSON writes it."""
+        return [spelled(value) for value in self.values]
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number."""
+
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """A whole number; thousands may be parted by commas."""
+
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """True or false."""
+
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list of values of one kind, in one value. In a list numbers are written as JSON has them, or in quotes."""
+
+    item: JsonString | Pattern | OneOf | Number | Integer | Boolean
+    nullable: bool = False
+
+
+ValueKind: TypeAlias = FreeText | JsonString | Pattern | OneOf | Number | Integer | Boolean | ListOf
+
+
+def spelled(value: Any) -> str:
+    """A value as an answer writes it: JSON on one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def is_closed(kind: ValueKind) -> bool:
+    """Whether it can only be one of a few, which the likeliest is chosen of (text/member_tries.py)."""
+    return isinstance(kind, OneOf | Boolean)
