@@ -217,7 +217,7 @@ class Completions:
         if found is None:
             if len(self._prefixes) >= _MOST_PREFIXES:
                 self._prefixes.clear()
-            found = self._prefixes[pieces] = tuple(self._segments.encode_pieces(pieces))
+            found = self._prefixes[pieces] = tuple(self._segments.encode_pieces(pieces, begins=True))
         return found
 
     def _branch(self, ids: Sequence[int], branch: OpenBranch) -> Branch:

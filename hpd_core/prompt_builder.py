@@ -118,7 +118,7 @@ class PromptBuilder:
             frame = render_frame(self._config.prompt, schema, self._segments.tokenizer, stacked=stacked)
             opening = [] if stacked else [Piece(texts.single_header(), True)]
             self._categories[schema] = CategoryTokens(
-                prefix=tuple(self._segments.encode_pieces(frame.prefix)),
+                prefix=tuple(self._segments.encode_pieces(frame.prefix, begins=True)),
                 suffix=self._segments.encode_pieces([*frame.suffix, *opening]),
                 branches=[self._branch(*each) for each in zip(self._keys(schema), schema.attributes, strict=True)],
             )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from hpd_core.errors import PromptError
@@ -26,6 +28,7 @@ class SegmentTokenizer:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self._backend = _plain_backend(tokenizer)
+        self._within = None if self._backend is None else _without_space_before(self._backend)
         added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items()}
         # A byte-fallback or space run is text; everything else that is matched as a whole steers the model.
         self.control_tokens = {text: index for text, index in added.items() if text.strip()}
@@ -35,15 +38,21 @@ class SegmentTokenizer:
         literals = sorted((re.escape(text) for text in self.control_tokens), key=len, reverse=True)
         self._control_pattern = re.compile("|".join(literals)) if literals else None
 
-    def encode_pieces(self, pieces: Iterable[Piece]) -> list[int]:
+    def encode_pieces(self, pieces: Iterable[Piece], *, begins: bool = False) -> list[int]:
         """The ids of `pieces`, one after the other.
+
+        Args:
+            begins: nothing stands before them.
 
         Raises:
             PromptError: a piece that is not trusted becomes a control token whatever we do.
         """
         ids: list[int] = []
         for piece in pieces:
-            ids += self.encode_trusted(piece.text) if piece.trusted else self.encode_schema_text([piece.text])[0]
+            if piece.trusted:
+                ids += self.encode_trusted(piece.text, begins=begins and not ids)
+            else:
+                ids += self.encode_schema_text([piece.text])[0]
         return ids
 
     def encode_schema_text(self, texts: Sequence[str]) -> list[list[int]]:
@@ -58,9 +67,18 @@ class SegmentTokenizer:
                 raise PromptError(f"the tokenizer makes control tokens of the schema's text {text[:80]!r}")
         return encoded
 
-    def encode_trusted(self, text: str) -> list[int]:
-        """The ids of a text of ours; control tokens in it count."""
-        return self._encode([text])[0] if text else []
+    def encode_trusted(self, text: str, *, begins: bool = False) -> list[int]:
+        """The ids of a text of ours; control tokens in it count.
+
+        Args:
+            begins: nothing stands before it.
+        """
+        if self._within is None or begins:
+            return self._encode([text])[0] if text else []
+        control = None if self._control_pattern is None else self._control_pattern.search(text)
+        start = len(text) if control is None else control.start()
+        # Behind a control token the model has learned what its tokenizer makes of a text.
+        return [*self._encode_within([text[:start]])[0], *self.encode_trusted(text[start:], begins=True)]
 
     def encode_text(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of foreign texts, one list per text, free of control tokens."""
@@ -70,7 +88,7 @@ class SegmentTokenizer:
             parts = self.split_control(text)
             pieces += parts
             counts.append(len(parts))
-        encoded = iter(self._encode(pieces) if pieces else [])
+        encoded = iter(self._encode_within(pieces) if pieces else [])
         return [[index for _ in range(count) for index in next(encoded)] for count in counts]
 
     def has_control(self, ids: Iterable[int]) -> bool:
@@ -114,15 +132,27 @@ class SegmentTokenizer:
         # the byte-level alphabet (where "Ċ" is a newline and "Ġ" a space, as "▁" is elsewhere) or as a byte token;
         # those candidates are decoded to be sure.
         texts, bytes_alone = {}, []
+        letter = self.encode_text(["a"])[0]
         for index, token in enumerate(tokens):
             if index in silent:
                 continue
             is_byte = _BYTE_TOKEN.fullmatch(token) is not None
             if is_byte or is_telling(token.replace("Ċ", "\n").replace("Ġ", " ").replace("▁", " ")):
-                texts[index] = self.tokenizer.decode([index], clean_up_tokenization_spaces=False)
+                texts[index] = self._text_behind(letter, index)
                 if is_byte and is_telling(texts[index]):
                     bytes_alone.append(index)
         return Endings.of_texts(vocab_size, texts, [index for index in silent if index < vocab_size], bytes_alone)
+
+    def _text_behind(self, ids: list[int], index: int) -> str:
+        """What a token writes behind others: a decoder may leave out a space in front of all."""
+        before, text = self.decode([ids, [*ids, index]])
+        return text[len(before) :]
+
+    def _encode_within(self, texts: list[str]) -> list[list[int]]:
+        """Of texts before which others stand: some tokenizers put a space before all that they are given."""
+        if self._within is None:
+            return self._encode(texts)
+        return [encoding.ids for encoding in self._within.encode_batch_fast(texts, add_special_tokens=False)]
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         backend = self._backend
@@ -140,3 +170,31 @@ def _plain_backend(tokenizer: Any) -> Any:
         kind._encode_plus is PreTrainedTokenizerFast._encode_plus and kind.__call__ is PreTrainedTokenizerFast.__call__
     )
     return tokenizer.backend_tokenizer if is_plain else None
+
+
+def _without_space_before(backend: Any) -> Tokenizer | None:
+    """The encoder of Llama 2 and its kin without the space that it puts before a text; None of one that puts none."""
+    parts = {name: getattr(backend, name) for name in ("normalizer", "pre_tokenizer")}
+    states = {name: json.loads(part.__getstate__()) for name, part in parts.items() if part is not None}
+    found = {name: _without_space(state) for name, state in states.items()}
+    if found == states:
+        return None
+    changed = Tokenizer.from_str(json.dumps(json.loads(backend.to_str()) | found))
+    changed.no_truncation()
+    changed.no_padding()
+    return changed
+
+
+def _without_space(state: dict[str, Any]) -> dict[str, Any] | None:
+    """A part of an encoder that puts no space before; None where it did nothing else."""
+    kind = state["type"]
+    if kind == "Prepend":
+        return None
+    if kind == "Metaspace":
+        return state | {"prepend_scheme": "never"}
+    if kind == "ByteLevel":
+        return state | {"add_prefix_space": False}
+    if kind == "Sequence":
+        (name,) = state.keys() - {"type"}
+        return state | {name: [part for each in state[name] if (part := _without_space(each)) is not None]}
+    return state

@@ -108,9 +108,9 @@ def test_a_member_that_is_longer_than_a_value_may_be_can_never_be_answered() -> 
 
 def test_null_has_to_fit_too() -> None:
     room = SchemaRoom(sentencepiece_tokenizer(), EngineConfig(), 2048)
-    assert not list(room.problems(schema(attribute("A", max_value_tokens=4))))
-    (problem,) = room.problems(schema(attribute("A", max_value_tokens=3)))
-    assert problem.message == "attribute 'A': max_value_tokens is 3, null alone takes 4: raise it"
+    assert not list(room.problems(schema(attribute("A", max_value_tokens=3))))
+    (problem,) = room.problems(schema(attribute("A", max_value_tokens=2)))
+    assert problem.message == "attribute 'A': max_value_tokens is 2, null alone takes 3: raise it"
 
 
 def test_names_that_the_tokenizer_takes_for_commands_are_told() -> None:
