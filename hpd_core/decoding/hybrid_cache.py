@@ -92,7 +92,8 @@ class HybridCache:
         """
         before = [prefix.mixing if prefix else None for prefix in prefixes]
         most = np.array([most_columns(prompt) for prompt in prompts], dtype=np.int64)
-        return cls(pool, attention, MixerCache.for_prompts(shapes, before, columns_for(prompts)), most)
+        mixing = MixerCache.for_prompts(shapes, before, columns_for(prompts), by_triton=pool.order.by_address)
+        return cls(pool, attention, mixing, most)
 
     @classmethod
     def merge(cls, caches: Sequence[HybridCache], picked: Sequence[IntArray], order: IntArray) -> HybridCache:

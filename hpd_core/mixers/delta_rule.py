@@ -86,7 +86,7 @@ def packed_delta_rule(
     """
     tokens = Tokens(*(given[0] for given in (query, key, value, g, beta)))
     wide = widened(tokens, use_qk_l2norm_in_kernel)
-    out = torch.empty_like(value[0])
+    out = torch.empty_like(value[0], memory_format=torch.contiguous_format)
     for plan in step.plans:
         # Some versions of transformers have repeated keys for the heads that share them; they are kept once.
         group = key.shape[2] // plan.cache.shapes[step.layer].key_heads
@@ -134,6 +134,12 @@ def fork(
     tokens: Tokens, branches: BranchTokens, memory: LayerMemory, out: Tensor, forked_by: Forked | None = None
 ) -> None:
     """Branches: writes their columns, and to `out` [T, H, D_v] what they say."""
+    if branches.tables is not None and forked_by is None and tokens.g.shape[-1] == 1:
+        from hpd_core.mixers.triton_branches import fork as fork_by_triton  # Triton is not everywhere
+
+        of_tokens = (tokens.q, tokens.k, tokens.v, tokens.g, tokens.beta)
+        fork_by_triton(*of_tokens, branches.tables, memory, out)
+        return
     for grid in branches.grids:
         _fork(tokens, grid, memory, branches.ancestors.shape[1], out, forked_by or forked)
 

@@ -45,7 +45,7 @@ def packed_scan(
     steps = (F.softplus(steps) if dt_softplus else steps).clamp(*dt_limit)
     wide, lengths = x.float(), steps.float()[..., None]
     tokens = Tokens(c.float(), b.float(), wide * lengths, decay.float()[:, None] * lengths, None)
-    out = torch.empty_like(wide)
+    out = torch.empty_like(wide, memory_format=torch.contiguous_format)
     for plan in step.plans:
         memory = plan.cache.layers[step.layer]
         # Padding is a step of no length. States are from keys to values here, and the other way round there.

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from hpd_core.layout import PUBLIC, IntArray
+from hpd_core.mixers.branch_tables import BranchTables
 from hpd_core.mixers.seen_columns import SeenColumns
 from hpd_core.mixers.step_plan import BranchTokens, TrunkTokens, branch_grids, trunk_tokens
 from hpd_core.system.device import to_device
@@ -128,21 +129,32 @@ class MixerCache:
     """States and columns of P prompts, all layers."""
 
     def __init__(
-        self, shapes: Sequence[MixerShape], layers: Sequence[LayerMemory], seen: SeenColumns, lengths: IntArray
+        self,
+        shapes: Sequence[MixerShape],
+        layers: Sequence[LayerMemory],
+        seen: SeenColumns,
+        lengths: IntArray,
+        by_triton: bool,
     ) -> None:
         """`shapes`: of each layer; `lengths`: int64 [P], tokens of each trunk so far."""
         self.shapes, self.layers, self._seen, self._lengths = shapes, list(layers), seen, lengths
+        self._by_triton = by_triton
         self._last = np.zeros(0, dtype=np.int64), np.zeros_like(lengths)  # tokens of branches of the last step
 
     @classmethod
     def for_prompts(
-        cls, shapes: Sequence[MixerShape], before: Sequence[TrunkState | None], num_columns: int
+        cls,
+        shapes: Sequence[MixerShape],
+        before: Sequence[TrunkState | None],
+        num_columns: int,
+        by_triton: bool = False,
     ) -> MixerCache:
         """Of prompts that have fed nothing yet.
 
         Args:
             before: of each, what it follows.
             num_columns: that are worth having for branches.
+            by_triton: where a state fades as a whole, branches are computed by our kernel for GPUs.
         """
         width = window_of(shapes)
         layers = [LayerMemory.new(shape, len(before), width + num_columns) for shape in shapes]
@@ -153,7 +165,7 @@ class MixerCache:
                     tensor[row, :width] = source.columns[name][0]
                 for name, tensor in layer.states.items():
                     tensor[row] = source.states[name][0]
-        return cls(shapes, layers, SeenColumns.of_trunks(lengths, width, width + num_columns), lengths)
+        return cls(shapes, layers, SeenColumns.of_trunks(lengths, width, width + num_columns), lengths, by_triton)
 
     @classmethod
     def merge(cls, caches: Sequence[MixerCache], picked: Sequence[IntArray], order: IntArray) -> MixerCache:
@@ -163,7 +175,8 @@ class MixerCache:
         first = parts[0]
         layers = [LayerMemory.joined([part.layers[layer] for part in parts]) for layer in range(len(first.layers))]
         seen = SeenColumns.joined([part._seen for part in parts])
-        merged = cls(first.shapes, layers, seen, np.concatenate([part._lengths for part in parts]))
+        lengths = np.concatenate([part._lengths for part in parts])
+        merged = cls(first.shapes, layers, seen, lengths, first._by_triton)
         return merged._rows(order, capacity)
 
     def keep(self, rows: IntArray) -> None:
@@ -174,7 +187,7 @@ class MixerCache:
     def _rows(self, rows: IntArray, capacity: int) -> MixerCache:
         picked = to_device(rows, self._device)
         layers = [layer.rows(picked, capacity) for layer in self.layers]
-        return MixerCache(self.shapes, layers, self._seen.rows(rows, capacity), self._lengths[rows])
+        return MixerCache(self.shapes, layers, self._seen.rows(rows, capacity), self._lengths[rows], self._by_triton)
 
     @property
     def _device(self) -> torch.device:
@@ -228,9 +241,10 @@ class MixerCache:
         capacity, width = self._seen.capacity, self._seen.width
         ancestors = prompts[:, None] * capacity + nearest
         device = self._device
-        grids = branch_grids(rows, prompts, columns, positions, distances, width, device)
+        given = (rows, prompts, columns, positions, distances, width, device)
+        tables = BranchTables(*given) if self._by_triton else None
         whose, stored, where, before = (to_device(each, device) for each in (prompts, columns, rows, ancestors))
-        return BranchTokens(whose, stored, where, before, grids)
+        return BranchTokens(whose, stored, where, before, branch_grids(*given), tables)
 
     def _reserve(self, used: IntArray) -> None:
         """Room for so many columns, where there is none."""
