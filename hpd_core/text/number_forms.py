@@ -368,13 +368,13 @@ def _core(word: str) -> tuple[tuple[str, ...], str | None, str | None]:
         return ((_trimmed(word),) if len(word) <= _SURELY_FITS or fits(Decimal(word)) else ()), None, None
     if word in VULGAR_FRACTIONS:
         return (_exact(_vulgar(word)),), None, None
-    power = 0
+    power: int | None = None
     match = re.search(rf"(?:[eE]| ?[x×*·⋅] ?10\^?|^10\^?)([+-]?\d+|[⁺⁻]?[{_SUPERSCRIPTS}]+)\Z", word)
     if match is not None and (word[match.start()] in "eE xX×*·⋅" or not word.isdecimal()):
         power = int(unicodedata.normalize("NFKC", match.group(1)).replace("−", "-"))
         word = word[: match.start()] or "1"
     readings, open_, decimal = _digits(word)
-    if power:
+    if power is not None:
         if abs(power) > _MAX_EXPONENT:
             return (), None, None
         # No group stands before an exponent, and its point is that of programs in every country.

@@ -60,14 +60,27 @@ def _spellings(attribute: Attribute) -> list[str]:
 def text_choices(attribute: Attribute, tokenizer: Any) -> Choices:
     """The tokens after which the text is still the beginning of an answer, byte by byte."""
     pattern = answer_pattern(attribute)
-    in_bytes = None if pattern is None else regex.compile(pattern.pattern.encode())
+    return (lambda tokens: None) if pattern is None else choices_by(pattern.pattern, tokenizer)
+
+
+def choices_by(pattern: str, tokenizer: Any, *, lets_go: bool = False) -> Choices:
+    """The tokens after which the text is still the beginning of what `pattern` matches, byte by byte.
+
+    `lets_go`: behind what ends with a quote and matches anything may be written.
+    """
+    in_bytes = regex.compile(pattern.encode())
     vocabulary = _vocabulary(tokenizer)
 
+    def fits(text: bytes) -> bool:
+        found = in_bytes.match(text)
+        return bool((lets_go and found and found[0].endswith(b'"')) or in_bytes.fullmatch(text, partial=True))
+
     def allowed(tokens: Sequence[int]) -> list[int] | None:
-        if in_bytes is None:
+        text = b"".join(vocabulary.get(token, b"") for token in tokens)
+        found = in_bytes.match(text)
+        if lets_go and found and found[0].endswith(b'"'):
             return None
-        text = b"".join(vocabulary[token] for token in tokens)
-        return [t for t, written in vocabulary.items() if written and in_bytes.fullmatch(text + written, partial=True)]
+        return [token for token, written in vocabulary.items() if written and fits(text + written)]
 
     return allowed
 
@@ -119,7 +132,8 @@ def _vocabulary(tokenizer: Any) -> dict[int, bytes]:
 
 
 def _written(tokenizer: Any, token: int) -> bytes:
-    text: str = tokenizer.decode([token])
+    before = tokenizer("a", add_special_tokens=False)["input_ids"]  # decoders may leave out a space in front of all
+    text: str = tokenizer.decode([*before, token]).removeprefix(tokenizer.decode(before))
     if "\ufffd" not in text:
         return text.encode()
     name: str = tokenizer.convert_ids_to_tokens(token)

@@ -232,6 +232,7 @@ def test_a_space_may_part_groups_or_numbers(text: str, worths: tuple[str, ...]) 
         ("nan", None),
         ("9" * 400, None),
         ("1e309", None),
+        ("12.537e0", "12.537"),
         ("1万2000", "12000"),
         ("1,500 million", None),
         ("1/2024", None),

@@ -1,0 +1,238 @@
+"""Every kind of tokenizer: what is written comes back, lines end where they end, typed values are typed, and the
+engine decodes what the oracle does."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from hpd_core import Attribute, CategorySchema, Engine, EngineConfig, Record
+from hpd_core.baselines.reference import decode_chain
+from hpd_core.layout import FREE
+from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.text.constraints import Constraints
+from hpd_core.text.endings import Read, behind_text
+from hpd_core.text.template import Piece, render_answer_line
+from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.values import parse_value
+from tests.core.constrained import answer_pattern, likeliest_answer, text_choices
+from tests.core.sweep.tokenizers import KINDS, normalized, tiny
+from tests.examples import examples
+
+CHANGES_TEXT = ("lowercase",)
+"""Which never write an answer of capital letters: such vocabularies are no constraint."""
+
+kinds = st.sampled_from(tuple(KINDS))
+# "▁" is a space to some, and "<0x41>" a letter: by design of SentencePiece.
+texts = st.lists(
+    st.one_of(
+        st.sampled_from(
+            ["\n", "\n\n", ",\n", '",\n', "  ", "\t", '"', "\\", "null", "12.5", "</s>", "<s>", "<|tool|>"]
+        ),
+        st.sampled_from(["red", " Velor", "Crème", "ﬁ½", "e\u0301", "日本", "👩‍👩‍👧", "שלום", "shoe", "İ", "\u2028"]),
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁<"), max_size=5),
+    ),
+    max_size=8,
+).map("".join)
+
+
+_QUICK = ("llama3", "more tokens", "unigram, first", "llama2")
+
+
+@pytest.fixture(params=[pytest.param(kind, marks=() if kind in _QUICK else pytest.mark.full) for kind in KINDS])
+def tokenizer(request: pytest.FixtureRequest) -> Any:
+    return tiny(request.param)
+
+
+def written(segments: SegmentTokenizer, ids: list[int]) -> str:
+    """What ids write behind a text."""
+    letter = segments.encode_text(["a"])[0]
+    return segments.decode([[*letter, *ids]])[0].removeprefix("a")
+
+
+def expected_of(segments: SegmentTokenizer, text: str) -> str:
+    """The text as the tokenizer's normalizer makes it, which sees it in parts."""
+    return "".join(normalized(segments.tokenizer, part) for part in segments.split_control(text))
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(kinds, texts)
+def test_what_is_written_comes_back(kind: str, text: str) -> None:
+    segments = SegmentTokenizer(tiny(kind))
+    (ids,) = segments.encode_text([text])
+    assert not segments.has_control(ids)
+    assert written(segments, ids) == expected_of(segments, text)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(kinds, st.lists(texts, min_size=2, max_size=4))
+def test_pieces_are_joined_as_they_are_written(kind: str, parts: list[str]) -> None:
+    """Nothing stands between them, whether they are ours or not."""
+    segments = SegmentTokenizer(tiny(kind))
+    ours = [part.replace("</s>", "").replace("<s>", "").replace("<|tool|>", "") for part in parts]
+    pieces = [Piece(part, trusted=index % 2 == 0) for index, part in enumerate(ours)]
+    ids = segments.encode_pieces(pieces)
+    assert written(segments, ids) == "".join(expected_of(segments, part) for part in ours)
+    assert ids == [token for part in ours for token in segments.encode_text([part])[0]] or "shoe" in "".join(ours)
+
+
+def test_behind_a_control_token_a_text_is_what_the_tokenizer_makes_of_it(tokenizer: Any) -> None:
+    segments = SegmentTokenizer(tokenizer)
+    text = "</s>[user]\nred"
+    expected = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert segments.encode_trusted(text) == segments.encode_trusted(text, begins=True) == expected
+    before = segments.encode_text(["blue"])[0]
+    assert segments.encode_trusted("blue" + text) == [*before, *expected]
+
+
+def test_every_token_does_to_a_value_what_its_text_does(tokenizer: Any) -> None:
+    segments = SegmentTokenizer(tokenizer)
+    endings = segments.endings(len(tokenizer) + 3)
+    silent = {*tokenizer.all_special_ids, *(i for i, t in tokenizer.added_tokens_decoder.items() if t.special)}
+    for index, token in enumerate(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))):
+        text = "" if index in silent else written(segments, [index])
+        assert endings.closing[index] == ("\n" in text), token
+        if token.startswith("<0x") and index not in silent:
+            continue  # a byte is what its neighbours make of it
+        for state in Read:
+            assert endings.behind[state, index] == behind_text(state, text), (token, state)
+    assert not endings.closing[len(tokenizer) :].any()
+
+
+strings = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="▁<"), max_size=12)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(kinds, st.none() | strings | st.lists(strings, max_size=3), texts)
+def test_a_value_ends_with_its_line(kind: str, value: Any, behind: str) -> None:
+    """Whatever tokens hold its line break, and whatever they hold behind it."""
+    segments = SegmentTokenizer(tiny(kind))
+    endings = segments.endings(len(segments.tokenizer))
+    line = f" {json.dumps(value, ensure_ascii=False)},\n"
+    (ids,) = segments.encode_text([line + behind])
+    end = next(place for place, token in enumerate(ids, 1) if endings.closing[token])
+    text = written(segments, ids[:end])
+    assert text.startswith(expected_of(segments, line))
+    assert "\n" not in written(segments, ids[: end - 1])
+    read = endings.length(ids, is_typed=False)
+    assert read <= end
+    attribute = Attribute(name="a", multiple=True)
+    whole, cut = (parse_value(attribute, written(segments, ids[:each]), closed=True) for each in (end, read))
+    assert (cut.status, cut.items) == (whole.status, whole.items)
+
+
+ATTRIBUTES = (
+    Attribute(name="n", type="number"),
+    Attribute(name="ns", type="number", multiple=True),
+    Attribute(name="b", type="boolean"),
+    Attribute(name="e", type="enum", values=("red", "Crème brûlée", "日本", 'a "b"', "3/4")),
+    Attribute(name="es", type="enum", values=("red", "dark roast", "日本"), multiple=True),
+)
+
+
+@pytest.mark.parametrize("attribute", ATTRIBUTES, ids=lambda attribute: attribute.name)
+def test_typed_values_are_of_their_type(attribute: Attribute, tokenizer: Any) -> None:
+    size = len(tokenizer) + 3
+    constraints = Constraints(tokenizer, size)
+    start = constraints.start(attribute)
+    if start == FREE:
+        assert tokenizer in [tiny(kind) for kind in CHANGES_TEXT]
+        return
+    segments = SegmentTokenizer(tokenizer)
+    endings = segments.endings(size)
+    generator = random.Random(0)
+    pattern = answer_pattern(attribute)
+    assert pattern is not None
+    for _ in range(30):
+        state, tokens = start, []
+        while not tokens or not endings.closing[tokens[-1]]:
+            allowed, behind = constraints.table.choices(np.array([state]))
+            index = generator.randrange(allowed.shape[1])
+            tokens.append(int(allowed[0, index]))
+            state = int(behind[0, index])
+        text = written(segments, tokens)
+        assert pattern.fullmatch(text)
+        assert parse_value(attribute, text, closed=True).status in ("value", "absent")
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(kinds, st.sampled_from(ATTRIBUTES), st.data())
+def test_every_right_answer_may_be_written(kind: str, attribute: Attribute, data: st.DataObject) -> None:
+    tokenizer = tiny(kind)
+    constraints = Constraints(tokenizer, len(tokenizer))
+    state = constraints.start(attribute)
+    if kind in CHANGES_TEXT:
+        return
+    choice: st.SearchStrategy[str] = {
+        "number": st.one_of(st.integers().map(str), st.floats(allow_nan=False, allow_infinity=False).map(str)),
+        "boolean": st.sampled_from(["true", "false"]),
+        "enum": st.sampled_from(attribute.labels or ("",)),
+    }[attribute.type]
+    items = data.draw(st.none() | st.lists(choice, min_size=1, max_size=3 if attribute.multiple else 1))
+    for token in SegmentTokenizer(tokenizer).encode_text([render_answer_line(attribute, items)])[0]:
+        behind = constraints.table.behind(state, token)
+        assert behind is not None
+        state = behind
+
+
+def tiny_model(tokenizer: Any) -> Any:
+    """A Llama with more rows than there are tokens, as most have."""
+    torch.manual_seed(0)
+    size = len(tokenizer) + 3
+    config = LlamaConfig(
+        vocab_size=size,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=2048,
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=2,
+        initializer_range=0.3,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+SCHEMA = CategorySchema(category="Shoes", attributes=[Attribute(name="Brand"), *ATTRIBUTES])
+RECORDS = [
+    Record("1", "Shoes", {"title": "Velor running shoe\n\nred, 12.5", "more": "Crème brûlée ﬁ 日本 👩‍👩‍👧"}),
+    Record("2", "Shoes", {"title": "  </s> dark roast  ", "more": "3/4"}),
+]
+
+
+def test_the_engine_writes_what_the_oracle_does(tokenizer: Any) -> None:
+    config = EngineConfig(device="cpu", dtype="float32", max_value_tokens=6)
+    model, oracle = tiny_model(tokenizer), tiny_model(tokenizer)
+    with Engine(model, tokenizer, config) as engine:
+        results, endings = engine.extract(RECORDS, {"Shoes": SCHEMA}), engine.endings
+    prepared, _ = PromptBuilder(tokenizer, config, None).build(RECORDS, {"Shoes": SCHEMA})
+    constraints = Constraints(tokenizer, len(tokenizer) + 3)
+    compared = 0
+    for item in prepared:
+        layout = item.prompt.layout
+        result = results[item.slots[0].record]
+        assert result.error is None
+        for branch, (attribute, value) in enumerate(zip(SCHEMA.attributes, result.values.values(), strict=True)):
+            chain = layout.token_ids[(layout.scopes < 0) | (layout.scopes == branch)].tolist()
+            is_free = attribute.is_text or constraints.start(attribute) == FREE
+            if value.choice == "scored":
+                answer = likeliest_answer(oracle, chain, attribute, tokenizer, endings)
+                assert value.raw == tokenizer.decode(answer.tokens).split("\n")[0]
+                continue
+            choices = None if is_free else text_choices(attribute, tokenizer)
+            expected = decode_chain(oracle, chain, 6, endings, choices=choices)
+            if all(expected.margin(index) > 1e-4 for index in range(len(expected.tokens))):
+                compared += 1
+                assert value.num_tokens == len(expected.tokens)
+                assert value.raw == tokenizer.decode(expected.tokens, skip_special_tokens=True).split("\n")[0]
+    assert compared > 5
