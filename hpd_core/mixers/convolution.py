@@ -58,7 +58,7 @@ def tokens_before(step: LayerStep, x: Tensor, count: int) -> Tensor:
     """[T, channels] -> [T, count, channels], of each token those before it, the nearest first."""
     out = x.new_empty(len(x), count, x.shape[1])
     for source, windows, rows in _sources(step, x):
-        out[rows] = source[windows[:, :count]]
+        out[rows] = source[windows[:, :count]].to(out.dtype)
     return out
 
 
@@ -67,6 +67,7 @@ def _sources(step: LayerStep, x: Tensor) -> Iterator[tuple[Tensor, Tensor, Tenso
     `windows` [t, W], the nearest first."""
     for plan in step.plans:
         inputs = plan.cache.layers[step.layer].columns["inputs"]
+        x = x.to(inputs.dtype)  # of the weights, which some families keep in fp32
         if (trunk := plan.trunk) is not None:
             width = trunk.windows.shape[1]
             before = inputs[:, :width].index_select(0, trunk.prompts).flatten(0, 1)

@@ -42,6 +42,16 @@ def test_a_record_is_answered_alike_alone_and_among_others(folder: Path) -> None
         assert answers(engine.extract(records, SCHEMAS)) == together
 
 
+def test_a_convolution_may_be_in_fp32_where_the_model_is_not(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    """As the family has it, whatever is asked for."""
+    build_hybrid("bailing_hybrid", vocab_size=len(tiny_tokenizer)).save_pretrained(tmp_path)
+    tiny_tokenizer.save_pretrained(tmp_path)
+    with Engine.from_pretrained(str(tmp_path), config(dtype="bfloat16")) as engine:
+        results = engine.extract(products(4), SCHEMAS)
+        assert {shape.dtype for shape in engine._decoder._runner.mixer_shapes} == {torch.float32}
+    assert not [result.error for result in results if result.error]
+
+
 def test_out_of_memory_is_survived(tiny_tokenizer: Any) -> None:
     model = build_hybrid("lfm2", vocab_size=len(tiny_tokenizer))
     with Engine(model, tiny_tokenizer, config()) as engine:
