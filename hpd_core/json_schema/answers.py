@@ -49,7 +49,7 @@ class JsonResult:
     Attributes:
         data: plain JSON that fits the schema, unless there are problems; None where the document was not decoded.
         problems: what does not fit, by path, and why; empty: `data` is valid.
-        fields: by path, in the order of the schema.
+        fields: by path, in the order in which they were asked.
         num_prompt_tokens: of the document with all around it, and of what stands before each value.
         num_output_tokens: of all values.
     """

@@ -74,11 +74,11 @@ class Questions:
             self.lengths[question.path] = None
             return
         value = completion.value
-        count = value if rows.key is None else len(value)
-        if count > rows.most:
-            message = f"{count} items, of which {rows.most} are asked for: set 'maxItems' higher"
+        written = value if rows.key is None else len(value)
+        if not 0 <= written <= rows.most:
+            message = f"{written} items, of which {rows.most} are asked for at most: set 'maxItems' if there may be more"
             self.problems.append(Problem(pointer(question.path), message))
-        self.lengths[question.path] = count = max(0, min(count, rows.most))
+        self.lengths[question.path] = count = num_rows(rows, value)
         for number in range(count):
             name = f"{question.name}[{number + 1}]" if rows.key is not None else _numbered(question.name, number)
             known = (question.name, value) if rows.key is None else (joined_name(name, rows.key), value[number])
@@ -139,16 +139,23 @@ def found_by(question: Question, completion: Completion) -> list[tuple[Path, Fie
         completion.probability,
     )
     rows = question.rows
-    if rows is None or completion.status != "value" or not completion.value:
-        value = [] if rows is not None and completion.status == "value" else completion.value
-        return [(question.path, replace(answer, value=value))]
+    if rows is None or completion.status != "value":
+        return [(question.path, answer)]
+    count = num_rows(rows, completion.value)
+    if not count:
+        return [(question.path, replace(answer, value=[]))]
     if rows.key is None:
         return []
-    paths = [(*question.path, number, rows.key) for number in range(min(len(completion.value), rows.most))]
+    paths = [(*question.path, number, rows.key) for number in range(count)]
     return [
         (path, replace(answer, path=pointer(path), value=value))
         for path, value in zip(paths, completion.value, strict=False)
     ]
+
+
+def num_rows(rows: Rows, value: Any) -> int:
+    """Objects of a list that are asked for, of the answer to its first question: their keys, or how many there are."""
+    return max(0, min(value if rows.key is None else len(value), rows.most))
 
 
 def _what_is_wrong(completion: Completion) -> str:

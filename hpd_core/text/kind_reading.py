@@ -71,10 +71,8 @@ def _plain(kind: ValueKind, text: str | None) -> Any:
         return None
     if isinstance(kind, Boolean):
         return text == "true"
-    try:
-        number = Decimal(text)
-    except ArithmeticError:
-        return None
+    # A comma is left where the texts do not say which one it is: as in English, then.
+    number = Decimal(text.replace(",", ""))
     if number == number.to_integral_value():
         return int(number)
     return None if isinstance(kind, Integer) else float(number)
