@@ -71,9 +71,15 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Tokens that attend to the same prefix, or to none. The tokens of its tiles are counted from its first."""
+    """Tokens that attend to the same prefix, or to none.
+
+    Attributes:
+        tokens: of the packed row; those of tiles are counted from the first of them.
+        heads_at_once: of a tile.
+    """
 
     tokens: slice
+    heads_at_once: int
     prefix: PrefixCache | None
     absorbs_prefix: bool
     runs: Sequence[_Run]
@@ -97,9 +103,10 @@ class _Columns:
     values: Tensor
     is_absorbed: bool
 
-    def first(self, num_columns: int) -> _Columns:
-        """So many of them."""
-        return replace(self, keys=self.keys[:, :, :num_columns], values=self.values[:, :, :num_columns])
+    def part(self, num_columns: int, heads: slice) -> _Columns:
+        """The first columns, for some of the heads."""
+        heads = slice(None) if self.is_absorbed else heads
+        return replace(self, keys=self.keys[:, heads, :num_columns], values=self.values[:, heads, :num_columns])
 
     def write_scores(self, q: Tensor, out: Tensor) -> None:
         """Unscaled, of q [n, H, R, D] into `out` [n, H, R, C]."""
@@ -167,13 +174,22 @@ class LatentAttention:
         """Equal layers share it."""
         key = (window, sizes)
         if key not in self._stretches:
-            tiles = self._plan.tiles(window, 1, sizes.heads)
+            at_once = self._heads_at_once(sizes)
+            tiles = self._plan.tiles(window, 1, at_once)
             by_prefix = groupby(tiles, key=lambda tile: None if tile.prefix is None else id(tile.prefix))
-            self._stretches[key] = [_stretch(list(same), sizes) for _, same in by_prefix]
+            self._stretches[key] = [_stretch(list(same), sizes, at_once) for _, same in by_prefix]
         return self._stretches[key]
 
+    def _heads_at_once(self, sizes: LatentSizes) -> int:
+        """On a CPU one, where most scores are those of expanded keys: a head's rows are as many then as fit a tile."""
+        plan = self._plan
+        scores = {True: 0, False: 0}
+        for num_rows, num_columns in zip(plan.counts.tolist(), plan.used.tolist(), strict=True):
+            scores[sizes.is_absorbed(num_rows, num_columns)] += num_rows * num_columns
+        return 1 if plan.q_positions.device.type == "cpu" and scores[False] > scores[True] else sizes.heads
 
-def _stretch(tiles: Sequence[Tile], sizes: LatentSizes) -> _Stretch:
+
+def _stretch(tiles: Sequence[Tile], sizes: LatentSizes, heads_at_once: int) -> _Stretch:
     prefix, tokens = tiles[0].prefix, slice(tiles[0].tokens.start, tiles[-1].tokens.stop)
     absorbs_prefix = prefix is not None and sizes.is_absorbed(tokens.stop - tokens.start, prefix.num_tokens)
     runs = []
@@ -185,7 +201,7 @@ def _stretch(tiles: Sequence[Tile], sizes: LatentSizes) -> _Stretch:
         # Of a prompt on the average: each has columns of its own.
         num_rows = -(-num_tokens // (prompts.stop - prompts.start))
         runs.append(_Run(prompts, num_columns, sizes.is_absorbed(num_rows, num_columns), moved))
-    return _Stretch(tokens, prefix, absorbs_prefix, runs)
+    return _Stretch(tokens, heads_at_once, prefix, absorbs_prefix, runs)
 
 
 def _moved(part: slice, by: int) -> slice:
@@ -208,7 +224,8 @@ class _Layer:
         latents = kept[..., : self.sizes.latent]
         if is_absorbed:
             return _Columns(kept, latents, is_absorbed)
-        return _Columns(*self.expand(latents, kept[..., self.sizes.latent :]), is_absorbed)
+        keys, values = self.expand(latents, kept[..., self.sizes.latent :])
+        return _Columns(keys, values.contiguous(), is_absorbed)  # else it would be copied for each tile
 
     def attend(self, stretch: _Stretch, q: Tensor, out: Tensor, keys: Tensor, prefix: _Columns | None) -> None:
         """For a stretch's tokens, q [t, H, n + d]; writes out [t, H, v].
@@ -217,58 +234,54 @@ class _Layer:
             keys: [P, 1, capacity, r + d], what is kept of the cohort's own tokens.
             prefix: what is attended to beside it.
         """
+        to_keys, to_values = self.weight.view(self.sizes.heads, -1, self.sizes.latent).split(
+            [self.sizes.plain, self.sizes.value], dim=1
+        )
         rows, answers = {False: q}, {False: out}
         if stretch.absorbs:
-            rows[True], answers[True] = self._absorbed(q), q.new_zeros(*q.shape[:2], self.sizes.latent)
+            of_latents = by_head(q[..., : self.sizes.plain], to_keys)
+            rows[True] = torch.cat([of_latents, q[..., self.sizes.plain :]], dim=2)
+            answers[True] = torch.zeros_like(of_latents)
             out.zero_()
         for run in stretch.runs:
             own = self.columns(keys[run.prompts, :, : run.num_columns], run.is_absorbed)
             for tile in run.tiles:
-                self._attend_tile(tile, rows, answers, own, prefix)
+                parts = [own] if prefix is None else [prefix, own]
+                forms = {part.is_absorbed for part in parts}
+                folded = {form: tile.fold(rows[form], self.sizes.heads) for form in forms}
+                for form, sums in self._sums(tile, folded, parts, stretch.heads_at_once).items():
+                    tile.unfold(sums, answers[form])
         if stretch.absorbs:
-            out += torch.bmm(answers[True].transpose(0, 1), self._matrices()[1].transpose(1, 2)).transpose(0, 1)
+            out += by_head(answers[True], to_values.transpose(1, 2))
 
-    def _matrices(self) -> tuple[Tensor, Tensor]:
-        """U_K [H, n, r] and U_V [H, v, r]."""
-        both = self.weight.view(self.sizes.heads, -1, self.sizes.latent)
-        return both[:, : self.sizes.plain], both[:, self.sizes.plain :]
+    def _sums(
+        self, tile: Tile, rows: dict[bool, Tensor], parts: Sequence[_Columns], at_once: int
+    ) -> dict[bool, Tensor]:
+        """Of a tile's rows [n, H, R, ...] the answers [n, H, R, ...], both by whether they are absorbed.
 
-    def _absorbed(self, q: Tensor) -> Tensor:
-        """Queries [t, H, n + d] as they meet what is kept, [t, H, r + d]."""
-        plain, latent = self.sizes.plain, self.sizes.latent
-        found = q.new_empty(*q.shape[:2], latent + self.sizes.rotated)
-        found[..., :latent] = torch.bmm(q[..., :plain].transpose(0, 1), self._matrices()[0]).transpose(0, 1)
-        found[..., latent:] = q[..., plain:]
-        return found
+        Args:
+            parts: what they attend to; the last one are own columns.
+        """
+        widths = [part.keys.shape[2] for part in parts[:-1]] + [tile.columns.stop]
+        found: dict[bool, list[Tensor]] = {form: [] for form in rows}
+        for first in range(0, self.sizes.heads, at_once):
+            heads = slice(first, first + at_once)
+            seen = [part.part(width, heads) for part, width in zip(parts, widths, strict=True)]
+            shape, dtype = (tile.bias.shape[0], at_once, tile.bias.shape[2]), parts[-1].keys.dtype
+            scores = parts[-1].keys.new_empty(*shape, sum(widths), dtype=torch.promote_types(dtype, torch.float32))
+            for part, place in zip(seen, scores.split(widths, dim=3), strict=True):
+                part.write_scores(rows[part.is_absorbed][:, heads], place)
+            weights = self._weights(scores, tile, widths[-1], heads).to(dtype)
+            sums: dict[bool, Tensor] = {}
+            for part, own_weights in zip(seen, weights.split(widths, dim=3), strict=True):
+                both, form = part.sums(own_weights), part.is_absorbed
+                sums[form] = sums[form] + both if form in sums else both
+            for form, own_sums in sums.items():
+                found[form].append(own_sums)
+        return {form: torch.cat(of_heads, dim=1) for form, of_heads in found.items()}
 
-    def _attend_tile(
-        self,
-        tile: Tile,
-        rows: dict[bool, Tensor],
-        answers: dict[bool, Tensor],
-        own: _Columns,
-        prefix: _Columns | None,
-    ) -> None:
-        """`rows`, `answers`: of the stretch's tokens, by whether they are absorbed."""
-        own = own.first(tile.columns.stop)
-        parts = [own] if prefix is None else [prefix, own]
-        folded = {form: tile.fold(rows[form], self.sizes.heads) for form in {part.is_absorbed for part in parts}}
-        shape, dtype = next(iter(folded.values())).shape[:3], own.keys.dtype
-        widths = [part.keys.shape[2] for part in parts]
-        scores = own.keys.new_empty(*shape, sum(widths), dtype=torch.promote_types(dtype, torch.float32))
-        for part, place in zip(parts, scores.split(widths, dim=3), strict=True):
-            part.write_scores(folded[part.is_absorbed], place)
-        weights = self._weights(scores, tile, widths[-1]).to(dtype)
-        found: dict[bool, Tensor] = {}
-        for part, own_weights in zip(parts, weights.split(widths, dim=3), strict=True):
-            sums = part.sums(own_weights)
-            form = part.is_absorbed
-            found[form] = found[form] + sums if form in found else sums
-        for form, sums in found.items():
-            tile.unfold(sums, answers[form])
-
-    def _weights(self, scores: Tensor, tile: Tile, num_own: int) -> Tensor:
-        """The softmax of scores [n, H, R, C], whose last `num_own` columns are own ones; they are written over."""
+    def _weights(self, scores: Tensor, tile: Tile, num_own: int, heads: slice) -> Tensor:
+        """The softmax of scores [n, heads, R, C], whose last `num_own` columns are own ones; they are written over."""
         scores.mul_(self.scale)
         if self.softcap is not None:
             scores.div_(self.softcap).tanh_().mul_(self.softcap)
@@ -278,5 +291,12 @@ class _Layer:
             scores[..., :num_shared].add_(tile.prefix_bias)
         if self.sinks is None:
             return scores.softmax(dim=3)
-        sinks = self.sinks.to(scores.dtype)[None, :, None, None].expand(*scores.shape[:3], 1)
+        sinks = self.sinks[heads].to(scores.dtype)[None, :, None, None].expand(*scores.shape[:3], 1)
         return torch.cat([scores, sinks], dim=3).softmax(dim=3)[..., :-1]
+
+
+def by_head(rows: Tensor, weights: Tensor) -> Tensor:
+    """Each head's rows [t, H, a] times its matrix [H, a, b], [t, H, b]."""
+    if rows.device.type == "cpu":  # which copies matrices that are parts of larger ones, where there are several
+        return torch.stack([rows[:, head] @ weights[head] for head in range(len(weights))], dim=1)
+    return torch.bmm(rows.transpose(0, 1), weights).transpose(0, 1)
