@@ -164,7 +164,8 @@ class EngineDescription(TypedDict):
     overlap_steps: Annotated[bool, "whether two steps are under way at a time"]
     model_size: Annotated[
         dict[str, int] | None,
-        "layer_parameters, which every token goes through; head_parameters, which make logits; weight_bytes",
+        "layer_parameters, which a token goes through; head_parameters, which make logits; weight_bytes; of layers "
+        "beside attention state_operations for a token, state_bytes of a prompt and column_bytes of a value's token",
     ]
     tensor_parallel: Annotated[int, "GPUs that share every layer"]
     device: Annotated[str, "cpu, or the GPU's number"]

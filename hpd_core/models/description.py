@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from hpd_core.attention.dispatch import PackedBatch, attending_to
 from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.errors import ModelError
+from hpd_core.mixers.families import Mixers
+from hpd_core.mixers.states import MixerShape
 from hpd_core.models import quantized_checkpoint, sparse_attention
 from hpd_core.models.embedded import embedded_revision
 from hpd_core.models.steering import our_attention
@@ -25,11 +28,19 @@ _DECISIVE_FILES = (
     *("tokenizer*", "*tokens*.json", "*.jinja", "*.model", "vocab*", "merges.txt"),
 )
 
+_EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts", "moe_k", "moe_top_k")
+"""What configurations call it."""
+
+_CHUNK = 64
+"""Tokens, in transformers' functions as a rule."""
+
 _CONTEXT_DEPENDENT_ROPE = frozenset({"longrope", "dynamic"})
 
 
 def size(model: Any) -> dict[str, int]:
-    """How large a model is: parameters that every token goes through, those that make logits, bytes of all weights."""
+    """How large a model is: parameters that a token goes through, those that make logits, bytes of all weights; of its
+    layers beside attention (0 if there are none), operations for a token, bytes of a prompt's states, and of a value's
+    token."""
     head = model.get_output_embeddings().weight
     is_tied = head is model.get_input_embeddings().weight
     # In transformers' count, a tied head is an embedding. It knows the packed weights of NF4, too.
@@ -38,11 +49,35 @@ def size(model: Any) -> dict[str, int]:
     layers += sum(layer.in_features * layer.out_features for layer in packed)
     weights = [*model.parameters(), *(weight for layer in packed for weight in layer.buffers())]
     weight_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
+    mixers = Mixers.of(model)
+    shapes = mixers.shapes if mixers is not None else ()
     return {
-        "layer_parameters": layers,
+        "layer_parameters": layers - _idle_parameters(model),
         "head_parameters": head.shape[0] * head.shape[1],
         "weight_bytes": weight_bytes,
+        "state_operations": sum(_state_operations(shape) for shape in shapes),
+        "state_bytes": sum(shape.bytes_per_trunk for shape in shapes),
+        "column_bytes": sum(shape.bytes_per_column for shape in shapes),
     }
+
+
+def _idle_parameters(model: Any) -> int:
+    """Of experts that a token does not go through. Experts are kept in one tensor, the first dimension of which they
+    are."""
+    settings = model.config.get_text_config().to_dict()
+    chosen = next((settings[name] for name in _EXPERTS_PER_TOKEN if settings.get(name)), None)
+    if chosen is None:
+        return 0
+    parts = (part for part in model.modules() if not isinstance(part, nn.Conv1d))
+    stacked = [weight for part in parts for weight in part.parameters(recurse=False) if weight.dim() == 3]
+    return sum(round(weight.numel() * max(0.0, 1 - chosen / len(weight))) for weight in stacked)
+
+
+def _state_operations(shape: MixerShape) -> int:
+    """For a token: its state is read, corrected and written, and it is compared with those of its chunk. States of a
+    number a channel go token by token."""
+    with_chunk = _CHUNK * (2 * shape.key_size + shape.value_size) if shape.value_size > 1 else 0
+    return 2 * shape.heads * (3 * shape.key_size * shape.value_size + with_chunk)
 
 
 def device_name(device: torch.device) -> str:

@@ -115,6 +115,7 @@ class Forecast:
         tokens: forwarded for a product, by kind: document, key, value, scored.
         bytes_effect: by which share the work grows if every text becomes twice as long.
         assumed: what was not measured, in words; empty if everything was.
+        model_size: as the measured engine says (`EngineDescription`); None if it does not.
         larger: with a cascade, the same of its larger model; all the others are of the first one alone, the properties
             of both.
         asked: what the larger model is asked.
@@ -143,6 +144,7 @@ class Forecast:
     tokens: Mapping[str, Amount]
     bytes_effect: Amount
     assumed: Sequence[str] = field(default_factory=list)
+    model_size: Mapping[str, Count] | None = None
     larger: Forecast | None = None
     asked: Asked | None = None
 

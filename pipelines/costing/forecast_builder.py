@@ -77,6 +77,7 @@ def forecast_from_pilots(
         # By a product's share of the seconds, not of the sample, which has more of the long texts than the catalog.
         tokens=_tokens(metrics, found.total.estimate / first.rows / max(1e-9, measured_seconds)),
         bytes_effect=_bytes_effect(pilots),
+        model_size=engine.get("model_size"),
         assumed=[*_assumed_of_pilots(config, pilots, len(categories)), *_assumed_utilisation(utilisation)],
     )
 
@@ -227,6 +228,7 @@ def forecast_from_earlier(
         tokens=tokens,
         # Texts of other lengths were not compared: their tokens are taken to cost as much as others.
         bytes_effect=tokens["document"] / max(1e-9, sum(tokens.values())),
+        model_size=earlier.engine.get("model_size"),
         assumed=[
             f"texts are as long as those of run {earlier.run_id}",
             *([f"{new:,} rows of categories that it did not have cost what its average row did"] if new else []),

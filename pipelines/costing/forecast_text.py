@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
@@ -75,6 +76,11 @@ def _print_model(console: Console, forecast: Forecast) -> None:
         say(
             f"  price        {_dollars(price.usd_per_hour)} an engine hour ({escape(machine)}, "
             f"{price.engines_per_node} engine(s) a node; {escape(price.source or 'unknown source')})"
+        )
+    if (size := forecast.model_size or {}).get("column_bytes"):
+        say(
+            f"  memory       weights {decimal(size['weight_bytes'])}; what layers beside attention keep: "
+            f"{decimal(size['state_bytes'])} a product under way, {decimal(size['column_bytes'])} a token of its values"
         )
     say(f"  measured     {_sample(forecast)}")
 

@@ -30,11 +30,13 @@ EFFICIENCY = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A data sheet: dense operations a second, in bf16 and in FP8 (if it has that), bytes a second from its memory."""
+    """A data sheet: dense operations a second, in bf16, in FP8 (if it has that) and in fp32, bytes a second from its
+    memory."""
 
     name: str
     flops: float
     fp8_flops: float | None
+    fp32_flops: float
     bandwidth: float
 
 
@@ -48,7 +50,8 @@ def gpu_table() -> dict[str, Gpu]:
 
 def _gpu(row: Mapping[str, str]) -> Gpu:
     fp8 = float(row["fp8_tflops"]) * 1e12 if row["fp8_tflops"] else None
-    return Gpu(row["gpu"], float(row["bf16_tflops"]) * 1e12, fp8, float(row["gb_per_second"]) * 1e9)
+    bf16, fp32 = (float(row[f"{name}_tflops"]) * 1e12 for name in ("bf16", "fp32"))
+    return Gpu(row["gpu"], bf16, fp8, fp32, float(row["gb_per_second"]) * 1e9)
 
 
 def planned_price(config: JobConfig, metrics: Sequence[Mapping[str, Any]], num_others: int = 0) -> Price:
@@ -96,12 +99,14 @@ class Work:
     Attributes:
         flops: of the matrix products in 16 bits, attention apart.
         fp8_flops: of those in FP8: with engine.quantization 'fp8', all but the output head's.
+        state_flops: in fp32, on states of layers beside attention.
         steps: forwards of the whole model that a row has to pay for, if every step is full.
         weight_bytes: read by each of them.
     """
 
     flops: float
     fp8_flops: float
+    state_flops: float
     steps: float
     weight_bytes: float
 
@@ -123,7 +128,8 @@ def work_per_row(config: JobConfig, engine: Mapping[str, Any], tokens: Mapping[s
     of_layers, of_head = 2 * size["layer_parameters"] * forwarded, 2 * size["head_parameters"] * answers
     fp8_flops = of_layers if engine.get("quantization") == "fp8" else 0.0
     steps = forwarded / Limits.of(config.engine, torch.device("cuda")).max_tokens_per_step
-    return Work(of_layers - fp8_flops + of_head, fp8_flops, steps, size["weight_bytes"])
+    state_flops = size.get("state_operations", 0) * forwarded
+    return Work(of_layers - fp8_flops + of_head, fp8_flops, state_flops, steps, size["weight_bytes"])
 
 
 def assumed_seconds(work: Work, gpu: Gpu, efficiency: float) -> float:
@@ -131,7 +137,7 @@ def assumed_seconds(work: Work, gpu: Gpu, efficiency: float) -> float:
 
     Raises `UsageError` if the work is in FP8 and the GPU has none.
     """
-    arithmetic = work.flops / gpu.flops
+    arithmetic = work.flops / gpu.flops + work.state_flops / gpu.fp32_flops
     if work.fp8_flops:
         if gpu.fp8_flops is None:
             raise UsageError(f"--on: {gpu.name} has no FP8; name a machine that has, or plan without it")
@@ -142,7 +148,8 @@ def assumed_seconds(work: Work, gpu: Gpu, efficiency: float) -> float:
 def rate_text(work: Work, gpu: Gpu) -> str:
     """The GPU's rates at which the work is computed, in words."""
     in_fp8 = f" (the layers' at {gpu.fp8_flops / 1e12:,.0f}, FP8)" if work.fp8_flops and gpu.fp8_flops else ""
-    return f"{gpu.flops / 1e12:,.0f} TFLOP/s{in_fp8}"
+    of_states = f" (states' at {gpu.fp32_flops / 1e12:,.0f}, fp32)" if work.state_flops else ""
+    return f"{gpu.flops / 1e12:,.0f} TFLOP/s{in_fp8}{of_states}"
 
 
 def is_same_gpu(gpu: Gpu, device: str) -> bool:

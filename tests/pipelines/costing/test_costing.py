@@ -488,6 +488,11 @@ def test_work_on_a_machine_that_was_not_measured() -> None:
     assert assumed_seconds(in_fp8, gpu, 0.5) == pytest.approx(expected), "the head's are not in FP8"
     assert rate_text(work, gpu) == "362 TFLOP/s"
     assert rate_text(in_fp8, gpu) == "362 TFLOP/s (the layers' at 733, FP8)"
+    of_hybrid = work_per_row(job(), {"model_size": size | {"state_operations": 1_000_000_000}}, tokens)
+    assert of_hybrid.state_flops == pytest.approx(1e9 * 300)
+    expected = (work.flops / 362e12 + 3e11 / 91.6e12) / 0.5
+    assert assumed_seconds(of_hybrid, gpu, 0.5) == pytest.approx(expected), "states are in fp32"
+    assert rate_text(of_hybrid, gpu) == "362 TFLOP/s (states' at 92, fp32)"
     with pytest.raises(UsageError, match="A100 has no FP8; name a machine that has"):
         assumed_seconds(in_fp8, gpu_table()["A100"], 0.5)
     assert not is_same_gpu(gpu_table()["L4"], "NVIDIA L40S")
