@@ -16,7 +16,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layers import fp8
 from hpd_core.mixers.families import layer_types_of, refuse_settings
-from hpd_core.models import fp8_checkpoint, quantized_checkpoint, sparse_attention, text_towers
+from hpd_core.models import fp8_checkpoint, quantized_checkpoint, refused, sparse_attention, text_towers
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
 from hpd_core.system.storage import local_copy
 from hpd_core.system.user_cache import cache_folder
@@ -266,6 +266,7 @@ def _quantization(name: str, dtype: torch.dtype) -> Any:
 
 def refuse_unsupported(model_config: Any) -> None:
     """Raises `ModelError` for layers that our masks cannot steer."""
+    refused.refuse(model_config)
     text_config = model_config.get_text_config()
     kinds = set(getattr(text_config, "layer_types", None) or ()) - _KNOWN_LAYER_TYPES - layer_types_of(model_config)
     if sparse_attention.most_seen(model_config) is not None:

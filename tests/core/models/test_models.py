@@ -47,8 +47,11 @@ def save(folder: Path, config: Any, *, weights: bool) -> str:
 
 # Refused by their config alone: nobody waits for the weights of a model that cannot work.
 BY_CONFIG: dict[str, tuple[Any, str]] = {
-    "bamba": (lambda: tf.BambaConfig(**_SMALL, mamba_n_heads=4, mamba_d_head=16), "linear_attention|mamba"),
-    "mamba": (lambda: tf.MambaConfig(vocab_size=420, hidden_size=32, num_hidden_layers=2), "mamba"),
+    "rwkv": (lambda: tf.RwkvConfig(vocab_size=420, hidden_size=32, num_hidden_layers=2), "such as Falcon Mamba"),
+    "inkling": (lambda: tf.InklingTextConfig(vocab_size=420), "hear from every distance"),
+    "deepseek_v4": (lambda: tf.DeepseekV4Config(vocab_size=420), "Take DeepSeek V3.2"),
+    # It does not say how much it picks.
+    "qwen4_exp": (lambda: tf.Qwen4ExpTextConfig(vocab_size=420), "layers of type indexed_attention"),
     "t5": (
         lambda: tf.T5Config(vocab_size=420, d_model=32, d_kv=16, d_ff=32, num_layers=2, num_heads=2),
         "decoder-only",
