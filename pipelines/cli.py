@@ -24,6 +24,7 @@ COMMANDS = {
         "extract": "extract attribute values from a catalog",
         "status": "tell how far a run is",
         "normalise": "bring a run's values to units and vocabularies, anew",
+        "serve": "fill in JSON schemas for clients of OpenAI's API",
     },
     "Judge": {
         "report": "show cost, quality and products of a run on a page",
@@ -59,8 +60,7 @@ class _Commands(TyperGroup):
         for group, commands in COMMANDS.items():
             for index, (name, line) in enumerate(commands.items()):
                 formatter.write(f"  {group if index == 0 else '':<14}{name:<10}{line}\n")
-        formatter.write_paragraph()
-        formatter.write("  --install-completion, --show-completion   for bash, zsh and fish\n")
+        formatter.write(f"  {'Shell':<14}--install-completion, --show-completion: for bash, zsh and fish\n")
 
 
 app = typer.Typer(

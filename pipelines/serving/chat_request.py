@@ -1,0 +1,60 @@
+"""What `POST /v1/chat/completions` asks: a schema as `response_format`, or as the parameters of the one tool that must
+be called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.serving.api_errors import refused
+from pipelines.serving.question import Question, flag, no_schema, read_messages, read_schema, refuse_keys
+from pipelines.serving.tools import forced_tool
+
+_ONE = "one answer is given, and the same text gives the same one; leave it out"
+_REFUSED = {
+    "n": ((1,), _ONE),
+    "logprobs": ((False,), "probabilities are given by field, in the answer's hpd.fields; leave it out"),
+    "top_logprobs": ((0,), "probabilities are given by field, in the answer's hpd.fields; leave it out"),
+    "logit_bias": (({},), "answers follow the schema alone; leave it out"),
+    "stop": (([], ""), "an answer ends where its JSON does; leave it out"),
+    "modalities": ((["text"],), "answers are text"),
+    "audio": ((), "answers are text"),
+    "functions": (([],), "send tools and tool_choice"),
+    "web_search_options": ((), "there is no web to search"),
+}
+_TEXT = ("text",)
+_WAY = (
+    'response_format {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}, or one tool that must be '
+    "called"
+)
+
+
+def read_chat(body: Mapping[str, Any]) -> Question:
+    """The question in the body of a request. Raises `ApiError`."""
+    refuse_keys(body, _REFUSED)
+    document, instruction = read_messages(body.get("messages"), "messages", _TEXT)
+    name, schema, place, as_call = _asked_schema(body)
+    options = body.get("stream_options")
+    if options is not None and not isinstance(options, Mapping):
+        raise refused("stream_options", "an object is needed")
+    return Question(
+        document,
+        instruction,
+        schema,
+        name,
+        place,
+        as_call=as_call,
+        stream=flag(body, "stream"),
+        with_usage=flag(options or {}, "include_usage"),
+    )
+
+
+def _asked_schema(body: Mapping[str, Any]) -> tuple[str, dict[str, Any], str, bool]:
+    """(name, schema, where it stands, whether it is a tool's)."""
+    shape = body.get("response_format")
+    if body.get("tools") and body.get("tool_choice") != "none":
+        return *forced_tool(body["tools"], body.get("tool_choice"), "function"), True
+    if not isinstance(shape, Mapping) or shape.get("type") != "json_schema":
+        raise no_schema("response_format", _WAY, "chat.completions.parse")
+    place = "response_format.json_schema"
+    return *read_schema(shape.get("json_schema"), place, "schema"), f"{place}.schema", False

@@ -1,0 +1,150 @@
+"""Where requests meet the engine: as many as there is room for, each with a deadline, none for a client that went."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from hpd_core import Engine, EngineError, FieldAnswer, JsonFuture, JsonResult, SchemaLimits
+from hpd_core.errors import SchemaError
+from pipelines.serving.api_errors import ApiError
+from pipelines.serving.limits import ServingLimits
+from pipelines.serving.metrics import ServingMetrics
+from pipelines.serving.ordered_json import OrderedJson
+from pipelines.serving.question import Question
+
+_LONGEST_WAIT = 60  # seconds that a client is told to wait before it tries again
+_WEIGHT = 0.1  # of the newest request in the mean of how long they take
+
+
+class Answering:
+    """One question in the engine.
+
+    Attributes:
+        text: of its answer, as far as it is known. None where fields are not wanted as they end.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._fields: asyncio.Queue[FieldAnswer | None] = asyncio.Queue()
+        self.text: OrderedJson | None = None
+        self.future: JsonFuture | None = None
+
+    async def pieces(self) -> AsyncIterator[tuple[str, list[FieldAnswer]]]:
+        """Fields that have ended since the last piece, and the text that is known by them."""
+        assert self.text is not None
+        is_last = False
+        while not is_last:
+            ended = [await self._fields.get()]
+            while not self._fields.empty():
+                ended.append(self._fields.get_nowait())
+            is_last = ended[-1] is None
+            fields = [field for field in ended if field is not None]
+            yield self.text.add(fields), fields
+
+    def put(self, field: FieldAnswer | None) -> None:
+        """A field that has ended; None behind the last. From any thread."""
+        self._loop.call_soon_threadsafe(self._fields.put_nowait, field)
+
+    async def result(self) -> JsonResult:
+        """The answer. Raises `ApiError` where there is none."""
+        assert self.future is not None
+        try:
+            (result,) = await asyncio.wrap_future(self.future)
+        except EngineError as error:
+            raise ApiError(500, f"decoding failed: {error}", code="engine_failed") from error
+        if result.data is None:
+            reasons = "; ".join(f"{problem.path or '/'}: {problem.message}" for problem in result.problems)
+            raise ApiError(400, reasons, code="no_answer")
+        return result
+
+
+class Desk:
+    """Hands questions to the engine. Of one event loop."""
+
+    def __init__(self, engine: Engine, limits: ServingLimits, metrics: ServingMetrics) -> None:
+        self.limits = limits
+        self._engine, self._metrics = engine, metrics
+        self._num_open = 0
+        self._mean_seconds = 1.0
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Room for one request. Raises `ApiError` (429) where there is none, with a time to try again at."""
+        if self._num_open >= self.limits.max_open_requests:
+            # Places become free one by one: by then some are.
+            seconds = min(_LONGEST_WAIT, math.ceil(self._mean_seconds))
+            raise ApiError(
+                429,
+                f"{self._num_open:,} requests are waiting, as many as this server holds; try again in {seconds} s",
+                code="queue_full",
+                headers={"Retry-After": str(seconds)},
+            )
+        started = time.monotonic()
+        self._num_open += 1
+        self._metrics.open_requests.set(self._num_open)
+        try:
+            yield
+        finally:
+            self._num_open -= 1
+            self._metrics.open_requests.set(self._num_open)
+            self._mean_seconds += _WEIGHT * (time.monotonic() - started - self._mean_seconds)
+
+    @asynccontextmanager
+    async def deadline(self) -> AsyncIterator[None]:
+        """What is done in it has the time that a request may take. Raises `ApiError` (504) when that is over."""
+        seconds = self.limits.timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError as error:
+            raise ApiError(504, f"there was no answer within {seconds:g} s", code="timeout") from error
+
+    @asynccontextmanager
+    async def asked(self, question: Question, *, by_field: bool) -> AsyncIterator[Answering]:
+        """The question in the engine; what is not decoded when this ends is given up.
+
+        Args:
+            by_field: its fields are wanted as they end.
+
+        Raises:
+            ApiError: the schema cannot be filled in (400).
+        """
+        answering = Answering()
+        submitting = asyncio.get_running_loop().run_in_executor(None, self._submit, question, answering, by_field)
+        try:
+            answering.future = await asyncio.shield(submitting)
+            answering.future.add_done_callback(lambda _: answering.put(None))
+            yield answering
+        finally:
+            # A thread cannot be stopped: it may still be at it.
+            submitting.add_done_callback(_abandon)
+
+    def count(self, result: JsonResult) -> None:
+        """An answer was given."""
+        self._metrics.count_answer(result)
+
+    def _submit(self, question: Question, answering: Answering, by_field: bool) -> JsonFuture:
+        """In a thread: texts are split into tokens."""
+        limits = SchemaLimits(self.limits.max_branches, self.limits.max_depth)
+        try:
+            if by_field:
+                answering.text = OrderedJson(question.schema, limits)
+            return self._engine.submit_json(
+                [question.document],
+                question.schema,
+                instruction=question.instruction,
+                on_field=(lambda _, field: answering.put(field)) if by_field else None,
+                limits=limits,
+            )
+        except SchemaError as error:
+            message = f"{question.schema_at}: {error}"
+            raise ApiError(400, message, param=question.schema_at, code="invalid_schema") from error
+
+
+def _abandon(submitted: asyncio.Future[JsonFuture]) -> None:
+    if not submitted.cancelled() and submitted.exception() is None:
+        submitted.result().abandon()

@@ -1,0 +1,117 @@
+"""An address that answers questions, from the request's first byte to the answer's last."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from pipelines.serving.api_errors import ApiError
+from pipelines.serving.desk import Desk
+from pipelines.serving.question import Question
+from pipelines.serving.refusal import error_response, json_response, refuse_unread
+from pipelines.serving.reply import Reply
+from pipelines.serving.request_body import read_body
+from pipelines.serving.waiting import ClientGoneError, unless_gone
+
+logger = logging.getLogger(__name__)
+
+_STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+
+
+class Endpoint:
+    """An ASGI application for one address.
+
+    Args:
+        read: the question in a request's body; raises `ApiError`.
+        reply: the form of the answer to it, by the model's name.
+        model: the name that requests may have, and answers have.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        read: Callable[[Mapping[str, Any]], Question],
+        reply: Callable[[Question, str], Reply],
+        model: str,
+    ) -> None:
+        self._desk, self._read, self._reply, self._model = desk, read, reply, model
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        stream, is_read = _Stream(send), False
+        try:
+            with self._desk.place():
+                async with self._desk.deadline():
+                    body = await read_body(Request(scope, receive), self._desk.limits.max_body_bytes)
+                    is_read = True
+                    self._check_model(body.get("model"))
+                    question = self._read(body)
+                    stream.reply = reply = self._reply(question, self._model)
+                    work = self._streamed(question, reply, stream) if question.stream else self._whole(question, reply)
+                    response = await unless_gone(work, receive)
+            if response is not None:
+                await response(scope, receive, send)
+        except (ClientGoneError, ClientDisconnect):
+            logger.debug("a client went before its answer")
+        except ApiError as error:
+            if stream.is_open:
+                await stream.fail(error)
+            elif is_read:
+                await error_response(error)(scope, receive, send)
+            else:
+                await refuse_unread(error, receive, send)
+
+    async def _whole(self, question: Question, reply: Reply) -> Response:
+        async with self._desk.asked(question, by_field=False) as answering:
+            result = await answering.result()
+        self._desk.count(result)
+        return json_response(reply.whole(result))
+
+    async def _streamed(self, question: Question, reply: Reply, stream: _Stream) -> None:
+        async with self._desk.asked(question, by_field=True) as answering:
+            await stream.open()
+            await stream.write(b"".join(reply.begin()))
+            async for text, fields in answering.pieces():
+                await stream.write(b"".join(reply.go_on(text, fields)))
+            result = await answering.result()
+            assert answering.text is not None
+            rest = answering.text.rest(result)
+        self._desk.count(result)
+        await stream.write(b"".join((*reply.go_on(rest, []), *reply.end(result))))
+        await stream.close()
+
+    def _check_model(self, name: Any) -> None:
+        if name is not None and name != self._model:
+            raise ApiError(
+                404, f"there is no model {name!r} here, only {self._model!r}", param="model", code="model_not_found"
+            )
+
+
+class _Stream:
+    """Server-sent events on their way."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.is_open = False
+        self.reply: Reply | None = None
+
+    async def open(self) -> None:
+        self.is_open = True
+        await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+
+    async def write(self, events: bytes) -> None:
+        if events:
+            await self._send({"type": "http.response.body", "body": events, "more_body": True})
+
+    async def close(self) -> None:
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def fail(self, error: ApiError) -> None:
+        assert self.reply is not None
+        await self.write(b"".join(self.reply.fail(error)))
+        await self.close()

@@ -1,0 +1,69 @@
+"""What every request passes: the key, a name to ask about it by, and the counters."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Collection
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pipelines.serving.api_errors import ApiError
+from pipelines.serving.metrics import ServingMetrics
+from pipelines.serving.refusal import refuse_unread
+from pipelines.serving.reply import new_id
+
+_GUARDED = "/v1/"
+_GONE = 499  # of a request whose client went before its answer began
+
+
+class Gate:
+    """An ASGI application around another.
+
+    Args:
+        api_key: what requests below /v1/ have to bring as a bearer's token; None: nothing.
+        endpoints: the addresses that are counted one by one.
+    """
+
+    def __init__(self, app: ASGIApp, api_key: str | None, endpoints: Collection[str], metrics: ServingMetrics) -> None:
+        self._app, self._endpoints, self._metrics = app, frozenset(endpoints), metrics
+        self._expected = None if api_key is None else f"Bearer {api_key}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets one request pass, or refuses it before its body is read."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status = time.monotonic(), _GONE
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = new_id("req_")
+            await send(message)
+
+        try:
+            if self._may_pass(scope):
+                await self._app(scope, receive, watched)
+            else:
+                await refuse_unread(_no_key(), receive, watched)
+        finally:
+            endpoint = scope["path"] if scope["path"] in self._endpoints else "other"
+            self._metrics.count_request(endpoint, status, time.monotonic() - started)
+
+    def _may_pass(self, scope: Scope) -> bool:
+        if self._expected is None or not scope["path"].startswith(_GUARDED):
+            return True
+        given = Headers(scope=scope).get("authorization", "").encode("latin-1")
+        return secrets.compare_digest(given, self._expected)
+
+
+def _no_key() -> ApiError:
+    return ApiError(
+        401,
+        "the request has no valid key; send the one that the server was started with as 'Authorization: Bearer ...'",
+        code="invalid_api_key",
+        headers={"WWW-Authenticate": "Bearer"},
+    )

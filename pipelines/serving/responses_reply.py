@@ -1,0 +1,131 @@
+"""Answers of `POST /v1/responses`: a response, or the events by which it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hpd_core import FieldAnswer, JsonResult
+from pipelines.serving.api_errors import ApiError
+from pipelines.serving.field_facts import answer_facts, field_facts, is_cut, json_text
+from pipelines.serving.question import Question
+from pipelines.serving.reply import event, new_id, now
+
+
+class ResponsesReply:
+    """The answer to one question. As `reply.Reply`."""
+
+    def __init__(self, question: Question, model: str) -> None:
+        self._question = question
+        self._item_id = new_id("fc_" if question.as_call else "msg_")
+        self._call_id = new_id("call_")
+        self._text = ""
+        self._num_events = 0
+        self._head = {
+            "id": new_id("resp_"),
+            "object": "response",
+            "created_at": now(),
+            "model": model,
+            "instructions": question.instruction,
+            "parallel_tool_calls": False,
+            "store": False,
+            "tool_choice": "required" if question.as_call else "none",
+            "tools": [self._tool()] if question.as_call else [],
+            "text": {"format": {"type": "text"} if question.as_call else self._format()},
+            "error": None,
+            "incomplete_details": None,
+        }
+
+    def whole(self, result: JsonResult) -> dict[str, Any]:
+        """As `Reply.whole`."""
+        cut = is_cut(result)
+        status = "incomplete" if cut else "completed"
+        return self._head | {
+            "status": status,
+            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "output": [self._item(json_text(result), status)],
+            "usage": _usage(result),
+            "hpd": answer_facts(result),
+        }
+
+    def begin(self) -> Iterator[bytes]:
+        """As `Reply.begin`."""
+        empty = self._head | {"status": "in_progress", "output": [], "usage": None}
+        yield self._event("response.created", response=empty)
+        yield self._event("response.in_progress", response=empty)
+        item = self._item("", "in_progress")
+        if self._question.as_call:
+            yield self._event("response.output_item.added", output_index=0, item=item)
+            return
+        yield self._event("response.output_item.added", output_index=0, item=item | {"content": []})
+        yield self._part_event("response.content_part.added", part=_part(""))
+
+    def go_on(self, text: str, fields: Sequence[FieldAnswer]) -> Iterator[bytes]:
+        """As `Reply.go_on`."""
+        self._text += text
+        # A client reads no kind of event that it does not know: fields go with text, of which there may be none.
+        facts = {"hpd": {"fields": field_facts(fields)}} if fields else {}
+        if not (text or fields):
+            return
+        if self._question.as_call:
+            yield self._item_event("response.function_call_arguments.delta", delta=text, **facts)
+        else:
+            yield self._part_event("response.output_text.delta", delta=text, logprobs=[], **facts)
+
+    def end(self, result: JsonResult) -> Iterator[bytes]:
+        """As `Reply.end`."""
+        done = self.whole(result)
+        if self._question.as_call:
+            yield self._item_event(
+                "response.function_call_arguments.done", name=self._question.name, arguments=self._text
+            )
+        else:
+            yield self._part_event("response.output_text.done", text=self._text, logprobs=[])
+            yield self._part_event("response.content_part.done", part=_part(self._text))
+        yield self._event("response.output_item.done", output_index=0, item=done["output"][0])
+        yield self._event(f"response.{done['status']}", response=done)
+
+    def fail(self, error: ApiError) -> Iterator[bytes]:
+        """As `Reply.fail`."""
+        told = error.body()["error"]
+        yield self._event("error", code=told["code"] or told["type"], message=told["message"], param=told["param"])
+
+    def _item(self, text: str, status: str) -> dict[str, Any]:
+        item = {"id": self._item_id, "status": status}
+        if self._question.as_call:
+            call = {"call_id": self._call_id, "name": self._question.name, "arguments": text}
+            return item | {"type": "function_call"} | call
+        return item | {"type": "message", "role": "assistant", "content": [_part(text)]}
+
+    def _tool(self) -> dict[str, Any]:
+        question = self._question
+        return {"type": "function", "name": question.name, "parameters": question.schema, "strict": True}
+
+    def _format(self) -> dict[str, Any]:
+        question = self._question
+        return {"type": "json_schema", "name": question.name, "schema": question.schema, "strict": True}
+
+    def _event(self, kind: str, **facts: Any) -> bytes:
+        number, self._num_events = self._num_events, self._num_events + 1
+        return event({"type": kind, "sequence_number": number, **facts}, kind)
+
+    def _item_event(self, kind: str, **facts: Any) -> bytes:
+        return self._event(kind, item_id=self._item_id, output_index=0, **facts)
+
+    def _part_event(self, kind: str, **facts: Any) -> bytes:
+        return self._item_event(kind, content_index=0, **facts)
+
+
+def _part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _usage(result: JsonResult) -> Mapping[str, Any]:
+    read, written = result.num_prompt_tokens, result.num_output_tokens
+    return {
+        "input_tokens": read,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": written,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": read + written,
+    }

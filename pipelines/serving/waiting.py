@@ -1,0 +1,43 @@
+"""Work that is worth doing only as long as somebody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from starlette.types import Receive
+
+T = TypeVar("T")
+
+
+class ClientGoneError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+async def unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+    """What `work` gives; it is cancelled when the client goes.
+
+    Args:
+        receive: of a request whose body was read.
+
+    Raises:
+        ClientGoneError: the client went.
+    """
+    working, leaving = asyncio.create_task(work), asyncio.create_task(_until_gone(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGoneError
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

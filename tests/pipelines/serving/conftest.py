@@ -1,0 +1,24 @@
+"""One tiny engine for all tests of the server, and one server on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpd_core import Engine, EngineConfig
+from tests.pipelines.serving.served import Served, serving_here
+
+
+@pytest.fixture(scope="session")
+def engine(tiny_model_dir: Path) -> Iterator[Engine]:
+    config = EngineConfig(dtype="float32", device="cpu", max_value_tokens=8)
+    with Engine.from_pretrained(str(tiny_model_dir), config) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def server(engine: Engine) -> Iterator[Served]:
+    with serving_here(engine) as served:
+        yield served

@@ -1,0 +1,168 @@
+"""Answers, as OpenAI's own client reads them: whole and streamed, of both interfaces, as JSON and as calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import openai
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from hpd_core import Engine, JsonResult
+from tests.pipelines.serving.served import MODEL, SHOE, Served
+
+TEXTS = ["Velor running shoe, red, size 42", "Größe 42 😀\u2028 “rouge” \t\x00", "x" * 500]
+TOOL = {"name": "shoe", "description": "A shoe.", "parameters": SHOE}
+INSTRUCTION = "Be exact."
+
+
+class Shoe(BaseModel):
+    brand: str | None
+    colour: Literal["red", "blue"] | None
+    size: int | None
+    light: bool | None
+
+
+NULLABLE = Shoe.model_json_schema()
+
+
+@pytest.fixture(scope="module")
+def client(server: Served) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=server.address, api_key="any", max_retries=0) as made:
+        yield made
+
+
+def expected(engine: Engine, text: str, schema: Any = NULLABLE, instruction: str | None = None) -> JsonResult:
+    (result,) = engine.extract_json([text], schema, instruction=instruction)
+    return result
+
+
+def messages(text: str, instruction: str | None = None) -> list[Any]:
+    system = [{"role": "system", "content": instruction}] if instruction else []
+    return [*system, {"role": "user", "content": text}]
+
+
+def shape() -> Any:
+    return {"type": "json_schema", "json_schema": {"name": "shoe", "schema": NULLABLE, "strict": True}}
+
+
+def test_facts_of_every_field_come_with_the_answer(client: openai.OpenAI, engine: Engine) -> None:
+    completion = client.chat.completions.create(
+        model=MODEL, messages=messages(TEXTS[0], INSTRUCTION), response_format=shape()
+    )
+    result = expected(engine, TEXTS[0], instruction=INSTRUCTION)
+    assert json.loads(completion.choices[0].message.content or "") == result.data
+    assert completion.usage is not None
+    assert completion.usage.prompt_tokens == result.num_prompt_tokens > 0
+    assert completion.usage.completion_tokens == result.num_output_tokens > 0
+    assert completion.usage.total_tokens == result.num_prompt_tokens + result.num_output_tokens
+    facts = {each["path"]: each for each in (completion.model_extra or {})["hpd"]["fields"]}
+    assert list(facts) == list(result.fields)
+    for path, field in result.fields.items():
+        assert facts[path]["value"] == field.value
+        assert (facts[path]["status"], facts[path]["text"]) == (field.status, field.text)
+        assert facts[path]["logprob_mean"] == pytest.approx(field.logprob_mean, abs=1e-3)
+        assert facts[path]["probability"] == pytest.approx(field.probability, abs=1e-3)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_pydantic_models_are_filled_in(client: openai.OpenAI, engine: Engine, text: str) -> None:
+    result = expected(engine, text)
+    if result.problems:
+        # Whoever asks for a whole model is not given a part of one.
+        with pytest.raises((openai.LengthFinishReasonError, ValidationError)):
+            client.chat.completions.parse(model=MODEL, messages=messages(text), response_format=Shoe)
+        return
+    completion = client.chat.completions.parse(model=MODEL, messages=messages(text), response_format=Shoe)
+    assert completion.choices[0].message.parsed == Shoe.model_validate(result.data)
+    response = client.responses.parse(model=MODEL, input=text, text_format=Shoe)
+    assert response.output_parsed == Shoe.model_validate(result.data)
+    assert response.usage is not None
+    assert response.usage.input_tokens == result.num_prompt_tokens
+    assert response.usage.output_tokens == result.num_output_tokens
+
+
+@pytest.mark.parametrize("as_call", [False, True])
+def test_a_stream_of_a_chat_is_the_answer_in_pieces(client: openai.OpenAI, engine: Engine, as_call: bool) -> None:
+    asked: dict[str, Any] = {"response_format": shape()}
+    if as_call:
+        tool = {"type": "function", "function": {**TOOL, "parameters": NULLABLE}}
+        asked = {"tools": [tool], "tool_choice": "required"}
+    result = expected(engine, TEXTS[0], {"description": "A shoe.", **NULLABLE} if as_call else NULLABLE)
+    text, paths, reasons, usage = "", [], [], None
+    for chunk in client.chat.completions.create(
+        model=MODEL, messages=messages(TEXTS[0]), stream=True, stream_options={"include_usage": True}, **asked
+    ):
+        usage = chunk.usage or usage
+        paths += [each["path"] for each in (chunk.model_extra or {}).get("hpd", {}).get("fields", [])]
+        for choice in chunk.choices:
+            reasons += [choice.finish_reason] if choice.finish_reason else []
+            calls = choice.delta.tool_calls or []
+            text += "".join(call.function.arguments or "" for call in calls if call.function)
+            text += choice.delta.content or ""
+    assert text == json.dumps(result.data, ensure_ascii=False)
+    assert sorted(paths) == sorted(result.fields)
+    cut = any(field.status == "truncated" for field in result.fields.values())
+    assert reasons == ["length" if cut else "tool_calls" if as_call else "stop"]
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens) == (result.num_prompt_tokens, result.num_output_tokens)
+
+
+def test_a_stream_of_a_response_is_the_answer_in_pieces(client: openai.OpenAI, engine: Engine) -> None:
+    result = expected(engine, TEXTS[0])
+    with client.responses.stream(model=MODEL, input=TEXTS[0], text_format=Shoe) as stream:
+        events = list(stream)
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert "".join(deltas) == json.dumps(result.data, ensure_ascii=False)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[-1].type in ("response.completed", "response.incomplete")
+    assert events[-1].response.output_text == "".join(deltas)
+
+
+def test_a_tool_that_must_be_called_is_called(client: openai.OpenAI, engine: Engine) -> None:
+    data = expected(engine, TEXTS[0], {"description": "A shoe.", **SHOE}).data
+    completion = client.chat.completions.create(
+        model=MODEL,
+        messages=messages(TEXTS[0]),
+        tools=[{"type": "function", "function": TOOL}],
+        tool_choice={"type": "function", "function": {"name": "shoe"}},
+    )
+    (call,) = completion.choices[0].message.tool_calls or []
+    assert call.type == "function"
+    assert (call.function.name, json.loads(call.function.arguments)) == ("shoe", data)
+    response = client.responses.create(
+        model=MODEL,
+        input=TEXTS[0],
+        tools=[{"type": "function", "strict": True, **TOOL}],  # type: ignore[list-item]
+        tool_choice={"type": "function", "name": "shoe"},
+    )
+    (item,) = response.output
+    assert item.type == "function_call"
+    assert (item.name, json.loads(item.arguments)) == ("shoe", data)
+
+
+def test_the_model_has_a_card(client: openai.OpenAI, server: Served) -> None:
+    assert [model.id for model in client.models.list()] == [MODEL]
+    assert client.models.retrieve(MODEL).owned_by == "hpd"
+    assert server.ask("/health").body == {"status": "ok"}
+
+
+def test_what_was_answered_is_counted(server: Served, engine: Engine) -> None:
+    def counted() -> list[float]:
+        return [
+            server.counted("hpd_server_requests_total", endpoint="/v1/chat/completions", status="200"),
+            server.counted("hpd_server_requests_total", endpoint="other", status="404"),
+            server.counted("hpd_server_tokens_total", kind="prompt"),
+            server.counted("hpd_server_tokens_total", kind="output"),
+            server.counted("hpd_server_fields_total"),
+            server.counted("hpd_server_request_seconds_count", endpoint="/v1/chat/completions"),
+        ]
+
+    before, result = counted(), expected(engine, TEXTS[0], SHOE)
+    assert server.chat(TEXTS[0]).status == 200
+    assert server.ask("/nothing/here").status == 404
+    moved = [after - earlier for after, earlier in zip(counted(), before, strict=True)]
+    assert moved == [1, 1, result.num_prompt_tokens, result.num_output_tokens, len(SHOE["properties"]), 1]
+    assert server.counted("hpd_server_open_requests") == 0

@@ -1,0 +1,74 @@
+"""`hpd serve` itself, in a process of its own: how it starts, how it ends, and what it says where it cannot start."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.serve import app
+from tests.pipelines.commands import wait_until
+from tests.pipelines.serving.served import Served, serving_apart
+from tests.pipelines.serving.test_many_clients import ask_all
+
+
+def test_under_load_it_answers_what_it_has_taken_and_ends(tiny_model_dir: Path) -> None:
+    """Half a minute on a busy machine, most of it to start a process and load torch."""
+    texts = [f"Velor shoe {number}" for number in range(100)]
+
+    async def ask_and_end(server: Served, process: subprocess.Popen[str]) -> list[Any]:
+        asked = asyncio.create_task(ask_all(server.address, texts))
+        await asyncio.to_thread(wait_until, lambda: server.counted("hpd_server_open_requests") == len(texts), 60)
+        process.send_signal(signal.SIGTERM)
+        return list(await asked)
+
+    arguments = ("--set", "engine.max_value_tokens=100", "--set", "engine.max_tokens_per_step=16")
+    with serving_apart(tiny_model_dir, *arguments) as server:
+        assert server.process is not None
+        assert server.chat("Velor").status == 200
+        answers = asyncio.run(ask_and_end(server, server.process))
+        assert len(answers) == len(texts)
+        assert server.process.wait(60) == 0
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(server.place, timeout=10)
+
+
+def test_without_work_it_ends_at_once(tiny_model_dir: Path) -> None:
+    with serving_apart(tiny_model_dir, HPD_API_KEY="secret") as server:
+        assert server.process is not None
+        assert server.ask("/v1/models").status == 401
+        assert server.ask("/v1/models", Authorization="Bearer secret").status == 200
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--model", "/no/such/folder"], "/no/such/folder"),
+        (["--set", "engine.dtyp=float32"], "did you mean 'engine.dtype'?"),
+        (["--set", "engine.dtype"], "write it as key=value"),
+        (["--host", "192.0.2.1"], "cannot serve at 192.0.2.1"),
+        (["--api-key", ""], "--api-key"),
+        (["--api-key", "ключ"], "--api-key"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["--port", "0", *arguments])
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(app, ["--port", str(port)])
+    assert result.exit_code == 2
+    assert f"port {port}" in result.stderr

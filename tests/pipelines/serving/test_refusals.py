@@ -1,0 +1,152 @@
+"""What the server does not take: wrong requests, too large ones, too many, without the key."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import openai
+import pytest
+
+from hpd_core import Engine
+from pipelines.serving.limits import ServingLimits
+from tests.pipelines.commands import wait_until
+from tests.pipelines.serving.served import MODEL, Served, chat, serving_here
+
+CHAT = "/v1/chat/completions"
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return schema
+
+
+def wide(count: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {f"f{number}": {"type": "string"} for number in range(count)}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "string"},
+        {"type": "object", "properties": {"a": {"type": "no such type"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/missing"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#"}}},
+        {"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}},
+        {"type": "object", "properties": []},
+        {"type": "object", "properties": {"a": 5}},
+        nested(40),
+        wide(600),
+    ],
+)
+def test_a_schema_that_cannot_be_filled_in_is_refused(server: Served, schema: dict[str, Any]) -> None:
+    reply = server.chat("Velor", schema)
+    assert reply.status == 400, reply.body
+    error = reply.body["error"]
+    assert (error["param"], error["code"]) == ("response_format.json_schema.schema", "invalid_schema")
+    assert error["message"].startswith("response_format.json_schema.schema: ")
+
+
+def test_a_schema_may_have_as_much_as_the_limits_say(engine: Engine) -> None:
+    with serving_here(engine, ServingLimits(max_branches=3, max_depth=3)) as server:
+        assert server.chat("Velor", wide(3)).status == 200
+        assert server.chat("Velor", nested(2)).status == 200
+        assert "more than 3 fields" in server.chat("Velor", wide(4)).message
+        assert server.chat("Velor", nested(5)).status == 400
+
+
+def test_a_text_that_is_too_long_for_the_model_is_refused(server: Served) -> None:
+    reply = server.chat("word " * 20_000)
+    assert (reply.status, reply.body["error"]["code"]) == (400, "no_answer")
+    assert "tokens" in reply.message
+
+
+def test_plain_chat_is_refused_with_the_way_out(server: Served) -> None:
+    with openai.OpenAI(base_url=server.address, api_key="any", max_retries=0) as client:
+        with pytest.raises(openai.BadRequestError, match="does not chat") as caught:
+            client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Hello!"}])
+        assert caught.value.code == "schema_required"
+        with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-4' here"):
+            client.responses.create(model="gpt-4", input="Hello!")
+
+
+def test_other_addresses_and_methods_are_refused_as_json(server: Served) -> None:
+    assert server.ask("/v1/embeddings", {}).status == 404
+    assert "POST /v1/responses" in server.ask("/v1/embeddings", {}).message
+    assert server.ask(CHAT).status == 405
+    assert server.ask("/v1/models/other").status == 404
+
+
+def test_a_body_of_ten_megabytes_is_refused_before_it_is_read(engine: Engine, server: Served) -> None:
+    reply = server.chat("x" * 10_000_000)
+    assert (reply.status, reply.body["error"]["type"]) == (413, "invalid_request_error")
+    # The head alone is enough.
+    with server.sent(b"", 10_000_000) as sock:
+        assert sock.recv(100).startswith(b"HTTP/1.1 413 ")
+    # So is the part that is too long, where the head does not say.
+    with (
+        serving_here(engine, ServingLimits(max_body_bytes=1000)) as strict,
+        socket.create_connection(strict.place, timeout=60) as sock,
+    ):
+        sock.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        sock.sendall(b"3e9\r\n" + b"x" * 1001 + b"\r\n")
+        assert sock.recv(100).startswith(b"HTTP/1.1 413 ")
+    assert server.chat("Velor").status == 200
+
+
+def test_a_body_of_the_largest_size_is_taken(engine: Engine) -> None:
+    body = json.dumps(chat("Velor")).encode()
+    with serving_here(engine, ServingLimits(max_body_bytes=len(body))) as server:
+        assert server.ask(CHAT, body).status == 200
+        assert server.ask(CHAT, body + b" ").status == 413
+
+
+def test_a_body_that_is_no_json_is_refused(server: Served) -> None:
+    for body in (b"not json", b"[1]", b'{"messages": NaN}', b"[" * 100_000, rb'{"a": "\ud83d"}'):
+        assert server.ask(CHAT, body).status == 400
+
+
+def test_a_key_is_needed_where_there_is_one(engine: Engine) -> None:
+    with serving_here(engine, api_key="secret") as server:
+        for given in (None, "Bearer other", "secret", "Bearer ", "bearer secret "):
+            headers = {} if given is None else {"Authorization": given}
+            reply = server.ask(CHAT, chat("Velor"), **headers)
+            assert (reply.status, reply.body["error"]["code"]) == (401, "invalid_api_key")
+            assert "secret" not in reply.message
+            assert server.ask("/v1/models", **headers).status == 401
+        assert server.ask(CHAT, chat("Velor"), Authorization="Bearer secret").status == 200
+        # Not even a body that is too long is looked at.
+        with server.sent(b"", 10_000_000) as sock:
+            assert sock.recv(100).startswith(b"HTTP/1.1 401 ")
+        # Whoever watches the server has no key.
+        assert server.ask("/health").status == server.ask("/metrics").status == 200
+        with (
+            openai.OpenAI(base_url=server.address, api_key="wrong", max_retries=0) as client,
+            pytest.raises(openai.AuthenticationError),
+        ):
+            client.models.list()
+
+
+def test_one_request_too_many_is_told_when_to_come_again(engine: Engine) -> None:
+    with serving_here(engine, ServingLimits(max_open_requests=2)) as server:
+        with server.half_sent(chat("Velor")), server.half_sent(chat("Velor")):
+            wait_until(lambda: server.counted("hpd_server_open_requests") == 2, 60)
+            reply = server.chat("Velor")
+            assert (reply.status, reply.body["error"]["type"]) == (429, "rate_limit_error")
+            assert 1 <= int(reply.headers["retry-after"]) <= 60
+        # They have gone without an answer, and their places are free.
+        wait_until(lambda: server.counted("hpd_server_open_requests") == 0, 60)
+        assert server.chat("Velor").status == 200
+        assert server.counted("hpd_server_requests_total", status="499") == 2
+
+
+def test_what_takes_too_long_is_given_up(engine: Engine) -> None:
+    with serving_here(engine, ServingLimits(timeout_seconds=0.3)) as server, server.half_sent(chat("Velor")) as slow:
+        answer = slow.recv(10_000)
+        assert answer.startswith(b"HTTP/1.1 504 ")
+        assert b"no answer within 0.3 s" in answer + slow.recv(10_000)
+        assert server.counted("hpd_server_open_requests") == 0

@@ -1,0 +1,182 @@
+"""What is read of a request, and what is refused: always by name, whatever was sent."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.serving.api_errors import ApiError
+from pipelines.serving.chat_request import read_chat
+from pipelines.serving.request_body import parse_body
+from pipelines.serving.responses_request import read_response
+from tests.examples import examples
+
+SCHEMA = {"type": "object", "properties": {"brand": {"type": "string"}}, "required": ["brand"]}
+CHAT: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": "system", "content": "Be exact."},
+        {"role": "user", "content": [{"type": "text", "text": "Velor "}, {"type": "text", "text": "shoe"}]},
+        {"role": "developer", "content": "In English."},
+        {"role": "user", "content": "red"},
+    ],
+    "response_format": {"type": "json_schema", "json_schema": {"name": "product", "schema": SCHEMA, "strict": True}},
+}
+TOOL = {"name": "product", "description": "A product.", "parameters": SCHEMA}
+CALL = {
+    "messages": CHAT["messages"],
+    "tools": [{"type": "function", "function": TOOL}],
+    "tool_choice": {"type": "function", "function": {"name": "product"}},
+}
+RESPONSE: dict[str, Any] = {
+    "input": [*CHAT["messages"][:1], {"role": "user", "content": [{"type": "input_text", "text": "Velor shoe"}]}],
+    "instructions": "First of all.",
+    "text": {"format": {"type": "json_schema", "name": "product", "schema": SCHEMA}},
+}
+RESPONSE_CALL = {
+    "input": "Velor",
+    "tools": [{"type": "function", **TOOL}],
+    "tool_choice": {"type": "function", "name": "product"},
+}
+
+
+def test_texts_of_the_user_are_the_document_and_those_of_the_system_the_instruction() -> None:
+    question = read_chat({**CHAT, "stream": True, "stream_options": {"include_usage": True}})
+    assert (question.document, question.instruction) == ("Velor shoe\n\nred", "Be exact.\n\nIn English.")
+    assert (question.schema, question.name, question.as_call) == (SCHEMA, "product", False)
+    assert question.stream
+    assert question.with_usage
+    response = read_response(RESPONSE)
+    assert (response.document, response.instruction) == ("Velor shoe", "First of all.\n\nBe exact.")
+    assert response.schema == SCHEMA
+
+
+@pytest.mark.parametrize("choice", ["required", CALL["tool_choice"]])
+def test_the_tool_that_must_be_called_is_a_schema(choice: Any) -> None:
+    question = read_chat({**CALL, "tool_choice": choice})
+    assert (question.name, question.as_call) == ("product", True)
+    assert question.schema == {"description": "A product.", **SCHEMA}
+    assert read_response(RESPONSE_CALL).schema == question.schema
+
+
+def test_tools_that_are_not_to_be_called_are_none() -> None:
+    assert not read_chat({**CHAT, "tools": CALL["tools"], "tool_choice": "none"}).as_call
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "said"),
+    [
+        ({"response_format": None}, "response_format", "does not chat"),
+        ({"response_format": {"type": "json_object"}}, "response_format", "json_schema"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "object"),
+        ({"messages": []}, "messages", "user"),
+        ({"messages": [{"role": "user", "content": " \n"}]}, "messages", "some text"),
+        ({"messages": [{"role": "assistant", "content": "x"}]}, "messages[0].role", "one turn"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "'tool' is not taken"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "messages[0].content[0].type",
+            "'image_url' is not taken",
+        ),
+        ({"messages": [{"role": "user", "content": None}]}, "messages[0].content", "text"),
+        ({"n": 2}, "n", "one answer"),
+        ({"logprobs": True}, "logprobs", "hpd.fields"),
+        ({"stop": ["x"]}, "stop", "leave it out"),
+        ({"stream": "yes"}, "stream", "true or false"),
+        ({"stream_options": 1}, "stream_options", "object"),
+        ({"tools": CALL["tools"]}, "tool_choice", "does not choose among tools"),
+        ({"tools": CALL["tools"], "tool_choice": "auto"}, "tool_choice", "has to be named"),
+        ({"tools": CALL["tools"] * 2, "tool_choice": "required"}, "tool_choice", "has to be named"),
+        ({"tools": 5, "tool_choice": "required"}, "tools", "list"),
+        (
+            {"tools": CALL["tools"], "tool_choice": {"type": "function", "function": {"name": "other"}}},
+            "tool_choice",
+            "no tool 'other'",
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_refused_by_its_key(change: dict[str, Any], param: str, said: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        read_chat({**CHAT, **change})
+    assert (caught.value.status, caught.value.param) == (400, param)
+    assert said in str(caught.value)
+    assert set(caught.value.body()["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"text": None}, "text.format"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"background": True}, "background"),
+        ({"instructions": ["x"]}, "instructions"),
+        ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].role"),
+        ({"input": 7}, "input"),
+        ({"text": {"format": {"type": "json_schema", "schema": SCHEMA}}}, "text.format.name"),
+        ({"text": {"format": {"type": "json_schema", "name": "x", "schema": [SCHEMA]}}}, "text.format.schema"),
+    ],
+)
+def test_so_are_keys_of_a_response(change: dict[str, Any], param: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        read_response({**RESPONSE, **change})
+    assert caught.value.param == param
+
+
+_anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place of a JSON value."""
+    items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, inner in items for place in _places(inner, (*path, key)))]
+
+
+@settings(max_examples=examples(400))
+@given(st.sampled_from([CHAT, CALL, RESPONSE, RESPONSE_CALL]), st.data())
+def test_whatever_stands_at_any_place_is_read_or_refused(body: dict[str, Any], data: st.DataObject) -> None:
+    """No request makes the server itself fail."""
+    changed: Any = copy.deepcopy(body)
+    place = data.draw(st.sampled_from(_places(body)[1:]))
+    holder = changed
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = data.draw(_anything)
+    for read in (read_chat, read_response):
+        with suppress(ApiError):
+            question = read(changed)
+            assert question.document.strip()
+            assert isinstance(question.schema, dict)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff\xfe{}", "not JSON"),
+        (b'{"a": NaN}', "NaN is no number"),
+        (b'{"a": ' + b"1" * 5000 + b"}", "not JSON"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"a":' * 200_000, "nested too deeply"),
+        (b"[1]", "it is a list"),
+        (rb'{"a": "\ud83d"}', "half a surrogate pair"),
+        (rb'{"\udc00": 1}', "half a surrogate pair"),
+    ],
+)
+def test_a_body_that_is_no_json_is_refused(content: bytes, said: str) -> None:
+    with pytest.raises(ApiError, match=said) as caught:
+        parse_body(content)
+    assert caught.value.status == 400
+
+
+def test_a_body_may_hold_any_character() -> None:
+    assert parse_body('{"a": "Größe 42 😀 \\ud83d\\ude00"}'.encode()) == {"a": "Größe 42 😀 😀"}
