@@ -1,8 +1,8 @@
 """Tokens of branches behind a trunk's state on a GPU, in Triton: one launch a layer for all prompts of a cohort.
 
-It is delta_rule.py's `forked` without padding. A program reads its part of a head's state once, for all tokens of the
-prompt. Of these it computes some side by side (`ROWS`); those behind them find what these have written among the
-columns. Nothing here was timed on hardware yet.
+It is delta_rule.py's `forked` without padding. A program reads its part of a head's state once for all tokens of a
+prompt that it computes side by side (`ROWS`); those behind them find what these have written among the columns, and the
+state in the processor's cache. Nothing here was timed on hardware yet.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from hpd_core.mixers.branch_tables import BEFORE, BESIDE, ROWS, BranchTables
 from hpd_core.mixers.states import LayerMemory
 
 _BEFORE, _BESIDE = tl.constexpr(BEFORE), tl.constexpr(BESIDE)
-_COLUMNS = 32
+_COLUMNS = 16
 """That are looked at side by side."""
-_STATE_NUMBERS = 2**13
-"""Of a head's state, that a program holds."""
+_DIMS, _VALUES = 16, 64
+"""Of the keys, likewise; and of the values, that a program computes."""
 _CHANGING = ("num_tokens", "num_seen", "capacity", "width")
 
 
@@ -57,35 +57,32 @@ def _branches_kernel(  # type: ignore[no-untyped-def]
     GROUP: tl.constexpr,
     KEY_SIZE: tl.constexpr,
     VALUE_SIZE: tl.constexpr,
-    KEY_BLOCK: tl.constexpr,
-    VALUE_BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    DIMS: tl.constexpr,
+    VALUES: tl.constexpr,
     CORRECTS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     """Program (prompt, head, part of the values)."""
     entry = prompts + 4 * tl.program_id(0)
     prompt, first, count, num_columns = tl.load(entry), tl.load(entry + 1), tl.load(entry + 2), tl.load(entry + 3)
     head = tl.program_id(1)
     key_head = head // GROUP
-    by, dim = tl.arange(0, ROWS), tl.arange(0, KEY_BLOCK)
-    number = tl.program_id(2) * VALUE_BLOCK + tl.arange(0, VALUE_BLOCK)
-    is_dim, is_number = dim < KEY_SIZE, number < VALUE_SIZE
-    of_head = state + (prompt * HEADS + head) * KEY_SIZE * VALUE_SIZE
-    trunk = tl.load(of_head + dim[:, None] * VALUE_SIZE + number[None, :], is_dim[:, None] & is_number[None, :], 0.0)
+    by, by_dim = tl.arange(0, ROWS), tl.arange(0, DIMS)
+    number = tl.program_id(2) * VALUES + tl.arange(0, VALUES)
+    is_number = number < VALUE_SIZE
+    of_state = state + (prompt * HEADS + head) * KEY_SIZE * VALUE_SIZE + number[None, :]
     behind_trunk = prompt * capacity + width
     for start in range(0, count, ROWS):
         token = first + start + by
         is_token = start + by < count
         row = tl.load(tokens + token, is_token, 0)
         column = tl.load(tokens + num_tokens + token, is_token, width) - width
-        wanted = is_token[:, None] & is_dim[None, :]
-        query = tl.load(q + row[:, None] * q_row + key_head * q_head + dim[None, :], wanted, 0.0)
-        key = tl.load(k + row[:, None] * k_row + key_head * k_head + dim[None, :], wanted, 0.0)
+        of_query = q + row[:, None] * q_row + key_head * q_head
+        of_key = k + row[:, None] * k_row + key_head * k_head
         places = (row[:, None] * HEADS + head) * VALUE_SIZE + number[None, :]
         stored = is_token[:, None] & is_number[None, :]
-        update = tl.load(v + places, stored, 0.0)
-        fading = tl.load(g + row * HEADS + head, is_token, 0.0)
         beside = tl.load(seen + token[:, None] * num_seen + column[None, :], is_token[:, None] & is_token[None, :], 0)
         is_beside = beside == _BESIDE
         is_own = is_beside | (by[:, None] == by[None, :])
@@ -97,39 +94,63 @@ def _branches_kernel(  # type: ignore[no-untyped-def]
             sees = tl.load(seen + token[:, None] * num_seen + at[None, :], is_token[:, None] & is_column[None, :], 0)
             decay = tl.load(decays + (behind_trunk + at) * HEADS + head, is_column, 0.0)
             sooner = tl.minimum(sooner, tl.min(tl.where(sees == _BEFORE, decay[None, :], 0.0), 1))
+        fading = tl.load(g + row * HEADS + head, is_token, 0.0)
         total = sooner + tl.sum(tl.where(is_own, fading[None, :], 0.0), 1)
-        said = tl.exp(total)[:, None] * tl.dot(query, trunk, input_precision="ieee")
-        known = tl.zeros([ROWS, VALUE_BLOCK], tl.float32)
-        if CORRECTS:
-            known = tl.exp(total)[:, None] * tl.dot(key, trunk, input_precision="ieee")
+
+        said, known = tl.zeros([ROWS, VALUES], tl.float32), tl.zeros([ROWS, VALUES], tl.float32)
+        for begin in range(0, KEY_SIZE, DIMS):
+            dim = begin + by_dim
+            wanted = is_token[:, None] & (dim < KEY_SIZE)[None, :]
+            query = tl.load(of_query + dim[None, :], wanted, 0.0)
+            trunk = tl.load(of_state + dim[:, None] * VALUE_SIZE, (dim < KEY_SIZE)[:, None] & is_number[None, :], 0.0)
+            said += tl.dot(query, trunk, input_precision=PRECISION)
+            if CORRECTS:
+                known += tl.dot(tl.load(of_key + dim[None, :], wanted, 0.0), trunk, input_precision=PRECISION)
+        said *= tl.exp(total)[:, None]
+        known *= tl.exp(total)[:, None]
+
         for begin in range(0, num_columns, COLUMNS):
             at = begin + tl.arange(0, COLUMNS)
             is_column = at < num_columns
             sees = tl.load(seen + token[:, None] * num_seen + at[None, :], is_token[:, None] & is_column[None, :], 0)
             decay = tl.load(decays + (behind_trunk + at) * HEADS + head, is_column, 0.0)
+            of_other = keys + ((behind_trunk + at) * (HEADS // GROUP) + key_head)[None, :] * KEY_SIZE
+            by_query, by_key = tl.zeros([ROWS, COLUMNS], tl.float32), tl.zeros([ROWS, COLUMNS], tl.float32)
+            for start_dim in range(0, KEY_SIZE, DIMS):
+                dim = start_dim + by_dim
+                wanted = is_token[:, None] & (dim < KEY_SIZE)[None, :]
+                other = tl.load(of_other + dim[:, None], (dim < KEY_SIZE)[:, None] & is_column[None, :], 0.0)
+                by_query += tl.dot(tl.load(of_query + dim[None, :], wanted, 0.0), other, input_precision=PRECISION)
+                if CORRECTS:
+                    by_key += tl.dot(tl.load(of_key + dim[None, :], wanted, 0.0), other, input_precision=PRECISION)
             faded = _faded(total, decay, sees == _BEFORE)
-            of_key = keys + ((behind_trunk + at) * (HEADS // GROUP) + key_head) * KEY_SIZE
-            other = tl.load(of_key[None, :] + dim[:, None], is_column[None, :] & is_dim[:, None], 0.0)
-            of_update = updates + ((behind_trunk + at) * HEADS + head) * VALUE_SIZE
-            heard = tl.load(of_update[:, None] + number[None, :], is_column[:, None] & is_number[None, :], 0.0)
-            weights = tl.dot(query, other, input_precision="ieee") * faded
-            said += tl.dot(weights, heard, input_precision="ieee")
+            of_update = updates + ((behind_trunk + at) * HEADS + head)[:, None] * VALUE_SIZE
+            heard = tl.load(of_update + number[None, :], is_column[:, None] & is_number[None, :], 0.0)
+            said += tl.dot(by_query * faded, heard, input_precision=PRECISION)
             if CORRECTS:
-                weights = tl.dot(key, other, input_precision="ieee") * faded
-                known += tl.dot(weights, heard, input_precision="ieee")
+                known += tl.dot(by_key * faded, heard, input_precision=PRECISION)
+
+        own_query, own_key = tl.zeros([ROWS, ROWS], tl.float32), tl.zeros([ROWS, ROWS], tl.float32)
+        for begin in range(0, KEY_SIZE, DIMS):
+            dim = begin + by_dim
+            wanted = is_token[:, None] & (dim < KEY_SIZE)[None, :]
+            key = tl.load(of_key + dim[None, :], wanted, 0.0)
+            query = tl.load(of_query + dim[None, :], wanted, 0.0)
+            own_query += tl.dot(query, tl.trans(key), input_precision=PRECISION)
+            if CORRECTS:
+                own_key += tl.dot(key, tl.trans(key), input_precision=PRECISION)
         faded = _faded(total, total, is_own)
-        turned = tl.trans(key)
+        update = tl.load(v + places, stored, 0.0)
         if CORRECTS:
             strength = tl.load(beta + row * HEADS + head, is_token, 0.0)[:, None]
             update = strength * (update - known)
             if tl.max(tl.max(beside, 1), 0) == _BESIDE:
-                system = strength * tl.dot(key, turned, input_precision="ieee") * tl.where(is_beside, faded, 0.0)
+                system = strength * own_key * tl.where(is_beside, faded, 0.0)
                 for later in range(1, ROWS):  # one triangular system, from its first row on
                     weights = tl.sum(tl.where(by[:, None] == later, system, 0.0), 0)
                     heard_of = tl.sum(weights[:, None] * update, 0)
                     update = tl.where(by[:, None] == later, update - heard_of[None, :], update)
-        weights = tl.dot(query, turned, input_precision="ieee") * faded
-        said += tl.dot(weights, update, input_precision="ieee")
+        said += tl.dot(own_query * faded, update, input_precision=PRECISION)
         tl.store(out + places, said.to(out.dtype.element_ty), stored)
         own = behind_trunk + column
         tl.store(updates + (own[:, None] * HEADS + head) * VALUE_SIZE + number[None, :], update, stored)
@@ -159,22 +180,22 @@ def fork(
     rows, at, whose = tables.tokens.unbind()
     # All keys, for programs of several heads read them.
     columns["keys"][whose, at] = k.index_select(0, rows)
-    key_block = max(16, triton.next_power_of_2(key_size))
-    value_block = min(max(16, triton.next_power_of_2(value_size)), max(16, _STATE_NUMBERS // key_block))
+    values = min(max(16, triton.next_power_of_2(value_size)), _VALUES)
     sizes: dict[str, Any] = {
         "HEADS": heads,
         "GROUP": heads // k.shape[1],
         "KEY_SIZE": key_size,
         "VALUE_SIZE": value_size,
-        "KEY_BLOCK": key_block,
-        "VALUE_BLOCK": value_block,
         "ROWS": ROWS,
         "COLUMNS": _COLUMNS,
+        "DIMS": _DIMS,
+        "VALUES": values,
         "CORRECTS": beta is not None,
+        "PRECISION": "ieee",
     }
     g = g.contiguous()
     q, k = (each if each.stride(2) == 1 else each.contiguous() for each in (q, k))
-    _branches_kernel[(len(tables.prompts), heads, triton.cdiv(value_size, value_block))](
+    _branches_kernel[(len(tables.prompts), heads, triton.cdiv(value_size, values))](
         q,
         k,
         v.contiguous(),

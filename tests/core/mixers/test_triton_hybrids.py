@@ -6,14 +6,24 @@ import numpy as np
 import pytest
 
 from hpd_core.config import EngineConfig
-from tests.core.helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
+from tests.core.helpers import (
+    Prompter,
+    assert_equals_oracle,
+    decode,
+    new_decoder,
+    random_case,
+    random_endings,
+    random_ids,
+)
 from tests.core.triton import needs_interpreter
 
+from .allocated_memory import unlike_prompts
 from .hybrids import build_hybrid
+from .test_hybrid_memory import Checked
 
 
 @needs_interpreter
-@pytest.mark.parametrize("family", ["lfm2", "qwen3_5", "falcon_h1"])
+@pytest.mark.parametrize("family", ["lfm2", "qwen3_5", pytest.param("falcon_h1", marks=pytest.mark.full)])
 def test_family_equals_oracle(family: str) -> None:
     rng = np.random.default_rng(7)
     endings = random_endings(rng)
@@ -27,3 +37,15 @@ def test_family_equals_oracle(family: str) -> None:
     oracle = build_hybrid(family)
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(oracle, case, prompt, endings)
+
+
+@needs_interpreter
+def test_columns_are_counted_as_they_are_padded() -> None:
+    """Keys and values of a prompt are as many as it has; columns beside them as many as the widest of its cohort."""
+    prompts = unlike_prompts(np.random.default_rng(4), 10, 3)
+    model = build_hybrid("lfm2")
+    room = Checked(new_decoder(model, attention="triton", share_text=False)).room
+    limit = 3 * max(map(room.for_prompt, prompts)) + 4 * room.trunk
+    checked = Checked(new_decoder(model, attention="triton", share_text=False, max_cached_tokens=limit))
+    checked.run(prompts)
+    assert checked.most <= limit * checked.slot
