@@ -147,10 +147,12 @@ def _difference(
 
 
 def run_probe(model: Any, tokenizer: Any, decoder: Decoder, text: _Text = _LINE) -> Prompt:
-    """Some text through our decoder. Raises `ModelError` if the model takes no steered attention."""
+    """Some text through our decoder, in a row behind the same. Raises `ModelError` if the model takes no steered
+    attention."""
     trunk, *branches = tokenizer(list(text), add_special_tokens=False)["input_ids"]
-    prompt = Prompt(tree_layout([], trunk, [Branch(tokens, 1) for tokens in branches]), None)
-    decoder.add([prompt])
+    layout = tree_layout([], trunk, [Branch(tokens, 1) for tokens in branches])
+    prompts = [Prompt(layout, None) for _ in range(2)]
+    decoder.add(prompts)
     name = model.config.model_type
     try:
         while decoder.has_work:
@@ -162,7 +164,7 @@ def run_probe(model: Any, tokenizer: Any, decoder: Decoder, text: _Text = _LINE)
         raise ModelError(
             f"{name} models do not work with steered attention: {reason}; take a model of a family in docs/models.md"
         ) from error
-    return prompt
+    return prompts[-1]
 
 
 @torch.inference_mode()
