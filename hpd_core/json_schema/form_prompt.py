@@ -15,7 +15,7 @@ the answer:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpd_core.json_schema.form import Group, Leaf, Member, Rows
@@ -49,9 +49,9 @@ def render_frame(form: Group, template: PromptTemplate, tokenizer: Any, instruct
     return prefix, (Piece(tail + single_header(), True),)
 
 
-def render_branch(name: str, seen: Sequence[tuple[str, Any]]) -> str:
-    """A key, and before it the lines of the values that its value depends on."""
-    lines = [f"{spelled(other)}: {spelled(value)},\n" for other, value in seen]
+def render_branch(name: str, seen: Mapping[str, Any]) -> str:
+    """A key, and before it the lines of the values that its value depends on, by their keys."""
+    lines = [f"{spelled(other)}: {spelled(value)},\n" for other, value in seen.items()]
     return "".join(lines) + f"{spelled(name)}:"
 
 

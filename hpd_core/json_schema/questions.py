@@ -41,8 +41,8 @@ class Question:
 
     def branch(self, answers: Mapping[Path, FieldAnswer]) -> OpenBranch:
         """With all that it waits for."""
-        waited = [(name, answers[path].value) for path, name in self.after]
-        return OpenBranch(render_branch(self.name, [*self.seen, *waited]), self.leaf.kind, self.leaf.max_tokens)
+        seen = dict(self.seen) | {name: answers[path].value for path, name in self.after}
+        return OpenBranch(render_branch(self.name, seen), self.leaf.kind, self.leaf.max_tokens)
 
 
 class Questions:
@@ -76,7 +76,7 @@ class Questions:
         value = completion.value
         written = value if rows.key is None else len(value)
         if not 0 <= written <= rows.most:
-            message = f"{written} items, of which {rows.most} are asked for at most: set 'maxItems' if there may be more"
+            message = f"{written} items, of which at most {rows.most} are asked for: set 'maxItems' higher"
             self.problems.append(Problem(pointer(question.path), message))
         self.lengths[question.path] = count = num_rows(rows, value)
         for number in range(count):

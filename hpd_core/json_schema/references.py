@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from hpd_core.errors import SchemaError
 
 Plain = dict[str, Any]
+_MOST_READ = 10_000
 _MERGED = ("title", "description", "$defs", "definitions", "$schema", "$id", "$comment", "default", "examples")
 
 
@@ -20,6 +21,7 @@ class References:
         """`root`: the whole schema."""
         self._root = root
         self._followed: list[str] = []
+        self._num_read = 0
 
     @contextmanager
     def resolved(self, schema: Any, where: str) -> Iterator[tuple[Plain, bool]]:
@@ -32,29 +34,34 @@ class References:
         """
         depth = len(self._followed)
         try:
-            yield self._plain(schema, where)
+            yield self._plain(schema, where, tuple(self._followed))
         finally:
             del self._followed[depth:]
 
-    def _plain(self, schema: Any, where: str) -> tuple[Plain, bool]:
+    def _plain(self, schema: Any, where: str, above: tuple[str, ...]) -> tuple[Plain, bool]:
+        """`above`: the references that have led here."""
+        self._num_read += 1
+        if self._num_read > _MOST_READ:
+            raise SchemaError(where, "references lead to each other too often: write the schema out")
         if not isinstance(schema, Mapping):
             raise SchemaError(where, "a field that may be anything cannot be asked for: say its 'type'")
         plain = dict(schema)
         while "$ref" in plain:
-            target = self._target(plain.pop("$ref"), where)
-            plain = {**target, **plain}
+            reference = plain.pop("$ref")
+            if reference in above:
+                raise SchemaError(where, f"{reference!r} leads to itself: write out as many levels as you need")
+            above = (*above, reference)
+            self._followed.append(reference)
+            plain = {**self._target(reference, where), **plain}
         takes_null = False
         for part in plain.pop("allOf", ()):
-            found, also_null = self._plain(part, where)
+            found, also_null = self._plain(part, where, above)
             plain = _joined(plain, found, where)
             takes_null |= also_null
-        plain, nulls = self._without_null(plain, where)
+        plain, nulls = self._without_null(plain, where, above)
         return plain, takes_null or nulls
 
     def _target(self, reference: str, where: str) -> Mapping[str, Any]:
-        if reference in self._followed:
-            raise SchemaError(where, f"{reference!r} leads to itself: write out as many levels as you need")
-        self._followed.append(reference)
         if not reference.startswith("#"):
             raise SchemaError(where, f"{reference!r} is outside of the schema: put it into '$defs'")
         found: Any = self._root
@@ -67,11 +74,11 @@ class References:
             raise SchemaError(where, f"{reference!r} is no schema of a field")
         return found
 
-    def _without_null(self, plain: Plain, where: str) -> tuple[Plain, bool]:
+    def _without_null(self, plain: Plain, where: str, above: tuple[str, ...]) -> tuple[Plain, bool]:
         takes_null = False
         for keyword in ("anyOf", "oneOf"):
             if keyword in plain:
-                alternatives = [self._plain(each, where) for each in plain.pop(keyword)]
+                alternatives = [self._plain(each, where, above) for each in plain.pop(keyword)]
                 takes_null |= any(also_null or _is_null(each) for each, also_null in alternatives)
                 plain = _joined(plain, _one(alternatives, keyword, where), where)
         kinds = plain.get("type")

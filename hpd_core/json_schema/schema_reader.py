@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError as MalformedSchema
 from pydantic import BaseModel
 
@@ -94,7 +94,8 @@ class _Reader:
 
     def read(self) -> Group:
         try:
-            Draft202012Validator.check_schema(self._schema)
+            # What it holds against a pattern is said here, by the field's path.
+            Draft202012Validator.check_schema(self._schema, format_checker=FormatChecker(()))
             node = self._node(self._schema, (), can_miss=False)
         except MalformedSchema as error:
             where = pointer(error.absolute_path)

@@ -35,6 +35,20 @@ def checker(schema: Mapping[str, Any]) -> Callable[[Any], list[Problem]]:
     validator = _Validator(schema, format_checker=FormatChecker())
 
     def problems(data: Any) -> list[Problem]:
-        return [Problem(pointer(error.absolute_path), error.message[:300]) for error in validator.iter_errors(data)]
+        errors = (plain for error in validator.iter_errors(data) for plain in _plain(error))
+        return [Problem(pointer(error.absolute_path), error.message[:300]) for error in errors]
 
     return problems
+
+
+def _plain(error: ValidationError) -> Iterator[ValidationError]:
+    """Of what may also be null: what is wrong with it as the other thing that it may be."""
+    alternatives: dict[Any, list[ValidationError]] = {}
+    for each in error.context or ():
+        if not (each.validator == "type" and each.validator_value == "null"):
+            alternatives.setdefault(each.relative_schema_path[0], []).append(each)
+    if len(alternatives) != 1:
+        yield error
+        return
+    for each in next(iter(alternatives.values())):
+        yield from _plain(each)

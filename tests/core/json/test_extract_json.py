@@ -1,0 +1,240 @@
+"""JSON of a schema: what comes fits it or is named, and every value is what its own prompt says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel, Field
+
+from hpd_core import Engine, FieldAnswer, JsonResult, OpenBranch, Trunk
+from hpd_core.baselines.reference import decode_chain
+from hpd_core.completion import Completions
+from hpd_core.json_schema.answers import pointer
+from hpd_core.models.loading import load_model, load_tokenizer
+from hpd_core.text.tokenization import SegmentTokenizer
+from tests.core.engines import TIMEOUT, Steps, config
+from tests.core.helpers import NEAR_TIE
+from tests.examples import examples
+
+from .schemas import SCHEMAS, Schema
+
+INVOICE: Schema = {
+    "type": "object",
+    "required": ["buyer", "lines", "currency"],
+    "properties": {
+        "buyer": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {"name": {"type": "string", "description": "Full name"}, "paid": {"type": "boolean"}},
+        },
+        "currency": {"enum": ["EUR", "USD"]},
+        "rate": {"type": "number", "x-hpd-after": ["currency"]},
+        "lines": {
+            "type": "array",
+            "maxItems": 3,
+            "items": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {"name": {"type": "string"}, "count": {"type": "integer"}},
+            },
+        },
+        "pages": {"type": "array", "items": {"type": "object", "properties": {"number": {"type": "integer"}}}},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_model_dir: Path) -> Iterator[Engine]:
+    with Engine.from_pretrained(str(tiny_model_dir), config(max_scored_tokens=0)) as engine:
+        yield engine
+
+
+class Asked:
+    """Keeps what is asked: per call the trunk and its branches, with their completions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[Trunk, Sequence[OpenBranch], Any]] = []
+        submit = Completions.submit_each
+
+        def keeping(completions: Completions, calls: Any, on_branch: Any = None) -> Any:
+            futures = submit(completions, calls, on_branch)
+            for (trunks, branches), future in zip(calls, futures, strict=True):
+                self.calls.append((trunks[0], branches[0], future))
+            return futures
+
+        monkeypatch.setattr(Completions, "submit_each", keeping)
+
+    def texts(self) -> list[list[str]]:
+        return [[branch.text for branch in branches] for _, branches, _ in self.calls]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    return Asked(monkeypatch)
+
+
+@settings(
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(schema=SCHEMAS, documents=st.lists(st.sampled_from(["red 42", "", "Velor shoe, 2024-05-01"]), max_size=3))
+def test_what_comes_fits_the_schema_or_is_named(engine: Engine, schema: Schema, documents: list[str]) -> None:
+    told: dict[tuple[int, str], FieldAnswer] = {}
+    future = engine.submit_json(documents, schema, on_field=lambda n, field: told.update({(n, field.path): field}))
+    results = future.result(TIMEOUT)
+    assert len(results) == len(documents)
+    assert {(n, path) for n, result in enumerate(results) for path in result.fields} >= told.keys()
+    for number, result in enumerate(results):
+        errors = list(Draft202012Validator(schema).iter_errors(result.data))
+        named = {problem.path for problem in result.problems}
+        assert {pointer(error.absolute_path) for error in errors} <= named
+        assert json.loads(json.dumps(result.data, allow_nan=False)) == result.data
+        for path, field in result.fields.items():
+            assert field.path == path
+            assert told.get((number, path), field) == field
+            if field.status in ("truncated", "invalid"):
+                assert any(path.startswith(other) for other in named), path
+        check_paths(result, schema, result.data, "")
+
+
+def check_paths(result: JsonResult, schema: Schema, value: Any, path: str) -> None:
+    """Every leaf of the schema has an answer; and where it has a value, this stands in the data."""
+    inner = next((each for each in schema.get("anyOf", ()) if each != {"type": "null"}), schema)
+    kind = inner.get("type")
+    if kind == "object" or kind == ["object", "null"]:
+        for name, each in inner["properties"].items():
+            own = path + pointer([name])
+            check_paths(result, each, value.get(name) if isinstance(value, dict) else None, own)
+        return
+    items = inner.get("items", {})
+    if "properties" in items and path not in result.fields:
+        for number, each in enumerate(value or ()):
+            check_paths(result, items, each, f"{path}/{number}")
+        return
+    assert path in result.fields
+    field = result.fields[path]
+    if field.status == "value":
+        assert value == field.value
+
+
+@pytest.mark.usefixtures("poison")
+def test_every_field_is_what_decoding_it_alone_is(engine: Engine, asked: Asked, tiny_model_dir: Path) -> None:
+    """From the tokens that it is to see: the document's trunk, and its own branch's text."""
+    results = engine.extract_json(["red 42 shoes", "Velor running shoe, blue; Brand: soft"], INVOICE)
+    assert {field.status for result in results for field in result.fields.values()} > {"value"}
+    oracle = load_model(str(tiny_model_dir), config())
+    segments = SegmentTokenizer(load_tokenizer(str(tiny_model_dir), config()))
+    compared = 0
+    for trunk, branches, future in asked.calls:
+        before = [*segments.encode_pieces(trunk.prefix), *segments.encode_text([trunk.text])[0]]
+        before += segments.encode_pieces(trunk.suffix)
+        for branch, found in zip(branches, future.result(TIMEOUT)[0].branches, strict=True):
+            ids = [*before, *segments.encode_text([branch.text])[0]]
+            expected = decode_chain(oracle, ids, branch.max_tokens or 0, engine.endings, choices=walk(engine, branch))
+            if all(expected.margin(index) > NEAR_TIE for index in range(len(expected.tokens))):
+                (text,) = segments.decode([expected.tokens])
+                assert found.raw == text.split("\n", 1)[0]
+                compared += 1
+    assert compared > 8
+
+
+def walk(engine: Engine, branch: OpenBranch) -> Any:
+    """What the constraint of a kind allows; tests/core/json/test_completion.py proves that it is right."""
+    constraints = engine._completions._constraints
+    assert constraints is not None
+    start = constraints.start_of(branch.kind)
+
+    def allowed(tokens: Sequence[int]) -> Any:
+        state = start
+        for token in tokens:
+            if state == -1:
+                return None
+            behind = constraints.table.behind(state, token)
+            assert behind is not None
+            state = behind
+        return None if state == -1 else np.unique(constraints.table.choices(np.array([state]))[0]).tolist()
+
+    return allowed
+
+
+class Line(BaseModel):
+    name: str
+    count: int | None = None
+
+
+class Order(BaseModel):
+    """An order."""
+
+    buyer: str = Field(description="Who pays")
+    express: bool | None = None
+    lines: list[Line] = []
+
+
+def test_a_pydantic_model_is_a_schema(engine: Engine, asked: Asked) -> None:
+    (result,) = engine.extract_json(["red"], Order, instruction="Read the order.")
+    assert "buyer" in result.data or result.problems
+    prefix = "".join(piece.text for piece in asked.calls[0][0].prefix)
+    assert "Read the order." in prefix
+    assert "- buyer: Buyer; Who pays" in prefix
+    assert "- lines[].count: Count; a whole number; or null" in prefix
+
+
+def test_documents_of_a_schema_share_their_prefix(engine: Engine) -> None:
+    schema = {"type": "object", "properties": {"only here": {"type": "string", "description": "a new schema"}}}
+    futures = []
+    submit = engine._completions.submit_each
+
+    def keeping(*arguments: Any) -> Any:
+        futures.extend(found := submit(*arguments))
+        return found
+
+    engine._completions.submit_each = keeping  # type: ignore[method-assign]
+    try:
+        engine.extract_json(["red", "blue", "soft"], schema)
+    finally:
+        del engine._completions.submit_each  # type: ignore[method-assign]
+    assert sum(bool(future.metrics.prefix_tokens_computed) for future in futures) == 1
+
+
+def test_an_abandoned_call_ends_and_others_go_on(tiny_model_dir: Path) -> None:
+    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
+        expected = engine.extract_json(["red"], INVOICE)
+        steps = Steps(engine, hold=True)
+        gone = engine.submit_json(["red", "blue"] * 20, INVOICE)
+        assert steps.entered.wait(TIMEOUT)
+        kept = engine.submit_json(["red"], INVOICE)
+        gone.abandon()
+        steps.release.set()
+        with pytest.raises(CancelledError):
+            gone.result(TIMEOUT)
+        assert kept.result(TIMEOUT)[0].data == expected[0].data
+        kept.abandon()
+        assert kept.result()[0].data == expected[0].data
+        assert engine.extract_json([], INVOICE) == []
+        assert engine._decoder.pool.num_used == 0
+
+
+def test_a_document_that_cannot_be_taken_is_named(engine: Engine) -> None:
+    long, fine = engine.extract_json(["red " * 3000, "red"], INVOICE)
+    assert long.data is None
+    assert [problem.path for problem in long.problems] == [""]
+    assert "positions of the model" in long.problems[0].message
+    assert fine.data is not None
+
+
+def test_a_listener_that_fails_takes_nobody_with_it(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: int, __: FieldAnswer) -> None:
+        raise ValueError("not mine")
+
+    assert engine.submit_json(["red"], INVOICE, on_field=fail).result(TIMEOUT)[0].data is not None
+    assert "not mine" in caplog.text

@@ -1,0 +1,149 @@
+"""What is asked in which wave, and what each question sees of other answers: no model is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hpd_core import Completion
+from hpd_core.json_schema.assembly import Assembly
+from hpd_core.json_schema.form import Group
+from hpd_core.json_schema.questions import Question, Questions
+from hpd_core.json_schema.schema_reader import read_schema
+from hpd_core.json_schema.validation import checker
+from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, Pattern, ValueKind
+from tests.examples import examples
+
+from .schemas import SCHEMAS, Schema
+
+TEXT: Schema = {"type": "string"}
+
+
+def an_object(**properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+ORDER = an_object(
+    buyer=an_object(name=TEXT, city=TEXT),
+    total={"type": "number"},
+    currency={**TEXT, "x-hpd-after": ["total"]},
+    note={**TEXT, "x-hpd-after": ["currency", "total"]},
+    lines={
+        "type": "array",
+        "items": an_object(
+            size=TEXT | {"x-hpd-after": ["name"]},
+            name=TEXT,
+            price={"type": "number"},
+            parts={"type": "array", "items": an_object(weight={"type": "number"})},
+        ),
+    },
+)
+
+
+def wave(questions: Questions) -> dict[str, Question]:
+    """What is asked now, by the text of its branch."""
+    return {question.branch(questions.answers).text: question for question in questions.next_wave()}
+
+
+def say(questions: Questions, asked: dict[str, Question], **values: Any) -> None:
+    """Answers all of a wave: by the path's last part, or null."""
+    for question in asked.values():
+        value = values.get("_".join(map(str, question.path)))
+        questions.take(question, Completion(value, "absent" if value is None else "value", "written", 3))
+
+
+def test_each_wave_sees_what_it_waited_for_and_nothing_else() -> None:
+    questions = Questions(read_schema(ORDER))
+    first = wave(questions)
+    assert list(first) == ['"buyer.name":', '"buyer.city":', '"total":', '"lines":'], "of equals none sees another"
+    say(questions, first, buyer_name="Ann", total=5, lines=["Shoe", "Hat"])
+    second = wave(questions)
+    assert list(second) == [
+        '"total": 5,\n"currency":',
+        '"lines[1].name": "Shoe",\n"lines[1].size":',
+        '"lines[1].name": "Shoe",\n"lines[1].price":',
+        '"lines[1].name": "Shoe",\n"lines[1].parts.length":',
+        '"lines[2].name": "Hat",\n"lines[2].size":',
+        '"lines[2].name": "Hat",\n"lines[2].price":',
+        '"lines[2].name": "Hat",\n"lines[2].parts.length":',
+    ], "an item's fields see its own key"
+    say(questions, second, currency="EUR", lines_0_parts=2, lines_1_parts=0)
+    third = wave(questions)
+    assert list(third) == [
+        '"currency": "EUR",\n"total": 5,\n"note":',
+        '"lines[1].name": "Shoe",\n"lines[1].parts.length": 2,\n"lines[1].parts[1].weight":',
+        '"lines[1].name": "Shoe",\n"lines[1].parts.length": 2,\n"lines[1].parts[2].weight":',
+    ]
+    say(questions, third, lines_0_parts_1_weight=7)
+    assert not questions.next_wave()
+    data = Assembly(questions.answers, questions.lengths).of(read_schema(ORDER))
+    assert data["lines"][0]["parts"] == [{}, {"weight": 7}]
+    assert data["lines"][1] == {"name": "Hat", "parts": []}
+    assert questions.answers[("lines", 1, "name")].value == "Hat"
+
+
+def test_more_items_than_are_asked_for_are_named() -> None:
+    schema = an_object(lines={"type": "array", "maxItems": 2, "items": an_object(name=TEXT, price=TEXT)})
+    questions = Questions(read_schema(schema))
+    say(questions, wave(questions), lines=["a", "b", "c"])
+    assert [question.path for question in wave(questions).values()] == [("lines", 0, "price"), ("lines", 1, "price")]
+    assert [problem.path for problem in questions.problems] == ["/lines"]
+    assert "maxItems" in questions.problems[0].message
+
+
+@pytest.mark.parametrize("count", [-1, 0, None])
+def test_no_items(count: int | None) -> None:
+    pages = {"type": "array", "items": an_object(number={"type": "integer"})}
+    schema = {"type": "object", "properties": {"pages": pages}}
+    questions = Questions(read_schema(schema))
+    say(questions, wave(questions), pages=count)
+    assert not questions.next_wave()
+    data = Assembly(questions.answers, questions.lengths).of(read_schema(schema))
+    assert data == ({} if count is None else {"pages": []})
+
+
+def value_of(kind: ValueKind) -> st.SearchStrategy[Any]:
+    """Values that a kind allows; of patterns those of the schemas here."""
+    match kind:
+        case ListOf():
+            return st.lists(value_of(kind.item), max_size=4)
+        case OneOf():
+            return st.sampled_from(kind.values)
+        case Boolean():
+            return st.booleans()
+        case Integer():
+            return st.integers(-3, 7)
+        case Number():
+            return st.floats(-10, 200, allow_nan=False).map(lambda number: round(number, 2))
+        case JsonString():
+            return st.text(st.characters(categories=["L", "N", "P"]), max_size=30)
+        case Pattern():
+            return st.from_regex(kind.regex, fullmatch=True).filter(lambda text: "\n" not in text)
+    raise AssertionError(kind)
+
+
+CHECKED = ("less than", "greater than", "too long", "required property", "is not a '", "does not match", "expected")
+"""In the messages of what is not constrained but checked: ranges, lengths, days that no month has."""
+
+
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
+@given(schema=SCHEMAS, data=st.data())
+def test_whatever_the_model_says_the_answer_fits_or_is_named(schema: Schema, data: st.DataObject) -> None:
+    """Only limits that are checked afterwards, and what is missing in an object that may be, can fail."""
+    form: Group = read_schema(schema)
+    questions = Questions(form)
+    asked_paths = set()
+    while asked := questions.next_wave():
+        for question in asked:
+            assert question.path not in asked_paths, "nothing is asked twice"
+            asked_paths.add(question.path)
+            question.branch(questions.answers)
+            kind = question.leaf.kind
+            value = data.draw(st.none() if kind.nullable and data.draw(st.booleans()) else value_of(kind))
+            questions.take(question, Completion(value, "absent" if value is None else "value"))
+    found = Assembly(questions.answers, questions.lengths).of(form)
+    problems = checker(schema)(found)
+    assert all(any(text in problem.message for text in CHECKED) for problem in problems), problems

@@ -1,0 +1,183 @@
+"""Which schemas are taken, what they become, and how others are refused: by path, with a way out."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from hpd_core import SchemaError, SchemaLimits, check_schema
+from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows
+from hpd_core.json_schema.schema_reader import read_schema
+from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, Pattern
+
+TEXT = {"type": "string"}
+
+
+def an_object(*required: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def field(schema: Any, *, is_required: bool = True, **root: Any) -> Node:
+    """What one field of an object becomes."""
+    whole = {**an_object(*(["x"] if is_required else []), x=schema), **root}
+    return read_schema(whole).fields["x"].node
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        (TEXT, JsonString()),
+        ({"type": ["string", "null"]}, JsonString(nullable=True)),
+        ({"anyOf": [TEXT, {"type": "null"}]}, JsonString(nullable=True)),
+        ({"oneOf": [{"type": "null"}, {"type": "integer"}], "description": "d"}, Integer(nullable=True)),
+        ({"type": "number", "minimum": 0}, Number()),
+        ({"type": "boolean"}, Boolean()),
+        ({"enum": ["a", 1, None]}, OneOf(("a", 1), nullable=True)),
+        ({"enum": [1, 1.0, True]}, OneOf((1, 1.0, True))),
+        ({"anyOf": [{"const": "a"}, {"enum": ["b", "c"]}, {"type": "null"}]}, OneOf(("a", "b", "c"), nullable=True)),
+        ({"type": "string", "pattern": "^a$", "format": "date"}, Pattern("^a$")),
+        ({"type": "string", "format": "colour"}, JsonString()),
+        ({"type": "array", "items": {"type": "integer"}}, ListOf(Integer())),
+        ({"type": ["array", "null"], "items": {"enum": ["a"]}}, ListOf(OneOf(("a",)), nullable=True)),
+        ({"allOf": [TEXT, {"description": "d"}]}, JsonString()),
+        ({"$ref": "#/$defs/a~1b", "description": "d"}, Integer()),
+        ({"allOf": [{"$ref": "#/$defs/a~1b"}], "title": "t"}, Integer()),
+    ],
+)
+def test_the_kind_of_a_field(schema: Any, kind: Any) -> None:
+    node = field(schema, **{"$defs": {"a/b": {"type": "integer"}}})
+    assert isinstance(node, Leaf)
+    assert (repr(node.kind), node.takes_null) == (repr(kind), kind.nullable)
+    optional = field(schema, is_required=False, **{"$defs": {"a/b": {"type": "integer"}}})
+    assert isinstance(optional, Leaf)
+    assert optional.kind.nullable, "what may miss may be null in the answer"
+    assert optional.takes_null == kind.nullable
+
+
+def test_notes_are_what_the_model_reads() -> None:
+    node = field({"type": "number", "title": "Total", "description": "with\n tax", "minimum": 0, "multipleOf": 0.5})
+    assert isinstance(node, Leaf)
+    assert node.note == "Total; with tax; a number; at least 0; a multiple of 0.5"
+    dated = field({"type": ["string", "null"], "format": "date"})
+    assert isinstance(dated, Leaf)
+    assert dated.note == "a date as YYYY-MM-DD; or null"
+
+
+def test_objects_lists_and_constants() -> None:
+    assert field({"const": {"a": [1]}}) == Constant({"a": [1]})
+    assert isinstance(field(an_object()), Group)
+    rows = field({"type": "array", "items": an_object("sku", "name", sku={"enum": ["a"]}, name=TEXT), "maxItems": 5})
+    assert isinstance(rows, Rows)
+    assert (rows.key, rows.most, repr(rows.asked.kind)) == ("name", 5, repr(ListOf(JsonString())))
+    counted = field({"type": "array", "items": an_object(name=TEXT)})
+    assert isinstance(counted, Rows)
+    assert (counted.key, repr(counted.asked.kind)) == (None, "Integer(nullable=False)"), "what may miss is no key"
+    chosen = field({"type": "array", "x-hpd-key": "sku", "items": an_object("name", sku=TEXT, name=TEXT)})
+    assert isinstance(chosen, Rows)
+    assert chosen.key == "sku"
+
+
+@pytest.mark.parametrize(
+    ("schema", "path", "message"),
+    [
+        ({"type": "array", "items": TEXT}, "", "the outermost value must be an object"),
+        ({"type": ["object", "null"], "properties": {}}, "", "the outermost value must be an object"),
+        ({"type": "objekt"}, "", "it is no JSON Schema: at #/type"),
+        (an_object(a={}), "/a", "say its 'type'"),
+        (an_object(a=True), "/a", "say its 'type'"),
+        (an_object(a={"type": ["string", "integer"]}), "/a", "choose one of these types"),
+        (an_object("b", a=TEXT), "", "'b' is required and not among its properties"),
+        (an_object(a={"type": "object", "additionalProperties": TEXT}), "/a", "an object of unknown fields"),
+        (an_object(a=an_object(b={"patternProperties": {}})), "/a/b", "'patternProperties' cannot be decoded"),
+        (an_object(a={"anyOf": [an_object(b=TEXT), an_object(c=TEXT)]}), "/a", "make one object of them"),
+        (an_object(a={"type": "array"}), "/a", "say what its 'items' are"),
+        (an_object(a={"type": "array", "items": {"type": "array", "items": TEXT}}), "/a/*", "lists of lists"),
+        (an_object(a={"type": "array", "items": {"type": ["string", "null"]}}), "/a/*", "null in a list"),
+        (an_object(a={"enum": [[1]]}), "/a", "an enum of lists"),
+        (an_object(a={"enum": ["\ud83d"]}), "/a", "surrogate"),
+        (an_object(a={"type": "string", "pattern": r"(?=a)b"}), "/a", "looking ahead"),
+        (an_object(a={"type": "string", "pattern": "("}), "/a", "no regular expression"),
+        (an_object(a={"$ref": "#/$defs/b"}), "/a", "leads nowhere"),
+        (an_object(a={"$ref": "https://example.com/b"}), "/a", "outside of the schema"),
+        (an_object(a={"allOf": [an_object(b=TEXT), an_object(b={"type": "integer"})]}), "/a", "different things of b"),
+        (an_object(a={**TEXT, "x-hpd-after": ["b"]}), "", "'a' waits for 'b'"),
+        (an_object(a={**TEXT, "x-hpd-after": ["b"]}, b={**TEXT, "x-hpd-after": ["a"]}), "", "wait for each other"),
+        (an_object(a={**TEXT, "x-hpd-after": "b"}), "/a", "a list of names"),
+        (an_object(a={**TEXT, "x-hpd-max-tokens": 0}), "/a", "a number of tokens"),
+        (
+            an_object(a={"type": "array", "x-hpd-key": "n", "items": an_object(n={"type": "number"})}),
+            "/a",
+            "'x-hpd-key' must name a text",
+        ),
+        ({"$ref": "#"}, "", "leads to itself"),
+        ({**an_object(a={"$ref": "#/$defs/b"}), "$defs": {"b": an_object(c={"$ref": "#/$defs/b"})}}, "/a/c", "itself"),
+        (an_object(a={"type": "array", "items": {"$ref": "#"}}), "/a/*/a/*", "leads to itself"),
+    ],
+)
+def test_others_are_refused_by_path(schema: Any, path: str, message: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        read_schema(schema)
+    assert (caught.value.path, message in caught.value.message) == (path, True), caught.value
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (copy.path, copy.message, str(copy)) == (caught.value.path, caught.value.message, str(caught.value))
+
+
+def test_one_schema_may_be_used_twice() -> None:
+    base = {"base": an_object(c=TEXT), "more": {"allOf": [{"$ref": "#/$defs/base"}], "title": "t"}}
+    both = {"allOf": [{"$ref": "#/$defs/base"}, {"$ref": "#/$defs/more"}], "$defs": base}
+    assert check_schema(both).branches == 1
+    twice = an_object(a={"$ref": "#/$defs/t"}, b={"$ref": "#/$defs/t"}) | {"$defs": {"t": an_object(c=TEXT)}}
+    assert check_schema(twice).branches == 2
+
+
+def test_size_and_limits() -> None:
+    schema = an_object(a=TEXT, b=an_object(c=TEXT, d={"type": "array", "items": an_object(e=TEXT)}))
+    size = check_schema(schema)
+    assert (size.branches, size.depth) == (4, 4)
+    with pytest.raises(SchemaError, match="more than 3 fields"):
+        check_schema(schema, SchemaLimits(max_branches=3))
+    with pytest.raises(SchemaError, match=r"/b/d/\*: more than 2 levels"):
+        check_schema(schema, SchemaLimits(max_depth=2))
+
+
+@pytest.mark.parametrize("case", ["doubling", "joining", "deep", "wide enum", "slow pattern", "large pattern"])
+def test_hostile_schemas_end_soon(case: str) -> None:
+    started = time.perf_counter()
+    doubling = {f"d{n}": an_object(a={"$ref": f"#/$defs/d{n + 1}"}, b={"$ref": f"#/$defs/d{n + 1}"}) for n in range(60)}
+    deep: Any = TEXT
+    for _ in range(300):
+        deep = an_object(a=deep)
+    joined = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(60)}
+    schemas: dict[str, Any] = {
+        "joining": an_object(a={"$ref": "#/$defs/d0"}) | {"$defs": {**joined, "d60": TEXT}},
+        "doubling": an_object(a={"$ref": "#/$defs/d0"}) | {"$defs": {**doubling, "d60": TEXT}},
+        "deep": deep,
+        "wide enum": an_object(a={"enum": [str(n) for n in range(50_000)]}),
+        "slow pattern": an_object(a={"type": "string", "pattern": "^[ab]*a[ab]{40}$"}),
+        "large pattern": an_object(a={"type": "string", "pattern": "((a{1,100}){1,100}){1,100}"}),
+    }
+    if case in ("doubling", "joining", "deep"):
+        with pytest.raises(SchemaError):
+            check_schema(schemas[case])
+    else:
+        assert check_schema(schemas[case]).branches == 1
+    assert time.perf_counter() - started < 20
+
+
+class Inner(BaseModel):
+    name: str
+
+
+class Model(BaseModel):
+    inner: Inner | None = None
+    ages: list[int] = []
+
+
+def test_a_pydantic_model() -> None:
+    assert check_schema(Model).branches == 2
+    with pytest.raises(SchemaError, match="a schema is a mapping or a pydantic model, this is int"):
+        check_schema(5)  # type: ignore[arg-type]
