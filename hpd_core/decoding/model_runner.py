@@ -28,7 +28,7 @@ from hpd_core.layers.forward import CpuLayers, OurLayers, transformers_logits, w
 from hpd_core.layers.packed_linears import PackedLinears
 from hpd_core.layers.tiled_logits import TiledLogits
 from hpd_core.layout import IntArray
-from hpd_core.mixers.families import Mixers, refuse_settings
+from hpd_core.mixers.families import Mixers, refuse_layout
 from hpd_core.mixers.states import MixerShape
 from hpd_core.system.device import to_device
 from hpd_core.text.constraints import StateTable
@@ -61,7 +61,7 @@ class ModelRunner:
         """Raises `ModelError` if what the settings ask for cannot be had."""
         self._model = model
         self._constraints, self._tries = constraints, tries
-        refuse_settings(model.config, config.layout, config.tensor_parallel)
+        refuse_layout(model.config, config.layout)
         self._mixers = Mixers.of(model)
         self.way = way_to_attend(config.attention, shape)
         self.shape = shape = kept_by(self.way, shape)

@@ -169,19 +169,13 @@ def layer_types_of(model_config: Any) -> frozenset[str]:
     return frozenset() if family is None else family.layer_types
 
 
-def refuse_settings(model_config: Any, layout: str, tensor_parallel: int) -> None:
-    """Raises `ModelError` for what such layers cannot do."""
+def refuse_layout(model_config: Any, layout: str) -> None:
+    """Raises `ModelError` for a layout in which such layers cannot be."""
     kinds, name = ", ".join(sorted(layer_types_of(model_config))), model_config.model_type
-    if not kinds:
-        return
-    if layout != "tree":
+    if kinds and layout != "tree":
         raise ModelError(
             f"{name} has layers of type {kinds}, whose tokens hear of others in the order of the text. In the layout "
             f"{layout!r} values stand between keys that are fed before them; set engine.layout to 'tree'"
-        )
-    if tensor_parallel > 1:
-        raise ModelError(
-            f"{name} has layers of type {kinds}, which are not cut for tensor parallelism; set tensor_parallel to 1"
         )
 
 

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layers import fp8
-from hpd_core.mixers.families import layer_types_of, refuse_settings
+from hpd_core.mixers.families import layer_types_of, refuse_layout
 from hpd_core.models import fp8_checkpoint, quantized_checkpoint, refused, sparse_attention, text_towers
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
 from hpd_core.system.storage import local_copy
@@ -96,7 +96,7 @@ def load_weights(model: str, config: EngineConfig) -> Any:
     try:
         model_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
         refuse_unsupported(model_config)
-        refuse_settings(model_config, config.layout, config.tensor_parallel)
+        refuse_layout(model_config, config.layout)
         is_stored_in_fp8 = _is_stored_in_fp8(model_config, config.quantization)
         to_fp8 = is_stored_in_fp8 or config.quantization == "fp8"
         is_quantized = not to_fp8 and bool(config.quantization or fp8_checkpoint.quantization_of(model_config))
@@ -193,7 +193,7 @@ def load_empty(model: str, config: EngineConfig) -> Any:
     try:
         model_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
         refuse_unsupported(model_config)
-        refuse_settings(model_config, config.layout, config.tensor_parallel)
+        refuse_layout(model_config, config.layout)
         kind = text_towers.multimodal_class(model_config)
         with torch.device("meta"):
             if kind is not None:

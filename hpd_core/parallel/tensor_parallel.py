@@ -11,6 +11,7 @@ Here are the weights; parallel/ranks.py, parallel/followers.py and parallel/grou
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hpd_core.errors import ModelError
+from hpd_core.parallel.mixer_cuts import MIXER_CUTS, PLANS, MixerCut
 
 _BY_COLUMNS, _BY_ROWS = "colwise", "rowwise"
 # A style that only matters in training: the layer stays whole.
@@ -32,8 +34,24 @@ class LayerCut:
     layer: nn.Linear
     by_rows: bool
 
+    def make(self, rank: int, size: int) -> None:
+        """Leaves this rank's part, in place."""
+        _cut_linear(self.layer, rank, size, by_rows=self.by_rows)
 
-def plan_cuts(model: Any, size: int) -> list[LayerCut]:
+
+@dataclass(frozen=True, slots=True)
+class ModuleCut:
+    """How a layer beside attention is cut."""
+
+    module: Any
+    how: MixerCut
+
+    def make(self, rank: int, size: int) -> None:
+        """Leaves this rank's part, in place."""
+        _cut_mixer(self.module, self.how, rank, size)
+
+
+def plan_cuts(model: Any, size: int) -> list[LayerCut | ModuleCut]:
     """Which layers are cut for `size` processes, and how. Weights are not looked at: they may be on the device meta.
 
     Raises:
@@ -41,40 +59,62 @@ def plan_cuts(model: Any, size: int) -> list[LayerCut]:
     """
     config = model.config.get_text_config()
     name = model.config.model_type
-    plan = getattr(config, "base_model_tp_plan", None)
+    plan = PLANS.get(config.model_type) or getattr(config, "base_model_tp_plan", None)
     decoder = model.get_decoder()
     if not plan or not hasattr(decoder, "layers"):
         raise _refusal(name, "they have no plan for it in transformers")
-    of_layers = {pattern: style for pattern, style in plan.items() if pattern.startswith("layers.")}
-    unknown = sorted({*of_layers.values()} - {_BY_COLUMNS, _BY_ROWS, _WHOLE})
+    mixers = {
+        path: ModuleCut(module, MIXER_CUTS[type(module).__name__])
+        for path, module in decoder.named_modules()
+        if type(module).__name__ in MIXER_CUTS
+    }
+    styles = _styles(decoder, plan, mixers)
+    unknown = sorted({*styles.values()} - {_BY_COLUMNS, _BY_ROWS, _WHOLE})
     if unknown:
         raise _refusal(name, f"their plan asks for {', '.join(unknown)}")
-    _check_divisible(config, size)
-    cuts: dict[str, LayerCut] = {}
-    for pattern, style in of_layers.items():
-        for path, module in decoder.named_modules():
-            if style == _WHOLE or not fnmatch.fnmatchcase(path, pattern):
-                continue
-            if type(module) is not nn.Linear:
-                raise _refusal(name, f"{path} is a {type(module).__name__}")
-            cuts[path] = LayerCut(module, by_rows=style == _BY_ROWS)
+    _check_divisible(config, size, mixers.values())
+    cuts: dict[str, LayerCut | ModuleCut] = {}
+    for path, style in styles.items():
+        if style == _WHOLE:
+            continue
+        module = decoder.get_submodule(path)
+        if type(module) is not nn.Linear:
+            raise _refusal(name, f"{path} is a {type(module).__name__}")
+        cuts[path] = LayerCut(module, by_rows=style == _BY_ROWS)
+        if (count := module.in_features if style == _BY_ROWS else module.out_features) % size:
+            raise ModelError(f"{path} ({count}) cannot be divided by tensor_parallel {size}; take a divisor")
     for path, parameter in decoder.layers.named_parameters(prefix="layers"):
         # A matrix that nobody cuts belongs to all heads or neurons (such as a norm of each head), and would not fit.
-        if parameter.dim() > 1 and path.rpartition(".")[0] not in cuts:
+        if parameter.dim() > 1 and path.rpartition(".")[0] not in cuts and not _is_within(path, mixers):
             raise _refusal(name, f"their plan leaves out {path}")
-    return list(cuts.values())
+    return [*cuts.values(), *mixers.values()]
+
+
+def _styles(decoder: Any, plan: Mapping[str, str], mixers: Iterable[str]) -> dict[str, str]:
+    """What the plan says of the decoder's layers, those beside attention apart that are cut as a whole."""
+    return {
+        path: style
+        for path, _ in decoder.named_modules()
+        for pattern, style in plan.items()
+        if fnmatch.fnmatchcase(path, pattern) and path.startswith("layers.") and not _is_within(path, mixers)
+    }
+
+
+def _is_within(path: str, mixers: Iterable[str]) -> bool:
+    return any(path.startswith(f"{mixer}.") for mixer in mixers)
 
 
 def _refusal(name: str, reason: str) -> ModelError:
     return ModelError(f"{name} models cannot be cut for tensor parallelism here: {reason}; set tensor_parallel to 1")
 
 
-def _check_divisible(config: Any, size: int) -> None:
+def _check_divisible(config: Any, size: int, mixers: Iterable[ModuleCut]) -> None:
     heads = config.num_attention_heads
     counts = {
         "attention heads": heads,
         "key-value heads": getattr(config, "num_key_value_heads", None) or heads,
         "neurons of a layer": config.intermediate_size,
+        **{each.how.unit: each.how.count(each.module) for each in mixers},
     }
     for what, count in counts.items():
         if not isinstance(count, int) or count % size:
@@ -94,7 +134,7 @@ def cut(model: Any, rank: int, size: int) -> None:
         ModelError: as `plan_cuts`.
     """
     for each in plan_cuts(model, size):
-        _cut_linear(each.layer, rank, size, by_rows=each.by_rows)
+        each.make(rank, size)
 
 
 @torch.no_grad()
@@ -109,6 +149,32 @@ def _cut_linear(layer: nn.Linear, rank: int, size: int, *, by_rows: bool) -> Non
         if rank != 0:
             layer.register_parameter("bias", None)  # it is added once
         layer.register_forward_hook(_add_up)
+
+
+@torch.no_grad()
+def _cut_mixer(module: Any, how: MixerCut, rank: int, size: int) -> None:
+    kept = {name: _kept(stretches(module), rank, size) for name, stretches in how.rows.items()}
+    for name, rows in kept.items():
+        part = getattr(module, name)
+        if isinstance(part, nn.Parameter):
+            setattr(module, name, nn.Parameter(part[rows], requires_grad=False))
+            continue
+        part.weight = nn.Parameter(part.weight[rows], requires_grad=False)
+        if part.bias is not None:
+            part.bias = nn.Parameter(part.bias[rows], requires_grad=False)
+        if isinstance(part, nn.Linear):
+            part.out_features = len(rows)
+        else:  # a convolution, each channel by itself
+            part.in_channels = part.out_channels = part.groups = len(rows)
+    for name in how.divided:
+        setattr(module, name, getattr(module, name) // size)
+    _cut_linear(getattr(module, how.output), rank, size, by_rows=True)
+
+
+def _kept(stretches: Sequence[int], rank: int, size: int) -> Tensor:
+    """This rank's part of each stretch, by index."""
+    parts = torch.split(torch.arange(sum(stretches)), list(stretches))
+    return torch.cat([part.chunk(size)[rank] for part in parts])
 
 
 def _part(tensor: Tensor, rank: int, size: int, axis: int) -> Tensor:

@@ -37,9 +37,9 @@ def running(model: Any, batch: Step) -> AbstractContextManager[None]:
 
 
 def num_attending(model_config: Any) -> int:
-    """Layers with attention."""
+    """Layers with attention, in a model that has others."""
     config = model_config.get_text_config()
-    kinds = config.layer_types[: config.num_hidden_layers] if layer_types_of(model_config) else ()
+    kinds = (getattr(config, "layer_types", None) or ())[: config.num_hidden_layers]
     return sum(kind == "hybrid" or (kind.endswith("_attention") and kind != "linear_attention") for kind in kinds)
 
 

@@ -71,8 +71,6 @@ def test_out_of_memory_is_survived(tiny_tokenizer: Any) -> None:
 def test_what_cannot_be_is_refused(folder: Path, tiny_tokenizer: Any) -> None:
     with pytest.raises(ModelError, match=r"set engine\.layout to 'tree'"):
         Engine.from_pretrained(str(folder), config("stacked"))
-    with pytest.raises(ModelError, match="set tensor_parallel to 1"):
-        Engine.from_pretrained(str(folder), config(tensor_parallel=2))
     model = build_hybrid("lfm2", vocab_size=len(tiny_tokenizer))
     with pytest.raises(ModelError, match=r"set engine\.layout to 'tree'"):
         Engine(model, tiny_tokenizer, config("stacked"))
