@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from transformers import StoppingCriteria, StoppingCriteriaList
 
+from hpd_core.baselines.padding import takes_padding
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes
 from hpd_core.errors import EngineError
@@ -62,6 +63,7 @@ class AutoregressiveBaseline(Extractor):
         self._has_brace = torch.zeros(size, dtype=torch.bool)
         self._has_brace[: len(tokens)] = torch.tensor([token is not None and "}" in token for token in tokens])
         shape = description.cache_shape(model).with_keys_and_values()  # which all of a batch have in a step
+        self._pads = takes_padding(model)
         self._limits = fitted(self.config, shape, free_bytes(model.device), activation_bytes(model, shape))
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hpd-ar")
         self.load_seconds = time.perf_counter() - started
@@ -153,14 +155,16 @@ class AutoregressiveBaseline(Extractor):
         return [results[number] for number in range(len(records))]
 
     def _batches(self, prepared: Sequence[PreparedPrompt]) -> Iterator[list[PreparedPrompt]]:
-        """All of them in order, which is by length: each prompt of a batch is padded to the last one's."""
+        """All of them in order, which is by length: each prompt of a batch is padded to the last one's, where the model
+        answers alike then."""
         batch: list[PreparedPrompt] = []
         longest_answer = 0
         for item in prepared:
             longest_answer = max(longest_answer, _answer_limit([item]))
             slots = (len(batch) + 1) * (len(_trunk(item)) + longest_answer)
             full = len(batch) == self._limits.max_prompts_per_cohort or slots > self._limits.max_cached_tokens
-            if batch and full:
+            is_longer = bool(batch) and len(_trunk(item)) > len(_trunk(batch[0]))
+            if batch and (full or (is_longer and not self._pads)):
                 yield batch
                 batch, longest_answer = [], _answer_limit([item])
             batch.append(item)
