@@ -287,8 +287,8 @@ class Cohort:
         self._drop()
         if self.num_prefill_tokens:
             return []
-        for row, prompt in enumerate(self.prompts):
-            self._values.tell(row, prompt)
+        for number, prompt in enumerate(self.prompts):
+            self._values.tell(number, prompt)
         done: npt.NDArray[np.bool_] = np.logical_not(self._values.is_open.any(axis=1))
         finished = []
         for row in np.nonzero(done & ~self._retired)[0]:

@@ -137,7 +137,7 @@ class _Run:
         asked = self._documents[number].asked
 
         def tell(_: int, branch: int, completion: Completion) -> None:
-            for _, answer in found_by(asked[branch], completion):
+            for _path, answer in found_by(asked[branch], completion):
                 try:
                     on_field(number, answer)
                 except Exception:
@@ -145,7 +145,7 @@ class _Run:
 
         return tell
 
-    def _go_on(self, number: int, future: CompletionFuture) -> None:  # type: ignore[override]
+    def _go_on(self, number: int, future: CompletionFuture) -> None:
         """Asks for the next wave of a document, or finishes it."""
         try:
             (found,) = future.result()

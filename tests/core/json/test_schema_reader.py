@@ -15,15 +15,16 @@ from hpd_core.json_schema.schema_reader import read_schema
 from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, Pattern
 
 TEXT = {"type": "string"}
+DEFINED = {"$defs": {"a/b": {"type": "integer"}}}
 
 
 def an_object(*required: str, **properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
-def field(schema: Any, *, is_required: bool = True, **root: Any) -> Node:
+def field(schema: Any, root: Any = None, *, is_required: bool = True) -> Node:
     """What one field of an object becomes."""
-    whole = {**an_object(*(["x"] if is_required else []), x=schema), **root}
+    whole = {**an_object(*(["x"] if is_required else []), x=schema), **(root or {})}
     return read_schema(whole).fields["x"].node
 
 
@@ -49,10 +50,10 @@ def field(schema: Any, *, is_required: bool = True, **root: Any) -> Node:
     ],
 )
 def test_the_kind_of_a_field(schema: Any, kind: Any) -> None:
-    node = field(schema, **{"$defs": {"a/b": {"type": "integer"}}})
+    node = field(schema, DEFINED)
     assert isinstance(node, Leaf)
     assert (repr(node.kind), node.takes_null) == (repr(kind), kind.nullable)
-    optional = field(schema, is_required=False, **{"$defs": {"a/b": {"type": "integer"}}})
+    optional = field(schema, DEFINED, is_required=False)
     assert isinstance(optional, Leaf)
     assert optional.kind.nullable, "what may miss may be null in the answer"
     assert optional.takes_null == kind.nullable
