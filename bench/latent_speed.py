@@ -41,6 +41,7 @@ _KEY = 3
 _CONTENDERS: tuple[tuple[str, Way], ...] = (
     ("keys and values", "native"),
     ("keys and values", "eager"),
+    ("latents", "native"),
     ("latents", "eager"),
 )
 

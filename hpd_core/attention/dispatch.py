@@ -5,8 +5,7 @@ The model runs over one packed row of tokens, [1, T]; it knows nothing of prompt
 stretch of the row belongs to which cohort (attention/plan.py), each of which stores its keys and values and attends on
 its own; or with `triton`, what all of them attend to (attention/step_tables.py).
 
-Layers that may keep a latent of each token in place of keys and values do so where torch's operations attend
-(attention/latent.py); our kernels take keys and values.
+Layers that may keep a latent of each token in place of keys and values do so (attention/latent.py), but with `triton`.
 
 Four ways to attend. `sdpa` is torch's fused kernel; it takes no shared prefix. `eager` is made of plain matrix
 products, in tiles whose scores stay in the caches of a CPU; it takes softcap, sinks and prefixes, too.
@@ -32,7 +31,8 @@ from torch import Tensor
 from hpd_core.attention.eager import eager_attention
 from hpd_core.attention.folding import fold, unfold
 from hpd_core.attention.kv_cache import CacheOrder, CacheShape, LayerShape
-from hpd_core.attention.latent import LatentAttention, LatentSizes
+from hpd_core.attention.latent import LatentAttention, LatentLayer
+from hpd_core.attention.latent_sizes import LatentSizes
 from hpd_core.attention.native import NativeAttention
 from hpd_core.attention.plan import AttentionPlan
 from hpd_core.attention.sdpa import sdpa_attention
@@ -116,8 +116,6 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
     if asked in ("sdpa", "eager"):
         return asked
     on_cpu = shape.device.type == "cpu"
-    if asked == "auto" and on_cpu and shape.keeps_latents:
-        return "eager"
     shape = shape.with_keys_and_values()
     ours: Way = asked if asked != "auto" else "native" if on_cpu else "triton"
     reason = _why_not_native(shape) if ours == "native" else _why_not_triton(shape)
@@ -132,15 +130,17 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
 
 
 def kept_by(way: Way, shape: CacheShape) -> CacheShape:
-    """What a token takes in the cache where it is attended to in this way: kernels of ours take no latents."""
-    return shape if way in ("sdpa", "eager") else shape.with_keys_and_values()
+    """What a token takes in the cache where it is attended to in this way: our kernels take no latents, but that in C++
+    takes keys and values made of them, if all layers are so."""
+    takes_latents = way in ("sdpa", "eager") or (way == "native" and all(layer.expanded for layer in shape.layers))
+    return shape if takes_latents else shape.with_keys_and_values()
 
 
 def cache_order(way: Way, shape: CacheShape) -> CacheOrder:
     """How this way to attend wants keys and values in memory."""
     if way == "native":
-        (block,) = _blocks(shape)
-        return CacheOrder(block, fills=False)
+        (block,) = _blocks(shape.with_keys_and_values())
+        return CacheOrder(block, fills=shape.keeps_latents)
     return CacheOrder(fills=way != "triton", by_address=way == "triton")
 
 
@@ -218,8 +218,7 @@ def _shape_of_call(module: Any, query: Tensor, key: Tensor, value: Tensor) -> La
     if value.shape[3]:
         return LayerShape(key.shape[1], key.shape[3], value.shape[3], num_heads)
     sizes = LatentSizes.of(module.kv_b_proj.weight, query.transpose(1, 2), key)
-    expanded = LayerShape(num_heads, query.shape[3], sizes.value, num_heads)
-    return LayerShape(1, key.shape[3], 0, num_heads, expanded)
+    return LayerShape(1, key.shape[3], 0, num_heads, sizes.expanded)
 
 
 def packed_attention(
@@ -270,10 +269,11 @@ def packed_attention(
     q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)  # [T, H, D]
     out = q.new_empty(q.shape[0], q.shape[1], value_size)
     if shape.expanded is not None:
-        settings = {"scale": scale, "window": sliding_window, "softcap": softcap, "sinks": s_aux}
-        expand = partial(type(module).expand_kv, module)
+        weight, expand = module.kv_b_proj.weight, partial(type(module).expand_kv, module)
+        of = LatentLayer(LatentSizes.of(weight, q, k), weight, expand, scale, softcap, s_aux)
         for plan in hpd_batch.plans:
-            plan.kernel(LatentAttention).attend(layer, q, k, out, module.kv_b_proj.weight, expand, **settings)
+            kind = partial(LatentAttention, by_kernel=hpd_batch.way == "native")
+            plan.kernel(kind).attend(layer, q, k, out, of, sliding_window)
         return out[None], None
     way = hpd_batch.way
     if hpd_batch.step is not None:

@@ -7,14 +7,8 @@ Keys and values of all heads are linear in the latent c, and beside it each head
 
 Two forms give the same. `expanded` makes keys and values of c as the model's own code does. `absorbed` takes U_K to the
 query and U_V behind the sum, so that all heads attend to c itself, as to one KV head whose values are the first part of
-its keys. Multiplications a head, of R query rows that attend to C columns, by sizes r (latent), n, d and v (of a head's
-plain part, rotated part and value):
-
-    expanded    C r (n + v)  +  R C (n + d + v)
-    absorbed    R r (n + v)  +  R C (2 r + d)
-
-So a few rows that see many columns are absorbed (values that grow), and many rows expanded (documents, and a prefix
-that many prompts share). It is chosen for a prefix and for a prompt's own columns apart; one softmax is over both.
+its keys. Which has fewer multiplications (attention/latent_sizes.py) is chosen for a prefix and for a prompt's own
+columns apart; one softmax is over both.
 """
 
 from __future__ import annotations
@@ -27,36 +21,12 @@ import torch
 from torch import Tensor
 
 from hpd_core.attention.eager import write_products
+from hpd_core.attention.latent_native import ExpandedAttention
+from hpd_core.attention.latent_sizes import LatentSizes
 from hpd_core.attention.plan import AttentionPlan, PrefixCache, Tile
 
 Expand = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Latents [n, 1, C, r] and rotated parts [n, 1, C, d] to keys [n, H, C, n + d] and values [n, H, C, v]."""
-
-
-@dataclass(frozen=True, slots=True)
-class LatentSizes:
-    """Of a layer: its heads, and the numbers of a latent, of a head's plain and rotated part of a key, of a value."""
-
-    heads: int
-    latent: int
-    plain: int
-    rotated: int
-    value: int
-
-    @classmethod
-    def of(cls, weight: Tensor, query: Tensor, key: Tensor) -> LatentSizes:
-        """Of the matrix that makes keys and values, [H * (n + v), r], a query [..., H, n + d] and what is kept of a
-        token, [..., r + d]."""
-        heads, latent = query.shape[-2], weight.shape[1]
-        rotated = key.shape[-1] - latent
-        plain = query.shape[-1] - rotated
-        return cls(heads, latent, plain, rotated, len(weight) // heads - plain)
-
-    def is_absorbed(self, num_rows: int, num_columns: int) -> bool:
-        """Whether fewer multiplications are needed where these rows attend to latents than to keys made of them."""
-        of_weights = self.latent * (self.plain + self.value)
-        absorbed = num_rows * (of_weights + num_columns * (2 * self.latent + self.rotated))
-        return absorbed < num_columns * (of_weights + num_rows * (self.plain + self.rotated + self.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +104,10 @@ class _Columns:
 class LatentAttention:
     """Attention of one cohort's tokens of one step, layer by layer."""
 
-    def __init__(self, plan: AttentionPlan) -> None:
-        self._plan = plan
+    def __init__(self, plan: AttentionPlan, *, by_kernel: bool = False) -> None:
+        """`by_kernel`: the kernel in C++ attends in steps that are for the most part of expanded keys."""
+        self._plan, self._by_kernel = plan, by_kernel
+        self._expanded: dict[LatentSizes, ExpandedAttention] = {}
         self._stretches: dict[tuple[int | None, LatentSizes], list[_Stretch]] = {}
 
     def attend(
@@ -144,26 +116,22 @@ class LatentAttention:
         q: Tensor,
         k: Tensor,
         out: Tensor,
-        weight: Tensor,
-        expand: Expand,
-        *,
-        scale: float,
+        of: LatentLayer,
         window: int | None = None,
-        softcap: float | None = None,
-        sinks: Tensor | None = None,
     ) -> None:
         """Stores what is kept of the new tokens, and attends for them.
 
         Args:
             q: [T, H, n + d]; k: [T, 1, r + d], latents and behind them rotated parts: of the whole packed row.
             out: [T, H, v]; the cohort's stretch of it is written.
-            weight: [H * (n + v), r], which makes a head's plain part of a key and its value of a latent.
-            expand: the same, and the rotated part beside it, as the model's own code does it.
-            window, softcap, sinks: as `packed_attention` has them.
+            window: as `packed_attention` has it.
         """
         plan, keys = self._plan, self._plan.keys[layer]
         keys[plan.kv_prompts, :, plan.kv_columns] = k[plan.start : plan.stop]
-        of = _Layer(LatentSizes.of(weight, q, k), weight, expand, scale, softcap, sinks)
+        if self._by_kernel and self._expands(of.sizes):
+            settings = {"scale": of.scale, "window": window, "softcap": of.softcap, "sinks": of.sinks}
+            self._attention(of.sizes).attend(layer, q, k, out, of.expanded, settings)
+            return
         for stretch in self._cut(window, of.sizes):
             tokens, prefix = stretch.tokens, None
             if stretch.prefix is not None:
@@ -174,19 +142,25 @@ class LatentAttention:
         """Equal layers share it."""
         key = (window, sizes)
         if key not in self._stretches:
-            at_once = self._heads_at_once(sizes)
+            # A head's rows are as many then as fit a tile.
+            at_once = 1 if self._plan.q_positions.device.type == "cpu" and self._expands(sizes) else sizes.heads
             tiles = self._plan.tiles(window, 1, at_once)
             by_prefix = groupby(tiles, key=lambda tile: None if tile.prefix is None else id(tile.prefix))
             self._stretches[key] = [_stretch(list(same), sizes, at_once) for _, same in by_prefix]
         return self._stretches[key]
 
-    def _heads_at_once(self, sizes: LatentSizes) -> int:
-        """On a CPU one, where most scores are those of expanded keys: a head's rows are as many then as fit a tile."""
-        plan = self._plan
+    def _expands(self, sizes: LatentSizes) -> bool:
+        """Whether most scores are those of expanded keys."""
         scores = {True: 0, False: 0}
-        for num_rows, num_columns in zip(plan.counts.tolist(), plan.used.tolist(), strict=True):
+        for num_rows, num_columns in zip(self._plan.counts.tolist(), self._plan.used.tolist(), strict=True):
             scores[sizes.is_absorbed(num_rows, num_columns)] += num_rows * num_columns
-        return 1 if plan.q_positions.device.type == "cpu" and scores[False] > scores[True] else sizes.heads
+        return scores[False] > scores[True]
+
+    def _attention(self, sizes: LatentSizes) -> ExpandedAttention:
+        """Equal layers share it."""
+        if sizes not in self._expanded:
+            self._expanded[sizes] = ExpandedAttention(self._plan, sizes.expanded)
+        return self._expanded[sizes]
 
 
 def _stretch(tiles: Sequence[Tile], sizes: LatentSizes, heads_at_once: int) -> _Stretch:
@@ -209,23 +183,32 @@ def _moved(part: slice, by: int) -> slice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
-    """One layer's weights and settings, as `LatentAttention.attend` has them."""
+class LatentLayer:
+    """One layer's weights and settings.
+
+    Attributes:
+        weight: [H * (n + v), r], which makes a head's plain part of a key and its value of a latent.
+        expand: the same, and the rotated part beside it, as the model's own code does it.
+        scale, softcap, sinks: as `packed_attention` has them.
+    """
 
     sizes: LatentSizes
     weight: Tensor
     expand: Expand
     scale: float
-    softcap: float | None
-    sinks: Tensor | None
+    softcap: float | None = None
+    sinks: Tensor | None = None
 
     def columns(self, kept: Tensor, is_absorbed: bool) -> _Columns:
         """Of what is kept, [n, 1, C, r + d]."""
-        latents = kept[..., : self.sizes.latent]
         if is_absorbed:
-            return _Columns(kept, latents, is_absorbed)
-        keys, values = self.expand(latents, kept[..., self.sizes.latent :])
+            return _Columns(kept, kept[..., : self.sizes.latent], is_absorbed)
+        keys, values = self.expanded(kept)
         return _Columns(keys, values.contiguous(), is_absorbed)  # else it would be copied for each tile
+
+    def expanded(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys [n, H, C, n + d] and values [n, H, C, v] of what is kept, [n, 1, C, r + d]."""
+        return self.expand(kept[..., : self.sizes.latent], kept[..., self.sizes.latent :])
 
     def attend(self, stretch: _Stretch, q: Tensor, out: Tensor, keys: Tensor, prefix: _Columns | None) -> None:
         """For a stretch's tokens, q [t, H, n + d]; writes out [t, H, v].
@@ -234,9 +217,8 @@ class _Layer:
             keys: [P, 1, capacity, r + d], what is kept of the cohort's own tokens.
             prefix: what is attended to beside it.
         """
-        to_keys, to_values = self.weight.view(self.sizes.heads, -1, self.sizes.latent).split(
-            [self.sizes.plain, self.sizes.value], dim=1
-        )
+        both = self.weight.view(self.sizes.heads, -1, self.sizes.latent)
+        to_keys, to_values = both[:, : self.sizes.plain], both[:, self.sizes.plain :]
         rows, answers = {False: q}, {False: out}
         if stretch.absorbs:
             of_latents = by_head(q[..., : self.sizes.plain], to_keys)
@@ -269,11 +251,11 @@ class _Layer:
             seen = [part.part(width, heads) for part, width in zip(parts, widths, strict=True)]
             shape, dtype = (tile.bias.shape[0], at_once, tile.bias.shape[2]), parts[-1].keys.dtype
             scores = parts[-1].keys.new_empty(*shape, sum(widths), dtype=torch.promote_types(dtype, torch.float32))
-            for part, place in zip(seen, scores.split(widths, dim=3), strict=True):
+            for part, place in zip(seen, torch.split(scores, widths, dim=3), strict=True):
                 part.write_scores(rows[part.is_absorbed][:, heads], place)
             weights = self._weights(scores, tile, widths[-1], heads).to(dtype)
             sums: dict[bool, Tensor] = {}
-            for part, own_weights in zip(seen, weights.split(widths, dim=3), strict=True):
+            for part, own_weights in zip(seen, torch.split(weights, widths, dim=3), strict=True):
                 both, form = part.sums(own_weights), part.is_absorbed
                 sums[form] = sums[form] + both if form in sums else both
             for form, own_sums in sums.items():

@@ -17,18 +17,20 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from hpd_core.attention.kv_cache import LayerShape
-from hpd_core.attention.latent import LatentAttention, LatentSizes
+from hpd_core.attention.latent import LatentAttention, LatentLayer
+from hpd_core.attention.latent_sizes import LatentSizes
 from hpd_core.attention.plan import PrefixCache, PromptGroup
 from hpd_core.layout import EVERYBODY, PUBLIC
 from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach
 from tests.core.attention.attention_problems import Problem, Shape, expected, problem
+from tests.core.native import needs_native
 from tests.core.sweep.configs import REACHES
 from tests.core.sweep.outcome import build
 from tests.examples import examples
 
 HEADS = 3
-SIZES = LatentSizes(HEADS, latent=8, plain=5, rotated=4, value=6)
+SIZES = LatentSizes(HEADS, latent=8, plain=6, rotated=4, value=6)
 FORMS: dict[str, Callable[..., bool]] = {
     "absorbed": lambda *_: True,
     "expanded": lambda *_: False,
@@ -47,15 +49,18 @@ class Latents:
 
     def expand(self, latents: Tensor, rotated: Tensor) -> tuple[Tensor, Tensor]:
         """As transformers does it: latents [n, 1, C, r], rotated [n, 1, C, d]."""
-        both = (latents[:, 0] @ self.weight.T).unflatten(2, (HEADS, -1)).transpose(1, 2)
-        plain, values = both.split([SIZES.plain, SIZES.value], dim=3)
+        both = (latents[:, 0] @ self.weight.T).view(*latents[:, 0].shape[:2], HEADS, -1).transpose(1, 2)
+        plain, values = both[..., : SIZES.plain], both[..., SIZES.plain :]
         return torch.cat([plain, rotated.expand(-1, HEADS, -1, -1)], dim=3), values
 
-    def run(self) -> Tensor:
+    def run(self, *, by_kernel: bool = False) -> Tensor:
         """[t, H, v]"""
         item = self.item
         out = torch.full((len(item.q), HEADS, SIZES.value), torch.nan, dtype=item.q.dtype)
-        LatentAttention(item.plan).attend(0, item.q, item.k, out, self.weight, self.expand, **item.settings)
+        options = {name: item.settings[name] for name in ("scale", "softcap", "sinks")}
+        of = LatentLayer(SIZES, self.weight, self.expand, **options)
+        attention = LatentAttention(item.plan, by_kernel=by_kernel)
+        attention.attend(0, item.q, item.k, out, of, item.settings["window"])
         return out
 
     def expected(self) -> Tensor:
@@ -99,6 +104,17 @@ SHAPES = st.builds(
 )
 
 
+@needs_native
+@settings(max_examples=examples(40), deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), shape=SHAPES.filter(lambda shape: shape.dtype == torch.float32))
+def test_the_kernel_takes_expanded_keys(seed: int, shape: Shape) -> None:
+    item = latents(np.random.default_rng(seed), shape)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LatentSizes, "is_absorbed", FORMS["expanded"])
+        found = item.run(by_kernel=True)
+    torch.testing.assert_close(found.double(), item.expected(), atol=5e-5, rtol=5e-5)
+
+
 @settings(max_examples=examples(80), deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1), shape=SHAPES, form=st.sampled_from(list(FORMS)), tile=st.sampled_from([64, 2**19])
@@ -123,7 +139,7 @@ def test_multiplications_are_those_that_are_counted(
     plan = item.item.plan
     room = torch.zeros(1, 1, columns, SIZES.latent + SIZES.rotated)
     by_all = {"k_scopes": PUBLIC, "k_lasts": EVERYBODY, "k_positions": 0}
-    seen = {name: torch.full((1, columns), number) for name, number in by_all.items()}
+    seen: dict[str, Any] = {name: torch.full((1, columns), number) for name, number in by_all.items()}
     item.item.plan = replace(plan, keys=[room], **seen)
     monkeypatch.setattr(LatentSizes, "is_absorbed", FORMS[form])
     with FlopCounterMode(display=False) as counter:

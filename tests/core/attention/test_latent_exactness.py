@@ -1,0 +1,144 @@
+"""Models that keep latents are held to the oracle, in every way to attend, each form of it and under any schedule."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hpd_core.attention.dispatch import kept_by
+from hpd_core.attention.latent_native import ExpandedAttention
+from hpd_core.attention.latent_sizes import LatentSizes
+from hpd_core.config import EngineConfig
+from hpd_core.models.description import cache_shape
+from tests.core.attention.test_latent import FORMS
+from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
+from tests.core.native import WAYS, needs_native
+from tests.core.sweep.configs import REACHES
+from tests.core.sweep.outcome import build
+from tests.core.test_exactness import LAYOUTS, check_schedule, engine_configs
+from tests.examples import examples
+
+FAMILIES = ("deepseek_v2", "deepseek_v3", "axk1", "glm4_moe_lite", "longcat_flash", "minicpm3", "youtu")
+WITH_INDEXERS = ("deepseek_v32", "glm_moe_dsa", "hy_v4")  # hy_v4 has sinks, too
+HYBRIDS = ("kimi_linear",)
+
+
+@cache
+def _built(family: str) -> Any:
+    return build(family, REACHES["loose"])
+
+
+def model_of(family: str) -> Any:
+    """Tiny, in fp32, without our attention."""
+    return copy.deepcopy(_built(family))
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *WITH_INDEXERS])
+def test_every_layer_keeps_a_latent(family: str) -> None:
+    shape = cache_shape(model_of(family))
+    assert {layer.numbers_per_token for layer in shape.layers} == {16 + 8}
+    assert all(kept_by(way, shape) == shape for way in ("native", "eager", "sdpa"))
+    assert kept_by("triton", shape) == shape.with_keys_and_values()
+
+
+def test_layers_with_latents_stand_beside_others_that_keep_nothing() -> None:
+    shape = cache_shape(model_of("kimi_linear"))
+    assert shape.layers
+    assert shape.numbers_per_token == len(shape.layers) * (16 + 8)
+
+
+_LAYOUTS_OF = dict.fromkeys((*FAMILIES, *WITH_INDEXERS), LAYOUTS) | dict.fromkeys(HYBRIDS, ("tree",))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("family", "layout"),
+    [
+        pytest.param(family, layout, marks=() if family == "deepseek_v3" else pytest.mark.full)
+        for family, layouts in _LAYOUTS_OF.items()
+        for layout in layouts
+    ],
+)
+@pytest.mark.usefixtures("poison")
+def test_family_equals_oracle(family: str, layout: str, way: str) -> None:
+    """A second each."""
+    rng = np.random.default_rng(7)
+    endings = random_endings(rng)
+    prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
+    cases = [random_case(rng, layout, prefixes, branches=4, k_max=6) for _ in range(6)]
+    config = EngineConfig(max_prompts_per_cohort=4, max_tokens_per_step=64, attention=way, layout=layout)
+    prompts = decode(model_of(family), cases, endings, config)
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(_built(family), case, prompt, endings)
+
+
+@pytest.mark.full
+@settings(
+    max_examples=examples(12),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    layout=st.sampled_from(LAYOUTS),
+    family=st.sampled_from(["deepseek_v3", "longcat_flash"]),  # one attention a layer, and two
+    num_cases=st.integers(1, 8),
+    branches=st.sampled_from([1, 2, 5, 16]),
+    k_max=st.sampled_from([1, 3, 9]),
+    num_prefixes=st.integers(1, 3),
+    config=engine_configs(),
+    spoilt=st.sampled_from([0.0, 0.3, 1.0]),
+    form=st.sampled_from(list(FORMS)),
+)
+@pytest.mark.usefixtures("poison")
+def test_any_schedule_equals_oracle(
+    seed: int,
+    layout: str,
+    family: str,
+    num_cases: int,
+    branches: int,
+    k_max: int,
+    num_prefixes: int,
+    config: EngineConfig,
+    spoilt: float,
+    form: str,
+) -> None:
+    """As tests/core/test_exactness.py has it, with forms that the counts would not choose. A second each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LatentSizes, "is_absorbed", FORMS[form])
+        build_model = partial(model_of, family)
+        check_schedule(build_model, layout, seed, num_cases, branches, k_max, num_prefixes, config, spoilt)
+
+
+@needs_native
+def test_prefill_is_by_the_kernel_and_values_are_absorbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=2, k_max=5) for _ in range(2)]
+    steps: list[tuple[int, bool]] = []  # tokens of each call
+    is_absorbed, attend = LatentSizes.is_absorbed, ExpandedAttention.attend
+
+    def attending(expanded: ExpandedAttention, layer: int, q: torch.Tensor, *rest: Any) -> None:
+        steps.append((len(q), False))
+        attend(expanded, layer, q, *rest)
+
+    def choosing(sizes: LatentSizes, num_rows: int, num_columns: int) -> bool:
+        found = is_absorbed(sizes, num_rows, num_columns)
+        if found:
+            steps.append((num_rows, True))
+        return found
+
+    monkeypatch.setattr(ExpandedAttention, "attend", attending)
+    monkeypatch.setattr(LatentSizes, "is_absorbed", choosing)
+    decode(model_of("deepseek_v3"), cases, random_endings(rng, share=0.02), EngineConfig(attention="native"))
+    expanded = {count for count, absorbed in steps if not absorbed}
+    absorbed = {count for count, absorbed in steps if absorbed}
+    assert expanded
+    assert absorbed
+    assert max(absorbed) < max(expanded)
