@@ -34,9 +34,8 @@ class TokenBytes:
         """`vocab_size`: columns of the logits; a tokenizer may know more tokens than the model."""
         segments = SegmentTokenizer(tokenizer)
         special = frozenset(tokenizer.all_special_ids)
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        decoder = json.dumps(json.loads(backend.to_str())["decoder"]) if backend is not None else ""
-        alphabet = {text: byte for byte, text in bytes_to_unicode().items()} if '"ByteLevel"' in decoder else None
+        of_bytes = _has_letters_for_bytes(tokenizer)
+        alphabet = {text: byte for byte, text in bytes_to_unicode().items()} if of_bytes else None
         self.ids: dict[bytes, list[int]] = {}
         for index, token in enumerate(tokenizer.convert_ids_to_tokens(list(range(min(vocab_size, len(tokenizer)))))):
             is_text = token is not None and index not in special and not segments.has_control([index])
@@ -77,6 +76,14 @@ class TokenBytes:
     def goes_on(self, nodes: IntArray) -> npt.NDArray[np.bool_]:
         """Whether some token writes more than what leads to each node."""
         return self._goes_on[nodes]
+
+
+def _has_letters_for_bytes(tokenizer: Any) -> bool:
+    """Whether tokens are called by a letter for each of their bytes, as GPT-2's."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:  # of a class in Python, as Kimi's
+        return "Ġ" in "".join(tokenizer.tokenize(" x"))
+    return '"ByteLevel"' in json.dumps(json.loads(backend.to_str())["decoder"])
 
 
 def _token_bytes(token: str, alphabet: Mapping[str, int] | None) -> bytes | None:

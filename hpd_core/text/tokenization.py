@@ -29,6 +29,8 @@ class SegmentTokenizer:
         self.tokenizer = tokenizer
         self._backend = _plain_backend(tokenizer)
         self._within = None if self._backend is None else _without_space_before(self._backend)
+        # Tokenizers in Python fail on others.
+        self._known_ids = None if self._backend is not None else frozenset(tokenizer.get_vocab().values())
         added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items()}
         # A byte-fallback or space run is text; everything else that is matched as a whole steers the model.
         self.control_tokens = {text: index for text, index in added.items() if text.strip()}
@@ -111,9 +113,15 @@ class SegmentTokenizer:
         return parts
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """The texts of generated ids; control tokens are left out, spaces are kept as they are."""
+        """The texts of generated ids; control tokens are left out, and rows of the model that are no token; spaces are
+        kept as they are."""
+        known = self._known_ids
         return [
-            self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            self.tokenizer.decode(
+                ids if known is None else [index for index in ids if index in known],
+                skip_special_tokens=True,
+                clean_up_tokenization_spaces=False,
+            )
             for ids in sequences
         ]
 

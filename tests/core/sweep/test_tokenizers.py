@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import random
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from hpd_core import Attribute, CategorySchema, Engine, EngineConfig, Record
 from hpd_core.baselines.reference import decode_chain
 from hpd_core.layout import FREE
+from hpd_core.models.loading import load_tokenizer
 from hpd_core.prompt_builder import PromptBuilder
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.endings import Read, behind_text
@@ -24,7 +27,7 @@ from hpd_core.text.template import Piece, render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import parse_value
 from tests.core.constrained import answer_pattern, likeliest_answer, text_choices
-from tests.core.sweep.tokenizers import KINDS, normalized, tiny
+from tests.core.sweep.tokenizers import CORPUS, KINDS, normalized, tiny
 from tests.examples import examples
 
 CHANGES_TEXT = ("lowercase",)
@@ -81,7 +84,8 @@ def test_pieces_are_joined_as_they_are_written(kind: str, parts: list[str]) -> N
     pieces = [Piece(part, trusted=index % 2 == 0) for index, part in enumerate(ours)]
     ids = segments.encode_pieces(pieces)
     assert written(segments, ids) == "".join(expected_of(segments, part) for part in ours)
-    assert ids == [token for part in ours for token in segments.encode_text([part])[0]] or "shoe" in "".join(ours)
+    if "more tokens" not in kind:  # which our own texts may hold
+        assert ids == [token for part in ours for token in segments.encode_text([part])[0]]
 
 
 def test_behind_a_control_token_a_text_is_what_the_tokenizer_makes_of_it(tokenizer: Any) -> None:
@@ -152,7 +156,8 @@ def test_typed_values_are_of_their_type(attribute: Attribute, tokenizer: Any) ->
     pattern = answer_pattern(attribute)
     assert pattern is not None
     for _ in range(30):
-        state, tokens = start, []
+        state = start
+        tokens: list[int] = []
         while not tokens or not endings.closing[tokens[-1]]:
             allowed, behind = constraints.table.choices(np.array([state]))
             index = generator.randrange(allowed.shape[1])
@@ -163,11 +168,15 @@ def test_typed_values_are_of_their_type(attribute: Attribute, tokenizer: Any) ->
         assert parse_value(attribute, text, closed=True).status in ("value", "absent")
 
 
+@cache
+def constraints_of(kind: str) -> tuple[Constraints, SegmentTokenizer]:
+    return Constraints(tiny(kind), len(tiny(kind))), SegmentTokenizer(tiny(kind))
+
+
 @settings(max_examples=examples(200), deadline=None)
 @given(kinds, st.sampled_from(ATTRIBUTES), st.data())
 def test_every_right_answer_may_be_written(kind: str, attribute: Attribute, data: st.DataObject) -> None:
-    tokenizer = tiny(kind)
-    constraints = Constraints(tokenizer, len(tokenizer))
+    constraints, segments = constraints_of(kind)
     state = constraints.start(attribute)
     if kind in CHANGES_TEXT:
         return
@@ -177,7 +186,7 @@ def test_every_right_answer_may_be_written(kind: str, attribute: Attribute, data
         "enum": st.sampled_from(attribute.labels or ("",)),
     }[attribute.type]
     items = data.draw(st.none() | st.lists(choice, min_size=1, max_size=3 if attribute.multiple else 1))
-    for token in SegmentTokenizer(tokenizer).encode_text([render_answer_line(attribute, items)])[0]:
+    for token in segments.encode_text([render_answer_line(attribute, items)])[0]:
         behind = constraints.table.behind(state, token)
         assert behind is not None
         state = behind
@@ -236,3 +245,32 @@ def test_the_engine_writes_what_the_oracle_does(tokenizer: Any) -> None:
                 assert value.num_tokens == len(expected.tokens)
                 assert value.raw == tokenizer.decode(expected.tokens, skip_special_tokens=True).split("\n")[0]
     assert compared > 5
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("prepends", [True, False])
+def test_files_of_sentencepiece(prepends: bool, tmp_path: Path) -> None:
+    """As SentencePiece itself cuts them, but for the space that it puts before a text."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    (tmp_path / "corpus.txt").write_text("\n".join(line for text in CORPUS for line in text.split("\n")))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "corpus.txt"),
+        model_prefix=str(tmp_path / "tokenizer"),
+        vocab_size=400,
+        model_type="bpe",
+        byte_fallback=True,
+        add_dummy_prefix=prepends,
+        remove_extra_whitespaces=False,
+        normalization_rule_name="identity",
+        minloglevel=2,
+    )
+    settings = {"tokenizer_class": "LlamaTokenizer", "legacy": False, "add_prefix_space": prepends}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    segments = SegmentTokenizer(load_tokenizer(str(tmp_path), EngineConfig()))
+    itself = sentencepiece.SentencePieceProcessor(str(tmp_path / "tokenizer.model"))
+    newline = itself.encode("\n")
+    for text in ('"Brand":', ' "Crème 日本",\n', "  two spaces", "12.5 👟", "red"):
+        expected = itself.encode("\n" + text)[len(newline) :]  # behind a byte, no space is put before it
+        assert segments.encode_text([text]) == [expected]
+        assert written(segments, expected) == text

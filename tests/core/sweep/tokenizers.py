@@ -9,6 +9,7 @@ from typing import Any
 
 import transformers as tf
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 _SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
@@ -17,7 +18,7 @@ _TEMPLATE = (
     "{% if add_generation_prompt %}[assistant]\n{% endif %}"
 )
 _WORDS = ("red", "blue", "dark roast", "Velor", "running shoe", "Crème brûlée", "日本", "12.5", "1,250", "3/4", "42 EU")
-_CORPUS = [
+CORPUS = [
     *(f'"Brand": "{word}",\n"Size": null,\n"Vegan": true,\n\n' for word in _WORDS),
     *(f'["{word}", "{word}"],\n' for word in _WORDS),
     *(f"title: {word} {word}\ndescription: the {word}, for men and women\n\n" for word in _WORDS),
@@ -61,7 +62,7 @@ def byte_level(pattern: str | None = None, *, normalizer: Any = None, space: boo
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_CORPUS, trainer)
+    tokenizer.train_from_iterator(CORPUS, trainer)
     return _wrapped(tokenizer)
 
 
@@ -75,7 +76,7 @@ def unigram(scheme: str) -> Any:
     trained = Tokenizer(models.Unigram())
     trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
     trainer = trainers.UnigramTrainer(vocab_size=200, unk_token="<unk>", special_tokens=["<unk>"], show_progress=False)
-    trained.train_from_iterator([line for text in _CORPUS for line in text.split("\n") if line], trainer)
+    trained.train_from_iterator([line for text in CORPUS for line in text.split("\n") if line], trainer)
     known = {piece for piece, _ in pieces}
     learned = sorted(trained.get_vocab())
     pieces += [(piece, -5.0 - 0.1 / len(piece)) for piece in learned if piece not in known]
@@ -94,7 +95,7 @@ def pairs(*, prepends: bool) -> Any:
     trainer = trainers.BpeTrainer(
         vocab_size=440, special_tokens=[*_SPECIAL, *_BYTES], limit_alphabet=60, show_progress=False
     )
-    lines = [line for text in _CORPUS for line in text.split("\n")]
+    lines = [line for text in CORPUS for line in text.split("\n")]
     trained.train_from_iterator(lines, trainer)
     learned = json.loads(trained.to_str())["model"]
     merges = [tuple(merge) for merge in learned["merges"]]
@@ -106,6 +107,43 @@ def pairs(*, prepends: bool) -> Any:
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strips]
     )
     return _wrapped(tokenizer)
+
+
+class InPython(tf.PreTrainedTokenizer):  # type: ignore[misc]
+    """As Kimi's, which its checkpoint brings along as code: tokens are bytes as letters, written by transformers."""
+
+    def __init__(self, fast: Any, **names: Any) -> None:
+        self._backend_of_bytes = fast.backend_tokenizer
+        self._ids = fast.get_vocab()
+        self._tokens = {index: token for token, index in self._ids.items()}
+        self._bytes = {letter: byte for byte, letter in bytes_to_unicode().items()}
+        super().__init__(**names)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._ids)
+
+    def get_vocab(self) -> dict[str, int]:
+        return {**self._ids, **self.added_tokens_encoder}
+
+    def _tokenize(self, text: str, **_: Any) -> list[str]:
+        tokens: list[str] = self._backend_of_bytes.encode(text, add_special_tokens=False).tokens
+        return tokens
+
+    def _convert_token_to_id(self, token: str) -> int | None:
+        return self._ids.get(token)
+
+    def _convert_id_to_token(self, index: int) -> str | None:
+        return self._tokens.get(index)
+
+    def convert_tokens_to_string(self, tokens: list[str]) -> str:
+        return bytearray(self._bytes[letter] for letter in "".join(tokens)).decode("utf-8", "replace")
+
+
+def in_python() -> Any:
+    """Kimi's."""
+    names = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return InPython(byte_level(SPLITS["kimi"]), chat_template=_TEMPLATE, **names)
 
 
 def with_more_tokens(tokenizer: Any) -> Any:
@@ -126,6 +164,7 @@ KINDS: Mapping[str, Callable[[], Any]] = {
     "gpt2": byte_level,
     "gpt2, a space before": lambda: byte_level(space=True),
     **{name: lambda pattern=pattern: byte_level(pattern) for name, pattern in SPLITS.items()},
+    "kimi, in Python": in_python,
     "no bytes beyond": lambda: byte_level(SPLITS["llama3"], size=262),
     "nfc": lambda: byte_level(SPLITS["qwen"], normalizer=normalizers.NFC()),
     "nfkc": lambda: byte_level(normalizer=normalizers.NFKC()),
@@ -149,7 +188,7 @@ def tiny(kind: str) -> Any:
 
 def normalized(tokenizer: Any, text: str) -> str:
     """What a tokenizer's normalizer makes of a text, but for how it writes spaces."""
-    normalizer = tokenizer.backend_tokenizer.normalizer
+    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
     if normalizer is None or any(kind in repr(normalizer) for kind in ("Replace", "Prepend")):
         return text
     found: str = normalizer.normalize_str(text)
