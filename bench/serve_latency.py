@@ -95,7 +95,7 @@ def _measure(contender: Contender, counts: Sequence[int], seconds: float, consol
         with started(contender.command, contender.port, log, environment) as address:
             asyncio.run(measure(address, contender.requests, 2, 0, _WARM_UP))
             for count in counts:
-                waits: Waits = asyncio.run(measure(address, contender.requests, count, seconds, 2 * count))
+                waits: Waits = asyncio.run(measure(address, contender.requests, count, seconds, count))
                 row = {"server": contender.name, **waits.summary()}
                 console.print(f"{row['server']}, {count} clients: p50 {row['p50']:.3f} s, p99 {row['p99']:.3f} s")
                 yield row

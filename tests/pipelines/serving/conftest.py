@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hpd_core import Engine, EngineConfig
-from tests.pipelines.serving.served import Served, serving_here
+from hpd_core import Engine, EngineConfig, ModelError
+from tests.pipelines.commands import ROOT
+from tests.pipelines.serving.served import REAL_MODEL, Served, serving_here
 
 
 @pytest.fixture(scope="session")
@@ -21,4 +22,17 @@ def engine(tiny_model_dir: Path) -> Iterator[Engine]:
 @pytest.fixture(scope="module")
 def server(engine: Engine) -> Iterator[Served]:
     with serving_here(engine) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def real_server() -> Iterator[Served]:
+    """The shipped model and adapter: what a tiny random model writes is seldom of use. 5 s."""
+    try:
+        engine = Engine.from_pretrained(
+            REAL_MODEL, EngineConfig(device="cpu"), str(ROOT / "adapters/smollm2-generalist")
+        )
+    except ModelError as error:
+        pytest.skip(f"no embedded model here: {error}")
+    with engine, serving_here(engine, name=REAL_MODEL) as served:
         yield served

@@ -23,7 +23,7 @@ from pipelines.serving.limits import ServingLimits
 from pipelines.serving.server import make_server, open_socket
 from tests.pipelines.commands import ROOT, wait_until
 
-MODEL = "tiny"
+MODEL, REAL_MODEL = "tiny", "smollm2"
 SHOE: dict[str, Any] = {
     "type": "object",
     "properties": {

@@ -39,6 +39,7 @@ def test_under_load_it_answers_what_it_has_taken_and_ends(tiny_model_dir: Path) 
             socket.create_connection(server.place, timeout=10)
 
 
+@pytest.mark.full
 def test_without_work_it_ends_at_once(tiny_model_dir: Path) -> None:
     with serving_apart(tiny_model_dir, HPD_API_KEY="secret") as server:
         assert server.process is not None

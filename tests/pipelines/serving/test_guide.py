@@ -8,16 +8,14 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hpd_core import Engine, EngineConfig, ModelError
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, products
 from tests.pipelines.labelling.labellings import Labelling
-from tests.pipelines.serving.served import MODEL, Served, serving_here
+from tests.pipelines.serving.served import MODEL, Served
 from tests.pipelines.serving.test_other_clients import CLIENTS
 
 PAGE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
@@ -28,17 +26,6 @@ def blocks(language: str, server: Served) -> list[str]:
     found = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert found
     return [each.replace("http://127.0.0.1:8000/v1", server.address) for each in found]
-
-
-@pytest.fixture(scope="module")
-def real_server() -> Iterator[Served]:
-    """The page's model: what a tiny random one writes is seldom valid."""
-    try:
-        engine = Engine.from_pretrained("smollm2", EngineConfig(device="cpu"))
-    except ModelError as error:
-        pytest.skip(f"no embedded model here: {error}")
-    with engine, serving_here(engine, name="smollm2") as served:
-        yield served
 
 
 def test_curl_gets_an_invoice(real_server: Served) -> None:

@@ -18,7 +18,12 @@ from pipelines.serving.limits import ServingLimits
 from tests.pipelines.commands import wait_until
 from tests.pipelines.serving.served import MODEL, SHOE, Served, chat, serving_here
 
-MANY = {"type": "object", "properties": {f"f{number}": {"type": "string"} for number in range(100)}}
+LONG = "Velor shoe " * 20
+
+
+def many(name: str) -> dict[str, Any]:
+    """Many fields; of each name anew: what schemas begin with is computed once."""
+    return {"type": "object", "properties": {f"{name} {number}": {"type": "string"} for number in range(60)}}
 
 
 class Remembering(Engine):
@@ -35,9 +40,9 @@ class Remembering(Engine):
 
 @pytest.fixture(scope="module")
 def slow_engine(tiny_model_dir: Path) -> Iterator[Remembering]:
-    """Takes seconds for MANY: values are long, and few tokens are decoded at a time."""
+    """Takes seconds for `many` fields: few tokens are decoded at a time."""
     config = EngineConfig(
-        dtype="float32", device="cpu", max_value_tokens=200, max_tokens_per_step=16, constrain_values=False
+        dtype="float32", device="cpu", max_value_tokens=200, max_tokens_per_step=2, constrain_values=False
     )
     with Remembering.from_pretrained(str(tiny_model_dir), config) as loaded:
         yield loaded
@@ -69,7 +74,8 @@ def test_two_hundred_clients_get_the_answers_that_each_gets_alone(engine: Engine
     """Half of them as streams."""
     texts = [f"Velor shoe {number}, {('red', 'blue')[number % 2]}, size {number % 50}" for number in range(200)]
     together = asyncio.run(ask_all(server.address, texts))
-    assert together == [engine.extract_json([text], SHOE)[0].data for text in texts]
+    assert together == [result.data for result in engine.extract_json(texts, SHOE)]
+    assert together[::20] == [engine.extract_json([text], SHOE)[0].data for text in texts[::20]]
     assert server.counted("hpd_server_open_requests") == 0
 
 
@@ -78,7 +84,7 @@ def test_what_a_client_that_went_has_asked_leaves_the_engine(
     slow_engine: Remembering, slow_server: Served, stream: bool
 ) -> None:
     before = len(slow_engine.futures)
-    with slow_server.sent(json.dumps(chat("Velor", MANY, stream=stream)).encode()) as sock:
+    with slow_server.sent(json.dumps(chat(LONG, many(f"gone {stream}"), stream=stream)).encode()) as sock:
         wait_until(lambda: len(slow_engine.futures) > before, 60)
         if stream:
             assert sock.recv(12).startswith(b"HTTP/1.1 200")
@@ -93,7 +99,7 @@ def test_what_a_client_that_went_has_asked_leaves_the_engine(
 def test_so_does_what_has_run_out_of_time(slow_engine: Remembering) -> None:
     with serving_here(slow_engine, ServingLimits(timeout_seconds=0.3)) as server:
         started = time.monotonic()
-        assert server.chat("Velor", MANY).status == 504
+        assert server.chat(LONG, many("late")).status == 504
         assert time.monotonic() - started < 30
         future = slow_engine.futures[-1]
         wait_until(future.done, 60)
@@ -101,8 +107,8 @@ def test_so_does_what_has_run_out_of_time(slow_engine: Remembering) -> None:
 
 
 def test_a_stream_that_runs_out_of_time_ends_with_an_error(slow_engine: Remembering) -> None:
-    shape: Any = {"type": "json_schema", "json_schema": {"name": "many", "schema": MANY}}
-    question: list[Any] = [{"role": "user", "content": "Velor"}]
+    shape: Any = {"type": "json_schema", "json_schema": {"name": "many", "schema": many("streamed")}}
+    question: list[Any] = [{"role": "user", "content": LONG}]
     with (
         serving_here(slow_engine, ServingLimits(timeout_seconds=0.5)) as server,
         openai.OpenAI(base_url=server.address, api_key="any", max_retries=0) as client,
