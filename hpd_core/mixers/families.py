@@ -15,6 +15,7 @@ from hpd_core.mixers.compressed_convolution import packed_projection
 from hpd_core.mixers.convolution import packed_convolution, packed_convolution_module
 from hpd_core.mixers.delta_rule import packed_delta_rule
 from hpd_core.mixers.lightning import packed_lightning
+from hpd_core.mixers.mlstm import EXTRA_VALUES, packed_mlstm
 from hpd_core.mixers.ngrams import packed_gaps, packed_ngrams
 from hpd_core.mixers.running import LayerStep, PackedFunction, Step, install, running
 from hpd_core.mixers.selective_scan import packed_scan
@@ -99,6 +100,12 @@ def _lightning_shape(module: Any) -> MixerShape:
     return MixerShape(0, 1, weight.dtype, weight.device, heads, heads, size, size)
 
 
+def _mlstm_shape(module: Any) -> MixerShape:
+    weight, heads = module.out_proj.weight, module.config.num_heads
+    sizes = module.qk_dim // heads, module.v_dim // heads + EXTRA_VALUES
+    return MixerShape(0, 1, weight.dtype, weight.device, heads, heads, *sizes)
+
+
 def _projection_shape(module: Any) -> MixerShape:
     weight, channels = module.conv_qk_depthwise.weight, module.conv_qk_depthwise.in_channels
     # Half of a value is of the token before, however short the convolutions are.
@@ -125,6 +132,7 @@ _GATED: Mapping[str, PackedFunction] = {
     "rg_lru._rnn_scan": packed_gated_recurrence,
 }
 _LIGHTNING: Mapping[str, PackedFunction] = {"forward": packed_lightning}
+_MLSTM: Mapping[str, PackedFunction] = {"mlstm_backend.forward": packed_mlstm}
 _PROJECTION: Mapping[str, PackedFunction] = {"forward": packed_projection}
 
 _CONV, _LINEAR, _HYBRID = (frozenset({kind}) for kind in ("conv", "linear_attention", "hybrid"))
@@ -154,6 +162,7 @@ _FAMILIES: Mapping[str, MixerFamily] = {
     "jamba": MixerFamily(_LINEAR, "JambaMambaMixer", _CHANNELS, _channels_shape),
     "zamba": MixerFamily(_LINEAR | _HYBRID, "ZambaMambaMixer", _CHANNELS, _channels_shape),
     "recurrent_gemma": MixerFamily(_LINEAR, "RecurrentGemmaRecurrentBlock", {}, _gated_shape, _GATED),
+    "xlstm": MixerFamily(frozenset({"mlstm"}), "xLSTMLayer", {}, _mlstm_shape, _MLSTM),
     "minimax": MixerFamily(_LINEAR, "MiniMaxLightningAttention", {}, _lightning_shape, _LIGHTNING),
     "zaya": MixerFamily(_HYBRIDS, "ZayaCCAProjection", {}, _projection_shape, _PROJECTION),
     "qwen4_exp_text": MixerFamily(
@@ -201,7 +210,8 @@ class Mixers:
         """Of a model that has any: None where its configuration names none."""
         config = model.config.get_text_config()
         family = _FAMILIES.get(config.model_type)
-        if family is None or not family.layer_types.intersection(config.layer_types[: config.num_hidden_layers]):
+        kinds = getattr(config, "layer_types", None) or ()  # where it names none, all are alike
+        if family is None or (kinds and not family.layer_types.intersection(kinds[: config.num_hidden_layers])):
             return None
         return cls(model, family)
 

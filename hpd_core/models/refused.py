@@ -19,7 +19,6 @@ _WHY = {
     "inkling_text": f"{_DISTANCES}: {_ANOTHER}",
     "inkling2_text": f"{_DISTANCES}: {_ANOTHER}",
     "rwkv": f"{_WEIGHTED}: {_ANOTHER}, such as Falcon Mamba",
-    "xlstm": f"{_WEIGHTED}: {_ANOTHER}, such as Falcon Mamba",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ def attach(model: Any) -> None:
     sparse_attention.steer(model)
     latent_modules.steer(model)
     query_scales.steer(model)
+    if hasattr(model.config, "max_inference_chunksize"):  # of xLSTM, which cuts a row that is longer
+        model.config.max_inference_chunksize = sys.maxsize
     name = model.config.model_type
     if getattr(model, "_is_stateful", False) and not layer_types_of(model.config):
         raise ModelError(

@@ -228,6 +228,10 @@ _CONFIGS |= {
         indexer_budget=1024,
         indexer_compress_ratio=4,
     ),
+    # A state that is divided by how much has entered.
+    "xlstm": lambda: tf.xLSTMConfig(
+        **{**_BARE, "hidden_size": 64, "num_hidden_layers": 2}, num_heads=4, chunk_size=16, norm_eps=1e-3
+    ),
 }
 _NEWER = {"lfm3": "Lfm3Config", "qwen4_exp": "Qwen4ExpTextConfig"}
 """Configurations that not all versions of transformers have that we take."""
@@ -249,7 +253,9 @@ def build_hybrid(family: str, seed: int = 0, **sizes: int) -> Any:
         for name, parameter in model.named_parameters():
             if name.endswith("A_log"):  # at first a state fades within a token, and whoever loses it is not found out
                 parameter.uniform_(-5, -2)
-            elif name.endswith("ple.conv1d.weight"):
+            elif name.endswith("igate_preact.bias"):
+                parameter.normal_()
+            elif parameter.dim() > 1 and not parameter.any():  # of zeros at first
                 parameter.normal_(0, 0.3)
             elif name.endswith("recurrent_param"):
                 parameter.uniform_(-6, -3)
