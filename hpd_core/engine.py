@@ -133,6 +133,12 @@ class Engine(Extractor):
         return self._decoder.limits
 
     @property
+    def cached_bytes(self) -> int:
+        """Of a token in the KV cache, of all layers; with tensor parallelism, on each GPU."""
+        shape = self._decoder.pool.shape
+        return shape.numbers_per_token * shape.dtype.itemsize
+
+    @property
     def overlaps_steps(self) -> bool:
         """Whether the device has one step while the host does what is to be done for another."""
         return self._decoder.overlaps_steps

@@ -165,7 +165,8 @@ class EngineDescription(TypedDict):
     model_size: Annotated[
         dict[str, int] | None,
         "layer_parameters, which a token goes through; head_parameters, which make logits; weight_bytes; of layers "
-        "beside attention state_operations for a token, state_bytes of a prompt and column_bytes of a value's token",
+        "beside attention state_operations for a token, state_bytes of a prompt and column_bytes of a value's token; "
+        "cached_bytes of a token in the KV cache",
     ]
     tensor_parallel: Annotated[int, "GPUs that share every layer"]
     device: Annotated[str, "cpu, or the GPU's number"]
@@ -239,6 +240,11 @@ class Extractor(ABC):
     @abstractmethod
     def limits(self) -> Limits | None:
         """How much is decoded at a time now; None where nothing is decoded."""
+
+    @property
+    def cached_bytes(self) -> int:
+        """Of a token in the KV cache, of all layers; 0 where the cache is transformers'."""
+        return 0
 
     @property
     def max_scored_tokens(self) -> int:
@@ -325,7 +331,7 @@ class Extractor(ABC):
             "max_scored_tokens": self.max_scored_tokens,
             "limits": None if limits is None else asdict(limits),
             "overlap_steps": self.overlaps_steps,
-            "model_size": self._weights.whole_size or description.size(model),
+            "model_size": (self._weights.whole_size or description.size(model)) | {"cached_bytes": self.cached_bytes},
             "tensor_parallel": self.config.tensor_parallel,
             "device": str(model.device),
             "device_name": description.device_name(model.device),

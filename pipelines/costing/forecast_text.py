@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -77,12 +77,21 @@ def _print_model(console: Console, forecast: Forecast) -> None:
             f"  price        {_dollars(price.usd_per_hour)} an engine hour ({escape(machine)}, "
             f"{price.engines_per_node} engine(s) a node; {escape(price.source or 'unknown source')})"
         )
-    if (size := forecast.model_size or {}).get("column_bytes"):
-        say(
-            f"  memory       weights {decimal(size['weight_bytes'])}; what layers beside attention keep: "
-            f"{decimal(size['state_bytes'])} a product under way, {decimal(size['column_bytes'])} a token of its values"
-        )
+    if size := forecast.model_size:
+        say(f"  memory       {_memory(size)}")
     say(f"  measured     {_sample(forecast)}")
+
+
+def _memory(size: Mapping[str, int]) -> str:
+    """Of a model, as `EngineDescription` has its size; an earlier run may not say all of it."""
+    text = f"weights {decimal(size['weight_bytes'])}"
+    if cached := size.get("cached_bytes"):
+        text += f"; {decimal(cached)} a token in the KV cache"
+    if column := size.get("column_bytes"):
+        state = decimal(size["state_bytes"])
+        text += f"; what layers beside attention keep: {state} a product under way, "
+        text += f"{decimal(column)} a token of its values"
+    return text
 
 
 def _sample(forecast: Forecast) -> str:

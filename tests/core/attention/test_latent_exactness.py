@@ -16,12 +16,14 @@ from hpd_core.attention.dispatch import kept_by
 from hpd_core.attention.latent_native import ExpandedAttention
 from hpd_core.attention.latent_sizes import LatentSizes
 from hpd_core.config import EngineConfig
+from hpd_core.engine import Engine
 from hpd_core.models.description import cache_shape
 from tests.core.attention.test_latent import FORMS
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.native import WAYS, needs_native
 from tests.core.sweep.configs import REACHES
 from tests.core.sweep.outcome import build
+from tests.core.sweep.tokenizer import tiny_tokenizer
 from tests.core.test_exactness import LAYOUTS, check_schedule, engine_configs
 from tests.examples import examples
 
@@ -142,3 +144,11 @@ def test_prefill_is_by_the_kernel_and_values_are_absorbed(monkeypatch: pytest.Mo
     assert expanded
     assert absorbed
     assert max(absorbed) < max(expanded)
+
+
+def test_the_engine_says_what_a_token_takes() -> None:
+    """4 layers of 24 numbers in place of 4 heads of 24 and 12 each."""
+    with Engine(model_of("deepseek_v3"), tiny_tokenizer(), EngineConfig()) as engine:
+        size = engine.describe()["model_size"]
+    assert size is not None
+    assert size["cached_bytes"] == 4 * 24 * 4
