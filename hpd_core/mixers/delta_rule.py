@@ -185,29 +185,32 @@ def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> 
     group = state.shape[1] // tokens.k.shape[2]
     itself = torch.eye(now.shape[1], dtype=torch.bool, device=now.device)
     decays = since_trunk(tokens.g, ancestors, now | itself)
-    faded = decays.exp().transpose(1, 2)  # [n, H, R, 1 or D]
     q, k = (each.transpose(1, 2) for each in (tokens.q, tokens.k))  # [n, H_k, R, D]
     updates = tokens.v.transpose(1, 2)  # [n, H, R, D_v]
 
     def weights(rows: Tensor, keys: Tensor, key_decays: Tensor, seen: Tensor) -> Tensor:
-        """[n, H, R, columns]: how much of each column's correction a row hears."""
+        """[n, H, R, columns], or as many rows again: how much of each column's correction a row hears."""
+        again = rows.shape[2] // decays.shape[1]
         distances = decays.transpose(1, 2)[:, :, :, None] - key_decays.transpose(1, 2)[:, :, None]
         faded = distances.masked_fill(~seen[:, None, ..., None], -torch.inf).exp()  # [n, H, R, columns, 1 or D]
+        faded = faded.repeat(1, 1, again, 1, 1)
         if faded.shape[-1] == 1:
             return (rows @ keys.permute(0, 2, 3, 1)).repeat_interleave(group, dim=1) * faded[..., 0]
         return torch.einsum("nhid,njhd,nhijd->nhij", rows, keys, faded)  # each head has keys of its own
 
-    def of_trunk(rows: Tensor) -> Tensor:
-        return (rows.repeat_interleave(group, dim=1) * faded) @ state
-
-    corrections = ancestors.updates.transpose(1, 2)  # [n, H, C, D_v]
-    of_before = (ancestors.keys, ancestors.decays, ancestors.seen)
+    # What is asked of the state and of columns is asked of them once.
+    rows = q if tokens.beta is None else torch.cat([q, k], dim=2)
+    faded = decays.exp().transpose(1, 2).repeat(1, 1, rows.shape[2] // decays.shape[1], 1)
+    heard = weights(rows, ancestors.keys, ancestors.decays, ancestors.seen) @ ancestors.updates.transpose(1, 2)
+    rows = rows.repeat_interleave(group, dim=1) * faded
+    heard = torch.baddbmm(*(each.flatten(0, 1) for each in (heard, rows, state)))
+    said, *known = heard.unflatten(0, state.shape[:2]).split(decays.shape[1], dim=2)
     if tokens.beta is not None:
         beta = tokens.beta.transpose(1, 2)[..., None]
-        known = of_trunk(k) + weights(k, *of_before) @ corrections
         system = beta * weights(k, tokens.k, decays, now) + itself
-        updates = torch.linalg.solve_triangular(system, beta * (updates - known), upper=False, unitriangular=True)
-    said = of_trunk(q) + weights(q, *of_before) @ corrections + weights(q, tokens.k, decays, now | itself) @ updates
+        wrong = beta * (updates - known[0])
+        updates = torch.linalg.solve_triangular(system, wrong, upper=False, unitriangular=True)
+    said = said + weights(q, tokens.k, decays, now | itself) @ updates
     return said.transpose(1, 2), updates.transpose(1, 2), decays
 
 
