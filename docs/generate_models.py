@@ -44,7 +44,7 @@ def page(record: Record) -> str:
             lines.append(", ".join(f"`{name}`" for name in sorted(found)) + ".")
         else:
             lines += ["| types | why |", "|---|---|", *_by_reason(found)]
-    lines += ["", *_QUANTIZED.splitlines()]
+    lines += ["", *_LENGTHS.splitlines(), "", *_QUANTIZED.splitlines()]
     lines += ["", "## Not swept", "", "| types | why |", "|---|---|"]
     for names, why in (
         (ENCODERS, "encoders, which nobody has trained to answer"),
@@ -75,6 +75,12 @@ loading says which. Other kinds are tried likewise: the proof at load decides.
    at the first load, in a minute.
 2. Weights are unpacked at the first forward: it takes the memory of the whole model.
 3. Rounding to 8 bits may go either way by the last bit of a sum, so that it is counted and not proved.
+"""
+_LENGTHS = """## How long texts may be
+
+As long as `max_position_embeddings` says, but for rotary embeddings that change with the length of a text: `longrope`
+(Phi 3, Phi 4 mini) and `dynamic` are decoded up to `original_max_position_embeddings`, where a plain forward begins to
+turn every earlier token anew. A record that needs more is an error of its own; the log says so at load.
 """
 _EXACT = "Exact in both layouts"
 _LIMITED = "Exact up to a length, refused beyond"

@@ -16,7 +16,7 @@ from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.errors import ModelError
 from hpd_core.mixers.families import Mixers
 from hpd_core.mixers.states import MixerShape
-from hpd_core.models import quantized_checkpoint, sparse_attention
+from hpd_core.models import quantized_checkpoint, rope_limits, sparse_attention
 from hpd_core.models.embedded import embedded_revision
 from hpd_core.models.steering import our_attention
 from hpd_core.system.device import is_out_of_memory
@@ -33,8 +33,6 @@ _EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk"
 
 _CHUNK = 64
 """Tokens, in transformers' functions as a rule."""
-
-_CONTEXT_DEPENDENT_ROPE = frozenset({"longrope", "dynamic"})
 
 
 def size(model: Any) -> dict[str, int]:
@@ -99,23 +97,13 @@ def end_of_text_ids(model: Any) -> list[int]:
 def max_positions(model_config: Any) -> int | None:
     """How many positions the model can use, or None if it does not say.
 
-    Rotary scalings that look at the longest row of the whole batch would let one long record change every other
-    record's answer; such models are held to the length up to which nothing is scaled. Those that pick what a token
-    attends to are held to the length up to which everything is picked.
+    Those whose rotary embedding changes with the length are held to the length up to which it does not
+    (models/rope_limits.py); those that pick what a token attends to, to the length up to which everything is picked.
     """
     config = model_config.get_text_config()
-    limit: int | None = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
-    rope = getattr(config, "rope_parameters", None) or {}
-    variants = [rope] if "rope_type" in rope else [item for item in rope.values() if isinstance(item, dict)]
-    for parameters in variants:
-        if parameters.get("rope_type") in _CONTEXT_DEPENDENT_ROPE:
-            original = parameters.get("original_max_position_embeddings") or getattr(
-                config, "original_max_position_embeddings", None
-            )
-            if original:
-                limit = min(original, limit or original)
-    most_seen = sparse_attention.most_seen(model_config)
-    return limit if most_seen is None else min(most_seen, limit or most_seen)
+    claimed: int | None = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
+    limits = (claimed, rope_limits.unchanged_up_to(model_config), sparse_attention.most_seen(model_config))
+    return min((limit for limit in limits if limit), default=None)
 
 
 def endings(model: Any, segments: SegmentTokenizer) -> Endings:

@@ -16,7 +16,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layers import fp8
 from hpd_core.mixers.families import layer_types_of, refuse_layout
-from hpd_core.models import fp8_checkpoint, quantized_checkpoint, refused, sparse_attention, text_towers
+from hpd_core.models import fp8_checkpoint, quantized_checkpoint, refused, rope_limits, sparse_attention, text_towers
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
 from hpd_core.system.storage import local_copy
 from hpd_core.system.user_cache import cache_folder
@@ -101,6 +101,8 @@ def load_weights(model: str, config: EngineConfig) -> Any:
         to_fp8 = is_stored_in_fp8 or config.quantization == "fp8"
         is_quantized = not to_fp8 and bool(config.quantization or fp8_checkpoint.quantization_of(model_config))
         kind = text_towers.multimodal_class(model_config)
+        if (warning := rope_limits.warning(model_config)) is not None:
+            logger.warning(warning)
         if to_fp8:
             if (reason := fp8.why_not(device, dtype)) is not None:
                 other = "with the model in bfloat16" if is_stored_in_fp8 else "or to 'nf4'"

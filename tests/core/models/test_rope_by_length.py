@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import transformers as tf
 
 from hpd_core import Engine, EngineConfig, ErrorCode
 from hpd_core.models.description import max_positions
+from hpd_core.models.loading import load_model
 from tests.core.helpers import (
     assert_equals_oracle,
     decode,
@@ -98,6 +100,17 @@ def test_up_to_the_limit_it_is_exact(name: str) -> None:
     prompts = decode(copy.deepcopy(oracle), cases, endings, EngineConfig(max_tokens_per_step=64))
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(oracle, case, prompt, endings)
+
+
+def test_who_loads_a_model_is_told_how_long_texts_may_be(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    build("phi3").save_pretrained(tmp_path)
+    config = EngineConfig(device="cpu", dtype="float32")
+    load_model(str(tmp_path), config)
+    assert "phi3's rotary embedding changes for texts of more than 64 positions" in caplog.text
+    caplog.clear()
+    build("dynamic").save_pretrained(tmp_path)
+    load_model(str(tmp_path), config)
+    assert not caplog.text, "it claims no more"
 
 
 def test_a_longer_text_is_an_error_of_its_own() -> None:
