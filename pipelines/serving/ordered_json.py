@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -20,8 +21,8 @@ Path = tuple[str | int, ...]
 _NULL, _MISSING, _THERE = "null", "missing", "there"
 
 
-class _NotKnownYet(Exception):  # noqa: N818 - says where the text ends for now
-    """What comes next depends on a field that has not ended."""
+class _NotKnownYet(Exception):  # noqa: N818 - never a message
+    """It depends on a field that has not ended."""
 
 
 class OrderedJson:
@@ -29,10 +30,10 @@ class OrderedJson:
 
     def __init__(self, schema: Mapping[str, Any], limits: SchemaLimits) -> None:
         """Raises SchemaError."""
-        self._form = read_schema(schema, limits)
         self._answers: dict[str, FieldAnswer] = {}
         self._begun: set[str] = set()  # paths of objects and lists of which a field has ended
-        self._written = ""
+        self._written: list[str] = []
+        self._pieces = self._object(read_schema(schema, limits), ())
 
     def add(self, fields: Iterable[FieldAnswer]) -> str:
         """The text that is known by these fields, behind what was given before."""
@@ -41,28 +42,23 @@ class OrderedJson:
             above = field.path
             while above := above.rpartition("/")[0]:
                 self._begun.add(above)
-        return self._new("".join(self._known()))
+        new = "".join(iter(partial(next, self._pieces, None), None))
+        self._written.append(new)
+        return new
 
     def rest(self, result: JsonResult) -> str:
         """The text behind what was given before."""
-        return self._new(json_text(result))
+        text, written = json_text(result), "".join(self._written)
+        assert text.startswith(written), "an answer is not what its fields were"
+        return text[len(written) :]
 
-    def _new(self, text: str) -> str:
-        assert text.startswith(self._written), "an answer is not what its fields were"
-        new, self._written = text[len(self._written) :], text
-        return new
+    # The text's pieces; None where the next one is not known yet. They go on from there.
 
-    def _known(self) -> Iterator[str]:
-        try:
-            yield from self._object(self._form, ())
-        except _NotKnownYet:
-            return
-
-    def _object(self, group: Group, path: Path) -> Iterator[str]:
+    def _object(self, group: Group, path: Path) -> Iterator[str | None]:
         yield "{"
         separator = ""
         for name, member in group.fields.items():
-            state = self._state(member.node, (*path, name))
+            state = yield from self._known_state(member.node, (*path, name))
             if state == _MISSING:
                 continue
             yield f"{separator}{_text(name)}: "
@@ -73,7 +69,7 @@ class OrderedJson:
                 yield from self._value(member.node, (*path, name))
         yield "}"
 
-    def _value(self, node: Node, path: Path) -> Iterator[str]:
+    def _value(self, node: Node, path: Path) -> Iterator[str | None]:
         match node:
             case Constant():
                 yield _text(node.value)
@@ -84,16 +80,24 @@ class OrderedJson:
             case Rows():
                 yield from self._list(node, path)
 
-    def _list(self, rows: Rows, path: Path) -> Iterator[str]:
+    def _list(self, rows: Rows, path: Path) -> Iterator[str | None]:
         if pointer(path) in self._answers:
             yield "[]"
             return
         for number in count():
-            if not self._has_begun((*path, number)):
-                # There may be no more of them.
-                raise _NotKnownYet
+            while not self._has_begun((*path, number)):
+                yield None  # for ever, if there are no more of them
             yield ", " if number else "["
             yield from self._object(rows.row, (*path, number))
+
+    def _known_state(self, node: Node, path: Path) -> Generator[None, None, str]:
+        while True:
+            try:
+                return self._state(node, path)
+            except _NotKnownYet:
+                yield None
+
+    # What is known now; `_NotKnownYet` where nothing is.
 
     def _state(self, node: Node, path: Path) -> str:
         """Whether a value stands there, null does, or nothing."""
