@@ -21,6 +21,7 @@ from hpd_core.models.description import cache_shape
 from tests.core.attention.test_latent import FORMS
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.native import WAYS, needs_native
+from tests.core.pretended_gpu import pretended_gpu
 from tests.core.sweep.configs import REACHES
 from tests.core.sweep.outcome import build
 from tests.core.sweep.tokenizer import tiny_tokenizer
@@ -152,3 +153,34 @@ def test_the_engine_says_what_a_token_takes() -> None:
         size = engine.describe()["model_size"]
     assert size is not None
     assert size["cached_bytes"] == 4 * 24 * 4
+
+
+@pytest.mark.parametrize("way", ["eager", "sdpa"])
+@pytest.mark.usefixtures("poison")
+def test_on_a_gpu_it_never_waits(way: str) -> None:
+    """MiniCPM3 has no experts, whose choice a host waits for."""
+    rng = np.random.default_rng(5)
+    endings = random_endings(rng)
+    prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
+    cases = [random_case(rng, "tree", prefixes, branches=4, k_max=6) for _ in range(8)]
+    with pretended_gpu() as gpu:
+        model = model_of("minicpm3").to("cuda")
+        gpu.waits.clear()
+        config = EngineConfig(attention=way, max_tokens_per_step=96, max_prompts_per_cohort=4)
+        prompts = decode(model, cases, endings, config)
+    assert not gpu.waits
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(_built("minicpm3"), case, prompt, endings)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("poison")
+def test_some_layers_keep_latents_and_others_do_not(way: str) -> None:
+    """Somebody waits for the calls of one layer's matrix."""
+    rng = np.random.default_rng(5)
+    endings = random_endings(rng)
+    cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=3, k_max=5) for _ in range(3)]
+    model = model_of("deepseek_v3")
+    model.model.layers[1].self_attn.kv_b_proj.register_forward_hook(lambda *_: None)
+    for case, prompt in zip(cases, decode(model, cases, endings, EngineConfig(attention=way)), strict=True):
+        assert_equals_oracle(_built("deepseek_v3"), case, prompt, endings)
