@@ -17,7 +17,6 @@ one launch for all cohorts.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -30,6 +29,7 @@ from torch import Tensor
 
 from hpd_core.attention.eager import eager_attention
 from hpd_core.attention.folding import fold, unfold
+from hpd_core.attention.kernels_here import value_blocks, why_not_native, why_not_triton
 from hpd_core.attention.kv_cache import CacheOrder, CacheShape, LayerShape
 from hpd_core.attention.latent import LatentAttention, LatentLayer
 from hpd_core.attention.latent_sizes import LatentSizes
@@ -37,8 +37,6 @@ from hpd_core.attention.native import NativeAttention
 from hpd_core.attention.plan import AttentionPlan
 from hpd_core.attention.sdpa import sdpa_attention
 from hpd_core.errors import ModelError
-from hpd_core.native import library
-from hpd_core.system.compile_cache import prepare_compile_cache
 
 if TYPE_CHECKING:
     from hpd_core.attention.triton_step import TritonStep
@@ -116,9 +114,11 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
     if asked in ("sdpa", "eager"):
         return asked
     on_cpu = shape.device.type == "cpu"
+    if asked == "auto" and not shape.layers:
+        return "eager" if on_cpu else "sdpa"  # nobody attends, and no kernel would be faster
     shape = shape.with_keys_and_values()
     ours: Way = asked if asked != "auto" else "native" if on_cpu else "triton"
-    reason = _why_not_native(shape) if ours == "native" else _why_not_triton(shape)
+    reason = why_not_native(shape) if ours == "native" else why_not_triton(shape)
     if reason is None:
         return ours
     if asked != "auto":
@@ -139,61 +139,9 @@ def kept_by(way: Way, shape: CacheShape) -> CacheShape:
 def cache_order(way: Way, shape: CacheShape) -> CacheOrder:
     """How this way to attend wants keys and values in memory."""
     if way == "native":
-        (block,) = _blocks(shape.with_keys_and_values())
+        (block,) = value_blocks(shape.with_keys_and_values())
         return CacheOrder(block, fills=shape.keeps_latents)
     return CacheOrder(fills=way != "triton", by_address=way == "triton")
-
-
-def _why_not_native(shape: CacheShape) -> str | None:
-    if shape.device.type != "cpu":
-        return f"the kernel in C++ runs on a CPU, not on {shape.device}"
-    if shape.dtype not in library.DTYPES or any(layer.key_size % 2 for layer in shape.layers):
-        size = f"{shape.dtype} and size {'/'.join(str(layer.key_size) for layer, _ in shape.parts)}"
-        return f"the kernel in C++ takes heads of float32 or bfloat16 and of even size, not {size}"
-    try:
-        library.load()
-    except library.NativeError as error:
-        return f"the kernel in C++ cannot be had ({error}); install g++ 9 or newer, or name it by CXX"
-    if len(_blocks(shape)) > 1:
-        sizes = ", ".join(f"{layer.key_size}/{layer.value_size}" for layer, _ in shape.parts)
-        return f"the kernel in C++ reads heads of some sizes in tiles and others not, and the layers have both: {sizes}"
-    return None
-
-
-def _blocks(shape: CacheShape) -> set[int]:
-    """Of how many columns the blocks of values are that the kernel in C++ reads."""
-    return {library.columns_of_block(shape.dtype, layer.key_size, layer.value_size) for layer, _ in shape.parts} or {1}
-
-
-def _why_not_triton(shape: CacheShape) -> str | None:
-    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    if shape.device.type != "cuda" and not interpreted:
-        return f"the kernel in Triton runs on a GPU, not on {shape.device}"
-    try:
-        from hpd_core.attention.triton import DTYPES
-    except ImportError as error:
-        return f"Triton is not here ({error}): PyTorch for CUDA brings it along"
-    if shape.dtype not in DTYPES:
-        return f"the kernel in Triton takes no {shape.dtype}"
-    if not shape.is_uniform:
-        return "the kernel in Triton takes one size of heads, and keys and values of its own in each layer"
-    return None if interpreted else _why_triton_cannot_compile(shape.device)
-
-
-def _why_triton_cannot_compile(device: torch.device) -> str | None:
-    """Triton compiles a module of its own in C before any kernel; what is missing for it shows there."""
-    from triton.runtime import driver
-
-    prepare_compile_cache()  # that module is kept, too
-    try:
-        driver.active.get_current_target()
-    except Exception as error:  # of whatever kind: a compiler's, the system's, Triton's own
-        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
-        return f"Triton cannot compile here ({reason}); it needs a C compiler and Python's header files (python3-dev)"
-    if torch.cuda.get_device_capability(device) < (8, 0):
-        name = torch.cuda.get_device_name(device)
-        return f"the kernel in Triton needs a GPU of compute capability 8.0 or newer, which {name} is not"
-    return None
 
 
 def reach(module: Any, sliding_window: int | None) -> int | None:

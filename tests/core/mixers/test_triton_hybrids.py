@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hpd_core.config import EngineConfig
+from hpd_core.errors import ModelError
 from tests.core.helpers import (
     Prompter,
     assert_equals_oracle,
@@ -37,6 +38,15 @@ def test_family_equals_oracle(family: str) -> None:
     oracle = build_hybrid(family)
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(oracle, case, prompt, endings)
+
+
+@needs_interpreter
+def test_a_model_without_attention_takes_no_kernel() -> None:
+    """Nobody asks for one: what is made for GPUs has sizes of heads."""
+    model = build_hybrid("mamba2")
+    with pytest.raises(ModelError, match="attends to nothing"):
+        new_decoder(model, attention="triton")
+    assert new_decoder(model)._runner.way == "eager"
 
 
 @needs_interpreter
