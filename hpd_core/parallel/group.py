@@ -15,7 +15,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from hpd_core.config import EngineConfig
 from hpd_core.errors import HPDError, ModelError
 from hpd_core.extractor import Weights
-from hpd_core.models import fp8_checkpoint, loading, steering
+from hpd_core.models import fp8_checkpoint, loading, quantized_checkpoint, steering
 from hpd_core.parallel.followers import Followers
 from hpd_core.parallel.ranks import Ranks, SharedDecoder
 from hpd_core.parallel.setup import HERE, HOST, LONGEST_WAIT, READY, Setup, take_device
@@ -29,8 +29,11 @@ def check(model: str, config: EngineConfig) -> None:
     """Raises `ModelError` if the model cannot be shared so; before any weights are read."""
     if config.quantization is not None:
         raise ModelError("quantized weights cannot be cut: set quantization or tensor_parallel, not both")
-    if fp8_checkpoint.is_fp8_checkpoint(loading.load_config(model, config)):
+    model_config = loading.load_config(model, config)
+    if fp8_checkpoint.is_fp8_checkpoint(model_config):
         raise ModelError("the checkpoint is in FP8, and quantized weights cannot be cut: set tensor_parallel to 1")
+    if (method := fp8_checkpoint.quantization_of(model_config).get("quant_method")) in quantized_checkpoint.PACKAGES:
+        raise ModelError(f"the checkpoint is quantized ({method}), and cannot be cut: set tensor_parallel to 1")
     if config.max_draft_tokens_per_step:
         raise ModelError("tensor_parallel takes no drafts: set max_draft_tokens_per_step to 0")
     if dist.is_initialized():

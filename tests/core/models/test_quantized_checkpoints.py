@@ -17,6 +17,7 @@ import transformers as tf
 
 from hpd_core import Engine, EngineConfig, ModelError
 from hpd_core.models import description, loading
+from hpd_core.parallel import group
 from tests.core.families import build_model
 from tests.core.helpers import (
     assert_equals_oracle,
@@ -137,6 +138,14 @@ def test_a_scale_for_a_whole_batch_is_refused(tmp_path: Path) -> None:
     change(tmp_path, "config.json", quantization_config=quantized)
     with pytest.raises(ModelError, match=r"one scale for all tokens of a batch.*strategy 'token'"):
         loading.load_model(str(tmp_path), CPU)
+
+
+@pytest.mark.parametrize("method", PACKAGES)
+def test_they_are_not_cut(method: str, tmp_path: Path) -> None:
+    build_model("llama").save_pretrained(tmp_path)
+    change(tmp_path, "config.json", quantization_config={"quant_method": method, "bits": 4, "group_size": 32})
+    with pytest.raises(ModelError, match=rf"quantized \({method}\), and cannot be cut: set tensor_parallel to 1"):
+        group.check(str(tmp_path), CPU.model_copy(update={"tensor_parallel": 2}))
 
 
 def test_keys_and_values_are_kept_in_full_precision(
