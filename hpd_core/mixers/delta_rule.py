@@ -150,20 +150,20 @@ def _fork(tokens: Tokens, grid: BranchGrid, memory: LayerMemory, width: int, out
     num_columns = grid.before.shape[2]
     num_prompts, num_rows = given.g.shape[:2]
     at_once = max(1, _SCORES // (given.g[0, 0].numel() * num_rows * (num_rows + num_columns)))
+    state = grid.tokens.of_prompts(memory.states["state"])
+    columns = [
+        grid.tokens.of_prompts(memory.columns[name][:, width : width + num_columns])
+        for name in ("keys", "updates", "decays")
+    ]
     found = []
     for part in (slice(first, first + at_once) for first in range(0, num_prompts, at_once)):
-        prompts = grid.tokens.prompts[part]
-        keys, updates, decays = (
-            memory.columns[name][:, width : width + num_columns].index_select(0, prompts)
-            for name in ("keys", "updates", "decays")
-        )
-        ancestors = Ancestors(keys, updates, decays, grid.before[part], grid.nearest[part])
+        ancestors = Ancestors(*(each[part] for each in columns), grid.before[part], grid.nearest[part])
         own = given.each(partial(_part, part))
-        found.append(forked_by(own, memory.states["state"].index_select(0, prompts), ancestors, grid.now[part]))
+        found.append(forked_by(own, state[part], ancestors, grid.now[part]))
     said, updates, decays = (torch.cat(parts) for parts in zip(*found, strict=True))
-    whose, columns = grid.stored
+    whose, stored = grid.stored
     for name, written in (("keys", given.k), ("updates", updates), ("decays", decays)):
-        memory.columns[name][whose, width + columns] = grid.tokens.pick(written)
+        memory.columns[name][whose, width + stored] = grid.tokens.pick(written)
     grid.tokens.put(said, out)
 
 

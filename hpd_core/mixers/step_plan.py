@@ -30,6 +30,7 @@ class TokenGrid:
         is_token: bool [P', R], and not padding.
         flat: int64 [t], the place of each token in the rectangle, row by row.
         packed: int64 [t], its place in the packed row.
+        span: of prompts that are neighbours, which they are.
     """
 
     prompts: Tensor
@@ -37,6 +38,7 @@ class TokenGrid:
     is_token: Tensor
     flat: Tensor
     packed: Tensor
+    span: slice | None
 
     @classmethod
     def of(cls, rows: IntArray, prompts: IntArray, device: torch.device) -> TokenGrid:
@@ -46,7 +48,14 @@ class TokenGrid:
         shape = len(picked), int(counts.max())
         grid, is_token = np.full(shape, rows[0]), np.zeros(shape, dtype=bool)
         grid[places, ranks], is_token[places, ranks] = rows, True
-        return cls(*(to_device(each, device) for each in (picked, grid, is_token, places * shape[1] + ranks, rows)))
+        first, stop = int(picked[0]), int(picked[-1]) + 1
+        span = slice(first, stop) if stop - first == len(picked) else None
+        on_device = (to_device(each, device) for each in (picked, grid, is_token, places * shape[1] + ranks, rows))
+        return cls(*on_device, span)
+
+    def of_prompts(self, tensor: Tensor) -> Tensor:
+        """[P, ...] -> [P', ...], a view where that will do: states are large."""
+        return tensor.index_select(0, self.prompts) if self.span is None else tensor[self.span]
 
     def take(self, tokens: Tensor) -> Tensor:
         """[T, ...] -> [P', R, ...], padding 0."""

@@ -1,4 +1,4 @@
-"""The measure of hybrids against generate runs."""
+"""The measure of hybrids against a floor and generate runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typer.testing import CliRunner
 from bench.hybrid_speed import app
 
 
-@pytest.mark.full  # ten seconds: layers of the published size
-def test_it_tells_what_both_take() -> None:
-    result = CliRunner().invoke(app, ["--layers", "4", "--documents", "2"])
+@pytest.mark.full  # half a minute: layers of the published size
+@pytest.mark.parametrize("options", [[], ["--long", "300"]])
+def test_it_tells_what_each_takes(options: list[str]) -> None:
+    result = CliRunner().invoke(app, ["--layers", "4", "--documents", "2", *options])
     assert result.exit_code == 0, result.output
-    assert "engine" in result.stdout
-    assert "times as much" in result.stdout
+    names = [line.split()[0] for line in result.stdout.splitlines() if "a document" in line]
+    assert names == (["engine", "floor"] if options else ["engine", "floor", "generate"])
+    assert "floors" in result.stdout
