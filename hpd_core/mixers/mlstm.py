@@ -60,8 +60,8 @@ def packed_mlstm(
 
 
 def _go_on(module: Any, tokens: tuple[Tensor, ...], grid: TokenGrid, memory: LayerMemory, out: Tensor) -> None:
-    """Trunks, by transformers' own functions: padding neither enters nor fades."""
-    q, k, v, i, f = (grid.take(each).transpose(1, 2) for each in tokens)  # [P', H, R, ...]
+    """Trunks, by transformers' own functions, which take no half precision: padding neither enters nor fades."""
+    q, k, v, i, f = (grid.take(each).transpose(1, 2).float() for each in tokens)  # [P', H, R, ...]
     is_token, states = grid.is_token[:, None], memory.states["state"]
     state = states.index_select(0, grid.prompts)
     peak = state[:, :, 0, -1:]  # [P', H, 1]

@@ -24,7 +24,10 @@ from .test_hybrid_memory import Checked
 
 
 @needs_interpreter
-@pytest.mark.parametrize("family", ["lfm2", "qwen3_5", pytest.param("falcon_h1", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "family",
+    ["lfm2", "qwen3_5", *(pytest.param(name, marks=pytest.mark.full) for name in ("falcon_h1", "jamba", "minimax"))],
+)
 def test_family_equals_oracle(family: str) -> None:
     rng = np.random.default_rng(7)
     endings = random_endings(rng)
