@@ -199,3 +199,12 @@ def test_layers_in_8_bits_keep_keys_and_values() -> None:
     model = build("minicpm3", REACHES["loose"])
     quantize_model(model)
     assert not cache_shape(model).keeps_latents
+
+
+def test_what_a_token_has_on_its_way_is_counted_for_both_forms() -> None:
+    of = OF_DEEPSEEK
+    kept = LayerShape(1, of.latent + of.rotated, 0, HEADS, of.expanded)
+    expanded = 2 * HEADS * (of.plain + of.rotated + of.value)  # queries, keys, values and answers
+    absorbed = HEADS * (of.latent + of.rotated) + HEADS * of.latent  # queries and answers before U_V
+    assert of.expanded.attended_numbers == expanded
+    assert expanded + absorbed <= kept.attended_numbers <= 1.1 * (expanded + absorbed)

@@ -1,0 +1,38 @@
+"""What a plan says of memory, as far as the engine that was measured has said it."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from pipelines.costing.forecast_text import print_forecast
+from tests.pipelines.costing.test_costing import forecast
+
+WEIGHTS = {"weight_bytes": 31_400_000_000}
+NO_MIXERS = {"state_bytes": 0, "column_bytes": 0}
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        (WEIGHTS, "memory       weights 31.4 GB\n"),  # an earlier version's run
+        (WEIGHTS | NO_MIXERS | {"cached_bytes": 31_104}, "weights 31.4 GB; 31.1 kB a token in the KV cache\n"),
+        (
+            WEIGHTS | {"state_bytes": 2_000_000, "column_bytes": 12_000, "cached_bytes": 4_000},
+            "4.0 kB a token in the KV cache; what layers beside attention keep: 2.0 MB a product under way, 12.0 kB a "
+            "token of its values\n",
+        ),
+    ],
+)
+def test_memory_is_told(size: dict[str, int], said: str) -> None:
+    shown = io.StringIO()
+    print_forecast(Console(file=shown, width=200), forecast(model_size=size), [1.0], "place")
+    assert said in shown.getvalue()
+
+
+def test_nothing_is_told_of_no_model() -> None:
+    shown = io.StringIO()
+    print_forecast(Console(file=shown, width=200), forecast(model_size=None), [1.0], "place")
+    assert "memory" not in shown.getvalue()
