@@ -157,7 +157,8 @@ def _fork(tokens: Tokens, grid: BranchGrid, memory: LayerMemory, width: int, out
     ]
     found = []
     for part in (slice(first, first + at_once) for first in range(0, num_prompts, at_once)):
-        ancestors = Ancestors(*(each[part] for each in columns), grid.before[part], grid.nearest[part])
+        keys, updates, decays = (each[part] for each in columns)
+        ancestors = Ancestors(keys, updates, decays, grid.before[part], grid.nearest[part])
         own = given.each(partial(_part, part))
         found.append(forked_by(own, state[part], ancestors, grid.now[part]))
     said, updates, decays = (torch.cat(parts) for parts in zip(*found, strict=True))
@@ -204,11 +205,12 @@ def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> 
     heard = weights(rows, ancestors.keys, ancestors.decays, ancestors.seen) @ ancestors.updates.transpose(1, 2)
     rows = rows.repeat_interleave(group, dim=1) * faded
     heard = torch.baddbmm(*(each.flatten(0, 1) for each in (heard, rows, state)))
-    said, *known = heard.unflatten(0, state.shape[:2]).split(decays.shape[1], dim=2)
+    heard = heard.view(*state.shape[:2], *heard.shape[1:])
+    said, known = heard[:, :, : decays.shape[1]], heard[:, :, decays.shape[1] :]
     if tokens.beta is not None:
         beta = tokens.beta.transpose(1, 2)[..., None]
         system = beta * weights(k, tokens.k, decays, now) + itself
-        wrong = beta * (updates - known[0])
+        wrong = beta * (updates - known)
         updates = torch.linalg.solve_triangular(system, wrong, upper=False, unitriangular=True)
     said = said + weights(q, tokens.k, decays, now | itself) @ updates
     return said.transpose(1, 2), updates.transpose(1, 2), decays

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -50,8 +50,8 @@ class TokenGrid:
         grid[places, ranks], is_token[places, ranks] = rows, True
         first, stop = int(picked[0]), int(picked[-1]) + 1
         span = slice(first, stop) if stop - first == len(picked) else None
-        on_device = (to_device(each, device) for each in (picked, grid, is_token, places * shape[1] + ranks, rows))
-        return cls(*on_device, span)
+        put = partial(to_device, device=device)
+        return cls(put(picked), put(grid), put(is_token), put(places * shape[1] + ranks), put(rows), span)
 
     def of_prompts(self, tensor: Tensor) -> Tensor:
         """[P, ...] -> [P', ...], a view where that will do: states are large."""
