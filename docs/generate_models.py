@@ -59,7 +59,7 @@ _QUANTIZED = """## Quantized checkpoints
 
 Of each kind a tiny Llama is written, loaded through transformers, and decoded on a CPU
 (`tests/core/models/test_quantized_checkpoints.py`; skipped where the packages are missing). Where a package is missing,
-loading says which. Other kinds are tried likewise: the proof at load decides.
+loading says which. Other kinds are tried likewise: the proof at load decides. LoRA adapters stay beside such weights.
 
 | checkpoint | tried with | found |
 |---|---|---|
@@ -73,7 +73,7 @@ loading says which. Other kinds are tried likewise: the proof at load decides.
 
 1. As transformers' own forward. The kernel for CPUs has weights in bfloat16 whatever the model is in, and is compiled
    at the first load, in a minute.
-2. Weights are unpacked at the first forward: it takes the memory of the whole model.
+2. Weights are unpacked at load: it takes the memory of the whole model.
 3. Rounding to 8 bits may go either way by the last bit of a sum, so that it is counted and not proved.
 """
 _LENGTHS = """## How long texts may be

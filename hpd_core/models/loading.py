@@ -122,6 +122,7 @@ def load_weights(model: str, config: EngineConfig) -> Any:
                 options["device_map"] = {"": device}  # by which the code that multiplies is chosen
             loaded = _whole(source, quantized_checkpoint.readable(model_config), kind, options)
             fp8_checkpoint.refuse_unnamed(loaded, source)
+            quantized_checkpoint.unpack(loaded)
             loaded = loaded if kind is None else text_towers.alone(loaded)
         on_device = loaded if to_fp8 or is_quantized else loaded.to(device)
     except ModelError:

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+
 from hpd_core.errors import ModelError
 from hpd_core.models.fp8_checkpoint import quantization_of
 
@@ -40,6 +42,13 @@ def readable(model_config: Any) -> Any:
     found = copy.deepcopy(model_config)
     found.quantization_config = {**stored, "kv_cache_scheme": None}
     return found
+
+
+@torch.no_grad()
+def unpack(model: Any) -> None:
+    """What compressed-tensors does at a first forward, so that who comes next (adapters, sizes) finds whole layers."""
+    if quantization_of(model.config).get("quant_method") == "compressed-tensors":
+        model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), use_cache=False)
 
 
 def rounds_activations(model: Any) -> bool:

@@ -17,6 +17,8 @@ import transformers as tf
 
 from hpd_core import Engine, EngineConfig, ModelError
 from hpd_core.models import description, loading
+from hpd_core.models.adapter_folder import open_adapter
+from hpd_core.models.adapters import add_adapter
 from hpd_core.parallel import group
 from tests.core.families import build_model
 from tests.core.helpers import (
@@ -28,6 +30,7 @@ from tests.core.helpers import (
     without_constraints,
 )
 from tests.core.models.quantized_checkpoints import BY_FOUR_BITS, METHODS, save_quantized
+from tests.core.models.test_adapters import train
 from tests.core.models.test_peoples_checkpoints import change
 from tests.core.products import SCHEMAS, products
 from tests.core.sweep.tokenizer import tiny_tokenizer
@@ -123,7 +126,6 @@ def test_its_size_is_that_of_its_numbers(method: str, saved: Saved) -> None:
     """Not of the words that they are packed into; compressed-tensors keeps its scales beside what it has unpacked."""
     folder, plain = saved(method)
     model = loading.load_model(str(folder), CPU)
-    model(input_ids=torch.arange(5, 9)[None])
     found, expected = description.size(model), description.size(plain)
     assert found["head_parameters"] == expected["head_parameters"]
     assert expected["layer_parameters"] <= found["layer_parameters"] < 1.05 * expected["layer_parameters"]
@@ -138,6 +140,18 @@ def test_a_scale_for_a_whole_batch_is_refused(tmp_path: Path) -> None:
     change(tmp_path, "config.json", quantization_config=quantized)
     with pytest.raises(ModelError, match=r"one scale for all tokens of a batch.*strategy 'token'"):
         loading.load_model(str(tmp_path), CPU)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_adapter_beside_it(method: str, saved: Saved, tmp_path: Path) -> None:
+    """Its matrices are added to what the layers give; nothing is merged into them."""
+    folder, plain = saved(method)
+    adapted = train(plain, tmp_path, target_modules=["q_proj", "down_proj"])
+    before, model = loading.load_model(str(folder), CPU), loading.load_model(str(folder), CPU)
+    with open_adapter(str(tmp_path)) as adapter:
+        add_adapter(model, adapter, None)
+    assert behind(model, before) > 0.5
+    assert behind(model, adapted) < 1.5 * WORST_BEHIND.get(method, 1)
 
 
 @pytest.mark.parametrize("method", PACKAGES)
