@@ -261,7 +261,7 @@ class MixerCache:
     def trunk_states(self) -> list[TrunkState]:
         """Of prompts without branches, where each has come to, in memory of its own."""
         width = self._seen.width
-        rows = (torch.tensor([row], device=self._device) for row in range(len(self._lengths)))
+        rows = to_device(np.arange(len(self._lengths))[:, None], self._device)
         states = [[layer.rows(row, width) for layer in self.layers] for row in rows]
         return [TrunkState(*each) for each in zip(states, self._lengths.tolist(), strict=True)]
 

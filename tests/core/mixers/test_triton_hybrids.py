@@ -16,6 +16,7 @@ from tests.core.helpers import (
     random_endings,
     random_ids,
 )
+from tests.core.pretended_gpu import pretended_gpu
 from tests.core.triton import needs_interpreter
 
 from .allocated_memory import unlike_prompts
@@ -62,3 +63,20 @@ def test_columns_are_counted_as_they_are_padded() -> None:
     checked = Checked(new_decoder(model, attention="triton", share_text=False, max_cached_tokens=limit))
     checked.run(prompts)
     assert checked.most <= limit * checked.slot
+
+
+@needs_interpreter
+@pytest.mark.parametrize("family", ["qwen3_5", pytest.param("granitemoehybrid_dense", marks=pytest.mark.full)])
+def test_a_pretended_gpu_is_not_waited_for(family: str) -> None:
+    """States, columns and tables are given to it in order, and nothing is asked back."""
+    rng = np.random.default_rng(5)
+    endings = random_endings(rng)
+    cases = [random_case(rng, "tree", [random_ids(rng, 4, 12)], branches=2, k_max=2) for _ in range(2)]
+    with pretended_gpu() as gpu:
+        model = build_hybrid(family).to("cuda")
+        gpu.waits.clear()
+        prompts = decode(model, cases, endings, EngineConfig(max_prompts_per_cohort=1))
+    assert not gpu.waits
+    oracle = build_hybrid(family)
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(oracle, case, prompt, endings)
