@@ -20,6 +20,7 @@ from hpd_core.mixers.ngrams import packed_gaps, packed_ngrams
 from hpd_core.mixers.running import LayerStep, PackedFunction, Step, install, running
 from hpd_core.mixers.selective_scan import packed_scan
 from hpd_core.mixers.states import MixerPlan, MixerShape
+from hpd_core.mixers.weighted_mean import VALUES, packed_mean, packed_shift
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,16 @@ def _projection_shape(module: Any) -> MixerShape:
     return MixerShape(channels + module.v_proj_delayed.out_features, kernel, weight.dtype, weight.device)
 
 
+def _shift_shape(module: Any) -> MixerShape:
+    weight = module.key.weight
+    return MixerShape(module.config.hidden_size, 2, module.time_mix_key.dtype, weight.device)
+
+
+def _mean_shape(module: Any) -> MixerShape:
+    heads = module.attention_hidden_size
+    return replace(_shift_shape(module), key_heads=1, heads=heads, key_size=1, value_size=VALUES)
+
+
 def _ngrams_shape(module: Any) -> MixerShape:
     return MixerShape(1, module.ngram_size, torch.int64, module.ngram_embedding.weight.device)
 
@@ -133,10 +144,14 @@ _GATED: Mapping[str, PackedFunction] = {
 }
 _LIGHTNING: Mapping[str, PackedFunction] = {"forward": packed_lightning}
 _MLSTM: Mapping[str, PackedFunction] = {"mlstm_backend.forward": packed_mlstm}
+_MEAN: Mapping[str, PackedFunction] = {"rwkv_linear_attention": packed_mean}
+_SHIFT: Mapping[str, PackedFunction] = {"time_shift.forward": packed_shift}
 _PROJECTION: Mapping[str, PackedFunction] = {"forward": packed_projection}
 
 _CONV, _LINEAR, _HYBRID = (frozenset({kind}) for kind in ("conv", "linear_attention", "hybrid"))
 _HYBRIDS = _HYBRID | {"hybrid_sliding"}
+_WKV = frozenset({"wkv"})
+_RWKV_MLP = MixerFamily(_WKV, "RwkvFeedForward", {}, _shift_shape, _SHIFT)
 _NGRAMS = MixerFamily(_LINEAR, "Qwen4ExpTextNGramEmbedding", {}, _ngrams_shape, {"forward": packed_ngrams})
 _GAPS = MixerFamily(_LINEAR, "Qwen4ExpTextPLELayer", {}, _gaps_shape, {"_short_conv": packed_gaps})
 
@@ -162,6 +177,7 @@ _FAMILIES: Mapping[str, MixerFamily] = {
     "jamba": MixerFamily(_LINEAR, "JambaMambaMixer", _CHANNELS, _channels_shape),
     "zamba": MixerFamily(_LINEAR | _HYBRID, "ZambaMambaMixer", _CHANNELS, _channels_shape),
     "recurrent_gemma": MixerFamily(_LINEAR, "RecurrentGemmaRecurrentBlock", {}, _gated_shape, _GATED),
+    "rwkv": MixerFamily(_WKV, "RwkvSelfAttention", _MEAN, _mean_shape, _SHIFT, (_RWKV_MLP,)),
     "xlstm": MixerFamily(frozenset({"mlstm"}), "xLSTMLayer", {}, _mlstm_shape, _MLSTM),
     "minimax": MixerFamily(_LINEAR, "MiniMaxLightningAttention", {}, _lightning_shape, _LIGHTNING),
     "zaya": MixerFamily(_HYBRIDS, "ZayaCCAProjection", {}, _projection_shape, _PROJECTION),

@@ -10,7 +10,6 @@ _DISTANCES = (
     "each token learns how much it wants to hear from every distance, and adds that to its scores; our attention adds "
     "to scores what a key brings along, and nothing that depends on both"
 )
-_WEIGHTED = "what it carries from token to token is a mean with weights of its own, which branches do not go on with"
 _ANOTHER = "take a model of a family in docs/models.md"
 _WHY = {
     "deepseek_v4": "behind a window, tokens see entries that each stand for several tokens, in which the end of a "
@@ -18,7 +17,6 @@ _WHY = {
     "Take DeepSeek V3.2, or another model of a family in docs/models.md",
     "inkling_text": f"{_DISTANCES}: {_ANOTHER}",
     "inkling2_text": f"{_DISTANCES}: {_ANOTHER}",
-    "rwkv": f"{_WEIGHTED}: {_ANOTHER}, such as Falcon Mamba",
 }
 
 

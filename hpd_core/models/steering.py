@@ -50,7 +50,9 @@ def attach(model: Any) -> None:
             f"{name} models are recurrent by code that HPD does not know, so that branches cannot begin from the state "
             f"of their document: take a model of a family in docs/models.md"
         )
-    if not attention_modules.steer(model) and not _text_model(model)._can_set_attn_implementation():
+    is_ours = layer_types_of(model.config) and not getattr(model.config.get_text_config(), "layer_types", None)
+    is_steered = attention_modules.steer(model) or _text_model(model)._can_set_attn_implementation()
+    if not is_steered and not is_ours:
         raise ModelError(
             f"{name} models attend by code of their own, which HPD has no description of, and not through "
             f"transformers' attention interface: take a model of a family in docs/models.md"
@@ -217,7 +219,7 @@ def our_attention(model: Any) -> Iterator[None]:
 
 
 def _use(model: Any, name: str) -> None:
-    if attention_modules.described(model):
+    if attention_modules.described(model) or not _text_model(model)._can_set_attn_implementation():
         model.config._attn_implementation = name  # they have no interface: what masks they make depends on it
     else:
         _text_model(model).set_attn_implementation(name)

@@ -228,6 +228,8 @@ _CONFIGS |= {
         indexer_budget=1024,
         indexer_compress_ratio=4,
     ),
+    # Means, weighted by exponentials.
+    "rwkv": lambda: tf.RwkvConfig(**_BARE, attention_hidden_size=48, context_length=4096),
     # A state that is divided by how much has entered.
     "xlstm": lambda: tf.xLSTMConfig(
         **{**_BARE, "hidden_size": 64, "num_hidden_layers": 2}, num_heads=4, chunk_size=16, norm_eps=1e-3

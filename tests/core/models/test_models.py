@@ -47,7 +47,6 @@ def save(folder: Path, config: Any, *, weights: bool) -> str:
 
 # Refused by their config alone: nobody waits for the weights of a model that cannot work.
 BY_CONFIG: dict[str, tuple[Any, str]] = {
-    "rwkv": (lambda: tf.RwkvConfig(vocab_size=420, hidden_size=32, num_hidden_layers=2), "such as Falcon Mamba"),
     "inkling": (lambda: tf.InklingTextConfig(vocab_size=420), "hear from every distance"),
     "deepseek_v4": (lambda: tf.DeepseekV4Config(vocab_size=420), "Take DeepSeek V3.2"),
     # It does not say how much it picks.
