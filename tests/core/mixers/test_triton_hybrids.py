@@ -66,7 +66,8 @@ def test_columns_are_counted_as_they_are_padded() -> None:
 
 
 @needs_interpreter
-@pytest.mark.parametrize("family", ["qwen3_5", pytest.param("granitemoehybrid_dense", marks=pytest.mark.full)])
+@pytest.mark.full  # twenty seconds each, in the interpreter
+@pytest.mark.parametrize("family", ["qwen3_5", "granitemoehybrid_dense"])
 def test_a_pretended_gpu_is_not_waited_for(family: str) -> None:
     """States, columns and tables are given to it in order, and nothing is asked back."""
     rng = np.random.default_rng(5)
