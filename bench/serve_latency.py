@@ -3,10 +3,11 @@
     python bench/serve_latency.py
     python bench/serve_latency.py --transformers --vllm .venv-rivals/bin/python --seconds 60
 
-Products and attributes are the sample's, one category. `hpd serve` is sent a product's text and the schema. The others
-are sent what a teacher is (hpd label): the attributes and the text in words; vLLM the schema as well. `transformers
-serve` takes no schema: its answers are whatever the model writes, up to --max-tokens. Servers run one after another,
-each with all cores and the model in the same dtype; the first requests of each are not timed. The last line is JSON.
+Products and attributes are the sample's, one category. Attributes that are lists are left out: a small model that was
+not taught does not end them. `hpd serve` is sent a product's text and the schema. The others are sent what a teacher is
+(hpd label): the attributes and the text in words; vLLM the schema as well. `transformers serve` takes no schema: its
+answers are whatever the model writes, up to --max-tokens. Servers run one after another, each with all cores and the
+model in the same dtype; the first requests of each are not timed. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "demo.yaml"
 _WARM_UP = 8  # requests
+_PATIENCE = 3600  # seconds
 _TEACHER = OpenAITeacherConfig(kind="openai", base_url="http://127.0.0.1/v1", model="model")
 
 
@@ -106,6 +108,7 @@ def _hpd(model: str, category: str, dtype: str) -> Contender:
     schema, records = _products(category)
     serve = Path(__file__).resolve().parent.parent / "pipelines" / "serve.py"
     command = [sys.executable, str(serve), "--model", model, "--port", str(port), "--set", f"engine.dtype={dtype}"]
+    command += ["--timeout", str(_PATIENCE)]
     shape = response_format("json_schema", schema)
     requests = [
         {
@@ -151,7 +154,9 @@ def _products(category: str) -> tuple[CategorySchema, list[Record]]:
     job = load_config(JobConfig, str(_CONFIG))
     schemas = load_schemas(job.schemas)
     rows = (row.record for row in read_records(job.input, schemas))
-    return schemas[category], [row for row in rows if isinstance(row, Record) and row.category == category]
+    attributes = [each for each in schemas[category].attributes if not each.multiple]
+    schema = CategorySchema(category=category, attributes=attributes)
+    return schema, [row for row in rows if isinstance(row, Record) and row.category == category]
 
 
 def _free_port() -> int:

@@ -58,6 +58,9 @@ async def measure(
 
     Args:
         requests: arguments of a chat completion, asked in turn.
+
+    Raises:
+        RunError: a request was refused or failed.
     """
     waits: list[float] = []
     num_tokens = 0
@@ -73,7 +76,10 @@ async def measure(
             num_tokens += completion.usage.completion_tokens if completion.usage else 0
 
     async with openai.AsyncOpenAI(base_url=address, api_key="none", max_retries=0, timeout=3600) as client:
-        await asyncio.gather(*(live(client) for _ in range(num_clients)))
+        try:
+            await asyncio.gather(*(live(client) for _ in range(num_clients)))
+        except openai.OpenAIError as error:
+            raise RunError(f"{address}: {error}") from error
     return Waits(num_clients, waits, time.perf_counter() - started, num_tokens)
 
 
