@@ -6,7 +6,8 @@ branches; what a branch's own tokens do to it is kept token by token, in columns
 that grows, a wrong draft, a node of a trie and a finished prompt are here what they are for attention: columns that a
 row sees, or not (hpd_core/layout.py).
 
-    families.py      which modules of which models these are, and what their layers keep
+    families.py      which modules of which models these are
+    shapes.py        what their layers keep
     running.py       has transformers' own modules call our functions while the engine runs them
     states.py        what a cohort keeps: states of trunks, columns of branches
     seen_columns.py  who sees which column

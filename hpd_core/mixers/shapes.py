@@ -1,0 +1,113 @@
+"""What each module of a layer beside attention keeps: its sizes, read from the module."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from hpd_core.mixers.mlstm import EXTRA_VALUES
+from hpd_core.mixers.states import MixerShape
+from hpd_core.mixers.weighted_mean import VALUES
+
+
+def convolution(module: Any) -> MixerShape:
+    """Of the only convolution of a module, and nothing beside it."""
+    (found,) = (part for part in module.children() if isinstance(part, torch.nn.Conv1d))
+    weight = found.weight
+    return MixerShape(found.in_channels, found.kernel_size[0], weight.dtype, weight.device)
+
+
+def delta_rule(module: Any) -> MixerShape:
+    """Of a gated delta rule, whose states fade as a whole."""
+    return replace(
+        convolution(module),
+        key_heads=module.num_k_heads,
+        heads=module.num_v_heads,
+        key_size=module.head_k_dim,
+        value_size=module.head_v_dim,
+    )
+
+
+def kimi(module: Any) -> MixerShape:
+    """Of a delta rule whose states fade each dimension of the keys by itself."""
+    heads, size = module.num_heads, module.head_dim
+    return replace(
+        convolution(module),
+        key_heads=heads,
+        heads=heads,
+        key_size=size,
+        value_size=size,
+        decay_size=size,
+    )
+
+
+def scan(module: Any) -> MixerShape:
+    """Of Mamba 2."""
+    return replace(
+        convolution(module),
+        key_heads=module.n_groups,
+        heads=module.num_heads,
+        key_size=module.ssm_state_size,
+        value_size=module.head_dim,
+    )
+
+
+def channels(module: Any) -> MixerShape:
+    """Of Mamba 1."""
+    return replace(
+        convolution(module),
+        key_heads=getattr(module, "n_mamba_heads", 1),
+        heads=module.intermediate_size,
+        key_size=module.ssm_state_size,
+        value_size=1,
+    )
+
+
+def gated(module: Any) -> MixerShape:
+    """Of RecurrentGemma's recurrence: a number a channel."""
+    return replace(convolution(module), key_heads=1, heads=module.lru_width, key_size=1, value_size=1)
+
+
+def lightning(module: Any) -> MixerShape:
+    """Of lightning attention, which has no convolution."""
+    weight, heads, size = module.out_proj.weight, module.num_attention_heads, module.head_dim
+    return MixerShape(0, 1, weight.dtype, weight.device, heads, heads, size, size)
+
+
+def mlstm(module: Any) -> MixerShape:
+    """Of xLSTM, with what is summed beside values."""
+    weight, heads = module.out_proj.weight, module.config.num_heads
+    sizes = module.qk_dim // heads, module.v_dim // heads + EXTRA_VALUES
+    return MixerShape(0, 1, weight.dtype, weight.device, heads, heads, *sizes)
+
+
+def projection(module: Any) -> MixerShape:
+    """Of ZAYA's queries, keys and halves of values."""
+    weight, channels = module.conv_qk_depthwise.weight, module.conv_qk_depthwise.in_channels
+    # Half of a value is of the token before, however short the convolutions are.
+    kernel = max(2, module.conv_kernel_size + 1)
+    return MixerShape(channels + module.v_proj_delayed.out_features, kernel, weight.dtype, weight.device)
+
+
+def shift(module: Any) -> MixerShape:
+    """Of what looks at the token before, and at no other."""
+    weight = module.key.weight
+    return MixerShape(module.config.hidden_size, 2, module.time_mix_key.dtype, weight.device)
+
+
+def mean(module: Any) -> MixerShape:
+    """Of RWKV's means."""
+    heads = module.attention_hidden_size
+    return replace(shift(module), key_heads=1, heads=heads, key_size=1, value_size=VALUES)
+
+
+def ngrams(module: Any) -> MixerShape:
+    """Of ids of tokens."""
+    return MixerShape(1, module.ngram_size, torch.int64, module.ngram_embedding.weight.device)
+
+
+def gaps(module: Any) -> MixerShape:
+    """Of a convolution with gaps: it reaches back as far as its last tap."""
+    return replace(convolution(module), kernel=module.short_conv_state_len + 1)
