@@ -140,21 +140,17 @@ class SegmentTokenizer:
         # the byte-level alphabet (where "Ċ" is a newline and "Ġ" a space, as "▁" is elsewhere) or as a byte token;
         # those candidates are decoded to be sure.
         texts, bytes_alone = {}, []
-        letter = self.encode_text(["a"])[0]
+        # Where a space is put in front of a text, the decoder leaves one out: there, they stand behind a letter.
+        letter = [] if self._within is None else self.encode_text(["a"])[0]
         for index, token in enumerate(tokens):
             if index in silent:
                 continue
             is_byte = _BYTE_TOKEN.fullmatch(token) is not None
             if is_byte or is_telling(token.replace("Ċ", "\n").replace("Ġ", " ").replace("▁", " ")):
-                texts[index] = self._text_behind(letter, index)
+                texts[index] = self.decode([[*letter, index]])[0].removeprefix("a" if letter else "")
                 if is_byte and is_telling(texts[index]):
                     bytes_alone.append(index)
         return Endings.of_texts(vocab_size, texts, [index for index in silent if index < vocab_size], bytes_alone)
-
-    def _text_behind(self, ids: list[int], index: int) -> str:
-        """What a token writes behind others: a decoder may leave out a space in front of all."""
-        before, text = self.decode([ids, [*ids, index]])
-        return text[len(before) :]
 
     def _encode_within(self, texts: list[str]) -> list[list[int]]:
         """Of texts before which others stand: some tokenizers put a space before all that they are given."""
