@@ -22,7 +22,7 @@ from hpd_core.text.value_kinds import (
 )
 from hpd_core.types import is_encodable
 
-TEXT_TOKENS, LIST_TOKENS, ROWS_TOKENS = 96, 256, 512
+TEXT_TOKENS, LIST_TOKENS, ROWS_TOKENS = 96, 128, 256
 """How long values of texts, of lists, and of what tells the rows of a list apart may be."""
 _TYPED_TOKENS = 48
 _MOST_LISTED = 50
@@ -38,10 +38,6 @@ FORMATS: Mapping[str, tuple[str, str]] = {
     "email": (r"^[A-Za-z0-9._%+-]+@[A-Za-z0-9]([A-Za-z0-9-]*)(\.[A-Za-z0-9-]+)+$", "an e-mail address"),
     "uri": (r"^[A-Za-z][A-Za-z0-9+.-]*:[^ \"<>\\^`{|}]+$", "a URI"),
     "uuid": (r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$", "a UUID"),
-    "ipv4": (
-        r"^(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])){3}$",
-        "an IPv4 address",
-    ),
 }
 """What a format allows, and how the model is told of it. Other formats are told by their names."""
 

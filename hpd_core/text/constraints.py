@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 _FEW = 256  # choices
 _MOST_WAYS = 2**21
 """Of one automaton, tokens at states: some hundred MB while it is made."""
+_MOST_WAYS_IN_ALL = 2**25
+"""Behind which no kind is constrained that was not before: half a GB."""
 _NUMBER_LINES = (" 20,000,\n", " 1.250,5,\n", " 12,34,567,\n", " 1/2,\n", " 2.5e6,\n", ' "1,250.5",\n')
 
 
@@ -67,6 +69,11 @@ class StateTable:
         self._offsets[first : num_states + 1] = states.offsets + place
         self._num_states, self._num_ways = num_states, num_ways
         return first
+
+    @property
+    def num_ways(self) -> int:
+        """Of all automata: 16 bytes each."""
+        return self._num_ways
 
     def groups(self, states: IntArray) -> list[IntArray]:
         """The numbers of `states`, none of them FREE, in groups to ask `choices` for: those with few, those with many.
@@ -137,7 +144,8 @@ class Constraints:
             return self._starts[key]
 
     def start_of(self, kind: ValueKind) -> int:
-        """As `start`, of a value of this kind. FREE, too, where its automaton over tokens would be too large.
+        """As `start`, of a value of this kind. FREE, too, where its automaton over tokens would be too large, or all
+        that there are already take too much memory: kinds may come from strangers.
 
         Raises:
             PatternError: a pattern that cannot be decoded.
@@ -145,7 +153,10 @@ class Constraints:
         key = repr(kind)  # equal kinds may be written in different ways, as those of 1 and true are
         with self._lock:
             if key not in self._starts:
-                self._starts[key] = self._compile(kind_automaton(kind), kind_lines(kind), type(kind).__name__)
+                automaton = kind_automaton(kind)
+                if self.table.num_ways > _MOST_WAYS_IN_ALL:
+                    return FREE
+                self._starts[key] = self._compile(automaton, kind_lines(kind), type(kind).__name__)
             return self._starts[key]
 
     def _compile(self, automaton: Automaton | None, lines: Sequence[str], name: str) -> int:

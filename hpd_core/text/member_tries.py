@@ -38,6 +38,8 @@ from hpd_core.types import Attribute
 logger = logging.getLogger(__name__)
 
 NULL_MEMBER = 0
+_MOST_SPELLED = 2**23
+"""Tokens of all spellings, behind which no kind gets a trie that had none before: a GB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,11 @@ class TrieTable:
         self.tries.append(trie)
         return node
 
+    @property
+    def num_spelled(self) -> int:
+        """Tokens of all spellings."""
+        return self._counts["spelled"]
+
     def _put(self, name: str, first: int, items: IntArray) -> None:
         array = grown(getattr(self, name), first + len(items))
         array[first : first + len(items)] = items
@@ -287,12 +294,15 @@ class ClosedAnswers:
             return self._found[key]
 
     def members_of(self, kind: ValueKind) -> tuple[Members, int] | None:
-        """As `members`, of a value of this kind."""
+        """As `members`, of a value of this kind. None, too, where there are too many tries already: kinds may come from
+        strangers."""
         if not self._max_fed or not is_closed(kind):
             return None
         key = repr(kind)
         with self._lock:
             if key not in self._found:
+                if self.table.num_spelled > _MOST_SPELLED:
+                    return None
                 self._found[key] = self._compile(closed_lines(kind), type(kind).__name__)
             return self._found[key]
 

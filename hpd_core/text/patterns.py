@@ -19,6 +19,9 @@ _END = 256  # not a byte: the token that outlines-core asks for behind what matc
 _LAST = 0
 _LARGEST_RISK = 10
 _LARGEST_SIZE = 1000
+_MOST_WAYS = 200_000
+_KEPT = 16
+"""Automata, each of some MB at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ def _bytes() -> Vocabulary:
     return Vocabulary(_END, {bytes([byte]): [byte] for byte in range(_END)})
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=_KEPT)
 def full_match(expression: str) -> ByteDfa:
     """The automaton of texts that an expression of ours matches as a whole, in the syntax of Rust's library.
 
@@ -61,7 +64,7 @@ def full_match(expression: str) -> ByteDfa:
     return ByteDfa(index.get_initial_state(), finals, ways)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=_KEPT)
 def pattern_dfa(pattern: str) -> ByteDfa | None:
     """The automaton of all texts in which a user's pattern is found; None: it would be too large.
 
@@ -75,4 +78,6 @@ def pattern_dfa(pattern: str) -> ByteDfa | None:
     read = read_pattern(pattern)
     if read.size > _LARGEST_SIZE or read.risk > _LARGEST_RISK:
         return None
-    return full_match(read.expression)
+    # Without the cache: what is too large is not kept.
+    dfa = full_match.__wrapped__(read.expression)
+    return dfa if sum(map(len, dfa.ways.values())) <= _MOST_WAYS else None

@@ -55,6 +55,7 @@ class TokenBytes:
         keys = np.array(steps, dtype=np.int64)
         order = np.argsort(keys)
         self._steps, self._behind = keys[order], order + 1
+        self._children = np.searchsorted(self._steps, np.arange(len(nodes) + 1) * 256)
         self._goes_on = np.zeros(len(nodes), dtype=bool)
         self._goes_on[keys // 256] = True
         places = [nodes[text] for text, ids in self.ids.items() for _ in ids]
@@ -68,6 +69,15 @@ class TokenBytes:
         places = np.minimum(np.searchsorted(self._steps, steps), len(self._steps) - 1)
         found = self._steps[places] == steps
         return found, self._behind[places[found]]
+
+    def num_children(self, nodes: IntArray) -> int:
+        """How many nodes there are behind these, by one byte more."""
+        return int((self._children[nodes + 1] - self._children[nodes]).sum())
+
+    def children(self, nodes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """The nodes behind these, the byte that leads to each, and the number in `nodes` that it is behind."""
+        places, parts = ranges(self._children, nodes)
+        return self._behind[places], self._steps[places] % 256, parts
 
     def tokens(self, nodes: IntArray) -> tuple[IntArray, IntArray]:
         """The tokens of all nodes, and for each the number in `nodes` that it is of."""
@@ -163,6 +173,7 @@ def compile_automaton(automaton: Automaton, tokens: TokenBytes) -> TokenStates |
 def _token_ways(automaton: Automaton, tokens: TokenBytes) -> tuple[IntArray, IntArray, IntArray]:
     """Every token that can be written at a node: the node, the token, the node behind it."""
     first = np.searchsorted(automaton.sources, np.arange(automaton.num_nodes + 1))
+    steps = _Steps(automaton)
     found: list[tuple[IntArray, IntArray, IntArray]] = [(np.zeros(0, dtype=np.int64),) * 3]
     for begin in range(0, automaton.num_nodes, _NODES_AT_ONCE):
         # All that is written from these nodes, a byte longer each time: from where, to where, and where in the tokens.
@@ -171,15 +182,37 @@ def _token_ways(automaton: Automaton, tokens: TokenBytes) -> tuple[IntArray, Int
             origins = origins[origins != automaton.free]
         nodes, prefixes = origins, np.zeros(len(origins), dtype=np.int64)
         while len(nodes):
-            ways, parts = ranges(first, nodes)
-            is_written, prefixes = tokens.behind(prefixes[parts], automaton.bytes_[ways])
-            origins, nodes = origins[parts[is_written]], automaton.targets[ways[is_written]]
+            if tokens.num_children(prefixes) < (first[nodes + 1] - first[nodes]).sum():
+                # Where nearly anything may be written, what tokens write is less.
+                prefixes, bytes_, parts = tokens.children(prefixes)
+                is_way, targets = steps.behind(nodes[parts], bytes_)
+                origins, prefixes, nodes = origins[parts[is_way]], prefixes[is_way], targets
+            else:
+                ways, parts = ranges(first, nodes)
+                is_written, prefixes = tokens.behind(prefixes[parts], automaton.bytes_[ways])
+                origins, nodes = origins[parts[is_written]], automaton.targets[ways[is_written]]
             ids, parts = tokens.tokens(prefixes)
             found.append((origins[parts], ids, nodes[parts]))
             longer = tokens.goes_on(prefixes)
             origins, nodes, prefixes = origins[longer], nodes[longer], prefixes[longer]
     sources, ids, targets = (np.concatenate(each) for each in zip(*found, strict=True))
     return sources, ids, targets
+
+
+class _Steps:
+    """An automaton's ways, to be looked up by node and byte."""
+
+    def __init__(self, automaton: Automaton) -> None:
+        keys = automaton.sources * 256 + automaton.bytes_
+        order = np.argsort(keys)
+        self._keys, self._targets = keys[order], automaton.targets[order]
+
+    def behind(self, nodes: IntArray, bytes_: IntArray) -> tuple[npt.NDArray[np.bool_], IntArray]:
+        """As `TokenBytes.behind`."""
+        keys = nodes * 256 + bytes_
+        places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        found = self._keys[places] == keys
+        return found, self._targets[places[found]]
 
 
 def _reached(num_nodes: int, start: int, sources: IntArray, targets: IntArray) -> npt.NDArray[np.bool_]:

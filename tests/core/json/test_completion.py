@@ -17,6 +17,7 @@ from hpd_core import Completion, Engine, EngineError, OpenBranch, PatternError, 
 from hpd_core.baselines.reference import decode_chain, spelling_logprobs
 from hpd_core.completion import TrunkCompletions
 from hpd_core.models.loading import load_model, load_tokenizer
+from hpd_core.text import constraints, member_tries
 from hpd_core.text.member_tries import closed_lines
 from hpd_core.text.template import Piece
 from hpd_core.text.tokenization import SegmentTokenizer
@@ -245,3 +246,28 @@ def test_an_engine_that_is_closed_says_so(tiny_model_dir: Path) -> None:
     engine.close()
     with pytest.raises(EngineError, match="closed"):
         engine.complete([trunk("a")], [[OpenBranch("a:")]])
+
+
+def test_kinds_of_strangers_take_no_memory_without_end(tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a limit they are not constrained any more; those before it still are."""
+    branches = [[OpenBranch("a:", OneOf((1, "red"))), OpenBranch("a:", Pattern("^[A-Z]{2}$"))]]
+    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
+        before = engine.complete([trunk("red")], branches).result(TIMEOUT)[0]
+        assert {found.status for found in before.branches} == {"value"}
+        monkeypatch.setattr(constraints, "_MOST_WAYS_IN_ALL", 0)
+        monkeypatch.setattr(member_tries, "_MOST_SPELLED", 0)
+        sizes = engine._decoder._constraints.num_ways, engine._decoder._tries.num_spelled
+        assert written(engine.complete([trunk("red")], branches).result(TIMEOUT)[0]) == written(before)
+        for number in range(3):
+            own = [[OpenBranch("a:", OneOf((number, "x"))), OpenBranch("a:", Pattern(f"^{number}$"))]]
+            engine.complete([trunk("red")], own).result(TIMEOUT)
+        assert (engine._decoder._constraints.num_ways, engine._decoder._tries.num_spelled) == sizes
+
+
+def test_an_engine_that_stacks_records_completes_branches_likewise(tiny_model_dir: Path) -> None:
+    branches = [[OpenBranch("a:", JsonString()), OpenBranch("b:", Number())]]
+    found = []
+    for layout in ("tree", "stacked"):
+        with Engine.from_pretrained(str(tiny_model_dir), config(layout)) as engine:
+            found.append(written(engine.complete([trunk("red")], branches).result(TIMEOUT)[0]))
+    assert found[0] == found[1]
