@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from hpd_core import Engine, EngineError, FieldAnswer, JsonFuture, JsonResult, SchemaLimits
-from hpd_core.errors import SchemaError
+from hpd_core.errors import PromptError, SchemaError
 from pipelines.serving.api_errors import ApiError
 from pipelines.serving.limits import ServingLimits
 from pipelines.serving.metrics import ServingMetrics
@@ -143,6 +143,10 @@ class Desk:
         except SchemaError as error:
             message = f"{question.schema_at}: {error}"
             raise ApiError(400, message, param=question.schema_at, code="invalid_schema") from error
+        except PromptError as error:
+            raise ApiError(400, str(error), code="no_answer") from error
+        except EngineError as error:
+            raise ApiError(503, str(error), code="engine_failed") from error
 
 
 def _abandon(submitted: asyncio.Future[JsonFuture]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -51,7 +51,7 @@ class Endpoint:
                     is_read = True
                     self._check_model(body.get("model"))
                     question = self._read(body)
-                    stream.reply = reply = self._reply(question, self._model)
+                    reply = self._reply(question, self._model)
                     work = self._streamed(question, reply, stream) if question.stream else self._whole(question, reply)
                     response = await unless_gone(work, receive)
             if response is not None:
@@ -59,8 +59,8 @@ class Endpoint:
         except (ClientGoneError, ClientDisconnect):
             logger.debug("a client went before its answer")
         except ApiError as error:
-            if stream.is_open:
-                await stream.fail(error)
+            if stream.reply is not None:
+                await stream.close(stream.reply.fail(error))
             elif is_read:
                 await error_response(error)(scope, receive, send)
             else:
@@ -74,16 +74,16 @@ class Endpoint:
 
     async def _streamed(self, question: Question, reply: Reply, stream: _Stream) -> None:
         async with self._desk.asked(question, by_field=True) as answering:
-            await stream.open()
-            await stream.write(b"".join(reply.begin()))
             async for text, fields in answering.pieces():
-                await stream.write(b"".join(reply.go_on(text, fields)))
+                # Without any field there may be none at all: what is refused then is refused with its status.
+                if fields:
+                    await stream.write(reply, reply.go_on(text, fields))
             result = await answering.result()
             assert answering.text is not None
             rest = answering.text.rest(result)
         self._desk.count(result)
-        await stream.write(b"".join((*reply.go_on(rest, []), *reply.end(result))))
-        await stream.close()
+        await stream.write(reply, reply.go_on(rest, []))
+        await stream.close(reply.end(result))
 
     def _check_model(self, name: Any) -> None:
         if name is not None and name != self._model:
@@ -97,21 +97,18 @@ class _Stream:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.is_open = False
-        self.reply: Reply | None = None
+        self.reply: Reply | None = None  # once it has begun
 
-    async def open(self) -> None:
-        self.is_open = True
-        await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+    async def write(self, reply: Reply, events: Iterable[bytes]) -> None:
+        """Begins it, if it has not begun, and goes on."""
+        if self.reply is None:
+            self.reply = reply
+            await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+            events = (*reply.begin(), *events)
+        await self._send_events(events, more=True)
 
-    async def write(self, events: bytes) -> None:
-        if events:
-            await self._send({"type": "http.response.body", "body": events, "more_body": True})
+    async def close(self, events: Iterable[bytes]) -> None:
+        await self._send_events(events, more=False)
 
-    async def close(self) -> None:
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def fail(self, error: ApiError) -> None:
-        assert self.reply is not None
-        await self.write(b"".join(self.reply.fail(error)))
-        await self.close()
+    async def _send_events(self, events: Iterable[bytes], *, more: bool) -> None:
+        await self._send({"type": "http.response.body", "body": b"".join(events), "more_body": more})

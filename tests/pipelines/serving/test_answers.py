@@ -110,6 +110,42 @@ def test_a_stream_of_a_chat_is_the_answer_in_pieces(client: openai.OpenAI, engin
     assert (usage.prompt_tokens, usage.completion_tokens) == (result.num_prompt_tokens, result.num_output_tokens)
 
 
+ORDER: Any = {
+    "type": "object",
+    "properties": {
+        "lines": {
+            "type": "array",
+            "maxItems": 3,
+            "items": {
+                "type": "object",
+                "properties": {"sku": {"enum": ["A", "B", "C"]}, "pieces": {"type": "integer"}},
+                "required": ["sku", "pieces"],
+            },
+        },
+        "tags": {"type": "array", "items": {"enum": ["new", "sale"]}},
+        "buyer": {"type": ["object", "null"], "properties": {"name": {"type": "string"}}},
+    },
+    "required": ["lines"],
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_so_is_a_stream_of_lists_and_of_objects_that_may_miss(
+    client: openai.OpenAI, engine: Engine, server: Served, text: str
+) -> None:
+    result = expected(engine, text, ORDER)
+    assert server.chat(text, ORDER).data == result.data
+    order: Any = {"type": "json_schema", "json_schema": {"name": "order", "schema": ORDER}}
+    pieces, paths = "", []
+    for chunk in client.chat.completions.create(
+        model=MODEL, messages=messages(text), response_format=order, stream=True
+    ):
+        pieces += "".join(choice.delta.content or "" for choice in chunk.choices)
+        paths += [each["path"] for each in (chunk.model_extra or {}).get("hpd", {}).get("fields", [])]
+    assert pieces == json.dumps(result.data, ensure_ascii=False)
+    assert sorted(paths) == sorted(result.fields)
+
+
 def test_a_stream_of_a_response_is_the_answer_in_pieces(client: openai.OpenAI, engine: Engine) -> None:
     result = expected(engine, TEXTS[0])
     with client.responses.stream(model=MODEL, input=TEXTS[0], text_format=Shoe) as stream:

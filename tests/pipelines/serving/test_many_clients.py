@@ -14,7 +14,11 @@ import openai
 import pytest
 
 from hpd_core import Engine, EngineConfig
+from pipelines.serving.api_errors import ApiError
+from pipelines.serving.chat_reply import ChatReply
 from pipelines.serving.limits import ServingLimits
+from pipelines.serving.question import Question
+from pipelines.serving.responses_reply import ResponsesReply
 from tests.pipelines.commands import wait_until
 from tests.pipelines.serving.served import MODEL, SHOE, Served, chat, serving_here
 
@@ -107,12 +111,25 @@ def test_so_does_what_has_run_out_of_time(slow_engine: Remembering) -> None:
 
 
 def test_a_stream_that_runs_out_of_time_ends_with_an_error(slow_engine: Remembering) -> None:
+    """Before its first field by its status, behind that by its last event."""
     shape: Any = {"type": "json_schema", "json_schema": {"name": "many", "schema": many("streamed")}}
     question: list[Any] = [{"role": "user", "content": LONG}]
+
+    def read(client: openai.OpenAI) -> None:
+        list(client.chat.completions.create(model=MODEL, messages=question, response_format=shape, stream=True))
+
     with (
         serving_here(slow_engine, ServingLimits(timeout_seconds=0.5)) as server,
         openai.OpenAI(base_url=server.address, api_key="any", max_retries=0) as client,
+        pytest.raises(openai.APIError, match=r"no answer within 0\.5 s"),
     ):
-        stream = client.chat.completions.create(model=MODEL, messages=question, response_format=shape, stream=True)
-        with pytest.raises(openai.APIError, match=r"no answer within 0\.5 s"):
-            list(stream)
+        read(client)
+
+
+def test_a_stream_that_has_begun_ends_with_its_error() -> None:
+    question = Question("Velor", None, SHOE, "shoe", "schema", stream=True)
+    for reply in (ChatReply(question, MODEL), ResponsesReply(question, MODEL)):
+        events = b"".join([*reply.begin(), *reply.fail(ApiError(504, "too late", code="timeout"))])
+        last = events.decode().strip().split("\n\n")[-1]
+        assert "too late" in last
+        assert "timeout" in last

@@ -51,6 +51,26 @@ def test_a_schema_that_cannot_be_filled_in_is_refused(server: Served, schema: di
     assert error["message"].startswith("response_format.json_schema.schema: ")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "text", ["", "a\nb", '"', "<|im_end|>", "</s>", "\x00", "\u2028", "😀" * 50, "~/", "{{ 7 }}", "x" * 3000]
+)
+def test_whatever_stands_in_names_and_texts_the_server_does_not_fail(server: Served, text: str, stream: bool) -> None:
+    """It is answered or refused."""
+    inner = {"type": "object", "properties": {text: {"type": "string", "description": text}}}
+    schema = {
+        "type": "object",
+        "title": text,
+        "properties": {text: inner, "kind": {"enum": [text, f"not {text}"]}, "known": {"const": text}},
+    }
+    body = chat(f"Velor {text}", schema, stream=stream)
+    body["messages"].insert(0, {"role": "system", "content": text})
+    reply = server.ask(CHAT, body)
+    assert reply.status in (200, 400), reply.body
+    if stream and reply.status == 200:
+        assert reply.body.endswith("data: [DONE]\n\n")
+
+
 def test_a_schema_may_have_as_much_as_the_limits_say(engine: Engine) -> None:
     with serving_here(engine, ServingLimits(max_branches=3, max_depth=3)) as server:
         assert server.chat("Velor", wide(3)).status == 200
@@ -60,9 +80,10 @@ def test_a_schema_may_have_as_much_as_the_limits_say(engine: Engine) -> None:
 
 
 def test_a_text_that_is_too_long_for_the_model_is_refused(server: Served) -> None:
-    reply = server.chat("word " * 20_000)
-    assert (reply.status, reply.body["error"]["code"]) == (400, "no_answer")
-    assert "tokens" in reply.message
+    for stream in (False, True):
+        reply = server.chat("word " * 20_000, stream=stream)
+        assert (reply.status, reply.body["error"]["code"]) == (400, "no_answer")
+        assert "tokens" in reply.message
 
 
 def test_plain_chat_is_refused_with_the_way_out(server: Served) -> None:
