@@ -11,6 +11,9 @@ from transformers.activations import ACT2FN
 
 from hpd_core.mixers.running import LayerStep
 
+_ROWS_AT_ONCE = 128
+"""Tokens whose channels stay in a processor's cache from one tap to the next."""
+
 
 def packed_convolution(
     step: LayerStep,
@@ -82,5 +85,9 @@ def _sources(step: LayerStep, x: Tensor) -> Iterator[tuple[Tensor, Tensor, Tenso
 
 def _add_windows(out: Tensor, taps: Tensor, source: Tensor, windows: Tensor, rows: Tensor) -> None:
     """Adds to the tokens `rows` what stands before them: `windows` [t, W], of `source`, the nearest first."""
-    for tap, before in zip(taps[1:], windows.unbind(1), strict=False):  # W is the widest layer's
-        out.index_add_(0, rows, source.index_select(0, before).to(out.dtype) * tap)
+    at_once = _ROWS_AT_ONCE if out.device.type == "cpu" else max(1, len(rows))
+    for part in (slice(first, first + at_once) for first in range(0, len(rows), at_once)):
+        heard = out.new_zeros(len(rows[part]), out.shape[1])
+        for tap, before in zip(taps[1:], windows[part].unbind(1), strict=False):  # W is the widest layer's
+            heard.addcmul_(source.index_select(0, before), tap)
+        out.index_add_(0, rows[part], heard)
