@@ -1,7 +1,7 @@
 """Serves a model to clients of OpenAI's interface: a JSON schema and a text in, the filled-in JSON out.
 
     python pipelines/serve.py --model smollm2
-    python pipelines/serve.py --model smollm2 --adapter adapters/mine --host 0.0.0.0 --port 8000
+    python pipelines/serve.py --model smollm2 --adapter adapters/smollm2-generalist --host 0.0.0.0 --port 8000
     python pipelines/serve.py --model smollm2 --set engine.max_value_tokens=60 --max-open 1000
 
 Requests of all clients are decoded in the same steps. SIGTERM or Ctrl-C ends it: what it has taken is answered first.
