@@ -44,7 +44,8 @@ def page(record: Record) -> str:
             lines.append(", ".join(f"`{name}`" for name in sorted(found)) + ".")
         else:
             lines += ["| types | why |", "|---|---|", *_by_reason(found)]
-    lines += ["", *_LENGTHS.splitlines(), "", *_QUANTIZED.splitlines()]
+    for text in (_LENGTHS, _TOKENIZERS, _QUANTIZED):
+        lines += ["", *text.splitlines()]
     lines += ["", "## Not swept", "", "| types | why |", "|---|---|"]
     for names, why in (
         (ENCODERS, "encoders, which nobody has trained to answer"),
@@ -75,6 +76,16 @@ loading says which. Other kinds are tried likewise: the proof at load decides. L
    at the first load, in a minute.
 2. Weights are unpacked at load: it takes the memory of the whole model.
 3. Rounding to 8 bits may go either way by the last bit of a sum, so that it is counted and not proved.
+"""
+_TOKENIZERS = """## Tokenizers
+
+Of each kind a tiny one is trained, and held to this: texts come back as they were, pieces are joined as they are
+written, a value ends with its line whatever tokens hold the line break, typed values are of their type, and the engine
+writes what the oracle does (`tests/core/sweep/test_tokenizers.py`). Byte-level BPE, split as GPT-2, Llama 3, GPT-OSS,
+Kimi and Qwen split; SentencePiece's unigram and BPE with bytes for rare characters, with a space before every text
+(Llama 2, Mistral, Phi 3) and without (Gemma); classes in Python, as Kimi's; NFC, NFKC and lowercase; no token for the
+begin of a text; added tokens. A tokenizer that changes letters, as one in lowercase does, cannot write some members of
+enums: those are not constrained there, and judged by what is read.
 """
 _LENGTHS = """## How long texts may be
 
