@@ -97,6 +97,19 @@ def test_behind_a_control_token_a_text_is_what_the_tokenizer_makes_of_it(tokeniz
     assert segments.encode_trusted("blue" + text) == [*before, *expected]
 
 
+@pytest.mark.parametrize("kind", ["llama2", "unigram, always", "unigram, first", "gemma"])
+def test_a_prompt_in_pieces_is_the_prompt(kind: str) -> None:
+    """Where pieces end with a line break, which is a token by itself, the ids are those of the text as a whole."""
+    segments = SegmentTokenizer(tiny(kind))
+    parts = [("<s>[user]\n", True), ("Velor red\n", False), ("answer:\n</s>[assistant]\n", True), ('"Brand":', False)]
+    ids = segments.encode_pieces((Piece(*part) for part in parts), begins=True)
+    assert ids == tiny(kind)("".join(text for text, _ in parts), add_special_tokens=False)["input_ids"]
+    plain = [Piece("red\n", True), Piece("blue", False)]
+    expected = tiny(kind)("red\nblue", add_special_tokens=False)["input_ids"]
+    assert segments.encode_pieces(plain, begins=True) == expected
+    assert (segments.encode_pieces(plain) == expected) == (kind == "gemma"), "a space is put before the text"
+
+
 def test_every_token_does_to_a_value_what_its_text_does(tokenizer: Any) -> None:
     segments = SegmentTokenizer(tokenizer)
     endings = segments.endings(len(tokenizer) + 3)
