@@ -154,7 +154,7 @@ def _products(category: str) -> tuple[CategorySchema, list[Record]]:
     job = load_config(JobConfig, str(_CONFIG))
     schemas = load_schemas(job.schemas)
     rows = (row.record for row in read_records(job.input, schemas))
-    attributes = [each for each in schemas[category].attributes if not each.multiple]
+    attributes = tuple(each for each in schemas[category].attributes if not each.multiple)
     schema = CategorySchema(category=category, attributes=attributes)
     return schema, [row for row in rows if isinstance(row, Record) and row.category == category]
 
