@@ -50,8 +50,9 @@ class EngineConfig(BaseModel):
     device: str = Field("auto", description="'auto': cuda if there is one, else cpu")
     attention: Literal["auto", "native", "eager", "sdpa", "triton"] = Field(
         "auto",
-        description="'native': a kernel in C++ for CPUs, which g++ must be there to compile; 'eager': matrix products; "
-        "'sdpa': torch's fused kernel where neither softcap nor sinks forbid it; 'triton': a kernel of ours for GPUs; "
+        description="'native': a kernel in C++ for CPUs, which g++ must be there to compile; 'eager': matrix products, "
+        "which on a GPU, too, keep latents in place of keys and values (DeepSeek-V3 and others); 'sdpa': torch's "
+        "fused kernel where neither softcap nor sinks forbid it; 'triton': a kernel of ours for GPUs; "
         "'auto': triton on a GPU if it can be had, else sdpa; on a CPU native if it can be had, else eager",
     )
     layers: Literal["auto", "native", "triton", "transformers"] = Field(
