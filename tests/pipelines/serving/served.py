@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,6 @@ class Served:
 
     address: str
     process: subprocess.Popen[str] | None = None
-    headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def place(self) -> tuple[str, int]:
