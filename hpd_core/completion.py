@@ -194,8 +194,8 @@ class Completions:
 
     def _prompt(self, trunk: Trunk, branches: Sequence[OpenBranch]) -> Prompt:
         """Raises PromptError where there is none."""
-        if not is_encodable(trunk.text):
-            raise PromptError("the text holds half of a surrogate pair, which no tokenizer takes")
+        if not is_encodable(trunk.text + "".join(branch.text for branch in branches)):
+            raise PromptError("the text, or a branch's, holds half of a surrogate pair, which no tokenizer takes")
         prefix = self._prefix(trunk.prefix)
         (own,) = self._segments.encode_text([trunk.text])
         if self._segments.has_control(own):
@@ -217,6 +217,8 @@ class Completions:
         if found is None:
             if len(self._prefixes) >= _MOST_PREFIXES:
                 self._prefixes.clear()
+            if not is_encodable("".join(piece.text for piece in pieces)):
+                raise PromptError("the prefix holds half of a surrogate pair, which no tokenizer takes")
             found = self._prefixes[pieces] = tuple(self._segments.encode_pieces(pieces, begins=True))
         return found
 

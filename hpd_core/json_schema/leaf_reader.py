@@ -20,7 +20,6 @@ from hpd_core.text.value_kinds import (
     ValueKind,
     spelled,
 )
-from hpd_core.types import is_encodable
 
 TEXT_TOKENS, LIST_TOKENS, ROWS_TOKENS = 96, 128, 256
 """How long values of texts, of lists, and of what tells the rows of a list apart may be."""
@@ -58,10 +57,19 @@ def read_leaf(schema: Mapping[str, Any], type_: Any, where: str, *, takes_null: 
     """
     kind = _kind(schema, type_, where, takes_null or can_miss)
     default = TEXT_TOKENS if isinstance(kind, JsonString | Pattern) else _TYPED_TOKENS
-    max_tokens = schema.get("x-hpd-max-tokens", default)
-    if not isinstance(max_tokens, int) or max_tokens < 1:
+    return Leaf(kind, _note(schema, kind), takes_null, max_tokens_of(schema, default, where))
+
+
+def max_tokens_of(schema: Mapping[str, Any], default: int, where: str) -> int:
+    """How long a value may be, by its schema.
+
+    Raises:
+        SchemaError: it is no number of tokens.
+    """
+    found = schema.get("x-hpd-max-tokens", default)
+    if not isinstance(found, int) or found < 1:
         raise SchemaError(where, "'x-hpd-max-tokens' is a number of tokens, from 1 on")
-    return Leaf(kind, _note(schema, kind), takes_null, max_tokens)
+    return found
 
 
 def is_list_of_scalars(schema: Mapping[str, Any]) -> bool:
@@ -94,8 +102,6 @@ def _one_of(values: Any, where: str, nullable: bool) -> OneOf:
     for value in values:
         if isinstance(value, list | dict):
             raise SchemaError(where, "an enum of lists or objects cannot be decoded: give each a name, and list those")
-        if isinstance(value, str) and not is_encodable(value):
-            raise SchemaError(where, "an enum holds half of a surrogate pair: correct the text")
     return OneOf(tuple({spelled(value): value for value in values}.values()), nullable)
 
 

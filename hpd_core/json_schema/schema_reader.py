@@ -6,6 +6,7 @@ when it is there (json_schema/validation.py).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +19,14 @@ from pydantic import BaseModel
 from hpd_core.errors import SchemaError
 from hpd_core.json_schema.answers import pointer
 from hpd_core.json_schema.form import Constant, Group, Leaf, Member, Node, Rows
-from hpd_core.json_schema.leaf_reader import LIST_TOKENS, ROWS_TOKENS, is_list_of_scalars, key_kind, read_leaf
+from hpd_core.json_schema.leaf_reader import (
+    LIST_TOKENS,
+    ROWS_TOKENS,
+    is_list_of_scalars,
+    key_kind,
+    max_tokens_of,
+    read_leaf,
+)
 from hpd_core.json_schema.references import References
 from hpd_core.text.value_kinds import Integer, JsonString, ListOf, Pattern
 
@@ -94,12 +102,17 @@ class _Reader:
 
     def read(self) -> Group:
         try:
+            json.dumps(self._schema, ensure_ascii=False).encode()
             # What it holds against a pattern is said here, by the field's path.
             Draft202012Validator.check_schema(self._schema, format_checker=FormatChecker(()))
             node = self._node(self._schema, (), can_miss=False)
         except MalformedSchema as error:
             where = pointer(error.absolute_path)
             raise SchemaError("", f"it is no JSON Schema: at #{where}: {error.message[:200]}") from error
+        except UnicodeEncodeError as error:
+            raise SchemaError("", "a text in it holds half of a surrogate pair: correct it") from error
+        except TypeError as error:
+            raise SchemaError("", f"it holds what JSON has not: {error}") from error
         except RecursionError as error:
             raise SchemaError("", "it is nested too deeply: flatten it") from error
         if not isinstance(node, Group) or node.takes_null:
@@ -176,7 +189,7 @@ class _Reader:
                 item = read_leaf(plain, plain.get("type"), pointer(inside), takes_null=False, can_miss=False)
                 kind = ListOf(item.kind, nullable)  # type: ignore[arg-type]
                 note = "; ".join(filter(None, [note_of(schema), "a list", item.note]))
-                return Leaf(kind, note, takes_null, schema.get("x-hpd-max-tokens", LIST_TOKENS))
+                return Leaf(kind, note, takes_null, max_tokens_of(schema, LIST_TOKENS, where))
         row = self._node(items, inside, can_miss=False)
         if not isinstance(row, Group) or row.takes_null:
             raise SchemaError(pointer(inside), "lists of lists cannot be decoded: put the inner one into an object")
@@ -184,18 +197,18 @@ class _Reader:
 
     def _rows(self, schema: Mapping[str, Any], row: Group, where: str, takes_null: bool, nullable: bool) -> Rows:
         key = schema.get("x-hpd-key") or next(filter(None, map(_key_of, row.fields.items())), None)
-        if key is not None and (key not in row.fields or key_kind(row.fields[key].node) is None):
+        if key is not None and (key not in [*row.fields] or key_kind(row.fields[key].node) is None):
             raise SchemaError(where, f"'x-hpd-key' must name a text among the items' fields, {key!r} is none")
         if key is not None and row.fields[key].after:
             raise SchemaError(where, f"{key!r} tells the items apart and is asked for first: it can wait for no other")
         note = note_of(schema)
-        max_tokens = schema.get("x-hpd-max-tokens", ROWS_TOKENS)
+        max_tokens = max_tokens_of(schema, ROWS_TOKENS, where)
         if key is None:
             asked = Leaf(Integer(nullable), f"how many there are; {note}", takes_null, 30)
         else:
             kind = key_kind(row.fields[key].node) or JsonString()
             asked = Leaf(ListOf(replace(kind, nullable=False), nullable), note, takes_null, max_tokens)
-        return Rows(row, key, asked, note, takes_null, schema.get("maxItems", _DEFAULT_ROWS))
+        return Rows(row, key, asked, note, takes_null, int(schema.get("maxItems", _DEFAULT_ROWS)))
 
 
 def _key_of(field: tuple[str, Member]) -> str | None:

@@ -232,6 +232,12 @@ def test_a_document_that_cannot_be_taken_is_named(engine: Engine) -> None:
     assert fine.data is not None
 
 
+def test_an_instruction_that_no_tokenizer_takes_is_named(engine: Engine) -> None:
+    (result,) = engine.extract_json(["red"], INVOICE, "Read \ud83d this.")
+    assert result.data is None
+    assert "surrogate" in result.problems[0].message
+
+
 def test_a_listener_that_fails_takes_nobody_with_it(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     def fail(_: int, __: FieldAnswer) -> None:
         raise ValueError("not mine")
