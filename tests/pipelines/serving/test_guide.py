@@ -40,8 +40,9 @@ def test_curl_gets_an_invoice(real_server: Served) -> None:
     assert answer["hpd"]["fields"][0].keys() == json.loads(shown[1]).keys()
 
 
+@pytest.mark.full
 def test_the_python_of_the_page_runs(real_server: Served, tmp_path: Path) -> None:
-    """All of it where `make clients` was run, else without instructor."""
+    """All of it where `make clients` was run, else without instructor. 10 s."""
     parts = blocks("python", real_server)
     assert sum("import instructor" in part for part in parts) == 1
     if not CLIENTS.exists():

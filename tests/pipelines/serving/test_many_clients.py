@@ -75,7 +75,7 @@ async def ask_all(address: str, texts: list[str]) -> list[Mapping[str, Any]]:
 
 
 def test_two_hundred_clients_get_the_answers_that_each_gets_alone(engine: Engine, server: Served) -> None:
-    """Half of them as streams."""
+    """Half of them as streams. 8 s."""
     texts = [f"Velor shoe {number}, {('red', 'blue')[number % 2]}, size {number % 50}" for number in range(200)]
     together = asyncio.run(ask_all(server.address, texts))
     assert together == [result.data for result in engine.extract_json(texts, SHOE)]

@@ -25,7 +25,9 @@ def ask(library: str, server: Served, model: str = MODEL) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.full
 def test_instructor_gets_the_same_order_by_all_its_ways(server: Served) -> None:
+    """5 s, most of it to import instructor."""
     answers = ask("instructor", server)
     assert answers.pop("paths") == ["/buyer/name", "/buyer/town", "/pieces", "/is_urgent"]
     assert answers["TOOLS"] == answers["TOOLS_STRICT"] == answers["partial"]
