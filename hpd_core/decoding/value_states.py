@@ -255,8 +255,8 @@ class ValueStates:
             prompt.choices.append(end.choice)
 
     def tell(self, row: int, prompt: Prompt) -> None:
-        """Tells a prompt, if it wants to know, of its values that have ended since it was told last."""
-        if prompt.on_ended is None:
+        """Tells a prompt, if it still wants to know, of its values that have ended since it was told last."""
+        if prompt.on_ended is None or prompt.is_dropped:
             return
         ended = np.nonzero(~self.is_open[row, : prompt.layout.num_branches])[0]
         for branch in ended.tolist():
