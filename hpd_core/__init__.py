@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hpd_core.engine import Engine
     from hpd_core.errors import EngineError, HPDError, ModelError, PromptError, SchemaError
     from hpd_core.extractor import ExtractionFuture, ExtractionMetrics
+    from hpd_core.joining import joined
     from hpd_core.json_schema.answers import FieldAnswer, JsonFuture, JsonResult, Problem
     from hpd_core.json_schema.schema_reader import SchemaLimits, check_schema
     from hpd_core.prompt_builder import DocumentTokenizer
@@ -62,6 +63,7 @@ __all__ = [
     "Value",
     "check_schema",
     "ground",
+    "joined",
 ]
 
 # By module. torch and transformers take seconds to import, and many a process wants plain data only: each name is
@@ -73,6 +75,7 @@ _NAMES = {
     "engine": ("Engine",),
     "errors": ("EngineError", "HPDError", "ModelError", "PromptError", "SchemaError"),
     "extractor": ("ExtractionFuture", "ExtractionMetrics"),
+    "joining": ("joined",),
     "json_schema.answers": ("FieldAnswer", "JsonFuture", "JsonResult", "Problem"),
     "json_schema.schema_reader": ("SchemaLimits", "check_schema"),
     "text.grounding": ("ground",),

@@ -59,6 +59,7 @@ PUBLIC = [
     "Value",
     "check_schema",
     "ground",
+    "joined",
 ]
 
 

@@ -1,0 +1,96 @@
+"""A step that sees all steps before it is what ordinary decoding behind their text is, and computes little again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hpd_core import Completion, Engine, OpenBranch, PromptError, Trunk, joined
+from hpd_core.baselines.reference import decode_chain
+from hpd_core.completion import TrunkCompletions
+from hpd_core.models.loading import load_model
+from hpd_core.text.template import Piece
+from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.value_kinds import Boolean, FreeText, Integer, JsonString, ListOf, OneOf
+from tests.core.engines import TIMEOUT, config
+from tests.core.helpers import NEAR_TIE
+from tests.examples import examples
+
+PREFIX = (Piece("<|im_start|>Compare.\n", True),)
+SUFFIX = (Piece("\n{\n", True),)
+KINDS = st.sampled_from(
+    [FreeText(), JsonString(), Integer(True), Boolean(), OneOf(("red", "blue"), True), ListOf(JsonString())]
+)
+STEPS = st.builds(OpenBranch, st.sampled_from(['"Price":', '"<|im_end|>":', "x"]), KINDS, st.integers(1, 9))
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_model_dir: Path) -> Iterator[Engine]:
+    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def oracle(tiny_model_dir: Path) -> Any:
+    return load_model(str(tiny_model_dir), config())
+
+
+@settings(
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(text=st.sampled_from(["red shoe", "<|im_start|> 42", ""]), steps=st.lists(STEPS, max_size=5))
+def test_the_step_behind_sees_every_step_as_text(
+    text: str, steps: list[OpenBranch], engine: Engine, oracle: Any
+) -> None:
+    trunk = Trunk(PREFIX, text, SUFFIX)
+    (found,) = engine.complete([trunk], [steps]).result(TIMEOUT)
+    last = OpenBranch('"Summary":', FreeText(), 8)
+    (behind,) = engine.complete([joined(trunk, steps, found)], [[last]]).result(TIMEOUT)
+
+    segments = SegmentTokenizer(engine._segments.tokenizer)
+    ids = [*segments.encode_pieces(PREFIX, begins=True), *segments.encode_text([text])[0]]
+    ids += segments.encode_pieces(SUFFIX)
+    lines = [f"{step.text}{each.raw}\n" for step, each in zip(steps, found.branches, strict=True)]
+    ids += segments.encode_text(["".join(lines)])[0] + segments.encode_text([last.text])[0]
+    expected = decode_chain(oracle, ids, 8, engine.endings)
+    if all(expected.margin(index) > NEAR_TIE for index in range(len(expected.tokens))):
+        (written,) = segments.decode([expected.tokens])
+        assert behind.branches[0].raw == written.split("\n", 1)[0]
+        assert behind.branches[0].num_tokens == len(expected.tokens)
+
+
+def test_a_document_in_the_prefix_is_computed_once_for_both_calls(engine: Engine) -> None:
+    document = "Velor running shoe, blue, size 42. " * 3
+    steps = [OpenBranch(f'"{name}":', JsonString(), 6) for name in ("Brand", "Size", "Colour")]
+    summary = [OpenBranch('"Summary":', FreeText(), 6)]
+    values = []
+    for trunk in (Trunk((*PREFIX, Piece(document, False), *SUFFIX), ""), Trunk(PREFIX, document, SUFFIX)):
+        first = engine.complete([trunk], [steps])
+        (found,) = first.result(TIMEOUT)
+        second = engine.complete([joined(trunk, steps, found)], [summary])
+        values.append((found.branches, second.result(TIMEOUT)[0].branches))
+        num_document = len(engine._segments.encode_text([document])[0])
+        assert second.metrics.prefix_tokens_computed == 0
+        if trunk.text:
+            assert second.metrics.document_tokens > num_document
+        else:
+            num_lines = second.result()[0].num_trunk_tokens - found.num_trunk_tokens
+            assert second.metrics.document_tokens == num_lines < num_document
+    assert [[each.raw for each in part] for part in values[0]] == [[each.raw for each in part] for part in values[1]]
+
+
+def test_what_was_not_decoded_cannot_be_joined() -> None:
+    step = OpenBranch("a:")
+    with pytest.raises(PromptError, match="too long"):
+        joined(Trunk(PREFIX, ""), [step], TrunkCompletions((Completion(None, "error"),), "too long"))
+    with pytest.raises(PromptError, match="'a:' was not decoded"):
+        joined(Trunk(PREFIX, ""), [step], TrunkCompletions((Completion(None, "error"),)))
+    with pytest.raises(ValueError, match="zip"):
+        joined(Trunk(PREFIX, ""), [step, step], TrunkCompletions((Completion("b", "value", " b"),)))
