@@ -41,7 +41,11 @@ _OURS = re.compile(r"(?<![\w/])(?:configs|sample|adapters|docs|cluster)/[\w./-]+
 """Paths that the repository must have; others are the reader's own."""
 _UNKNOWN = re.compile(r"\$|\.\.\.|…")
 """Stands for arguments that only the reader or the shell knows."""
-_CONFIGS: dict[str, type[BaseModel]] = {"finetune": FinetuneConfig, "label": LabelConfig}
+_CONFIGS: dict[str, type[BaseModel]] = {
+    "finetune": FinetuneConfig,
+    "label": LabelConfig,
+    "unseen_categories": FinetuneConfig,
+}
 _LINK = re.compile(r"(?<!`)\]\((?P<target>[^)\s]+)(?: \"[^\"]*\")?\)")
 _FILE = re.compile(
     r"(?<![\w/.-])(?:bench|cluster|configs|docs|hpd_core|pipelines|sample|tests)/[a-z0-9_/.-]+"
