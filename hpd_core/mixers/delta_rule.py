@@ -149,7 +149,7 @@ def _fork(tokens: Tokens, grid: BranchGrid, memory: LayerMemory, width: int, out
     given = tokens.each(grid.tokens.take)
     num_columns = grid.before.shape[2]
     num_prompts, num_rows = given.g.shape[:2]
-    at_once = max(1, _SCORES // (given.g[0, 0].numel() * num_rows * (num_rows + num_columns)))
+    at_once = max(1, _SCORES // (given.v.shape[2] * num_rows * (num_rows + num_columns)))
     state = grid.tokens.of_prompts(memory.states["state"])
     columns = [
         grid.tokens.of_prompts(memory.columns[name][:, width : width + num_columns])
@@ -191,13 +191,12 @@ def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> 
 
     def weights(rows: Tensor, keys: Tensor, key_decays: Tensor, seen: Tensor) -> Tensor:
         """[n, H, R, columns], or as many rows again: how much of each column's correction a row hears."""
-        again = rows.shape[2] // decays.shape[1]
-        distances = decays.transpose(1, 2)[:, :, :, None] - key_decays.transpose(1, 2)[:, :, None]
-        faded = distances.masked_fill(~seen[:, None, ..., None], -torch.inf).exp()  # [n, H, R, columns, 1 or D]
-        faded = faded.repeat(1, 1, again, 1, 1)
-        if faded.shape[-1] == 1:
-            return (rows @ keys.permute(0, 2, 3, 1)).repeat_interleave(group, dim=1) * faded[..., 0]
-        return torch.einsum("nhid,njhd,nhijd->nhij", rows, keys, faded)  # each head has keys of its own
+        if decays.shape[-1] > 1:
+            return _by_pairs(rows, decays, keys, key_decays, seen)
+        distances = decays.permute(0, 2, 1, 3) - key_decays.permute(0, 2, 3, 1)  # [n, H, R, columns]
+        faded = distances.masked_fill_(~seen[:, None], -torch.inf).exp_()
+        faded = faded.repeat(1, 1, rows.shape[2] // decays.shape[1], 1)
+        return (rows @ keys.permute(0, 2, 3, 1)).repeat_interleave(group, dim=1) * faded
 
     # What is asked of the state and of columns is asked of them once.
     rows = q if tokens.beta is None else torch.cat([q, k], dim=2)
@@ -214,6 +213,23 @@ def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> 
         updates = torch.linalg.solve_triangular(system, wrong, upper=False, unitriangular=True)
     said = said + weights(q, tokens.k, decays, now | itself) @ updates
     return said.transpose(1, 2), updates.transpose(1, 2), decays
+
+
+def _by_pairs(rows: Tensor, decays: Tensor, keys: Tensor, key_decays: Tensor, seen: Tensor) -> Tensor:
+    """As `weights` in `forked`, where each dimension of a head's keys fades by itself, so that it is no product of
+    matrices. Most columns are those of other branches: only the pairs are computed that see each other.
+
+    Args:
+        rows: [n, H, R, D], or as many rows again; decays: [n, R, H, D]; keys, key_decays: [n, columns, H, D].
+    """
+    num_prompts, num_heads, num_all, size = rows.shape
+    found = rows.new_zeros(num_prompts, num_all, keys.shape[1], num_heads)
+    for pairs in torch.split(seen.nonzero(), max(1, _SCORES // (num_heads * size))):
+        prompt, row, column = pairs.unbind(1)
+        faded = keys[prompt, column] * (decays[prompt, row] - key_decays[prompt, column]).exp()
+        for again in range(0, num_all, decays.shape[1]):
+            found[prompt, again + row, column] = (rows[prompt, :, again + row] * faded).sum(-1)
+    return found.permute(0, 3, 1, 2)
 
 
 def since_trunk(g: Tensor, ancestors: Ancestors, now: Tensor) -> Tensor:

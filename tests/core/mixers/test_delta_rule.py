@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpd_core.mixers.delta_rule import Ancestors, Tokens, forked
 
@@ -78,3 +81,29 @@ def test_every_path_is_as_if_it_were_alone(
     for node in range(size):
         expected = one_by_one(tokens, state[0], chain_to(node, parents))
         torch.testing.assert_close(found[node], expected, atol=tolerance, rtol=tolerance)
+
+
+class Largest(TorchDispatchMode):
+    """Numbers of the largest tensor that is made while it is entered."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor):
+            self.numbers = max(self.numbers, made.numel())
+        return made
+
+
+def test_where_dimensions_fade_apart_columns_of_other_branches_cost_nothing() -> None:
+    """Of 32 branches with 8 tokens each; a number for each head, dimension, token and column were gigabytes."""
+    size, rows, columns = 16, 32, 256
+    rng = np.random.default_rng(1)
+    tokens, before = (random_tokens(rng, count, torch.float32, size) for count in (rows, columns))
+    keys = torch.randn(1, columns, H, size)
+    tokens = Tokens(torch.randn(1, rows, H, size), torch.randn(1, rows, H, size), tokens.v, tokens.g, tokens.beta)
+    seen = torch.arange(columns)[None, None] // 8 == torch.arange(rows)[None, :, None]
+    ancestors = Ancestors(keys, before.v, before.g, seen, 8 * torch.arange(rows)[None])
+    with Largest() as largest:
+        forked(tokens, torch.randn(1, H, size, D_V), ancestors, torch.zeros(1, rows, rows, dtype=torch.bool))
+    assert largest.numbers < H * size * rows * columns / 4
