@@ -86,11 +86,14 @@ def device_name(device: torch.device) -> str:
 
 
 def end_of_text_ids(model: Any) -> list[int]:
-    """The ids by which the model ends its answer."""
+    """The ids by which the model ends its answer. Raises `ModelError` if its settings say something else of them."""
     ids: set[int] = set()
     for config in (model.generation_config, model.config.get_text_config()):
         found = getattr(config, "eos_token_id", None)
-        ids.update(found if isinstance(found, list) else [] if found is None else [found])
+        listed = found if isinstance(found, list) else [] if found is None else [found]
+        if not all(isinstance(index, int) for index in listed):
+            raise ModelError(f"eos_token_id is {found!r}, no number and no list of any: mend generation_config.json")
+        ids.update(listed)
     return sorted(ids)
 
 

@@ -18,6 +18,7 @@ from hpd_core.layers import fp8
 from hpd_core.mixers.families import layer_types_of, refuse_layout
 from hpd_core.models import fp8_checkpoint, quantized_checkpoint, refused, rope_limits, sparse_attention, text_towers
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
+from hpd_core.models.unreadable import first_line, not_found, reading
 from hpd_core.system.storage import local_copy
 from hpd_core.system.user_cache import cache_folder
 
@@ -46,7 +47,7 @@ def resolve_source(model: str, *, weights: bool = True) -> str:
     looks_like_path = model.startswith((".", "/", "~")) or os.sep * 2 in model
     folder = Path(model).expanduser()
     if looks_like_path and not folder.is_dir():
-        raise ModelError(_not_found(model, FileNotFoundError("there is no such folder")))
+        raise ModelError(not_found(model, FileNotFoundError("there is no such folder")))
     return str(folder) if folder.is_dir() else model
 
 
@@ -57,20 +58,15 @@ def load_tokenizer(model: str, config: EngineConfig) -> Any:
         ModelError: not found, or without a vocabulary we can use.
     """
     source = resolve_source(model, weights=False)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=config.trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise ModelError(_not_found(model, error)) from error
-    return tokenizer
+    with reading(model):
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=config.trust_remote_code)
 
 
 def load_config(model: str, config: EngineConfig) -> Any:
     """The configuration of `model` alone. Raises `ModelError` if it is not found."""
     source = resolve_source(model, weights=False)
-    try:
+    with reading(model):
         return AutoConfig.from_pretrained(source, trust_remote_code=config.trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise ModelError(_not_found(model, error)) from error
 
 
 def load_model(model: str, config: EngineConfig) -> Any:
@@ -93,7 +89,7 @@ def load_weights(model: str, config: EngineConfig) -> Any:
     dtype = resolve_dtype(config, device)
     trust = config.trust_remote_code
     options: dict[str, Any] = {"dtype": dtype, "trust_remote_code": trust, "use_safetensors": True}
-    try:
+    with reading(model):
         model_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
         refuse_unsupported(model_config)
         refuse_layout(model_config, config.layout)
@@ -125,10 +121,6 @@ def load_weights(model: str, config: EngineConfig) -> Any:
             quantized_checkpoint.unpack(loaded)
             loaded = loaded if kind is None else text_towers.alone(loaded)
         on_device = loaded if to_fp8 or is_quantized else loaded.to(device)
-    except ModelError:
-        raise
-    except (OSError, ValueError, ImportError) as error:
-        raise ModelError(_not_found(model, error)) from error
     return on_device.eval()
 
 
@@ -138,18 +130,26 @@ def _whole(source: str, model_config: Any, kind: Any | None, options: Mapping[st
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # it warns of each weight that there is no use for
     try:
-        loaded, report = loader.from_pretrained(source, config=model_config, output_loading_info=True, **options)
+        loaded, report = loader.from_pretrained(
+            source, config=model_config, output_loading_info=True, ignore_mismatched_sizes=True, **options
+        )
     except (ImportError, RuntimeError) as error:  # the latter: there is a part of what is needed
         if method := fp8_checkpoint.quantization_of(model_config).get("quant_method"):
             package = quantized_checkpoint.PACKAGES.get(method)
             install = "install what is missing" if package is None else f"pip install {package}"
-            reason = f"quantized by {method}, which cannot be read here ({_first_line(error)})"
+            reason = f"quantized by {method}, which cannot be read here ({first_line(error)})"
             raise ModelError(
                 f"the checkpoint is {reason}: {install}, or take the model in bfloat16 with engine.quantization: nf4"
             ) from error
         raise
     finally:
         transformers.logging.set_verbosity(verbosity)
+    if mismatched := sorted(report["mismatched_keys"]):
+        name, stored, wanted = mismatched[0]
+        raise ModelError(
+            f"{name} is {tuple(stored)} in the checkpoint, and {tuple(wanted)} by its config.json: put the files back "
+            f"that belong together"
+        )
     if missing := sorted(report["missing_keys"]):
         others = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ModelError(f"the checkpoint lacks {missing[0]}{others}: it is not whole, or of another kind of model")
@@ -193,7 +193,7 @@ def load_empty(model: str, config: EngineConfig) -> Any:
     """The model without its weights, on the device meta. Raises `ModelError` if it is not found."""
     source = resolve_source(model, weights=False)
     trust = config.trust_remote_code
-    try:
+    with reading(model):
         model_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
         refuse_unsupported(model_config)
         refuse_layout(model_config, config.layout)
@@ -202,20 +202,6 @@ def load_empty(model: str, config: EngineConfig) -> Any:
             if kind is not None:
                 return text_towers.alone(text_towers.without_towers(kind)(model_config))
             return AutoModelForCausalLM.from_config(model_config, trust_remote_code=trust)
-    except (OSError, ValueError) as error:
-        raise ModelError(_not_found(model, error)) from error
-
-
-def _not_found(model: str, error: Exception) -> str:
-    names = ", ".join(sorted(EMBEDDED_MODELS))
-    return (
-        f"cannot load the model {model!r}: {_first_line(error)} "
-        f"(a model is a folder with safetensors weights, local or at any fsspec URI, a hub id, or one of: {names})"
-    )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def resolve_device(config: EngineConfig) -> torch.device:

@@ -214,3 +214,45 @@ def test_quantized_checkpoints_are_refused_by_name_where_their_package_is_missin
     change(checkpoint, "config.json", quantization_config=quantized)
     with pytest.raises(ModelError, match=rf"quantized by {method}.*pip install {package}, or .*nf4"):
         answers(checkpoint)
+
+
+def _cut_off(folder: Path) -> None:
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+
+
+UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a copy that was cut off": (_cut_off, "not whole: copy it again"),
+    "another vocabulary": (
+        lambda folder: change(folder, "config.json", vocab_size=999),
+        r"is \(407, 64\) in the checkpoint, and \(999, 64\) by its config.json",
+    ),
+    "a type that is wrong": (
+        lambda folder: change(folder, "config.json", hidden_size="64"),
+        "cannot load.*'hidden_size': TypeError: .*expected int",
+    ),
+    "a setting that nobody knows": (
+        lambda folder: change(folder, "config.json", hidden_act="nope"),
+        "cannot load.*KeyError: 'nope'",
+    ),
+    "a list for a table": (
+        lambda folder: (folder / "config.json").write_text("[]"),
+        "cannot load.*TypeError: .*must be a mapping",
+    ),
+    "an empty tokenizer": (
+        lambda folder: (folder / "tokenizer.json").write_text("{}"),
+        "cannot load.*KeyError: 'added_tokens'",
+    ),
+    "an end in words": (
+        lambda folder: change(folder, "generation_config.json", eos_token_id=[2, "</s>"]),
+        r"eos_token_id is \[2, '</s>'\].*generation_config.json",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_what_cannot_be_read_is_an_error_in_words(kind: str, checkpoint: Path) -> None:
+    spoil, said = UNREADABLE[kind]
+    spoil(checkpoint)
+    with pytest.raises(ModelError, match=said):
+        answers(checkpoint)
