@@ -169,6 +169,17 @@ def _shape_of_call(module: Any, query: Tensor, key: Tensor, value: Tensor) -> La
     return LayerShape(1, key.shape[3], 0, num_heads, sizes.expanded)
 
 
+def _check(shape: LayerShape, kept: Tensor, layer: int) -> None:
+    """Keys of other sizes would be spread over those `kept`, [P, H_kv, capacity, D], without a word."""
+    _, num_kv_heads, _, key_size = kept.shape
+    if (num_kv_heads, key_size) != (shape.num_kv_heads, shape.key_size):
+        raise ModelError(
+            f"attention layer {layer} has {shape.num_kv_heads} heads of {shape.key_size} numbers to keep, and had "
+            f"{num_kv_heads} of {key_size} when the model was loaded: a layer was changed since, as by an adapter or a "
+            f"hook; change the model first, and make the engine of it then"
+        )
+
+
 def packed_attention(
     module: Any,
     query: Tensor,
@@ -198,6 +209,7 @@ def packed_attention(
 
     Raises:
         RuntimeError: there is no batch.
+        ModelError: the layer has been changed since the cache was made for it.
     """
     hpd_batch = hpd_batch or current_batch()
     if hpd_batch is None:
@@ -212,6 +224,8 @@ def packed_attention(
     # By the order of calls: a layer's number says nothing where it attends twice, or is run again.
     layer = hpd_batch.calls[hpd_batch.num_calls]
     hpd_batch.num_calls += 1
+    for plan in hpd_batch.plans:
+        _check(shape, plan.keys[layer], layer)
     sliding_window = reach(module, sliding_window)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)  # [T, H, D]

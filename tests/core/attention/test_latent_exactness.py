@@ -17,11 +17,14 @@ from hpd_core.attention.latent_native import ExpandedAttention
 from hpd_core.attention.latent_sizes import LatentSizes
 from hpd_core.config import EngineConfig
 from hpd_core.engine import Engine
+from hpd_core.errors import EngineError
 from hpd_core.models.description import cache_shape
 from tests.core.attention.test_latent import FORMS
+from tests.core.engines import config
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.native import WAYS, needs_native
 from tests.core.pretended_gpu import pretended_gpu
+from tests.core.products import SCHEMAS, products
 from tests.core.sweep.configs import REACHES
 from tests.core.sweep.outcome import build
 from tests.core.sweep.tokenizer import tiny_tokenizer
@@ -153,6 +156,25 @@ def test_the_engine_says_what_a_token_takes() -> None:
         size = engine.describe()["model_size"]
     assert size is not None
     assert size["cached_bytes"] == 4 * 24 * 4
+
+
+@pytest.mark.parametrize(
+    ("way", "is_first"),
+    [*((way, False) for way in WAYS), ("eager", True)],  # the kernel keeps no latents where one layer cannot
+)
+def test_a_layer_that_is_changed_after_it_was_loaded_is_named(way: str, is_first: bool) -> None:
+    """By a hook, as by an adapter: its keys and values are made by its own call then, and were latents before; or the
+    other way round, where they would be spread over all heads."""
+    model = model_of("deepseek_v3")
+    layer = model.model.layers[1].self_attn.kv_b_proj
+    hook = layer.register_forward_hook(lambda *_: None) if is_first else None
+    with Engine(model, tiny_tokenizer(), config(attention=way)) as engine:
+        if hook is None:
+            layer.register_forward_hook(lambda *_: None)
+        else:
+            hook.remove()
+        with pytest.raises(EngineError, match=r"layer 1 has \d heads? of 24 .* make the engine of it then"):
+            engine.extract(products(1), SCHEMAS)
 
 
 @pytest.mark.parametrize("way", ["eager", "sdpa"])
