@@ -11,6 +11,7 @@ attention is computed only for tokens whose logits are wanted; logits come in bl
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -56,9 +57,15 @@ def transformers_logits(
             use_cache=False,
             logits_to_keep=logit_rows,
         )
-    logits = output.logits[0]
-    # Some models make all of them, whatever they are asked for.
-    return [logits if len(logits) == len(logit_rows) else logits.index_select(0, logit_rows)]
+    return [wanted_logits(model, output.logits[0], logit_rows, len(token_ids))]
+
+
+def wanted_logits(model: Any, logits: Tensor, rows: Tensor, num_tokens: int) -> Tensor:
+    """Of what a model has made that was asked for `rows`, int64 [n], of so many tokens: [n, vocabulary]. Some make the
+    logits of all of them, whatever they are asked for."""
+    if len(rows) == num_tokens and "logits_to_keep" in inspect.signature(type(model).forward).parameters:
+        return logits
+    return logits.index_select(0, rows) if len(logits) == num_tokens else logits
 
 
 def why_not_ours(model: Any, by: OurLayers) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from hpd_core.mixers.delta_rule import packed_delta_rule
 from hpd_core.mixers.lightning import packed_lightning
 from hpd_core.mixers.mlstm import packed_mlstm
 from hpd_core.mixers.ngrams import packed_gaps, packed_ngrams
-from hpd_core.mixers.running import LayerStep, PackedFunction, Step, install, running
+from hpd_core.mixers.running import LayerStep, PackedFunction, install, running
 from hpd_core.mixers.selective_scan import packed_scan
 from hpd_core.mixers.states import MixerPlan, MixerShape
 from hpd_core.mixers.weighted_mean import packed_mean, packed_shift
@@ -165,7 +165,7 @@ class Mixers:
             ModelError: one of them has not called our functions, so its tokens have heard of others.
         """
         steps = [LayerStep(layer, plans) for layer in range(self.num_layers)]
-        with running(self._by_module(steps)):
+        with running({id(module): step for module, step in zip(self._modules, steps, strict=True)}):
             yield
         for step in steps:
             shape = self.shapes[step.layer]
@@ -173,10 +173,3 @@ class Mixers:
                 kind = self._kinds[step.layer]
                 names = ", ".join([*kind.functions, *kind.methods])
                 raise ModelError(f"a {kind.module} has not called {names}")
-
-    def training(self, batch: Step) -> AbstractContextManager[None]:
-        """While it is entered, the forward of a training runs them over its packed row."""
-        return running(self._by_module([batch] * self.num_layers))
-
-    def _by_module(self, steps: Sequence[Step]) -> Mapping[int, Step]:
-        return {id(module): step for module, step in zip(self._modules, steps, strict=True)}

@@ -139,6 +139,11 @@ def running(steps: Mapping[int, Step]) -> Iterator[None]:
         _RUNNING.steps = before
 
 
+def step_of(module: Any) -> Step | None:
+    """What the module runs with in this thread, where anything does."""
+    return _RUNNING.steps.get(id(module))
+
+
 def running_anew() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
     """The `context_fn` of torch's checkpoint: what backward runs anew, in any thread, runs as it did in the forward."""
     return nullcontext(), running(_RUNNING.steps)

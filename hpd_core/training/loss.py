@@ -25,9 +25,10 @@ from hpd_core.attention.eager import eager_attention
 from hpd_core.attention.folding import fold, unfold
 from hpd_core.attention.sdpa import sdpa_attention
 from hpd_core.errors import ModelError
+from hpd_core.layers.forward import wanted_logits
 from hpd_core.layout import visible
-from hpd_core.mixers.running import PackedFunction
-from hpd_core.models import query_scales
+from hpd_core.mixers.running import PackedFunction, running, step_of
+from hpd_core.models import attention_modules, query_scales
 from hpd_core.models.sparse_attention import most_seen
 from hpd_core.training import mixed_models, mixing
 from hpd_core.training.cross_entropy import cross_entropy
@@ -36,6 +37,8 @@ from hpd_core.training.text_order import TextOrder
 
 ATTENTION_NAME = "hpd_training"
 """The name under which the attention is registered with transformers."""
+
+_ANOTHER = "fine-tune a model of another family"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,7 @@ def training_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    hpd_training: TrainingBatch,
+    hpd_training: TrainingBatch | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -199,18 +202,20 @@ def training_attention(
 
     Args:
         query: [1, H, T, D]; key, value: [1, H_kv, T, D] and [1, H_kv, T, D_v].
-        hpd_training: passed to the model's forward as a keyword.
+        hpd_training: passed to the model's forward as a keyword, which some models lose on the way.
 
     Returns:
         [1, T, H, D_v] and None for the attention weights.
     """
-    hpd_training.num_calls += 1
+    batch = hpd_training or step_of(module)
+    assert isinstance(batch, TrainingBatch)
+    batch.num_calls += 1
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)  # [T, H, D]
     eager = softcap is not None or s_aux is not None
     attend: Callable[..., Tensor] = eager_attention if eager else sdpa_attention
     outputs = []
-    for group in hpd_training.groups:
+    for group in batch.groups:
         num_prompts = group.q[0].shape[0]
         keys, values = (
             rows.index_select(0, group.columns).view(num_prompts, -1, *rows.shape[1:]).transpose(1, 2)
@@ -232,9 +237,14 @@ def attach_training(model: Any) -> None:
             that are not trained.
     """
     mixed_models.calls_of(model)
+    name = model.config.model_type
+    if attention_modules.described(model):
+        raise ModelError(
+            f"{name} models attend by code of their own, through which no gradient is computed here: {_ANOTHER}"
+        )
     if (most := most_seen(model.config)) is not None:
         raise ModelError(
-            f"{model.config.model_type} picks {most} tokens for each token to attend to, which is not trained here: "
+            f"{name} picks {most} tokens for each token to attend to, which is not trained here: "
             f"fine-tune a model that attends to all of them"
         )
     transformers.AttentionInterface.register(ATTENTION_NAME, training_attention)
@@ -242,7 +252,7 @@ def attach_training(model: Any) -> None:
     try:
         model.set_attn_implementation(ATTENTION_NAME)
     except ValueError as error:
-        raise ModelError(f"{model.config.model_type} models take no custom attention: {error}") from error
+        raise ModelError(f"{name} models take no custom attention: {error}") from error
 
 
 def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
@@ -255,7 +265,8 @@ def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
         ModelError: not all layers went through the attention interface.
     """
     unwrapped = model.module if isinstance(model, DistributedDataParallel) else model
-    with mixed_models.running(unwrapped, batch):
+    num_mixed = mixed_models.calls_of(unwrapped)
+    with running({id(module): batch for module in unwrapped.modules()}):
         logits: Tensor = model(
             input_ids=batch.token_ids,
             position_ids=batch.positions,
@@ -264,20 +275,19 @@ def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
             logits_to_keep=batch.target_rows,
             hpd_training=batch,
         ).logits[0]
-    num_mixed = mixed_models.calls_of(unwrapped)
     config = unwrapped.config.get_text_config()
     num_layers = mixed_models.num_attending(config) if num_mixed else config.num_hidden_layers
     if batch.num_calls < num_layers:
         raise ModelError(
-            f"{num_layers - batch.num_calls} of {num_layers} layers did not go through transformers' attention "
-            f"interface"
+            f"{num_layers - batch.num_calls} of {num_layers} layers of {config.model_type} did not go through "
+            f"transformers' attention interface, so that their tokens have heard of others: {_ANOTHER}"
         )
     if batch.num_mixed < num_mixed:
         raise ModelError(
             f"layers beside attention have made {batch.num_mixed} of {num_mixed} calls to ours: their tokens have "
-            f"heard of others"
+            f"heard of others: {_ANOTHER}"
         )
-    return logits
+    return wanted_logits(unwrapped, logits, batch.target_rows, batch.num_tokens)
 
 
 def forward_loss(model: Any, batch: TrainingBatch, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:

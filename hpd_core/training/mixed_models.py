@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from hpd_core.errors import ModelError
 from hpd_core.mixers.channel_scan import packed_channel_scan
 from hpd_core.mixers.families import Mixers, layer_types_of
-from hpd_core.mixers.running import Step
 from hpd_core.mixers.selective_scan import packed_scan
 from hpd_core.training.mixing import MADE_OF_OTHERS, TRAINED
 
@@ -28,12 +26,6 @@ def calls_of(model: Any) -> int:
             f"which no gradient is computed here. Fine-tune a model of another family"
         )
     return mixers.num_calls
-
-
-def running(model: Any, batch: Step) -> AbstractContextManager[None]:
-    """While it is entered, one forward of the model's is that of a training over this batch."""
-    mixers = Mixers.of(model)
-    return nullcontext() if mixers is None else mixers.training(batch)
 
 
 def num_attending(model_config: Any) -> int:

@@ -1,0 +1,52 @@
+"""Models that lose our keyword on the way, make logits that nobody asked for, or attend by code of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hpd_core.errors import ModelError
+from hpd_core.layers.forward import wanted_logits
+from hpd_core.models import text_towers
+from hpd_core.training.loss import attach_training, collate, forward_loss
+from tests.core.sweep.configs import REACHES
+from tests.core.sweep.outcome import build
+from tests.core.training.test_hybrid_loss import draw, gradients, plain_loss
+
+LOSE_KEYWORDS = ("nemotron", "stablelm")
+MAKE_ALL_LOGITS = ("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")
+
+
+def tight(name: str) -> Any:
+    model = build(name, REACHES["tight"])
+    return model if text_towers.multimodal_class(model.config) is None else text_towers.alone(model)
+
+
+@pytest.mark.parametrize("name", [*LOSE_KEYWORDS, *MAKE_ALL_LOGITS])
+def test_loss_is_that_of_each_chain_alone(name: str) -> None:
+    drawn, chains = draw(np.random.default_rng(0), 5, (3, 1, 4), longest=40)
+    model = tight(name)
+    attach_training(model)
+    loss, _ = forward_loss(model, collate(drawn, multiple=16))
+    with torch.no_grad():
+        expected = plain_loss(tight(name), chains).item()
+    assert loss.item() == pytest.approx(expected, rel=1e-4)
+    assert all(weight.isfinite().all() for weight in gradients(model, loss).values())
+
+
+def test_wanted_rows_are_in_their_order_also_where_all_are_wanted() -> None:
+    rows = torch.tensor([2, 0, 1])
+    logits = torch.arange(3.0)[:, None]
+    makes_all, makes_wanted = tight(MAKE_ALL_LOGITS[0]), tight(LOSE_KEYWORDS[0])
+    assert wanted_logits(makes_all, logits, rows, 3)[:, 0].tolist() == [2, 0, 1]
+    assert wanted_logits(makes_all, logits, rows[:2], 3)[:, 0].tolist() == [2, 0]
+    assert wanted_logits(makes_wanted, logits[rows], rows, 3)[:, 0].tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize("name", ["bloom", "falcon", "gptj"])
+def test_who_attends_by_code_of_its_own_is_refused_before_a_step(name: str) -> None:
+    with pytest.raises(ModelError, match=f"{name} models attend by code of their own.*another family"):
+        attach_training(tight(name))
