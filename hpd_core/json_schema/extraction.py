@@ -13,6 +13,7 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from hpd_core.completion import Completion, CompletionFuture, Completions, OnBranch, Trunk, TrunkCompletions
+from hpd_core.errors import PromptError
 from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField, Problem
 from hpd_core.json_schema.assembly import Assembly
 from hpd_core.json_schema.form import Group
@@ -78,9 +79,13 @@ class _Document:
             self._num_trunk_tokens = found.num_trunk_tokens
             self._num_prompt_tokens = found.num_trunk_tokens
         self._num_prompt_tokens += found.num_prompt_tokens - found.num_trunk_tokens
-        for question, completion in zip(self.asked, found.branches, strict=True):
-            self._num_output_tokens += completion.num_tokens
-            self.questions.take(question, completion)
+        try:
+            for question, completion in zip(self.asked, found.branches, strict=True):
+                self._num_output_tokens += completion.num_tokens
+                self.questions.take(question, completion)
+        except PromptError as error:
+            self._error, self.asked = str(error), []
+            return
         self.asked = self.questions.next_wave()
 
     def result(self, problems_of: Any) -> JsonResult:

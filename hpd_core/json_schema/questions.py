@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hpd_core.completion import Completion, OpenBranch
+from hpd_core.errors import PromptError
 from hpd_core.json_schema.answers import FieldAnswer, Problem, pointer
 from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows
 from hpd_core.json_schema.form_prompt import count_name, joined_name, render_branch
 
 Path = tuple[str | int, ...]
+_MOST_WAITING = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +58,20 @@ class Questions:
 
     def next_wave(self) -> list[Question]:
         """What can be asked now: all that it waits for is answered."""
-        ready = [question for question in self._waiting if all(path in self.answers for path, _ in question.after)]
-        self._waiting = [question for question in self._waiting if question not in ready]
+        ready: list[Question] = []
+        waiting: list[Question] = []
+        for question in self._waiting:
+            is_ready = all(path in self.answers for path, _ in question.after)
+            (ready if is_ready else waiting).append(question)
+        self._waiting = waiting
         return ready
 
     def take(self, question: Question, completion: Completion) -> None:
-        """Takes an answer, and asks for what it leads to."""
+        """Takes an answer, and asks for what it leads to.
+
+        Raises:
+            PromptError: too many fields, of lists that are too long.
+        """
         if completion.status not in ("value", "absent"):
             self.problems.append(Problem(pointer(question.path), _what_is_wrong(completion)))
         for path, answer in found_by(question, completion):
@@ -84,6 +94,11 @@ class Questions:
             known = (question.name, value) if rows.key is None else (joined_name(name, rows.key), value[number])
             path = (*question.path, number)
             self._waiting += self._of_group(rows.row, path, name, (*question.seen, known), (), rows.key)
+            if len(self._waiting) > _MOST_WAITING:
+                raise PromptError(
+                    f"{pointer(question.path)} has {count:,} objects, and with them there are more than "
+                    f"{_MOST_WAITING:,} fields to ask for: set 'maxItems' lower"
+                )
 
     def _of_group(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Completion
+from hpd_core.errors import PromptError
 from hpd_core.json_schema.assembly import Assembly
 from hpd_core.json_schema.form import Group
 from hpd_core.json_schema.questions import Question, Questions
@@ -147,3 +150,17 @@ def test_whatever_the_model_says_the_answer_fits_or_is_named(schema: Schema, dat
     found = Assembly(questions.answers, questions.lengths).of(form)
     problems = checker(schema)(found)
     assert all(any(text in problem.message for text in CHECKED) for problem in problems), problems
+
+
+def test_lists_in_lists_end_before_they_fill_the_memory() -> None:
+    """Whatever a model says that there are."""
+    inner = {"type": "array", "maxItems": 1000, "items": an_object(x={"type": "number"})}
+    questions = Questions(read_schema(an_object(rows={"type": "array", "maxItems": 1000, "items": an_object(a=inner)})))
+    started = time.perf_counter()
+    for _ in range(2):
+        asked = questions.next_wave()
+        assert len(asked) in (1, 1000)
+        with pytest.raises(PromptError, match="more than 10,000 fields") if len(asked) > 1 else nullcontext():
+            for question in asked:
+                questions.take(question, Completion(10**9, "value"))
+    assert time.perf_counter() - started < 5
