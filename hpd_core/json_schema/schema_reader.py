@@ -51,10 +51,14 @@ class SchemaLimits:
     Attributes:
         max_branches: fields, of a list's objects counted once.
         max_depth: objects and lists in each other.
+        max_members: values that its enums list, all together.
+        max_rows: objects of a list (`maxItems`).
     """
 
     max_branches: int = 512
     max_depth: int = 16
+    max_members: int = 50_000
+    max_rows: int = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ class _Reader:
     def __init__(self, schema: Mapping[str, Any], limits: SchemaLimits) -> None:
         self._schema, self._limits = schema, limits
         self._references = References(schema)
-        self.num_branches = self.depth = self._depth = 0
+        self.num_branches = self.depth = self._depth = self._num_members = 0
 
     def read(self) -> Group:
         try:
@@ -135,7 +139,7 @@ class _Reader:
             if kind == "array":
                 return self._array(plain, path, takes_null, can_miss)
             self._count(where)
-            return read_leaf(plain, kind, where, takes_null=takes_null, can_miss=can_miss)
+            return self._leaf(plain, kind, where, takes_null=takes_null, can_miss=can_miss)
 
     @contextmanager
     def _deeper(self, where: str) -> Iterator[None]:
@@ -150,6 +154,12 @@ class _Reader:
         self.num_branches += 1
         if self.num_branches > self._limits.max_branches:
             raise SchemaError(where, f"more than {self._limits.max_branches} fields: ask in several requests")
+
+    def _leaf(self, schema: Mapping[str, Any], kind: Any, where: str, *, takes_null: bool, can_miss: bool) -> Leaf:
+        self._num_members += len(schema.get("enum", ()))
+        if self._num_members > self._limits.max_members:
+            raise SchemaError(where, f"more than {self._limits.max_members:,} values in enums: ask for a text instead")
+        return read_leaf(schema, kind, where, takes_null=takes_null, can_miss=can_miss)
 
     def _group(self, schema: Mapping[str, Any], path: tuple[str, ...], takes_null: bool, can_miss: bool) -> Group:
         where = pointer(path)
@@ -186,7 +196,7 @@ class _Reader:
             if is_list_of_scalars(plain):
                 if item_takes_null:
                     raise SchemaError(pointer(inside), "null in a list cannot be decoded: leave it out")
-                item = read_leaf(plain, plain.get("type"), pointer(inside), takes_null=False, can_miss=False)
+                item = self._leaf(plain, plain.get("type"), pointer(inside), takes_null=False, can_miss=False)
                 kind = ListOf(item.kind, nullable)  # type: ignore[arg-type]
                 note = "; ".join(filter(None, [note_of(schema), "a list", item.note]))
                 return Leaf(kind, note, takes_null, max_tokens_of(schema, LIST_TOKENS, where))
@@ -201,6 +211,9 @@ class _Reader:
             raise SchemaError(where, f"'x-hpd-key' must name a text among the items' fields, {key!r} is none")
         if key is not None and row.fields[key].after:
             raise SchemaError(where, f"{key!r} tells the items apart and is asked for first: it can wait for no other")
+        most = int(schema.get("maxItems", _DEFAULT_ROWS))
+        if most > self._limits.max_rows:
+            raise SchemaError(where, f"more than {self._limits.max_rows:,} objects: set 'maxItems' lower")
         note = note_of(schema)
         max_tokens = max_tokens_of(schema, ROWS_TOKENS, where)
         if key is None:
@@ -208,7 +221,7 @@ class _Reader:
         else:
             kind = key_kind(row.fields[key].node) or JsonString()
             asked = Leaf(ListOf(replace(kind, nullable=False), nullable), note, takes_null, max_tokens)
-        return Rows(row, key, asked, note, takes_null, int(schema.get("maxItems", _DEFAULT_ROWS)))
+        return Rows(row, key, asked, note, takes_null, most)
 
 
 def _key_of(field: tuple[str, Member]) -> str | None:

@@ -147,6 +147,13 @@ def test_size_and_limits() -> None:
         check_schema(schema, SchemaLimits(max_branches=3))
     with pytest.raises(SchemaError, match=r"/b/d/\*: more than 2 levels"):
         check_schema(schema, SchemaLimits(max_depth=2))
+    rows = an_object(a={"type": "array", "maxItems": 10**18, "items": schema})
+    with pytest.raises(SchemaError, match=r"/a: more than 1,000 objects"):
+        check_schema(rows)
+    enums = an_object(a={"enum": [1, 2, 3]}, b={"type": "array", "items": {"enum": [4, 5]}})
+    assert check_schema(enums, SchemaLimits(max_members=5)).branches == 2
+    with pytest.raises(SchemaError, match=r"/b/\*: more than 4 values in enums"):
+        check_schema(enums, SchemaLimits(max_members=4))
 
 
 @pytest.mark.parametrize("case", ["doubling", "joining", "deep", "wide enum", "slow pattern", "large pattern"])
