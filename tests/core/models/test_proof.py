@@ -1,0 +1,49 @@
+"""The proof at load, in half precision: who obeys is taken, however far rounding moves it; who does not is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from hpd_core import Engine, EngineConfig, ModelError
+from hpd_core.models import text_towers
+from tests.core.sweep.configs import REACHES
+from tests.core.sweep.outcome import build
+from tests.core.sweep.tokenizer import tiny_tokenizer
+from tests.tiny_model import answering_model, answering_tokenizer
+
+HALF = EngineConfig(device="cpu", dtype="bfloat16")
+
+
+def half(name: str) -> Any:
+    model = build(name, REACHES["loose"])
+    if text_towers.multimodal_class(model.config) is not None:
+        model = text_towers.alone(model)
+    return model.bfloat16()
+
+
+@pytest.mark.parametrize("name", ["granitemoe_swa", "kimi_linear", "zamba2", "video_llava"])
+def test_rounding_that_makes_another_text_of_it_is_no_disobedience(name: str) -> None:
+    """Experts are chosen by the last bit here, or wide weights amplify it: log-probabilities move by several."""
+    Engine(half(name), tiny_tokenizer(), HALF).close()
+
+
+def test_who_ignores_positions_is_found_in_half_precision() -> None:
+    model = answering_model(answering_tokenizer()).bfloat16()
+    forward = model.forward
+
+    def without_positions(*args: Any, position_ids: Any = None, **options: Any) -> Any:
+        return forward(*args, **options)
+
+    model.forward = without_positions
+    with pytest.raises(ModelError, match="llama models do not obey"):
+        Engine(model, answering_tokenizer(), HALF)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_forward_that_fails_by_itself_is_an_error_in_words(dtype: torch.dtype) -> None:
+    """xLSTM's, of texts that are longer than a chunk."""
+    with pytest.raises(ModelError, match=r"transformers itself fails to run xlstm.*set engine.dtype to float32"):
+        Engine(half("xlstm").to(dtype), tiny_tokenizer(), EngineConfig(device="cpu"))
