@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hpd_core.layout import IntArray
+from hpd_core.mixers.seen_columns import AncestorPairs
 from hpd_core.system.device import to_device
 
 ROWS = 16
@@ -27,43 +28,47 @@ class BranchTables:
         prompts: IntArray,
         columns: IntArray,
         positions: IntArray,
-        distances: IntArray,
-        width: int,
+        pairs: AncestorPairs,
         device: torch.device,
+        width: int,
     ) -> None:
-        """As `step_plan.branch_grids`."""
+        """As `step_plan.branch_grids`; `width`: W, of the columns in front, which are the trunk's."""
         order = np.lexsort((positions, prompts))
         self._rows, self._prompts, self._columns = rows[order], prompts[order], columns[order]
-        self._distances, self._order, self._device = distances, order, device
+        self._pairs, self._order, self._device = pairs, order, device
         self.width = width
+
+    @cached_property
+    def _ancestors(self) -> tuple[IntArray, IntArray]:
+        """int64 [n] each: tokens, in this order, and columns of their ancestors."""
+        return np.argsort(self._order)[self._pairs.tokens], self._pairs.columns
 
     @cached_property
     def prompts(self) -> Tensor:
         """int64 [P', 4], of each prompt that has tokens: its number, its first token and how many it has, and how many
         columns behind the trunk's these see."""
         picked, firsts, counts = np.unique(self._prompts, return_index=True, return_counts=True)
-        is_seen = self._seen > 0
-        last = np.where(is_seen.any(axis=1), is_seen.shape[1] - is_seen[:, ::-1].argmax(axis=1), 0)
-        table = np.stack([picked, firsts, counts, np.maximum.reduceat(last, firsts)], axis=1)
+        tokens, columns = self._ancestors
+        stops = np.zeros(len(self._prompts), dtype=np.int64)
+        np.maximum.at(stops, tokens, columns + 1)
+        table = np.stack([picked, firsts, counts, np.maximum.reduceat(stops, firsts)], axis=1)
         return to_device(table, self._device)
 
     @cached_property
     def tokens(self) -> Tensor:
         """int64 [3, t], of each token: its place in the packed row, its column, and whose it is."""
-        return to_device(np.stack([self._rows, self._columns, self._prompts]), self._device)
-
-    @cached_property
-    def _seen(self) -> np.ndarray:
-        seen = (self._distances[self._order, self.width :] > 0).astype(np.uint8)
-        firsts = np.searchsorted(self._prompts, self._prompts)
-        block = (np.arange(len(firsts)) - firsts) // ROWS
-        # The block of the token that each column holds, of this step.
-        written = np.full((int(self._prompts.max()) + 1, seen.shape[1]), -1)
-        written[self._prompts, self._columns - self.width] = block
-        seen[(seen > 0) & (written[self._prompts] == block[:, None])] = BESIDE
-        return seen
+        return to_device(np.stack([self._rows, self.width + self._columns, self._prompts]), self._device)
 
     @cached_property
     def seen(self) -> Tensor:
         """uint8 [t, C], of columns behind the trunk's: 0, `BEFORE` or `BESIDE`."""
-        return to_device(self._seen, self._device)
+        tokens, columns = self._ancestors
+        firsts = np.searchsorted(self._prompts, self._prompts)
+        block = (np.arange(len(firsts)) - firsts) // ROWS
+        num_columns = int(self._columns.max()) + 1
+        # The block of the token that each column holds, of this step.
+        written = np.full((int(self._prompts.max()) + 1, num_columns), -1)
+        written[self._prompts, self._columns] = block
+        seen = np.zeros((len(block), num_columns), dtype=np.uint8)
+        seen[tokens, columns] = np.where(written[self._prompts[tokens], columns] == block[tokens], BESIDE, BEFORE)
+        return to_device(seen, self._device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,24 @@ from hpd_core.layout import EVERYBODY, PUBLIC, IntArray, visible
 
 _UNSEEN = 2**62
 """The position of a column that holds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class AncestorPairs:
+    """Of t tokens of branches, each with each of its ancestors that are behind the trunk; n pairs, token by token.
+
+    A branch has tens of tokens, and its prompt has thousands of columns, of other branches: so it is pairs that are
+    kept, and no matrix.
+
+    Attributes:
+        tokens: int64 [n], of the t.
+        columns: int64 [n], of the ancestors, counted behind the trunk's.
+        distances: int64 [n], how far these are before the token, at least 1.
+    """
+
+    tokens: IntArray
+    columns: IntArray
+    distances: IntArray
 
 
 class SeenColumns:
@@ -82,32 +101,40 @@ class SeenColumns:
 
     def add(
         self, prompts: IntArray, scopes: IntArray, lasts: IntArray, positions: IntArray
-    ) -> tuple[IntArray, IntArray, IntArray]:
-        """Gives t tokens of branches their columns.
+    ) -> tuple[IntArray, AncestorPairs, IntArray]:
+        """Gives t tokens of branches their columns; those of a prompt are neighbours.
 
         Returns:
-            Columns, int64 [t]; how far the ancestors of each are before it, int64 [t, W + columns in use], 0 for all
-            other columns; the nearest W ancestors, the nearest first, int64 [t, W].
+            Columns, int64 [t]; who their ancestors are; the nearest W ancestors, the nearest first, int64 [t, W].
         """
-        ranks = np.arange(len(prompts)) - np.searchsorted(prompts, prompts)
-        columns = self.width + self.used[prompts] + ranks
+        picked, firsts, counts = np.unique(prompts, return_index=True, return_counts=True)
+        columns = self.width + self.used[prompts] + np.arange(len(prompts)) - np.repeat(firsts, counts)
         self._scopes[prompts, columns], self._lasts[prompts, columns] = scopes, lasts
         self._positions[prompts, columns] = positions
         self.used = self.used + np.bincount(prompts, minlength=len(self.used))
         self._stored = prompts, columns
-        here = slice(self.width + self.most_used)
-        k_positions = self._positions[prompts, here]
-        # A token's ancestors are those that it sees before itself: one at each position.
-        seen = visible(
-            scopes[:, None],
-            positions[:, None] - 1,
-            self._scopes[prompts, here],
-            self._lasts[prompts, here],
-            k_positions,
-        )
-        distances = np.where(seen, positions[:, None] - k_positions, 0)
-        nearest = [(distances == distance).argmax(axis=1) for distance in range(1, self.width + 1)]
-        return columns, distances, np.array(nearest, dtype=np.int64).reshape(self.width, len(prompts)).T
+        found = []
+        # Prompt by prompt: matrices of tokens and columns that stay in a processor's cache.
+        for prompt, first, stop in zip(picked.tolist(), firsts.tolist(), (firsts + counts).tolist(), strict=True):
+            here = slice(self.width + int(self.used[prompt]))
+            # A token's ancestors are those that it sees before itself: one at each position.
+            seen = visible(
+                scopes[first:stop, None],
+                positions[first:stop, None] - 1,
+                self._scopes[prompt, here],
+                self._lasts[prompt, here],
+                self._positions[prompt, here],
+            )
+            token, column = np.divmod(np.flatnonzero(seen), seen.shape[1])  # of bits in a row it is quicker
+            found.append((first + token, column))
+        tokens, ancestors = (np.concatenate(each) for each in zip(*found, strict=True))
+        distances = positions[tokens] - self._positions[prompts[tokens], ancestors]
+        nearest = np.zeros((len(prompts), self.width), dtype=np.int64)
+        is_near = distances <= self.width
+        nearest[tokens[is_near], distances[is_near] - 1] = ancestors[is_near]
+        is_behind = ancestors >= self.width
+        pairs = AncestorPairs(tokens[is_behind], ancestors[is_behind] - self.width, distances[is_behind])
+        return columns, pairs, nearest
 
     def reject(self, wrong: npt.NDArray[np.bool_], counts: IntArray) -> None:
         """Hides some of the tokens that were added last, `counts` of each prompt."""

@@ -237,12 +237,12 @@ class MixerCache:
     def _branch_tokens(
         self, rows: IntArray, prompts: IntArray, scopes: IntArray, lasts: IntArray, positions: IntArray
     ) -> BranchTokens:
-        columns, distances, nearest = self._seen.add(prompts, scopes, lasts, positions)
+        columns, pairs, nearest = self._seen.add(prompts, scopes, lasts, positions)
         capacity, width = self._seen.capacity, self._seen.width
         ancestors = prompts[:, None] * capacity + nearest
         device = self._device
-        given = (rows, prompts, columns, positions, distances, width, device)
-        tables = BranchTables(*given) if self._by_triton else None
+        given = (rows, prompts, columns - width, positions, pairs, device)
+        tables = BranchTables(*given, width) if self._by_triton else None
         whose, stored, where, before = (to_device(each, device) for each in (prompts, columns, rows, ancestors))
         return BranchTokens(whose, stored, where, before, branch_grids(*given), tables)
 

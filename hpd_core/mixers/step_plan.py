@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hpd_core.layout import IntArray
 from hpd_core.mixers.branch_tables import BranchTables
+from hpd_core.mixers.seen_columns import AncestorPairs
 from hpd_core.system.device import to_device
 
 
@@ -119,18 +120,13 @@ class BranchGrid:
         rows: IntArray,
         prompts: IntArray,
         columns: IntArray,
-        distances: IntArray,
+        pairs: AncestorPairs,
         picked: IntArray,
         device: torch.device,
     ) -> None:
-        """Of the tokens `picked`, int64 [t'], of t.
-
-        Args:
-            columns: int64 [t], of each token, counted behind the trunk's.
-            distances: int64 [t, C], how far each token's ancestors are before it, 0 for all other columns.
-        """
+        """Of the tokens `picked`, int64 [t'], of t. `columns`: int64 [t], of each, counted behind the trunk's."""
         self._rows, self._prompts, self._columns = rows[picked], prompts[picked], columns[picked]
-        self._step, self._picked, self._device = distances, picked, device
+        self._step, self._picked, self._device = pairs, picked, device
 
     def _put(self, array: npt.NDArray[Any]) -> Tensor:
         return to_device(array, self._device)
@@ -146,46 +142,61 @@ class BranchGrid:
         return self._put(self._prompts), self._put(self._columns)
 
     @cached_property
-    def _all(self) -> tuple[IntArray, npt.NDArray[np.bool_], IntArray]:
-        """Distances [P', R, C], columns filled now [P', C], and the column of each place [P', R], -1 for padding."""
-        _, places, counts = np.unique(self._prompts, return_inverse=True, return_counts=True)
-        ranks = np.arange(len(places)) - (np.cumsum(counts) - counts)[places]
-        shape, num_columns = (len(counts), int(counts.max())), self._step.shape[1]
-        distances = np.zeros((*shape, num_columns), dtype=np.int64)
-        distances[places, ranks] = self._step[self._picked]
-        is_new = np.zeros((shape[0], num_columns), dtype=bool)
-        is_new[places, self._columns] = True
-        columns = np.full(shape, -1)
-        columns[places, ranks] = self._columns
-        return distances, is_new, columns
+    def _shape(self) -> tuple[int, int]:
+        return self.tokens.rows.shape[0], self.tokens.rows.shape[1]
 
     @cached_property
-    def _before(self) -> IntArray:
-        """Distances of ancestors of steps before, as far as there are any: [P', R, C'], C' at least 1."""
-        distances, is_new, _ = self._all
-        before = np.where(is_new[:, None, :], 0, distances)
-        used = np.nonzero(before.any(axis=(0, 1)))[0]
-        return before[:, :, : int(used[-1]) + 1 if len(used) else 1]
+    def _placed(self) -> tuple[IntArray, IntArray]:
+        """int64 [t'] each, of the tokens: row and place in it."""
+        _, places, counts = np.unique(self._prompts, return_inverse=True, return_counts=True)
+        return places, np.arange(len(places)) - (np.cumsum(counts) - counts)[places]
+
+    @cached_property
+    def _ancestors(self) -> tuple[tuple[IntArray, ...], tuple[IntArray, ...]]:
+        """Of these tokens' pairs row and place of the token; of those with an ancestor of steps before, this one's
+        column and how far it is, and of the others the place of the ancestor."""
+        places, ranks = self._placed
+        number = np.full(int(self._picked.max()) + 1, -1)
+        number[self._picked] = np.arange(len(self._picked))
+        tokens = self._step.tokens
+        is_own = tokens < len(number)
+        is_own[is_own] = number[tokens[is_own]] >= 0
+        token, columns = number[tokens[is_own]], self._step.columns[is_own]
+        # The place of the token that each column holds, of this step.
+        filled = np.full((self._shape[0], int(max(self._columns.max(), columns.max(initial=0))) + 1), -1)
+        filled[places, self._columns] = ranks
+        place, rank = places[token], ranks[token]
+        now = filled[place, columns]
+        old, new = now < 0, now >= 0
+        return (
+            (place[old], rank[old], columns[old], self._step.distances[is_own][old]),
+            (place[new], rank[new], now[new]),
+        )
 
     @cached_property
     def before(self) -> Tensor:
-        """Bool [P', R, C'], the ancestors of steps before, by column behind the trunk's."""
-        return self._put(self._before > 0)
+        """Bool [P', R, C'], the ancestors of steps before, by column behind the trunk's; C' is at least 1."""
+        (*where, columns, _), _ = self._ancestors
+        before = np.zeros((*self._shape, int(columns.max(initial=0)) + 1), dtype=bool)
+        before[*where, columns] = True
+        return self._put(before)
 
     @cached_property
     def nearest(self) -> Tensor:
         """int64 [P', R], the deepest of these; any column where there is none."""
-        return self._put(np.where(self._before > 0, self._before, _FAR).argmin(axis=2))
+        (*where, columns, distances), _ = self._ancestors
+        order = np.argsort(-distances)  # of what is written to one place, the last stays
+        nearest = np.zeros(self._shape, dtype=np.int64)
+        nearest[*(each[order] for each in where)] = columns[order]
+        return self._put(nearest)
 
     @cached_property
     def now(self) -> Tensor:
         """Bool [P', R, R], the ancestors among these tokens, by place."""
-        distances, _, columns = self._all
-        found = np.take_along_axis(distances, np.maximum(columns, 0)[:, None, :], axis=2) > 0
-        return self._put(found & (columns >= 0)[:, None, :])
+        now = np.zeros((*self._shape, self._shape[1]), dtype=bool)
+        now[*self._ancestors[1]] = True
+        return self._put(now)
 
-
-_FAR = 2**62
 
 _PADDING = 1.5
 """A row may be so many times as long as its tokens."""
@@ -228,14 +239,13 @@ def branch_grids(
     prompts: IntArray,
     columns: IntArray,
     positions: IntArray,
-    distances: IntArray,
-    width: int,
+    pairs: AncestorPairs,
     device: torch.device,
 ) -> list[BranchGrid]:
-    """Of t tokens of branches; `distances`: int64 [t, W + C], as `SeenColumns.add` gives them."""
+    """Of t tokens of branches; `columns`: int64 [t], of each, counted behind the trunk's."""
     order = np.lexsort((positions, prompts))  # nobody stands behind one who is deeper in the tree
     return [
-        BranchGrid(rows, prompts, columns - width, distances[:, width:], order[group], device)
+        BranchGrid(rows, prompts, columns, pairs, order[group], device)
         for group in _tokens_alike(prompts[order], _BRANCH_UNIT)
     ]
 

@@ -30,6 +30,7 @@ from hpd_core.attention.triton_kv import note, rotate_and_store, store
 from hpd_core.layers.triton_choice import choose
 from hpd_core.layers.triton_pointwise import add_norm, add_norm_fp8, swiglu, swiglu_fp8
 from hpd_core.mixers.branch_tables import BranchTables
+from hpd_core.mixers.seen_columns import AncestorPairs
 from hpd_core.mixers.states import LayerMemory, MixerShape
 from hpd_core.mixers.triton_branches import fork
 
@@ -130,10 +131,8 @@ def branches(name: str, key_heads: int, heads: int, key_size: int, value_size: i
     v = meta(_NUM_TOKENS, heads, value_size, dtype=torch.float32)
     g, beta = (meta(_NUM_TOKENS, heads, size, dtype=torch.float32) for size in (1, 1))
     numbers = np.arange(_NUM_TOKENS)
-    tables = BranchTables(
-        *(numbers, numbers // 128, 3 + numbers % 128, numbers % 128, np.zeros((_NUM_TOKENS, 200), dtype=np.int64)),
-        *(3, torch.device("meta")),
-    )
+    nobody = AncestorPairs(*(numbers[:0] for _ in range(3)))
+    tables = BranchTables(numbers, numbers // 128, numbers % 128, numbers % 128, nobody, torch.device("meta"), width=3)
     out = meta(*v.shape)
     return recorded(
         f"branches {name}", lambda: fork(q, k, v, g, beta[..., 0] if corrects else None, tables, memory, out)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core.layout import IntArray
+from hpd_core.mixers.seen_columns import AncestorPairs
+from hpd_core.mixers.states import MixerCache, MixerShape
 from hpd_core.mixers.step_plan import TokenGrid, alike, branch_grids, trunk_tokens
 
 CPU = torch.device("cpu")
@@ -54,9 +58,26 @@ def test_trunks_are_padded_within_bounds(counts: list[int]) -> None:
 @given(counts=COUNTS.map(lambda counts: [min(count, 400) for count in counts]))
 def test_branches_are_padded_within_bounds(counts: list[int]) -> None:
     rows, prompts = of_prompts(counts)
-    columns = 3 + np.concatenate([np.arange(count) for count in counts])
-    distances = np.zeros((len(rows), 3 + max(counts)), dtype=np.int64)
-    grids = branch_grids(rows, prompts, columns, np.zeros_like(rows), distances, 3, CPU)
+    columns = np.concatenate([np.arange(count) for count in counts])
+    nobody = AncestorPairs(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
+    grids = branch_grids(rows, prompts, columns, np.zeros_like(rows), nobody, CPU)
     assert padded([grid.tokens for grid in grids]) <= 1.5 * sum(counts) + 15 * len(counts)
     stored = [torch.stack(grid.stored, dim=1) for grid in grids]
-    assert sorted(torch.cat(stored).tolist()) == np.stack([prompts, columns - 3], axis=1).tolist()
+    assert sorted(torch.cat(stored).tolist()) == np.stack([prompts, columns], axis=1).tolist()
+
+
+def test_the_host_keeps_no_matrix_of_all_tokens_and_columns() -> None:
+    """Of 32 values of 20 tokens: it was most of a step of a GPU's, which had nothing to do meanwhile."""
+    num_prompts, num_values, num_steps = 16, 32, 20
+    cache = MixerCache.for_prompts([MixerShape(1, 4, torch.float32, CPU)], [None] * num_prompts, 640)
+    prompts, scopes = np.repeat(np.arange(num_prompts), num_values), np.tile(1 + np.arange(num_values), num_prompts)
+    for step in range(num_steps):
+        tracemalloc.start()
+        branches = cache.append(prompts, scopes, scopes, np.full(len(prompts), 9 + step), 0).branches
+        assert branches is not None
+        (grid,) = branches.grids
+        assert grid.nearest.shape == grid.before.shape[:2] == grid.now.shape[:2] == (num_prompts, num_values)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert (grid.before.sum(dim=2) == num_steps - 1).all()
+    assert most < 8 * len(prompts) * (num_values * num_steps)
