@@ -8,6 +8,8 @@ from typing import Any
 import regex
 from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from jsonschema.validators import extend
+from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 from hpd_core.json_schema.answers import Problem, pointer
 
@@ -20,6 +22,8 @@ def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[Validatio
         return
     try:
         found = regex.search(pattern, instance, timeout=_PATTERN_SECONDS)
+    except regex.error as error:
+        yield ValidationError(f"{pattern!r} is no regular expression: {error}")
     except TimeoutError:
         yield ValidationError(f"whether it matches {pattern!r} was not found within {_PATTERN_SECONDS} s")
     else:
@@ -32,10 +36,14 @@ _Validator = extend(Draft202012Validator, {"pattern": _pattern})  # type: ignore
 
 def checker(schema: Mapping[str, Any]) -> Callable[[Any], list[Problem]]:
     """What finds the problems of an answer."""
-    validator = _Validator(schema, format_checker=FormatChecker())
+    # A registry that fetches nothing: a stranger's schema may name any address.
+    validator = _Validator(schema, format_checker=FormatChecker(), registry=Registry())
 
     def problems(data: Any) -> list[Problem]:
-        errors = (plain for error in validator.iter_errors(data) for plain in _plain(error))
+        try:
+            errors = [plain for error in validator.iter_errors(data) for plain in _plain(error)]
+        except Unresolvable as error:
+            return [Problem("", f"the schema refers to what is not in it: {error.ref}")]
         return [Problem(pointer(error.absolute_path), error.message[:300]) for error in errors]
 
     return problems
