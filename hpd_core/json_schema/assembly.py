@@ -8,6 +8,7 @@ from typing import Any
 from hpd_core.json_schema.answers import FieldAnswer
 from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows
 from hpd_core.json_schema.questions import Path
+from hpd_core.text.value_kinds import ListOf
 
 MISSING = object()
 """In place of a value that is left out."""
@@ -25,8 +26,21 @@ class Assembly:
         return self._fields(form, ())
 
     def _fields(self, group: Group, path: Path) -> dict[str, Any]:
-        values = {name: self._value(member.node, (*path, name)) for name, member in group.fields.items()}
-        return {name: value for name, value in values.items() if value is not MISSING}
+        found = {}
+        for name, member in group.fields.items():
+            value = self._value(member.node, (*path, name))
+            if value is MISSING and member.is_required:
+                value = self._empty(member.node, (*path, name))
+            if value is not MISSING:
+                found[name] = value
+        return found
+
+    def _empty(self, node: Node, path: Path) -> Any:
+        """What stands for nothing where something is required, in an object that is there."""
+        if isinstance(node, Group):
+            return self._fields(node, path)
+        is_list = isinstance(node, Rows) or (isinstance(node, Leaf) and isinstance(node.kind, ListOf))
+        return [] if is_list and self._answers[path].status == "absent" else MISSING
 
     def _value(self, node: Node, path: Path) -> Any:
         match node:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from jsonschema import Draft202012Validator
+
 from hpd_core.errors import SchemaError
 from hpd_core.json_schema.form import Leaf, Node
 from hpd_core.text.pattern_syntax import PatternError
@@ -29,11 +31,13 @@ _MOST_LISTED = 50
 _DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
 _ZONE = r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+_DAYS = "([0-9]+Y([0-9]+M([0-9]+D)?)?|[0-9]+M([0-9]+D)?|[0-9]+D)"
+_HOURS = "([0-9]+H([0-9]+M([0-9]+S)?)?|[0-9]+M([0-9]+S)?|[0-9]+S)"
 FORMATS: Mapping[str, tuple[str, str]] = {
     "date": (rf"^{_DATE}$", "a date as YYYY-MM-DD"),
     "time": (rf"^{_TIME}{_ZONE}$", "a time as HH:MM:SSZ"),
     "date-time": (rf"^{_DATE}T{_TIME}{_ZONE}$", "a date and time as YYYY-MM-DDTHH:MM:SSZ"),
-    "duration": (r"^P([0-9]+W|([0-9]+Y)?([0-9]+M)?([0-9]+D)?(T([0-9]+H)?([0-9]+M)?([0-9]+S)?)?)$", "as P1DT2H"),
+    "duration": (rf"^P([0-9]+W|{_DAYS}(T{_HOURS})?|T{_HOURS})$", "as P1DT2H"),
     "email": (r"^[A-Za-z0-9._%+-]+@[A-Za-z0-9]([A-Za-z0-9-]*)(\.[A-Za-z0-9-]+)+$", "an e-mail address"),
     "uri": (r"^[A-Za-z][A-Za-z0-9+.-]*:[^ \"<>\\^`{|}]+$", "a URI"),
     "uuid": (r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$", "a UUID"),
@@ -67,7 +71,7 @@ def max_tokens_of(schema: Mapping[str, Any], default: int, where: str) -> int:
         SchemaError: it is no number of tokens.
     """
     found = schema.get("x-hpd-max-tokens", default)
-    if not isinstance(found, int) or found < 1:
+    if type(found) is not int or found < 1:
         raise SchemaError(where, "'x-hpd-max-tokens' is a number of tokens, from 1 on")
     return found
 
@@ -85,7 +89,7 @@ def key_kind(node: Node) -> JsonString | Pattern | OneOf | None:
 def _kind(schema: Mapping[str, Any], type_: Any, where: str, nullable: bool) -> Any:
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if values is not None:
-        return _one_of(values, where, nullable)
+        return _one_of(values, type_, where, nullable)
     match type_:
         case "number":
             return Number(nullable)
@@ -98,7 +102,11 @@ def _kind(schema: Mapping[str, Any], type_: Any, where: str, nullable: bool) -> 
     raise SchemaError(where, "a field that may be anything cannot be asked for: say its 'type'")
 
 
-def _one_of(values: Any, where: str, nullable: bool) -> OneOf:
+def _one_of(values: Any, type_: Any, where: str, nullable: bool) -> OneOf:
+    if type_ is not None:
+        values = [value for value in values if Draft202012Validator.TYPE_CHECKER.is_type(value, type_)]
+    if not values:
+        raise SchemaError(where, "an enum without a value of its type cannot be decoded: add one")
     for value in values:
         if isinstance(value, list | dict):
             raise SchemaError(where, "an enum of lists or objects cannot be decoded: give each a name, and list those")

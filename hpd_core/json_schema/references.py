@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
+from jsonschema import Draft202012Validator
+from referencing import Registry
+
 from hpd_core.errors import SchemaError
 
 Plain = dict[str, Any]
@@ -20,6 +23,8 @@ class References:
     def __init__(self, root: Mapping[str, Any]) -> None:
         """`root`: the whole schema."""
         self._root = root
+        # A registry that fetches nothing: a stranger's schema may name any address.
+        self._validator = Draft202012Validator(root, registry=Registry())  # type: ignore[call-arg]
         self._followed: list[str] = []
         self._num_read = 0
 
@@ -34,7 +39,9 @@ class References:
         """
         depth = len(self._followed)
         try:
-            yield self._plain(schema, where, tuple(self._followed))
+            plain, takes_null = self._plain(schema, where, tuple(self._followed))
+            # Null in one place may be none in another: {"type": ["string", "null"], "enum": ["a", "b"]}.
+            yield plain, takes_null and self._validator.evolve(schema=schema).is_valid(None)
         finally:
             del self._followed[depth:]
 
@@ -45,21 +52,23 @@ class References:
             raise SchemaError(where, "references lead to each other too often: write the schema out")
         if not isinstance(schema, Mapping):
             raise SchemaError(where, "a field that may be anything cannot be asked for: say its 'type'")
+        if "$id" in schema and schema is not self._root:
+            raise SchemaError(where, "an '$id' in the middle changes what references mean: leave it out")
         plain = dict(schema)
-        while "$ref" in plain:
+        parts = [*plain.pop("allOf", ())]
+        if "$ref" in plain:
             reference = plain.pop("$ref")
             if reference in above:
                 raise SchemaError(where, f"{reference!r} leads to itself: write out as many levels as you need")
             above = (*above, reference)
             self._followed.append(reference)
-            plain = {**self._target(reference, where), **plain}
-        takes_null = False
-        for part in plain.pop("allOf", ()):
+            parts.append(self._target(reference, where))
+        plain, takes_null = self._without_null(plain, where, above)
+        for part in parts:
             found, also_null = self._plain(part, where, above)
             plain = _joined(plain, found, where)
             takes_null |= also_null
-        plain, nulls = self._without_null(plain, where, above)
-        return plain, takes_null or nulls
+        return plain, takes_null
 
     def _target(self, reference: str, where: str) -> Mapping[str, Any]:
         if not reference.startswith("#"):
@@ -126,15 +135,15 @@ def _joined(plain: Plain, other: Plain, where: str) -> Plain:
     """Both at once, where it is plain what that is."""
     joined = dict(plain)
     for keyword, value in other.items():
-        if keyword not in joined or joined[keyword] == value or keyword in _MERGED:
+        if keyword not in joined or joined[keyword] == value or keyword in _MERGED or keyword.startswith("x-hpd-"):
             joined.setdefault(keyword, value)
         elif keyword == "properties":
             common = {name for name in joined[keyword] if name in value and joined[keyword][name] != value[name]}
             if common:
-                raise SchemaError(where, f"'allOf' says different things of {', '.join(sorted(common))}: join them")
+                raise SchemaError(where, f"it says different things of {', '.join(sorted(common))}: join them")
             joined[keyword] = {**joined[keyword], **value}
         elif keyword == "required":
             joined[keyword] = [*joined[keyword], *(name for name in value if name not in joined[keyword])]
         elif keyword != "additionalProperties":
-            raise SchemaError(where, f"'allOf' says two things of {keyword!r}: write it once")
+            raise SchemaError(where, f"it says two things of {keyword!r}: write it once")
     return joined

@@ -106,7 +106,7 @@ class _Reader:
 
     def read(self) -> Group:
         try:
-            json.dumps(self._schema, ensure_ascii=False).encode()
+            json.dumps(self._schema, ensure_ascii=False, allow_nan=False).encode()
             # What it holds against a pattern is said here, by the field's path.
             Draft202012Validator.check_schema(self._schema, format_checker=FormatChecker(()))
             node = self._node(self._schema, (), can_miss=False)
@@ -115,7 +115,7 @@ class _Reader:
             raise SchemaError("", f"it is no JSON Schema: at #{where}: {error.message[:200]}") from error
         except UnicodeEncodeError as error:
             raise SchemaError("", "a text in it holds half of a surrogate pair: correct it") from error
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise SchemaError("", f"it holds what JSON has not: {error}") from error
         except RecursionError as error:
             raise SchemaError("", "it is nested too deeply: flatten it") from error
@@ -129,14 +129,15 @@ class _Reader:
             for keyword, way_out in _REFUSED.items():
                 if keyword in plain:
                     raise SchemaError(where, f"{keyword!r} cannot be decoded: {way_out}")
-            if "const" in plain:
+            if "const" in plain and not takes_null:
                 return Constant(plain["const"])
             kind = plain.get("type") or ("object" if "properties" in plain else "array" if "items" in plain else None)
             if kind == "null":
                 return Constant(None)
-            if kind == "object":
+            is_listed = "const" in plain or "enum" in plain
+            if kind == "object" and not is_listed:
                 return self._group(plain, path, takes_null, can_miss)
-            if kind == "array":
+            if kind == "array" and not is_listed:
                 return self._array(plain, path, takes_null, can_miss)
             self._count(where)
             return self._leaf(plain, kind, where, takes_null=takes_null, can_miss=can_miss)
@@ -167,7 +168,7 @@ class _Reader:
         for name in required:
             if name not in properties:
                 raise SchemaError(where, f"{name!r} is required and not among its properties: add it")
-        if not properties and schema.get("additionalProperties") not in (None, False):
+        if not properties and schema.get("additionalProperties", "properties" not in schema) is not False:
             raise SchemaError(where, "an object of unknown fields cannot be asked for: name them in 'properties'")
         can_miss = can_miss or takes_null
         fields = {}
@@ -179,8 +180,9 @@ class _Reader:
         return Group(fields, note_of(schema), takes_null, can_miss)
 
     def _after(self, schema: Any, where: str) -> tuple[str, ...]:
-        names = schema.get("x-hpd-after", ()) if isinstance(schema, Mapping) else ()
-        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        with self._references.resolved(schema, where) as (plain, _):
+            names = plain.get("x-hpd-after", [])
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise SchemaError(where, "'x-hpd-after' is a list of names of fields beside it")
         return tuple(names)
 
@@ -201,8 +203,10 @@ class _Reader:
                 note = "; ".join(filter(None, [note_of(schema), "a list", item.note]))
                 return Leaf(kind, note, takes_null, max_tokens_of(schema, LIST_TOKENS, where))
         row = self._node(items, inside, can_miss=False)
-        if not isinstance(row, Group) or row.takes_null:
+        if not isinstance(row, Group):
             raise SchemaError(pointer(inside), "lists of lists cannot be decoded: put the inner one into an object")
+        if row.takes_null:
+            raise SchemaError(pointer(inside), "null in a list cannot be decoded: leave it out")
         return self._rows(schema, row, where, takes_null, nullable)
 
     def _rows(self, schema: Mapping[str, Any], row: Group, where: str, takes_null: bool, nullable: bool) -> Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import nullcontext
 from typing import Any
@@ -14,6 +15,7 @@ from hpd_core import Completion
 from hpd_core.errors import PromptError
 from hpd_core.json_schema.assembly import Assembly
 from hpd_core.json_schema.form import Group
+from hpd_core.json_schema.leaf_reader import FORMATS
 from hpd_core.json_schema.questions import Question, Questions
 from hpd_core.json_schema.schema_reader import read_schema
 from hpd_core.json_schema.validation import checker
@@ -106,6 +108,34 @@ def test_no_items(count: int | None) -> None:
     assert not questions.next_wave()
     data = Assembly(questions.answers, questions.lengths).of(read_schema(schema))
     assert data == ({} if count is None else {"pages": []})
+
+
+def test_what_is_required_in_an_object_that_is_there_may_be_empty() -> None:
+    inner = {"type": "object", "properties": {"zip": TEXT}}
+    rows = {"type": "array", "items": an_object(name=TEXT)}
+    place = an_object(name=TEXT, inner=inner, tags={"type": "array", "items": TEXT}, rows=rows)
+    schema = {"type": "object", "properties": {"place": place}}
+    form = read_schema(schema)
+    for name, expected in (("Kiel", {"place": {"name": "Kiel", "inner": {}, "tags": [], "rows": []}}), (None, {})):
+        questions = Questions(form)
+        say(questions, wave(questions), place_name=name)
+        data = Assembly(questions.answers, questions.lengths).of(form)
+        assert data == expected
+        assert checker(schema)(data) == []
+
+
+def test_a_check_fetches_nothing_and_fails_on_no_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("fetched"))
+    far = an_object(a={"const": {"b": 1}, "properties": {"b": {"$ref": "http://127.0.0.1:9/x"}}})
+    (problem,) = checker(far)({"a": {"b": 1}})
+    assert "refers to what is not in it: http://127.0.0.1:9/x" in problem.message
+    (problem,) = checker(an_object(a={"enum": ["x"], "pattern": "("}))({"a": "x"})
+    assert (problem.path, "no regular expression" in problem.message) == ("/a", True)
+
+
+@pytest.mark.parametrize(("text", "fits"), [("P1DT2H", True), ("P2W", True), ("P", False), ("P1DT", False)])
+def test_a_duration_has_a_number(text: str, fits: bool) -> None:
+    assert (re.search(FORMATS["duration"][0], text) is not None) == fits
 
 
 def value_of(kind: ValueKind) -> st.SearchStrategy[Any]:

@@ -16,6 +16,8 @@ from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Numb
 
 TEXT = {"type": "string"}
 DEFINED = {"$defs": {"a/b": {"type": "integer"}}}
+CIRCULAR: dict[str, Any] = {"type": "object", "properties": {}}
+CIRCULAR["properties"]["a"] = CIRCULAR
 
 
 def an_object(*required: str, **properties: Any) -> dict[str, Any]:
@@ -47,6 +49,12 @@ def field(schema: Any, root: Any = None, *, is_required: bool = True) -> Node:
         ({"allOf": [TEXT, {"description": "d"}]}, JsonString()),
         ({"$ref": "#/$defs/a~1b", "description": "d"}, Integer()),
         ({"allOf": [{"$ref": "#/$defs/a~1b"}], "title": "t"}, Integer()),
+        ({"anyOf": [{"const": "a"}, {"type": "null"}]}, OneOf(("a",), nullable=True)),
+        # Null is one where all of the schema has it.
+        ({"type": ["string", "null"], "enum": ["a", "b"]}, OneOf(("a", "b"))),
+        ({"type": "string", "enum": ["a", 1, None]}, OneOf(("a",))),
+        ({"allOf": [{"type": ["string", "null"]}, TEXT]}, JsonString()),
+        ({"allOf": [{"type": ["string", "null"]}, {"enum": ["a", None]}]}, OneOf(("a",), nullable=True)),
     ],
 )
 def test_the_kind_of_a_field(schema: Any, kind: Any) -> None:
@@ -102,6 +110,20 @@ def test_objects_lists_and_constants() -> None:
         (an_object(a={"enum": ["\ud83d"]}), "", "surrogate"),
         (an_object(**{"\ud83d": TEXT}), "", "surrogate"),
         (an_object(a={"const": {1, 2}}), "", "what JSON has not"),
+        (an_object(a={"enum": [float("nan")]}), "", "what JSON has not"),
+        (an_object(a={"type": "number", "minimum": float("inf")}), "", "what JSON has not"),
+        (CIRCULAR, "", "what JSON has not"),
+        (an_object(a={"enum": []}), "/a", "an enum without a value"),
+        (an_object(a={"type": "integer", "enum": ["1"]}), "/a", "an enum without a value"),
+        (an_object(a={"type": "object"}), "/a", "an object of unknown fields"),
+        (an_object(a={"$id": "https://example.com/", "$ref": "#/$defs/b"}), "/a", "'$id' in the middle"),
+        (
+            an_object(a={"type": "array", "items": {"anyOf": [an_object(b=TEXT), {"type": "null"}]}}),
+            "/a/*",
+            "null in a",
+        ),
+        (an_object(a={**TEXT, "x-hpd-after": 5}), "/a", "a list of names"),
+        (an_object(a={**TEXT, "x-hpd-max-tokens": True}), "/a", "a number of tokens"),
         (an_object(a={"type": "array", "items": TEXT, "x-hpd-max-tokens": "5"}), "/a", "a number of tokens"),
         (an_object(a={"type": "array", "items": an_object(b=TEXT), "x-hpd-key": ["b"]}), "/a", "must name a text"),
         (an_object(a={"type": "string", "pattern": r"(?=a)b"}), "/a", "looking ahead"),
@@ -137,6 +159,16 @@ def test_one_schema_may_be_used_twice() -> None:
     assert check_schema(both).branches == 1
     twice = an_object(a={"$ref": "#/$defs/t"}, b={"$ref": "#/$defs/t"}) | {"$defs": {"t": an_object(c=TEXT)}}
     assert check_schema(twice).branches == 2
+
+
+def test_what_stands_beside_a_reference_is_joined_to_it() -> None:
+    waiting = {"b": {**TEXT, "x-hpd-after": ["a"]}, "o": an_object("c", c=TEXT)}
+    own = {"$ref": "#/$defs/o", "properties": {"d": TEXT}, "required": ["d"]}
+    form = read_schema(an_object(a=TEXT, b={"$ref": "#/$defs/b"}, o=own) | {"$defs": waiting})
+    assert form.fields["b"].after == ("a",)
+    inner = form.fields["o"].node
+    assert isinstance(inner, Group)
+    assert {name: member.is_required for name, member in inner.fields.items()} == {"c": True, "d": True}
 
 
 def test_size_and_limits() -> None:
