@@ -83,7 +83,7 @@ def test_every_path_is_as_if_it_were_alone(
         torch.testing.assert_close(found[node], expected, atol=tolerance, rtol=tolerance)
 
 
-class Largest(TorchDispatchMode):
+class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Numbers of the largest tensor that is made while it is entered."""
 
     numbers = 0
@@ -104,6 +104,6 @@ def test_where_dimensions_fade_apart_columns_of_other_branches_cost_nothing() ->
     tokens = Tokens(torch.randn(1, rows, H, size), torch.randn(1, rows, H, size), tokens.v, tokens.g, tokens.beta)
     seen = torch.arange(columns)[None, None] // 8 == torch.arange(rows)[None, :, None]
     ancestors = Ancestors(keys, before.v, before.g, seen, 8 * torch.arange(rows)[None])
-    with Largest() as largest:
+    with Largest() as largest:  # type: ignore[no-untyped-call]
         forked(tokens, torch.randn(1, H, size, D_V), ancestors, torch.zeros(1, rows, rows, dtype=torch.bool))
     assert largest.numbers < H * size * rows * columns / 4
