@@ -61,9 +61,12 @@ def main(
     max_depth: Annotated[int, typer.Option(min=1, help="objects and arrays inside of each other")] = (
         _DEFAULT.max_depth
     ),
+    max_members: Annotated[int, typer.Option(min=1, help="values that enums of a schema may list, all together")] = (
+        _DEFAULT.max_members
+    ),
 ) -> None:
     """Serves until it is told to end."""
-    limits = ServingLimits(max_body_bytes, max_branches, max_depth, timeout, max_open)
+    limits = ServingLimits(max_body_bytes, max_branches, max_depth, max_members, timeout, max_open)
     run_command(lambda: _serve(model, adapter, overrides or [], host, port, name or model, api_key, limits))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+_LONGEST = 2000  # characters of a message; what a client sent may stand in it
 _KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 504: "timeout_error"}
 
 
@@ -34,7 +35,7 @@ class ApiError(Exception):
     def body(self) -> dict[str, Any]:
         """The whole JSON body."""
         kind = _KINDS.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
-        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+        return {"error": {"message": str(self)[:_LONGEST], "type": kind, "param": self.param, "code": self.code}}
 
 
 def refused(param: str, message: str) -> ApiError:

@@ -30,6 +30,8 @@ CHAT, RESPONSES, MODELS, HEALTH, METRICS = (
     "/metrics",
 )
 
+_READ = ["GET", "HEAD"]
+
 
 def build_app(engine: Engine, model: str, limits: ServingLimits, api_key: str | None = None) -> ASGIApp:
     """The server's application.
@@ -40,27 +42,28 @@ def build_app(engine: Engine, model: str, limits: ServingLimits, api_key: str | 
     metrics = ServingMetrics()
     desk = Desk(engine, limits, metrics)
     card = {"id": model, "object": "model", "created": int(time.time()), "owned_by": "hpd"}
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    # A redirect would lead to where a client's Host header says.
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(Exception, _fail)
     for path, read, reply in ((CHAT, read_chat, ChatReply), (RESPONSES, read_response, ResponsesReply)):
         app.router.routes.append(Route(path, Endpoint(desk, read, reply, model), methods=["POST"]))
 
-    @app.get(MODELS)
+    @app.api_route(MODELS, methods=_READ)
     async def models() -> Response:
         return json_response({"object": "list", "data": [card]})
 
-    @app.get(f"{MODELS}/{{name:path}}")
+    @app.api_route(f"{MODELS}/{{name:path}}", methods=_READ)
     async def one_model(name: str) -> Response:
         if name != model:
             raise HTTPException(404, f"there is no model {name!r} here, only {model!r}")
         return json_response(card)
 
-    @app.get(HEALTH)
+    @app.api_route(HEALTH, methods=_READ)
     async def health() -> Response:
         return json_response({"status": "ok"})
 
-    @app.get(METRICS)
+    @app.api_route(METRICS, methods=_READ)
     async def counters() -> Response:
         return Response(metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 
 from hpd_core import Engine, EngineError, FieldAnswer, JsonFuture, JsonResult, SchemaLimits
@@ -34,7 +35,7 @@ class Answering:
         self.future: JsonFuture | None = None
 
     async def pieces(self) -> AsyncIterator[tuple[str, list[FieldAnswer]]]:
-        """Fields that have ended since the last piece, and the text that is known by them."""
+        """Fields that have ended since the last piece, and the text that is known by them. Raises `ApiError`."""
         assert self.text is not None
         is_last = False
         while not is_last:
@@ -43,6 +44,7 @@ class Answering:
                 ended.append(self._fields.get_nowait())
             is_last = ended[-1] is None
             fields = [field for field in ended if field is not None]
+            _refuse_undecoded(fields)
             yield self.text.add(fields), fields
 
     def put(self, field: FieldAnswer | None) -> None:
@@ -59,6 +61,7 @@ class Answering:
         if result.data is None:
             reasons = "; ".join(f"{problem.path or '/'}: {problem.message}" for problem in result.problems)
             raise ApiError(400, reasons, code="no_answer")
+        _refuse_undecoded(result.fields.values())
         return result
 
 
@@ -68,6 +71,7 @@ class Desk:
     def __init__(self, engine: Engine, limits: ServingLimits, metrics: ServingMetrics) -> None:
         self.limits = limits
         self._engine, self._metrics = engine, metrics
+        self._threads = ThreadPoolExecutor(thread_name_prefix="hpd-desk")
         self._num_open = 0
         self._mean_seconds = 1.0
 
@@ -114,9 +118,10 @@ class Desk:
             ApiError: the schema cannot be filled in (400).
         """
         answering = Answering()
-        submitting = asyncio.get_running_loop().run_in_executor(None, self._submit, question, answering, by_field)
+        submitting = self._threads.submit(self._submit, question, answering, by_field)
         try:
-            answering.future = await asyncio.shield(submitting)
+            # Given up before a thread has begun with it, it is not begun.
+            answering.future = await asyncio.wrap_future(submitting)
             answering.future.add_done_callback(lambda _: answering.put(None))
             yield answering
         finally:
@@ -129,7 +134,7 @@ class Desk:
 
     def _submit(self, question: Question, answering: Answering, by_field: bool) -> JsonFuture:
         """In a thread: texts are split into tokens."""
-        limits = SchemaLimits(self.limits.max_branches, self.limits.max_depth)
+        limits = SchemaLimits(self.limits.max_branches, self.limits.max_depth, self.limits.max_members)
         try:
             if by_field:
                 answering.text = OrderedJson(question.schema, limits)
@@ -149,6 +154,16 @@ class Desk:
             raise ApiError(503, str(error), code="engine_failed") from error
 
 
-def _abandon(submitted: asyncio.Future[JsonFuture]) -> None:
+def _abandon(submitted: Future[JsonFuture]) -> None:
     if not submitted.cancelled() and submitted.exception() is None:
         submitted.result().abandon()
+
+
+def _refuse_undecoded(fields: Iterable[FieldAnswer]) -> None:
+    for field in fields:
+        if field.status == "error":
+            raise ApiError(
+                500,
+                f"decoding failed at {field.path}: the model's numbers are not finite; try another engine.dtype",
+                code="engine_failed",
+            )

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ServingLimits:
-    """Of one request: bytes of its body, branches and depth of its schema, seconds until its answer. At a time:
-    requests that are waiting or being answered."""
+    """Of one request: bytes of its body, branches and depth of its schema, values that enums of it list, seconds until
+    its answer. At a time: requests that are waiting or being answered."""
 
     max_body_bytes: int = 4_000_000
     max_branches: int = 512
     max_depth: int = 10
+    max_members: int = 10_000
     timeout_seconds: float = 120.0
     max_open_requests: int = 512

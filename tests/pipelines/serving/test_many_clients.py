@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +33,16 @@ def many(name: str) -> dict[str, Any]:
 
 
 class Remembering(Engine):
-    """Keeps what it was asked for."""
+    """Keeps what it was asked for, and does nothing while it may not begin."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.futures: list[Future[Any]] = []
+        self.may_begin = threading.Event()
+        self.may_begin.set()
 
     def submit_json(self, *args: Any, **options: Any) -> Any:
+        assert self.may_begin.wait(60)
         self.futures.append(future := super().submit_json(*args, **options))
         return future
 
@@ -98,6 +103,22 @@ def test_what_a_client_that_went_has_asked_leaves_the_engine(
     wait_until(lambda: slow_server.counted("hpd_server_open_requests") == 0, 60)
     # Its place in every step is free: whoever comes now does not wait for it.
     assert slow_server.chat("Velor", SHOE).status == 200
+
+
+def test_what_no_thread_has_begun_with_is_not_begun_for_a_client_that_went(slow_engine: Remembering) -> None:
+    """A schema may take seconds to compile: those of clients who went would hold up all others."""
+    before, count = len(slow_engine.futures), 50
+    with serving_here(slow_engine) as server:
+        slow_engine.may_begin.clear()
+        with ExitStack() as clients:
+            for _ in range(count):
+                clients.enter_context(server.sent(json.dumps(chat(LONG)).encode()))
+            wait_until(lambda: server.counted("hpd_server_open_requests") == count, 60)
+        wait_until(lambda: server.counted("hpd_server_open_requests") == 0, 60)
+        slow_engine.may_begin.set()
+        assert server.chat("Velor").status == 200
+    most_threads = 32
+    assert len(slow_engine.futures) - before <= most_threads + 1 < count
 
 
 def test_so_does_what_has_run_out_of_time(slow_engine: Remembering) -> None:

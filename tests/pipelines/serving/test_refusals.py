@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
-from hpd_core import Engine
+from hpd_core import Engine, EngineConfig
+from hpd_core.models.loading import load_model, load_tokenizer
 from pipelines.serving.limits import ServingLimits
 from tests.pipelines.commands import wait_until
 from tests.pipelines.serving.served import MODEL, Served, chat, serving_here
@@ -41,6 +44,8 @@ def wide(count: int) -> dict[str, Any]:
         {"type": "object", "properties": {"a": 5}},
         nested(40),
         wide(600),
+        {"type": "object", "properties": {"a": {"enum": list(range(20_000))}}},
+        {"type": "object", "properties": {"a": {"type": "array", "maxItems": 10**300, "items": wide(1)}}},
     ],
 )
 def test_a_schema_that_cannot_be_filled_in_is_refused(server: Served, schema: dict[str, Any]) -> None:
@@ -72,11 +77,27 @@ def test_whatever_stands_in_names_and_texts_the_server_does_not_fail(server: Ser
 
 
 def test_a_schema_may_have_as_much_as_the_limits_say(engine: Engine) -> None:
-    with serving_here(engine, ServingLimits(max_branches=3, max_depth=3)) as server:
+    with serving_here(engine, ServingLimits(max_branches=3, max_depth=3, max_members=3)) as server:
         assert server.chat("Velor", wide(3)).status == 200
         assert server.chat("Velor", nested(2)).status == 200
         assert "more than 3 fields" in server.chat("Velor", wide(4)).message
         assert server.chat("Velor", nested(5)).status == 400
+        for count, status in ((3, 200), (4, 400)):
+            kinds = {"type": "object", "properties": {"kind": {"enum": [*range(count)]}}}
+            assert server.chat("Velor", kinds).status == status
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_model_of_no_numbers_fails_and_answers_nothing(tiny_model_dir: Path, stream: bool) -> None:
+    config = EngineConfig(dtype="float32", device="cpu")
+    model = load_model(str(tiny_model_dir), config)
+    engine = Engine(model, load_tokenizer(str(tiny_model_dir), config), config)
+    model.get_output_embeddings().weight.data.fill_(math.nan)
+    with engine, serving_here(engine) as server:
+        reply = server.chat("Velor", stream=stream)
+        assert (reply.status, reply.body["error"]["code"]) == (500, "engine_failed")
+        assert "not finite" in reply.message
+        assert server.counted("hpd_server_fields_total") == 0
 
 
 def test_a_text_that_is_too_long_for_the_model_is_refused(server: Served) -> None:
@@ -100,6 +121,18 @@ def test_other_addresses_and_methods_are_refused_as_json(server: Served) -> None
     assert "POST /v1/responses" in server.ask("/v1/embeddings", {}).message
     assert server.ask(CHAT).status == 405
     assert server.ask("/v1/models/other").status == 404
+    assert server.ask("/health/").status == 404, "no redirect to where a Host header says"
+
+
+def test_a_refusal_does_not_repeat_all_that_was_sent(server: Served) -> None:
+    assert len(server.ask(CHAT, chat("Velor", model="x" * 100_000)).message) < 3000
+
+
+def test_whoever_watches_may_ask_for_the_head_alone(server: Served) -> None:
+    for path in ("/health", "/metrics", "/v1/models"):
+        with socket.create_connection(server.place, timeout=60) as sock:
+            sock.sendall(f"HEAD {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            assert sock.recv(100).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_body_of_ten_megabytes_is_refused_before_it_is_read(engine: Engine, server: Served) -> None:
