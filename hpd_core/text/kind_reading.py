@@ -5,6 +5,7 @@ As in text/values.py, what counts is the first JSON value of the line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -16,6 +17,7 @@ from hpd_core.types import Attribute, ValueStatus, is_encodable
 
 _NUMBER, _NUMBERS = Attribute(name="value", type="number"), Attribute(name="value", type="number", multiple=True)
 _BOOLEAN, _BOOLEANS = Attribute(name="value", type="boolean"), Attribute(name="value", type="boolean", multiple=True)
+_EMPTY_LIST = re.compile(r"\[\s*\]")
 
 
 def read_value(kind: ValueKind, raw: str, *, closed: bool, fields: Mapping[str, str]) -> tuple[Any, ValueStatus]:
@@ -31,7 +33,7 @@ def read_value(kind: ValueKind, raw: str, *, closed: bool, fields: Mapping[str, 
         return (None, "absent") if kind.nullable and line == "null" else (line, "value" if closed else "truncated")
     item = kind.item if isinstance(kind, ListOf) else kind
     is_list = isinstance(kind, ListOf)
-    if isinstance(item, Number | Integer | Boolean) and line != "[]":
+    if isinstance(item, Number | Integer | Boolean) and not _EMPTY_LIST.match(line):
         single, several = (_BOOLEAN, _BOOLEANS) if isinstance(item, Boolean) else (_NUMBER, _NUMBERS)
         return _typed(several if is_list else single, kind, line, closed, fields)
     return _scalars(kind, line, closed, fields)
@@ -101,7 +103,10 @@ def _scalars(kind: ValueKind, line: str, closed: bool, fields: Mapping[str, str]
 def _scalar(kind: ValueKind, answer: Any) -> Any:
     """The answer as plain JSON; None: it is not of this kind."""
     if isinstance(answer, Literal):
-        answer = float(answer) if set(answer) & set(".eE") else int(answer)
+        try:
+            answer = float(answer) if set(answer) & set(".eE") else int(answer)
+        except ValueError:  # more digits than Python reads
+            return None
     elif isinstance(answer, str):
         answer = str(answer)
         if not is_encodable(answer):
@@ -109,5 +114,5 @@ def _scalar(kind: ValueKind, answer: Any) -> Any:
     elif not isinstance(answer, bool):
         return None
     if isinstance(kind, OneOf):
-        return answer if spelled(answer) in kind.spellings else None
+        return answer if answer in kind else None
     return answer if isinstance(answer, str) else None

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 JsonScalar: TypeAlias = str | int | float | bool | None
@@ -47,17 +48,25 @@ class Pattern:
     nullable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OneOf:
     """One of some values, which are JSON scalars."""
 
     values: tuple[JsonScalar, ...]
     nullable: bool = False
 
-    @property
+    @cached_property
     def spellings(self) -> list[str]:
         """Each as JSON writes it."""
         return [spelled(value) for value in self.values]
+
+    def __contains__(self, value: Any) -> bool:
+        """Whether it is one of them: 1 is not true."""
+        return spelled(value) in self._spelled
+
+    @cached_property
+    def _spelled(self) -> frozenset[str]:
+        return frozenset(self.spellings)
 
 
 @dataclass(frozen=True, slots=True)
