@@ -13,12 +13,13 @@ from typing import Any
 
 from hpd_core import FieldAnswer, JsonResult, SchemaLimits
 from hpd_core.json_schema.answers import pointer
-from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows
+from hpd_core.json_schema.form import Constant, Group, Leaf, Member, Node, Rows
 from hpd_core.json_schema.schema_reader import read_schema
+from hpd_core.text.value_kinds import ListOf
 from pipelines.serving.field_facts import json_text
 
 Path = tuple[str | int, ...]
-_NULL, _MISSING, _THERE = "null", "missing", "there"
+_NULL, _EMPTY, _MISSING, _THERE = "null", "[]", "missing", "there"
 
 
 class _NotKnownYet(Exception):  # noqa: N818 - never a message
@@ -58,15 +59,15 @@ class OrderedJson:
         yield "{"
         separator = ""
         for name, member in group.fields.items():
-            state = yield from self._known_state(member.node, (*path, name))
+            state = yield from self._known_state(member, (*path, name))
             if state == _MISSING:
                 continue
             yield f"{separator}{_text(name)}: "
             separator = ", "
-            if state == _NULL:
-                yield "null"
-            else:
+            if state == _THERE:
                 yield from self._value(member.node, (*path, name))
+            else:
+                yield state
         yield "}"
 
     def _value(self, node: Node, path: Path) -> Iterator[str | None]:
@@ -90,30 +91,32 @@ class OrderedJson:
             yield ", " if number else "["
             yield from self._object(rows.row, (*path, number))
 
-    def _known_state(self, node: Node, path: Path) -> Generator[None, None, str]:
+    def _known_state(self, member: Member, path: Path) -> Generator[None, None, str]:
         while True:
             try:
-                return self._state(node, path)
+                return self._state(member, path)
             except _NotKnownYet:
                 yield None
 
     # What is known now; `_NotKnownYet` where nothing is.
 
-    def _state(self, node: Node, path: Path) -> str:
-        """Whether a value stands there, null does, or nothing."""
+    def _state(self, member: Member, path: Path) -> str:
+        """Whether a value stands there, null does, an empty list, or nothing."""
+        node = member.node
         match node:
             case Constant():
                 return _THERE
             case Leaf():
-                return _state_of(node, self._answer(path))
+                return _state_of(node, self._answer(path), member.is_required)
             case Group():
-                if not node.can_miss or self._has_value(node, path):
+                is_sure = not node.can_miss or (member.is_required and not node.takes_null)
+                if is_sure or self._has_value(node, path):
                     return _THERE
                 return _NULL if node.takes_null else _MISSING
             case Rows():
                 if self._has_begun((*path, 0)):
                     return _THERE
-                return _state_of(node, self._answer(path))
+                return _state_of(node, self._answer(path), member.is_required)
 
     def _has_value(self, group: Group, path: Path) -> bool:
         """Whether the model wrote any value of an object that may miss."""
@@ -150,10 +153,13 @@ class OrderedJson:
         return answer
 
 
-def _state_of(node: Leaf | Rows, answer: FieldAnswer) -> str:
-    if answer.status == "value":
-        return _THERE
-    return _NULL if node.takes_null and answer.status == "absent" else _MISSING
+def _state_of(node: Leaf | Rows, answer: FieldAnswer, is_required: bool) -> str:
+    if answer.status != "absent":
+        return _THERE if answer.status == "value" else _MISSING
+    if node.takes_null:
+        return _NULL
+    is_list = isinstance(node, Rows) or isinstance(node.kind, ListOf)
+    return _EMPTY if is_list and is_required else _MISSING
 
 
 def _text(value: Any) -> str:
