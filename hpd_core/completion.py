@@ -20,7 +20,7 @@ from typing import Any
 from hpd_core.decoding.prompt import BranchEnd, Prompt
 from hpd_core.errors import PromptError
 from hpd_core.extractor import ExtractionMetrics
-from hpd_core.layout import FREE, Branch, tree_layout
+from hpd_core.layout import FREE, Branch, Layout, tree_layout
 from hpd_core.task_queue import Owner, Task, TaskQueue
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.kind_reading import read_value
@@ -31,6 +31,7 @@ from hpd_core.text.value_kinds import FreeText, ValueKind, is_closed
 from hpd_core.types import Choice, ValueStatus, is_encodable
 
 _MOST_PREFIXES = 256  # whose ids are kept
+_MOST_BRANCHES = 64  # of a prompt: for each, attention goes through the tokens of all. Prompts share their text
 _ANYTHING = FreeText()
 
 
@@ -122,11 +123,12 @@ OnBranch = Callable[[int, int, Completion], None]
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A prompt's trunk, by its number, and what its branches are."""
+    """A prompt's trunk, by its number, and what its branches are: of the trunk's, those from number `first` on."""
 
     number: int
     text: str
     branches: Sequence[OpenBranch]
+    first: int
 
 
 class Completions:
@@ -144,7 +146,8 @@ class Completions:
         """`constraints`: None where nothing is constrained."""
         self._segments, self._queue = segments, queue
         self._constraints, self._closed = constraints, closed
-        self._max_value_tokens, self._max_positions = max_value_tokens, max_positions
+        self._max_value_tokens = max_value_tokens
+        self._max_positions = math.inf if max_positions is None else max_positions
         self._prefixes: dict[tuple[Piece, ...], tuple[int, ...]] = {}
 
     def submit(
@@ -173,16 +176,13 @@ class Completions:
         refused: dict[int, TrunkCompletions] = {}
         prompts: list[Prompt] = []
         for number, (trunk, own) in enumerate(zip(trunks, branches, strict=True)):
-            try:
-                prompt = self._prompt(trunk, own)
-            except PromptError as error:
-                refused[number] = TrunkCompletions((Completion(None, "error"),) * len(own), str(error))
-                continue
             if not own:
                 refused[number] = TrunkCompletions(())
                 continue
-            prompt.owner = _Prepared(number, trunk.text, own)
-            prompts.append(prompt)
+            try:
+                prompts += self._prompts(number, trunk, own)
+            except PromptError as error:
+                refused[number] = TrunkCompletions((Completion(None, "error"),) * len(own), str(error))
         future = CompletionFuture(lambda: self._queue.abandon(task))
         future.set_running_or_notify_cancel()
         task = Task(prompts, future, partial(self._results, len(trunks), refused), future.metrics)
@@ -192,8 +192,8 @@ class Completions:
                 prompt.on_ended = partial(self._tell, prompt.owner.item, on_branch)
         return task
 
-    def _prompt(self, trunk: Trunk, branches: Sequence[OpenBranch]) -> Prompt:
-        """Raises PromptError where there is none."""
+    def _prompts(self, number: int, trunk: Trunk, branches: Sequence[OpenBranch]) -> list[Prompt]:
+        """Raises PromptError where there are none."""
         if not is_encodable(trunk.text + "".join(branch.text for branch in branches)):
             raise PromptError("the text, or a branch's, holds half of a surrogate pair, which no tokenizer takes")
         prefix = self._prefix(trunk.prefix)
@@ -203,14 +203,22 @@ class Completions:
         keys = self._segments.encode_schema_text([branch.text for branch in branches])
         pairs = zip(keys, branches, strict=True)
         document = [*own, *self._segments.encode_pieces(trunk.suffix)]
-        layout = tree_layout(prefix, document, [self._branch(*pair) for pair in pairs])
-        most = self._max_positions
-        if most is not None and layout.num_positions > most:
+        found = [self._branch(*pair) for pair in pairs]
+        prompts = []
+        for first in range(0, len(branches), _MOST_BRANCHES):
+            part = slice(first, first + _MOST_BRANCHES)
+            layout = tree_layout(prefix, document, found[part])
+            self._refuse_long(layout, len(own))
+            prompts.append(prompt := Prompt(layout, prefix))
+            prompt.owner = _Prepared(number, trunk.text, branches[part], first)
+        return prompts
+
+    def _refuse_long(self, layout: Layout, num_own: int) -> None:
+        if layout.num_positions > self._max_positions:
             raise PromptError(
-                f"the text has {len(own):,} tokens, and with all that stands around it {layout.num_positions:,}, more "
-                f"than the {most:,} positions of the model: shorten it, or use a model with a longer context"
+                f"the text has {num_own:,} tokens, and with all that stands around it {layout.num_positions:,}, more "
+                f"than the {self._max_positions:,} positions of the model: shorten it, or use a model with a longer context"
             )
-        return Prompt(layout, prefix)
 
     def _prefix(self, pieces: tuple[Piece, ...]) -> tuple[int, ...]:
         found = self._prefixes.get(pieces)
@@ -236,18 +244,21 @@ class Completions:
     def _tell(self, item: _Prepared, on_branch: OnBranch, end: BranchEnd) -> None:
         def tell() -> None:
             (text,) = self._segments.decode([end.tokens])
-            on_branch(item.number, end.branch, _completion(item, end, text))
+            on_branch(item.number, item.first + end.branch, _completion(item, end, text))
 
         self._queue.finish_later(tell)
 
     def _results(self, count: int, refused: dict[int, TrunkCompletions], task: Task) -> list[TrunkCompletions]:
         found = dict(refused)
         metrics = task.metrics
-        for prompt in task.finished:
+        for prompt in sorted(task.finished, key=lambda each: each.owner.item.first):
             item: _Prepared = prompt.owner.item
             texts = self._segments.decode(prompt.tokens)
             ends = [_completion(item, end, text) for end, text in zip(_ends(prompt), texts, strict=True)]
-            found[item.number] = TrunkCompletions(tuple(ends), None, len(prompt.layout.trunk), prompt.layout.num_tokens)
+            trunk = len(prompt.layout.trunk)
+            before = found.get(item.number) or TrunkCompletions((), None, trunk, trunk)
+            num_tokens = before.num_prompt_tokens + prompt.layout.num_tokens - trunk
+            found[item.number] = TrunkCompletions((*before.branches, *ends), None, trunk, num_tokens)
             metrics.value_tokens += sum(end.num_tokens for end in ends)
             metrics.key_tokens += prompt.layout.num_key_tokens
             metrics.document_tokens += prompt.num_own_tokens - prompt.layout.num_key_tokens

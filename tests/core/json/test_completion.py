@@ -264,6 +264,24 @@ def test_kinds_of_strangers_take_no_memory_without_end(tiny_model_dir: Path, mon
         assert (engine._decoder._constraints.num_ways, engine._decoder._tries.num_spelled) == sizes
 
 
+def test_many_branches_are_parted_over_prompts_that_share_their_text(engine: Engine) -> None:
+    branches = [OpenBranch(f'"f{number}":', JsonString() if number % 2 else Integer(), 4) for number in range(150)]
+    of = trunk(" ".join(f"word {number}" for number in range(60)))
+    told: dict[int, Completion] = {}
+    future = engine.complete(
+        [trunk("red"), of], [branches[:2], branches], lambda t, b, c: told.update({t * 1000 + b: c})
+    )
+    _, whole = future.result(TIMEOUT)
+    parts = [engine.complete([of], [branches[at : at + 50]]).result(TIMEOUT)[0] for at in (0, 50, 100)]
+    assert written(whole) == [each for part in parts for each in written(part)]
+    assert [told[1000 + number] for number in range(150)] == list(whole.branches)
+    assert whole.num_trunk_tokens == parts[0].num_trunk_tokens
+    assert whole.num_prompt_tokens == whole.num_trunk_tokens + sum(
+        part.num_prompt_tokens - part.num_trunk_tokens for part in parts
+    )
+    assert future.metrics.document_tokens_shared > 100, "it is computed once"
+
+
 def test_an_engine_that_stacks_records_completes_branches_likewise(tiny_model_dir: Path) -> None:
     branches = [[OpenBranch("a:", JsonString()), OpenBranch("b:", Number())]]
     found = []
