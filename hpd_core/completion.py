@@ -30,7 +30,7 @@ from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import FreeText, ValueKind, is_closed
 from hpd_core.types import Choice, ValueStatus, is_encodable
 
-_MOST_PREFIXES = 256  # whose ids are kept
+_MOST_KEPT = 2**20  # tokens of prefixes
 _MOST_BRANCHES = 64  # of a prompt: for each, attention goes through the tokens of all. Prompts share their text
 _ANYTHING = FreeText()
 
@@ -149,6 +149,7 @@ class Completions:
         self._max_value_tokens = max_value_tokens
         self._max_positions = math.inf if max_positions is None else max_positions
         self._prefixes: dict[tuple[Piece, ...], tuple[int, ...]] = {}
+        self._num_kept = 0
 
     def submit(
         self, trunks: Sequence[Trunk], branches: Sequence[Sequence[OpenBranch]], on_branch: OnBranch | None = None
@@ -223,11 +224,14 @@ class Completions:
     def _prefix(self, pieces: tuple[Piece, ...]) -> tuple[int, ...]:
         found = self._prefixes.get(pieces)
         if found is None:
-            if len(self._prefixes) >= _MOST_PREFIXES:
-                self._prefixes.clear()
             if not is_encodable("".join(piece.text for piece in pieces)):
                 raise PromptError("the prefix holds half of a surrogate pair, which no tokenizer takes")
-            found = self._prefixes[pieces] = tuple(self._segments.encode_pieces(pieces, begins=True))
+            found = tuple(self._segments.encode_pieces(pieces, begins=True))
+            self._num_kept += len(found)
+            if self._num_kept > _MOST_KEPT:
+                self._prefixes.clear()
+                self._num_kept = len(found)
+            self._prefixes[pieces] = found
         return found
 
     def _branch(self, ids: Sequence[int], branch: OpenBranch) -> Branch:

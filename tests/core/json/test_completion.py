@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpd_core import Completion, Engine, EngineError, OpenBranch, PatternError, Trunk
+from hpd_core import Completion, Engine, EngineError, OpenBranch, PatternError, Trunk, completion
 from hpd_core.baselines.reference import decode_chain, spelling_logprobs
 from hpd_core.completion import TrunkCompletions
 from hpd_core.models.loading import load_model, load_tokenizer
@@ -289,3 +289,13 @@ def test_an_engine_that_stacks_records_completes_branches_likewise(tiny_model_di
         with Engine.from_pretrained(str(tiny_model_dir), config(layout)) as engine:
             found.append(written(engine.complete([trunk("red")], branches).result(TIMEOUT)[0]))
     assert found[0] == found[1]
+
+
+def test_prefixes_of_strangers_are_not_kept_for_ever(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each the ids are: a hundred of a million tokens would be gigabytes."""
+    monkeypatch.setattr(completion, "_MOST_KEPT", 1000)
+    for number in range(5):
+        prefixed = Trunk((Piece(f"{number} " * 200, False),), "Velor")
+        (found,) = engine.complete([prefixed], [[OpenBranch('"a":', max_tokens=1)]]).result(TIMEOUT)
+        assert found.error is None
+    assert 0 < sum(map(len, engine._completions._prefixes.values())) <= 1000
