@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -117,7 +118,10 @@ class LayerMemory:
         return sum(tensor.nbytes for tensor in (*self.columns.values(), *self.states.values()))
 
 
-@dataclass(frozen=True, slots=True)
+_GIVEN_AWAY = LayerMemory({}, {})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TrunkState:
     """Where a trunk has come to, in all layers: what those begin with that follow it. `num_tokens` long."""
 
@@ -152,42 +156,56 @@ class MixerCache:
         """Of prompts that have fed nothing yet.
 
         Args:
-            before: of each, what it follows.
+            before: of each, what it follows; it is quick where those that follow the same are neighbours.
             num_columns: that are worth having for branches.
             by_triton: where a state fades as a whole, branches are computed by our kernel for GPUs.
         """
         width = window_of(shapes)
         layers = [LayerMemory.new(shape, len(before), width + num_columns) for shape in shapes]
         lengths = np.array([state.num_tokens if state else 0 for state in before], dtype=np.int64)
-        for row, state in enumerate(before):
+        row = 0
+        for state, same in groupby(before):
+            rows = slice(row, row := row + len(list(same)))
             for layer, source in zip(layers, state.layers if state else (), strict=False):
                 for name, tensor in layer.columns.items():
-                    tensor[row, :width] = source.columns[name][0]
+                    tensor[rows, :width] = source.columns[name][0]
                 for name, tensor in layer.states.items():
-                    tensor[row] = source.states[name][0]
+                    tensor[rows] = source.states[name][0]
         return cls(shapes, layers, SeenColumns.of_trunks(lengths, width, width + num_columns), lengths, by_triton)
 
     @classmethod
     def merge(cls, caches: Sequence[MixerCache], picked: Sequence[IntArray], order: IntArray) -> MixerCache:
-        """One out of several: of each the rows `picked`; `order` [P], where each row comes from among all of these."""
+        """One out of several, which end.
+
+        Args:
+            picked: of each, the rows to take along.
+            order: int64 [P], where each row comes from among all of these.
+        """
+        pairs = list(zip(caches, picked, strict=True))
         capacity = max(cache._seen.width + cache._seen.most_used for cache in caches)
-        parts = [cache._rows(rows, capacity) for cache, rows in zip(caches, picked, strict=True)]
-        first = parts[0]
-        layers = [LayerMemory.joined([part.layers[layer] for part in parts]) for layer in range(len(first.layers))]
-        seen = SeenColumns.joined([part._seen for part in parts])
-        lengths = np.concatenate([part._lengths for part in parts])
-        merged = cls(first.shapes, layers, seen, lengths, first._by_triton)
-        return merged._rows(order, capacity)
+        first = caches[0]
+        seen = SeenColumns.joined([cache._seen.rows(rows, capacity) for cache, rows in pairs]).rows(order, capacity)
+        lengths = np.concatenate([cache._lengths[rows] for cache, rows in pairs])[order]
+        *places, sorted_ = (to_device(each, first._device) for each in (*picked, order))
+        layers = []
+        for number in range(len(first.layers)):  # one after the other, for all are large
+            parts = [cache.layers[number].rows(own, capacity) for cache, own in zip(caches, places, strict=True)]
+            for cache in caches:
+                cache.layers[number] = _GIVEN_AWAY
+            layers.append(LayerMemory.joined(parts).rows(sorted_, capacity))
+        return cls(first.shapes, layers, seen, lengths, first._by_triton)
 
     def keep(self, rows: IntArray) -> None:
         """Goes on with some of the rows."""
-        kept = self._rows(rows, self._seen.width + int(self._seen.used[rows].max(initial=0)))
-        self.layers, self._seen, self._lengths = kept.layers, kept._seen, kept._lengths
+        self._lengths = self._lengths[rows]
+        self._move(rows, self._seen.width + int(self._seen.used[rows].max(initial=0)))
 
-    def _rows(self, rows: IntArray, capacity: int) -> MixerCache:
+    def _move(self, rows: IntArray, capacity: int) -> None:
+        """Goes on with some of the rows, and so many columns; layer by layer, for all are large."""
         picked = to_device(rows, self._device)
-        layers = [layer.rows(picked, capacity) for layer in self.layers]
-        return MixerCache(self.shapes, layers, self._seen.rows(rows, capacity), self._lengths[rows], self._by_triton)
+        for number, layer in enumerate(self.layers):
+            self.layers[number] = layer.rows(picked, capacity)
+        self._seen = self._seen.rows(rows, capacity)
 
     @property
     def _device(self) -> torch.device:
@@ -250,8 +268,7 @@ class MixerCache:
         """Room for so many columns, where there is none."""
         needed = self._seen.width + int(used.max())
         if needed > self._seen.capacity:
-            wider = self._rows(np.arange(len(used)), max(needed, grown(self._seen.capacity)))
-            self.layers, self._seen = wider.layers, wider._seen
+            self._move(np.arange(len(used)), max(needed, grown(self._seen.capacity)))
 
     def reject(self, wrong: npt.NDArray[np.bool_]) -> None:
         """Hides those of the last step's t tokens that are of no use; the last columns go to those of the next one."""

@@ -17,7 +17,7 @@ from hpd_core.decoding.memory import fitted
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.mixers.families import Mixers
-from hpd_core.mixers.states import LayerMemory, MixerShape, grown
+from hpd_core.mixers.states import LayerMemory, MixerCache, MixerShape, TrunkState, grown
 from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach
 from hpd_core.text.endings import Endings, Read
@@ -26,7 +26,7 @@ from tests.core.helpers import new_decoder, random_ids
 from tests.core.native import WAYS
 from tests.examples import examples
 
-from .allocated_memory import bytes_of_cohort, bytes_of_states, cohorts_of, kept_prefixes, unlike_prompts
+from .allocated_memory import Made, bytes_of_cohort, bytes_of_states, cohorts_of, kept_prefixes, unlike_prompts
 from .hybrids import build_hybrid
 
 CPU = torch.device("cpu")
@@ -43,6 +43,25 @@ def test_a_shape_counts_what_its_memory_takes() -> None:
     with_columns, without = (LayerMemory.new(SHAPE, 3, width).num_bytes for width in (20, 3))
     assert without == 3 * SHAPE.bytes_per_trunk
     assert with_columns - without == 3 * 17 * SHAPE.bytes_per_column
+
+
+def test_prompts_behind_one_prefix_are_begun_together() -> None:
+    """A copy for each prompt, layer and tensor is ten thousand calls of a GPU a cohort."""
+    before = TrunkState([LayerMemory.new(SHAPE, 1, 3)] * 8, 5)
+    calls = []
+    for count in (2, 64):
+        with Made() as made:  # type: ignore[no-untyped-call]
+            MixerCache.for_prompts([SHAPE] * 8, [None, *[before] * count], 9)
+        calls.append(made.calls)
+    assert calls[0] == calls[1]
+
+
+def test_merging_takes_little_more_than_what_comes_out() -> None:
+    """All layers at once would be there three times beside the cohorts, of which no account knows."""
+    caches = [MixerCache.for_prompts([SHAPE] * 20, [None] * count, 9) for count in (5, 3)]
+    with Made() as made:  # type: ignore[no-untyped-call]
+        merged = MixerCache.merge(caches, [np.arange(5), np.arange(2)], np.array([6, 2, 0, 1, 5, 3, 4]))
+    assert merged.num_bytes <= made.most_bytes < 1.25 * merged.num_bytes
 
 
 def test_room_is_told_in_slots_of_keys_and_values() -> None:
