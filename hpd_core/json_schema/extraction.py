@@ -117,10 +117,11 @@ class _Run:
         """Asks for all first waves at once."""
         if not self._documents:
             self.future.settle([])
+        # Before others are asked: those may be answered meanwhile, and have nothing left to ask.
+        known = [number for number, document in enumerate(self._documents) if not document.asked]
         self._ask([number for number, document in enumerate(self._documents) if document.asked])
-        for number, document in enumerate(self._documents):
-            if not document.asked and number not in self._results:
-                self._finish(number)
+        for number in known:
+            self._finish(number)
 
     def _ask(self, numbers: Sequence[int]) -> None:
         calls = [

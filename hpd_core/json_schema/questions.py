@@ -177,5 +177,8 @@ def _what_is_wrong(completion: Completion) -> str:
     if completion.status == "truncated":
         return f"its value was cut after {completion.num_tokens} tokens: allow more with 'x-hpd-max-tokens'"
     if completion.status == "invalid":
-        return f"the model wrote {completion.raw[:80]!r}, which is no value of its kind"
+        wrote = f"the model wrote {completion.raw[:80]!r}"
+        is_open = completion.raw.lstrip()[:1] == '"' and completion.raw.count('"') == 1
+        why = "and broke the line before the text's end" if is_open else "which is no value of its kind"
+        return f"{wrote}, {why}"
     return "the model's numbers are not finite (NaN or infinite): try another engine.dtype"

@@ -24,7 +24,7 @@ class References:
         """`root`: the whole schema."""
         self._root = root
         # A registry that fetches nothing: a stranger's schema may name any address.
-        self._validator = Draft202012Validator(root, registry=Registry())  # type: ignore[call-arg]
+        self._validator = Draft202012Validator(root, registry=Registry())
         self._followed: list[str] = []
         self._num_read = 0
 
