@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from hpd_core.types import Attribute
 logger = logging.getLogger(__name__)
 
 _FEW = 256  # choices
+_FULL = "the memory for enums and patterns is full; start again, and ask with fewer different ones"
 _MOST_WAYS = 2**21
 """Of one automaton, tokens at states: some hundred MB while it is made."""
 _MOST_WAYS_IN_ALL = 2**25
@@ -150,11 +152,12 @@ class Constraints:
         Raises:
             PatternError: a pattern that cannot be decoded.
         """
-        key = repr(kind)  # equal kinds may be written in different ways, as those of 1 and true are
+        key = kind_key(kind)
         with self._lock:
             if key not in self._starts:
                 automaton = kind_automaton(kind)
                 if self.table.num_ways > _MOST_WAYS_IN_ALL:
+                    logger.warning("values of a new %s are not constrained: %s", type(kind).__name__, _FULL)
                     return FREE
                 self._starts[key] = self._compile(automaton, kind_lines(kind), type(kind).__name__)
             return self._starts[key]
@@ -173,6 +176,12 @@ class Constraints:
             logger.warning("values of %r are not constrained: the tokenizer cannot write them", name)
             return FREE
         return self.table.add(states)
+
+
+def kind_key(kind: ValueKind) -> bytes:
+    """What a kind is kept by: little memory, however long it is. Of equal kinds, as those of 1 and true are, it differs
+    where their answers are written differently."""
+    return blake2b(repr(kind).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def kind_lines(kind: ValueKind) -> list[str]:

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpd_core.layout import NO_NODE, IntArray, Members
-from hpd_core.text.constraints import grown, kind_lines
+from hpd_core.text.constraints import grown, kind_key, kind_lines
 from hpd_core.text.endings import Endings
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.token_states import ranges
@@ -298,7 +298,7 @@ class ClosedAnswers:
         strangers."""
         if not self._max_fed or not is_closed(kind):
             return None
-        key = repr(kind)
+        key = kind_key(kind)
         with self._lock:
             if key not in self._found:
                 if self.table.num_spelled > _MOST_SPELLED:

@@ -248,12 +248,18 @@ def test_an_engine_that_is_closed_says_so(tiny_model_dir: Path) -> None:
         engine.complete([trunk("a")], [[OpenBranch("a:")]])
 
 
-def test_kinds_of_strangers_take_no_memory_without_end(tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kinds_of_strangers_take_no_memory_without_end(
+    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Behind a limit they are not constrained any more; those before it still are."""
     branches = [[OpenBranch("a:", OneOf((1, "red"))), OpenBranch("a:", Pattern("^[A-Z]{2}$"))]]
     with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
         before = engine.complete([trunk("red")], branches).result(TIMEOUT)[0]
         assert {found.status for found in before.branches} == {"value"}
+        known = engine._completions._constraints
+        assert known is not None
+        known.start_of(OneOf(("x" * 10_000, "y")))
+        assert sum(map(len, known._starts)) < 1000, "a kind is not kept by its texts"
         monkeypatch.setattr(constraints, "_MOST_WAYS_IN_ALL", 0)
         monkeypatch.setattr(member_tries, "_MOST_SPELLED", 0)
         sizes = engine._decoder._constraints.num_ways, engine._decoder._tries.num_spelled
@@ -262,6 +268,7 @@ def test_kinds_of_strangers_take_no_memory_without_end(tiny_model_dir: Path, mon
             own = [[OpenBranch("a:", OneOf((number, "x"))), OpenBranch("a:", Pattern(f"^{number}$"))]]
             engine.complete([trunk("red")], own).result(TIMEOUT)
         assert (engine._decoder._constraints.num_ways, engine._decoder._tries.num_spelled) == sizes
+        assert "memory for enums and patterns is full" in caplog.text
 
 
 def test_many_branches_are_parted_over_prompts_that_share_their_text(engine: Engine) -> None:
