@@ -52,14 +52,22 @@ class PatternPart:
 
     def then(self, other: PatternPart) -> PatternPart:
         """One behind the other."""
+        least, most = self.least + other.least, self.most + other.most
+        risk = self.risk + (other.wide if self.varies else other.risk)
         return PatternPart(
             self.expression + other.expression,
-            self.least + other.least,
-            self.most + other.most,
+            least,
+            most,
             self.wide + other.wide,
-            self.risk + (other.wide if self.varies else other.risk),
+            # There are only so many places at which a text may be.
+            int(min(risk, most - least)),
             self.size + other.size,
         )
+
+    @property
+    def has_letters(self) -> bool:
+        """Whether it has a class of Unicode: each is hundreds of states of bytes."""
+        return "\\p" in self.expression.lower()
 
     def repeated(self, least: int, most: float, sign: str) -> PatternPart:
         """Several times."""
@@ -70,7 +78,7 @@ class PatternPart:
             self.least * least,
             self.most * most if self.most else 0,
             wide,
-            wide if self.varies and times > 1 else self.risk,
+            wide if self.varies and (times > 1 or most == inf) else self.risk,
             self.size * times,
         )
 

@@ -18,6 +18,7 @@ from hpd_core.text.pattern_syntax import PatternError, read_pattern
 _END = 256  # not a byte: the token that outlines-core asks for behind what matches
 _LAST = 0
 _LARGEST_RISK = 10
+_LARGEST_RISK_OF_LETTERS = 5
 _LARGEST_SIZE = 1000
 _MOST_WAYS = 200_000
 _KEPT = 16
@@ -76,7 +77,7 @@ def pattern_dfa(pattern: str) -> ByteDfa | None:
     except regex.error as error:
         raise PatternError(f"it is no regular expression: {error}") from error
     read = read_pattern(pattern)
-    if read.size > _LARGEST_SIZE or read.risk > _LARGEST_RISK:
+    if read.size > _LARGEST_SIZE or read.risk > (_LARGEST_RISK_OF_LETTERS if read.has_letters else _LARGEST_RISK):
         return None
     # Without the cache: what is too large is not kept.
     dfa = full_match.__wrapped__(read.expression)

@@ -68,11 +68,41 @@ def test_what_no_automaton_can_do_is_refused_by_name(pattern: str, what: str) ->
         pattern_dfa(pattern)
 
 
-@pytest.mark.parametrize("pattern", ["[ab]*a[ab]{40}", "((a{1,90}){1,90}){1,90}", "(a?){40}[ab]{40}", "a.{30}"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "[ab]*a[ab]{40}",
+        "((a{1,90}){1,90}){1,90}",
+        "(a?){40}[ab]{40}",
+        "a.{30}",
+        # Half a minute each, made anyway.
+        r"^((~{1,2}[a\D]{0,2}|((~?|a)*?(aa{1,2})?[a\D]?)+?((\D{1,}a#{0,2}){1,}[\u00e9]\d)?|\P{L}*?\${1,2}))+?#{1,}$",
+        r"&((\.*\P{L}{0,2}|aa|a?a)??([\D]*?\/*){1,})|^([a\D]*?|[\d-]?[^a]{2}[\s]*|(\p{L}\-{2}a+?)+?a+)*$",
+    ],
+)
 def test_what_would_be_too_large_is_seen_at_once(pattern: str) -> None:
     started = time.perf_counter()
     assert pattern_dfa(pattern) is None
     assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"^(\+?[0-9]{1,3}[ -]?)?\(?[0-9]{3}\)?[ -]?[0-9]{3}[ -]?[0-9]{4}$", "+49 (431) 555-0123"),
+        (r"^\w+([-+.']\w+)*@\w+([-.]\w+)*\.\w+([-.]\w+)*$", "ann.b@mail.example.org"),
+        (r"^((25[0-5]|2[0-4][0-9]|[01]?[0-9]{1,2})\.){3}(25[0-5]|2[0-4][0-9]|[01]?[0-9]{1,2})$", "192.168.0.1"),
+        (r"^\p{Lu}\p{Ll}+([ -]\p{Lu}\p{Ll}+)*$", "Anna-Lena Özdemir"),
+        (r"^#?([a-f0-9]{6}|[a-f0-9]{3})$", "#ff00aa"),
+        (r"^(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2}(?:\.\d*)?)((-(\d{2}):(\d{2})|Z)?)$", "2024-05-01T10:00:00Z"),
+    ],
+)
+def test_what_people_write_has_an_automaton(pattern: str, text: str) -> None:
+    started = time.perf_counter()
+    dfa = pattern_dfa(pattern)
+    assert dfa is not None
+    assert matches(dfa, text)
+    assert time.perf_counter() - started < 10
 
 
 def test_no_alternative_is_preferred() -> None:
