@@ -15,6 +15,7 @@ from typing import Any
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError as MalformedSchema
 from pydantic import BaseModel
+from referencing.exceptions import Unresolvable
 
 from hpd_core.errors import SchemaError
 from hpd_core.json_schema.answers import pointer
@@ -117,6 +118,8 @@ class _Reader:
             raise SchemaError("", "a text in it holds half of a surrogate pair: correct it") from error
         except (TypeError, ValueError) as error:
             raise SchemaError("", f"it holds what JSON has not: {error}") from error
+        except Unresolvable as error:
+            raise SchemaError("", f"{error.ref!r} is outside of the schema: put it into '$defs'") from error
         except RecursionError as error:
             raise SchemaError("", "it is nested too deeply: flatten it") from error
         if not isinstance(node, Group) or node.takes_null:

@@ -123,6 +123,11 @@ def test_objects_lists_and_constants() -> None:
             "null in a",
         ),
         (an_object(a={**TEXT, "x-hpd-after": 5}), "/a", "a list of names"),
+        (
+            an_object(a={"type": ["string", "null"], "not": {"$ref": "http://127.0.0.1:9/"}}),
+            "",
+            "outside of the schema",
+        ),
         (an_object(a={**TEXT, "x-hpd-max-tokens": True}), "/a", "a number of tokens"),
         (an_object(a={"type": "array", "items": TEXT, "x-hpd-max-tokens": "5"}), "/a", "a number of tokens"),
         (an_object(a={"type": "array", "items": an_object(b=TEXT), "x-hpd-key": ["b"]}), "/a", "must name a text"),
