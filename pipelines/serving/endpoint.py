@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -58,7 +59,9 @@ class Endpoint:
                 await response(scope, receive, send)
         except (ClientGoneError, ClientDisconnect):
             logger.debug("a client went before its answer")
-        except ApiError as error:
+        except (ApiError, asyncio.CancelledError) as caught:
+            # Nothing but the server's end cancels a request: it was told to end twice, or has waited for long enough.
+            error = caught if isinstance(caught, ApiError) else _ended()
             if stream.reply is not None:
                 await stream.close(stream.reply.fail(error))
             elif is_read:
@@ -90,6 +93,10 @@ class Endpoint:
             raise ApiError(
                 404, f"there is no model {name!r} here, only {self._model!r}", param="model", code="model_not_found"
             )
+
+
+def _ended() -> ApiError:
+    return ApiError(503, "the server was ended before this was answered; ask again", code="server_ended")
 
 
 class _Stream:
