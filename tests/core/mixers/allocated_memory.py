@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,15 +52,17 @@ def kept_prefixes(decoder: Decoder) -> set[PrefixCache]:
     return {*common.prefixes, *common.texts}.union(*used)
 
 
-def unlike_prompts(rng: np.random.Generator, count: int, num_prefixes: int) -> list[Prompt]:
-    """Of several categories, with few branches and many, and values short and long."""
+def unlike_prompts(rng: np.random.Generator, count: int, num_prefixes: int, head: Sequence[int] = ()) -> list[Prompt]:
+    """Of several categories, with few branches and many, and values short and long; documents begin with `head`, or
+    with some of it."""
     prefixes = [random_ids(rng, 3, 9) for _ in range(num_prefixes)]
     prompts = []
     for number in range(count):
         prefix = prefixes[number % num_prefixes]
         most = int(rng.choice([1, 4, 15]))
         branches = [Branch(random_ids(rng, 1, 3), most) for _ in range(int(rng.choice([1, 2, 9])))]
-        prompts.append(Prompt(tree_layout(prefix, random_ids(rng, 1, 40), branches), tuple(prefix)))
+        document = [*head[: int(rng.integers(len(head) + 1))], *random_ids(rng, 1, 40)]
+        prompts.append(Prompt(tree_layout(prefix, document, branches), tuple(prefix)))
     return prompts
 
 
