@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ from hpd_core import Completion, Engine, EngineConfig, JsonResult, OpenBranch, T
 from hpd_core.json_schema.extraction import JsonForm
 from hpd_core.json_schema.schema_reader import SchemaLimits
 from hpd_core.models import loading
-from hpd_core.text.value_kinds import Integer, JsonString
+from hpd_core.text.value_kinds import Integer, JsonString, spelled
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -53,13 +53,16 @@ Find the named entities in a sentence. A list is empty where the sentence has no
 Example:
 Jo Marsh of Ostara Bank flew from Oslo to the Venice Biennale with Ida Holm.
 
-{
-"PER": ["Jo Marsh", "Ida Holm"],
-"ORG": ["Ostara Bank"],
-"LOC": ["Oslo", "Venice"],
-"MISC": ["Venice Biennale"]
-}"""
-"""Everybody reads it, `generate` as the schema's description."""
+{{
+{}
+}}"""
+"""Everybody reads it, with the answer as he is to write it; `generate` as the schema's description."""
+_EXAMPLE = {
+    "PER": ["Jo Marsh", "Ida Holm"],
+    "ORG": ["Ostara Bank"],
+    "LOC": ["Oslo", "Venice"],
+    "MISC": ["Venice Biennale"],
+}
 MOST_COUNTED = 10
 """Mentions of a type in a sentence that are asked for; the sample has three at most."""
 
@@ -144,15 +147,22 @@ class Forwards:
             hook.remove()
 
 
+def _instruction(lines: Iterable[tuple[str, Any]]) -> str:
+    return INSTRUCTION.format(",\n".join(f"{spelled(key)}: {spelled(value)}" for key, value in lines))
+
+
 def by_lists(engine: Engine, texts: Sequence[str]) -> Run:
     """A list for each type."""
-    results = engine.extract_json(texts, _LISTS, INSTRUCTION)
+    results = engine.extract_json(texts, _LISTS, _instruction(_EXAMPLE.items()))
     return _of_json(results, [_listed(result.data) for result in results])
 
 
 def by_objects(engine: Engine, texts: Sequence[str]) -> Run:
     """All mentions, then the type of each."""
-    results = engine.extract_json(texts, _OBJECTS, INSTRUCTION)
+    named = [(type_, name) for type_, names in _EXAMPLE.items() for name in names]
+    typed = [(f"entities[{number}].type", type_) for number, (type_, _) in enumerate(named, start=1)]
+    instruction = _instruction([("entities", [name for _, name in named]), *typed])
+    results = engine.extract_json(texts, _OBJECTS, instruction)
     rows = [(result.data or {}).get("entities", []) for result in results]
     return _of_json(results, [[(row["type"], row["name"]) for row in each if "type" in row] for each in rows])
 
@@ -170,9 +180,11 @@ def _listed(answer: Any) -> list[Mention]:
 
 
 def by_counts(engine: Engine, texts: Sequence[str]) -> Run:
-    """Numbers first, then each mention by itself; the prompt is that of `by_lists`."""
-    tokenizer = engine._segments.tokenizer
-    prefix, suffix = JsonForm.of(_LISTS, engine.config.prompt, tokenizer, INSTRUCTION, SchemaLimits()).frame
+    """Numbers first, then each mention by itself; fields are listed as for `by_lists`."""
+    lengths = [(f"{type_}.length", len(names)) for type_, names in _EXAMPLE.items()]
+    names = [(f"{type_}[{n}]", name) for type_, names in _EXAMPLE.items() for n, name in enumerate(names, start=1)]
+    tokenizer, instruction = engine._segments.tokenizer, _instruction([*lengths, *names])
+    prefix, suffix = JsonForm.of(_LISTS, engine.config.prompt, tokenizer, instruction, SchemaLimits()).frame
     trunks = [Trunk(prefix, text, suffix) for text in texts]
     counting = [OpenBranch(f'"{type_}.length":', Integer()) for type_ in TYPES]
     counted = [found.branches for found in engine.complete(trunks, [counting] * len(texts)).result()]
@@ -203,7 +215,7 @@ def _likeliest(types: Sequence[str], written: Sequence[Completion]) -> list[Ment
 
 def by_generating(model: Any, tokenizer: Any, texts: Sequence[str], batch: int, most: int) -> Run:
     """All lists as one text."""
-    schema = _LISTS | {"description": INSTRUCTION}
+    schema = _LISTS | {"description": _instruction(_EXAMPLE.items())}
     outcome = by_generate(model, tokenizer, [Form("entities", schema, text, {}) for text in texts], batch, most)
     num_cut = sum(answer is None for answer in outcome.answers)
     return Run([_listed(answer) for answer in outcome.answers], num_cut, outcome.num_tokens)
