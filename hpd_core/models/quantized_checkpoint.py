@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from hpd_core.errors import ModelError
-from hpd_core.models.fp8_checkpoint import quantization_of
+from hpd_core.models.fp8_checkpoint import is_fp8_checkpoint, quantization_of
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,19 @@ def readable(model_config: Any) -> Any:
     found = copy.deepcopy(model_config)
     found.quantization_config = {**stored, "kv_cache_scheme": None}
     return found
+
+
+def refuse_training(model_config: Any) -> None:
+    """Raises `ModelError` where nothing is learned through the layers: kernels of packed weights have no gradient, and
+    that of rounding is 0."""
+    stored = quantization_of(model_config)
+    if is_fp8_checkpoint(model_config):
+        return  # refused in words of its own
+    if stored.get("quant_method") in ("gptq", "awq") or next(_activations(stored), None) is not None:
+        raise ModelError(
+            f"the checkpoint is quantized ({stored['quant_method']}), and its layers have no gradient: train the model "
+            f"in bfloat16, where memory is short with engine.quantization: nf4"
+        )
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from hpd_core import HPDError
-from hpd_core.models import loading
+from hpd_core.models import loading, quantized_checkpoint
 from hpd_core.models.adapter_folder import open_adapter
 from hpd_core.models.hub import require_hub
 from hpd_core.training.examples import ExampleBuilder
@@ -105,7 +105,9 @@ def _check_data(config: FinetuneConfig, console: Console | None) -> _Hashes:
     """Reads all data as the workers will; wrong data is found before a cluster is asked for anything."""
     try:
         require_hub(config.model)
-        refuse_layout(loading.load_config(config.model, config.engine), config.layout)
+        model_config = loading.load_config(config.model, config.engine)
+        refuse_layout(model_config, config.layout)
+        quantized_checkpoint.refuse_training(model_config)
         tokenizer = loading.load_tokenizer(config.model, config.engine)
         builder = ExampleBuilder(tokenizer, config.engine, config.layout, None)
         products, report = load_products(config.datasets, config.labels, builder, config.validation.share)

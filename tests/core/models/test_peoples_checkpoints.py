@@ -14,7 +14,7 @@ import transformers as tf
 from safetensors.torch import load_file, save_file
 
 from hpd_core import Engine, EngineConfig, ModelError, RecordResult
-from hpd_core.models import quantized_checkpoint
+from hpd_core.models import loading, quantized_checkpoint
 from tests.core.products import SCHEMAS, products
 from tests.tiny_model import answering_model, answering_tokenizer, sentencepiece_tokenizer
 
@@ -214,6 +214,24 @@ def test_quantized_checkpoints_are_refused_by_name_where_their_package_is_missin
     change(checkpoint, "config.json", quantization_config=quantized)
     with pytest.raises(ModelError, match=rf"quantized by {method}.*pip install {package}, or .*nf4"):
         answers(checkpoint)
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq", "int-quantized", "pack-quantized"])
+def test_layers_without_a_gradient_are_not_trained(method: str, checkpoint: Path) -> None:
+    weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}
+    of_tokens = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True}
+    group = {"targets": ["Linear"], "weights": weights}
+    if method == "int-quantized":
+        group["input_activations"] = of_tokens
+    own = {"quant_method": method, "bits": 4, "group_size": 128}
+    packed = {"quant_method": "compressed-tensors", "format": method, "config_groups": {"group_0": group}}
+    change(checkpoint, "config.json", quantization_config=own if method in ("gptq", "awq") else packed)
+    config = loading.load_config(str(checkpoint), CPU)
+    if method == "pack-quantized":  # unpacked at load
+        quantized_checkpoint.refuse_training(config)
+        return
+    with pytest.raises(ModelError, match=r"its layers have no gradient: train the model in bfloat16.*nf4"):
+        quantized_checkpoint.refuse_training(config)
 
 
 def _cut_off(folder: Path) -> None:
