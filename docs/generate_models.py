@@ -102,8 +102,8 @@ _SUBJECT = re.compile(r"^[\w.-]+ (has layers|models)")
 """What a reason begins with that is the same for several types but for their names."""
 _SUBJECTS = {"has layers": "has layers", "models": "such models"}
 _ABOUT = {
-    _LIMITED: "Each token attends to the `index_topk` tokens that an indexer picks. Where no "
-    "text is longer, all are picked; a record that is longer is an error of its own.",
+    _LIMITED: "Each token attends to so many tokens as a setting says, which the model picks. Where no text is longer, "
+    "all are picked; a record that is longer is an error of its own.",
     _UNKNOWN: "The sweep has no tiny model of them: a checkpoint is tried at load like any other, and refused with the "
     "reason if it is not decoded as its own forward predicts.",
 }
@@ -129,13 +129,17 @@ def _groups(record: Record) -> dict[str, dict[str, list[Outcome]]]:
     return {title: types for title, types in found.items() if types}
 
 
+def _shown(reason: str) -> str:
+    without_name = _SUBJECT.sub(lambda found: _SUBJECTS[found[1]], reason.removeprefix("ModelError: "))
+    return without_name.replace("|", "\\|")
+
+
 def _by_reason(types: dict[str, list[Outcome]]) -> Iterator[str]:
     """A line for each reason, for types that have the same but for their names."""
     names: dict[str, list[str]] = {}
     for name, rows in types.items():
-        reason = max((_NO_ORACLE if row.kind == "no oracle" else row.reason for row in rows), key=len)
-        shown = _SUBJECT.sub(lambda found: _SUBJECTS[found[1]], reason.removeprefix("ModelError: ")).replace("|", "\\|")
-        names.setdefault(shown, []).append(name)
+        reasons = (_NO_ORACLE if row.kind == "no oracle" else row.reason for row in rows if row.kind != "exact")
+        names.setdefault("; ".join(dict.fromkeys(map(_shown, reasons))), []).append(name)
     for reason, found in sorted(names.items(), key=lambda pair: -len(pair[1])):
         yield f"| {_names(found)} | {reason} |"
 

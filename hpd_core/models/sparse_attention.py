@@ -37,14 +37,22 @@ _EVERYTHING = {
 def most_seen(model_config: Any) -> int | None:
     """How many tokens one may see so that all of them are picked; None where nothing is picked, or it is not said."""
     config = model_config.get_text_config()
-    of_model = LAYER_TYPES.intersection([config.model_type])
-    kinds = of_model or LAYER_TYPES.intersection(getattr(config, "layer_types", None) or ())
-    settings: list[list[int | None]] = [[getattr(config, name, None) for name in _PICKED[kind]] for kind in kinds]
+    settings: list[list[int | None]] = [
+        [getattr(config, name, None) for name in names] for names in settings_of(model_config)
+    ]
     known = [[value for value in values if value is not None] for values in settings]
     leaves_tail = getattr(config, "index_kpool", 1) > 1 and not config.index_kpool_always_select_tail
     if not settings or known != settings or leaves_tail:
         return None
     return min(math.prod(values) for values in known)
+
+
+def settings_of(model_config: Any) -> Sequence[Sequence[str]]:
+    """Of each kind of layer that picks, the settings whose product is how many tokens."""
+    config = model_config.get_text_config()
+    of_model = LAYER_TYPES.intersection([config.model_type])
+    kinds = of_model or LAYER_TYPES.intersection(getattr(config, "layer_types", None) or ())
+    return [_PICKED[kind] for kind in sorted(kinds)]
 
 
 def steer(model: Any) -> None:

@@ -58,8 +58,8 @@ _SIZES: dict[str, Any] = {
 }
 
 _REACH = (
-    *("sliding_window", "attention_chunk_size", "window_size", "attention_window_size"),
-    *("index_topk", "index_topk_blocks", "floor_scale"),
+    *("sliding_window", "attention_chunk_size", "window_size", "attention_window_size", "local_attention"),
+    *("index_topk", "index_topk_blocks", "keep_window_size", "floor_scale"),
 )
 """How far a token sees, or how much of it."""
 

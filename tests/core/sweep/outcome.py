@@ -18,6 +18,7 @@ from hpd_core.decoding.decoder import Decoder
 from hpd_core.errors import ModelError
 from hpd_core.models import text_towers
 from hpd_core.models.description import cache_shape, max_positions
+from hpd_core.models.sparse_attention import settings_of
 from hpd_core.models.steering import attach, verify
 from tests.core.helpers import (
     Case,
@@ -126,7 +127,8 @@ def _outcome(name: str, layout: str, reach: str) -> Outcome:
             model = text_towers.alone(model)
         attach(model)
         if limit is not None and limit < longest:
-            return Outcome(name, layout, reach, "refused", f"texts of more than {limit} positions are refused")
+            names = " or ".join(f"`{' x '.join(each)}`" for each in settings_of(model.config))
+            return Outcome(name, layout, reach, "refused", f"texts of more positions than {names} are refused")
         decoder = Decoder(model, endings, config, cache_shape(model))
         verify(model, tiny_tokenizer(), decoder)
         decoder.fit()
