@@ -98,7 +98,7 @@ def test_batches_of_who_hears_of_it_hold_prompts_of_one_length(pads: bool) -> No
             sizes.append({len(prompt) for prompt in prompts})
             return generate(prompts, *rest)
 
-        baseline._generate = noting  # type: ignore[method-assign]
+        baseline._generate = noting  # type: ignore[assignment, method-assign]
         records = products(8)
         assert [result.id for result in baseline.extract(records, SCHEMAS)] == [record.id for record in records]
     assert (max(map(len, sizes)) > 1) == pads
