@@ -155,7 +155,7 @@ class Decoder:
 
     def fit(self) -> None:
         """Sets limits that memory has room for, while there is no work; after a first step, which packs weights."""
-        activations = activation_bytes(self._model, self._shape)
+        activations = activation_bytes(self._model, self._shape, self._runner.mixer_shapes)
         slot = slot_bytes(self._runner.mixer_shapes, self._shape)
         self.limit(fitted(self._config, self._shape, self._free_bytes(), activations, slot))
 

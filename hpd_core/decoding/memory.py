@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from transformers.integrations.heterogeneity import AmbiguousGlobalPerLayerAttri
 
 from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.config import EngineConfig
+from hpd_core.mixers.states import MixerShape
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +66,7 @@ class Limits:
             room: tokens of a step that its memory holds; None: as many as may be asked for.
         """
         tokens = _STEP_TOKENS.get(device.type, _STEP_TOKENS["cpu"])
-        if room is not None and room < tokens and device.type == "cuda":
+        if room is not None and room < tokens:
             tokens = max(_FEWEST_STEP_TOKENS, 1 << max(1, room).bit_length() - 1)
         prompts = tokens // _STEP_TOKENS_A_PROMPT
         return cls(
@@ -97,11 +99,14 @@ def _room_in_cgroup(names: tuple[str, str, str, str]) -> int:
     return max(0, int(limit) - int(used) + int(counts.get(inactive, 0)))
 
 
-def activation_bytes(model: Any, shape: CacheShape) -> int:
+def activation_bytes(model: Any, shape: CacheShape, mixers: Sequence[MixerShape] = ()) -> int:
     """Bytes that a token of a step takes on its way through the model, the cache apart: an estimate from above.
 
     All that goes into the linear layers of a decoder layer and comes out of them, as if it were there at once, and the
     logits of every fourth token: in a large step, most tokens are documents' and keys'.
+
+    Args:
+        mixers: of the layers beside attention, if it has any.
     """
     config = model.config.get_text_config()
     hidden = config.hidden_size
@@ -112,7 +117,8 @@ def activation_bytes(model: Any, shape: CacheShape) -> int:
     width = next((max(found) for name in names if (found := _of_layers(config, name))), 4 * hidden)
     head = model.get_output_embeddings().weight.shape[0]
     numbers = attention + experts * (3 * hidden + 3 * width) + head // 4
-    return int(numbers * model.get_input_embeddings().weight.element_size())
+    mixing = max((mixer.bytes_in_a_step for mixer in mixers), default=0)
+    return int(numbers * model.get_input_embeddings().weight.element_size()) + mixing
 
 
 def _of_layers(config: Any, name: str) -> list[int]:

@@ -51,6 +51,7 @@ def scan(module: Any) -> MixerShape:
         heads=module.num_heads,
         key_size=module.ssm_state_size,
         value_size=module.head_dim,
+        chunk=module.chunk_size,
     )
 
 

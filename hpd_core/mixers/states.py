@@ -32,6 +32,7 @@ class MixerShape:
         key_heads, heads, key_size, value_size: of its recurrent state, `heads` matrices [key_size, value_size] in
             fp32; 0 where it has none.
         decay_size: a state fades as a whole (1), or each of its keys' dimensions by itself (key_size).
+        chunk: tokens of a trunk that transformers' function takes at a time, each beside each.
         dtype, device: of what the convolution takes.
     """
 
@@ -44,6 +45,19 @@ class MixerShape:
     key_size: int = 0
     value_size: int = 0
     decay_size: int = 1
+    chunk: int = 64
+
+    @property
+    def bytes_in_a_step(self) -> int:
+        """Of a token of a trunk while the function takes it, all of it in fp32: an estimate from above.
+
+        Pairs of tokens of a chunk in each head, of each dimension where they fade apart, and queries, keys and values;
+        so many copies of each as steps of a thousand tokens had at once (bench/hybrid_memory.py).
+        """
+        if 1 in (self.key_size, self.value_size):  # channels, each by itself
+            return 16 * self.heads * self.value_size * _WIDE.itemsize
+        pairs = self.chunk * (4 * self.decay_size if self.decay_size > 1 else 10)
+        return self.heads * (pairs + 8 * (2 * self.key_size + self.value_size)) * _WIDE.itemsize
 
     @property
     def bytes_per_trunk(self) -> int:

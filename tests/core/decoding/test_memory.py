@@ -29,6 +29,7 @@ from hpd_core.decoding.prompt import Prompt
 from hpd_core.layers import packed_linears
 from hpd_core.layers.packed_linears import PackedLinears
 from hpd_core.layout import Branch, tree_layout
+from hpd_core.mixers.states import MixerShape
 from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach
 from hpd_core.system.device import is_out_of_memory
@@ -63,10 +64,10 @@ def test_what_the_allocator_says_is_understood() -> None:
 
 def test_a_cache_that_does_not_fit_is_made_smaller_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
     wanted = EngineConfig(max_cached_tokens=100_000)
-    assert fitted(wanted, SHAPE, 100_000 * BYTES_PER_TOKEN * 2, 1) == Limits(4096, 32, 100_000, 64)
+    assert fitted(wanted, SHAPE, 100_000 * BYTES_PER_TOKEN * 2, 1) == Limits(1024, 8, 100_000, 64)
     assert caplog.records == []
     smaller = fitted(wanted, SHAPE, 10_000 * BYTES_PER_TOKEN, 1)
-    assert smaller == Limits(4096, 32, 5000, 64), "half of a CPU's free memory"
+    assert smaller == Limits(1024, 8, 5000, 64), "half of a CPU's free memory"
     assert "engine.max_cached_tokens is 100000" in caplog.text
     assert fitted(wanted, SHAPE, 0, 1).max_cached_tokens == 4096, "less is not worth trying"
     assert fitted(EngineConfig(max_cached_tokens=50), SHAPE, 0, 1).max_cached_tokens == 50
@@ -117,7 +118,7 @@ def test_what_the_user_sets_is_what_is_taken() -> None:
     assert Limits.of(EngineConfig(), gpu) == Limits(16_384, 128, 262_144, 64)
     assert Limits.of(EngineConfig(max_tokens_per_step=100_000), gpu, 5000) == Limits(100_000, 32, 262_144, 64)
     assert Limits.of(EngineConfig(max_prompts_per_cohort=7), gpu, 5000) == Limits(4096, 7, 262_144, 64)
-    assert Limits.of(EngineConfig(), cpu, 0) == Limits(4096, 32, 262_144, 64), "a CPU's memory is fitted by the cache"
+    assert Limits.of(EngineConfig(), cpu, 0) == Limits(1024, 8, 262_144, 64)
 
 
 def test_models_say_the_width_of_their_mlps_in_several_ways() -> None:
@@ -161,6 +162,23 @@ def test_what_a_token_takes_is_estimated_from_above(family: str) -> None:
     assert len(sizes) == 3
     most = max(sizes.values()) * 4 / tokens
     assert most <= activation_bytes(model, cache_shape(model)) <= 4 * most + 4 * VOCABULARY
+
+
+@pytest.mark.parametrize(
+    ("sizes", "chunk", "measured"),
+    [
+        ((16, 16, 128, 128, 1), 64, 154_000),  # Qwen3.5 0.8B
+        ((1, 48, 128, 64, 1), 256, 636_000),  # Granite 4 H of 1,536 dimensions
+        ((32, 32, 128, 128, 128), 64, 3_296_000),  # Kimi Linear of 2,304
+        ((1, 3072, 16, 1, 1), 64, 157_000),  # Mamba of 1,536
+    ],
+)
+def test_layers_beside_attention_take_as_much_as_was_measured(
+    sizes: tuple[int, ...], chunk: int, measured: int
+) -> None:
+    """By bench/hybrid_memory.py: bytes a token above those of the linear layers, in a step of 1,024 on a CPU."""
+    shape = MixerShape(8, 4, torch.bfloat16, CPU, *sizes, chunk=chunk)
+    assert measured <= shape.bytes_in_a_step <= 2 * measured
 
 
 def test_free_memory_is_what_a_container_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
