@@ -218,7 +218,7 @@ class Completions:
         if layout.num_positions > self._max_positions:
             raise PromptError(
                 f"the text has {num_own:,} tokens, and with all that stands around it {layout.num_positions:,}, more "
-                f"than the {self._max_positions:,} positions of the model: shorten it, or use a model with a longer context"
+                f"than the {self._max_positions:,} positions of the model: shorten it, or use one with a longer context"
             )
 
     def _prefix(self, pieces: tuple[Piece, ...]) -> tuple[int, ...]:
