@@ -134,9 +134,9 @@ class Engine(Extractor):
 
     @property
     def cached_bytes(self) -> int:
-        """Of a token in the KV cache, of all layers; with tensor parallelism, on each GPU."""
+        """Of a token in the KV cache, of all layers; with tensor parallelism, of all GPUs together."""
         shape = self._decoder.pool.shape
-        return shape.numbers_per_token * shape.dtype.itemsize
+        return shape.numbers_per_token * shape.dtype.itemsize * self.config.tensor_parallel
 
     @property
     def overlaps_steps(self) -> bool:
