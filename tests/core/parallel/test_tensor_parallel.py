@@ -295,7 +295,7 @@ def test_who_failed_is_named_and_not_who_noticed(
         "import hpd_core.parallel.ranks as r\nstep = r.SharedDecoder._forward\nsteps = []\n"
         "def broken(self, inputs):\n"
         "    steps.append(None)\n"
-        "    if len(steps) > 6 and self._ranks.rank == 1: raise RuntimeError('the cause')\n"
+        "    if len(steps) > 16 and self._ranks.rank == 1: raise RuntimeError('the cause')\n"
         "    return step(self, inputs)\n"
         "r.SharedDecoder._forward = broken\n",
         tmp_path,
