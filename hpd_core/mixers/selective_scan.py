@@ -41,10 +41,9 @@ def packed_scan(
     """
     assert z is None, "no model of ours gates within the scan"
     x, b, c = hidden_states[0], into_state[0], out_of_state[0]
-    steps = dt[0] if dt_bias is None else dt[0] + dt_bias.to(dt.dtype)
-    steps = (F.softplus(steps) if dt_softplus else steps).clamp(*dt_limit)
-    wide, lengths = x.float(), steps.float()[..., None]
-    tokens = Tokens(c.float(), b.float(), wide * lengths, decay.float()[:, None] * lengths, None)
+    steps = step_lengths(dt[0], dt_bias, dt_softplus, dt_limit)
+    wide = x.float()
+    tokens = scanned_tokens(wide, steps, decay, b, c)
     out = torch.empty_like(wide, memory_format=torch.contiguous_format)
     for plan in step.plans:
         memory = plan.cache.layers[step.layer]
@@ -63,3 +62,15 @@ def packed_scan(
             fork(tokens, plan.branches, memory, out)
     step.has_recurred = True
     return (out if D is None else out + D.float()[:, None] * wide)[None]
+
+
+def step_lengths(dt: Tensor, bias: Tensor | None, softplus: bool, limit: tuple[float, float]) -> Tensor:
+    """How far each token goes on, [T, H]."""
+    steps = dt if bias is None else dt + bias.to(dt.dtype)
+    return (F.softplus(steps) if softplus else steps).clamp(*limit)
+
+
+def scanned_tokens(wide: Tensor, steps: Tensor, decay: Tensor, b: Tensor, c: Tensor) -> Tokens:
+    """What the delta rule, without its correction, makes the same states of; in fp32, as `wide` is."""
+    lengths = steps.float()[..., None]
+    return Tokens(c.float(), b.float(), wide * lengths, decay.float()[:, None] * lengths, None)

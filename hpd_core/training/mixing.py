@@ -28,7 +28,7 @@ from hpd_core.mixers.delta_rule import Ancestors, Forked, Tokens, forked, packed
 from hpd_core.mixers.lightning import packed_lightning
 from hpd_core.mixers.ngrams import packed_gaps, packed_ngrams
 from hpd_core.mixers.running import PackedFunction
-from hpd_core.mixers.selective_scan import packed_scan
+from hpd_core.mixers.selective_scan import packed_scan, scanned_tokens, step_lengths
 from hpd_core.mixers.step_plan import TokenGrid
 from hpd_core.training.text_order import TextOrder
 
@@ -107,10 +107,7 @@ def trained_scan(
 ) -> Tensor:
     """In place of `mamba2_chunk_scan`, as mixers/selective_scan.py."""
     x, b, c = hidden_states[0], into_state[0], out_of_state[0]
-    steps = dt[0] if dt_bias is None else dt[0] + dt_bias.to(dt.dtype)
-    steps = (F.softplus(steps) if dt_softplus else steps).clamp(*dt_limit)
-    wide, lengths = x.float(), steps.float()[..., None]
-    tokens = Tokens(c.float(), b.float(), wide * lengths, decay.float()[:, None] * lengths, None)
+    steps = step_lengths(dt[0], dt_bias, dt_softplus, dt_limit)
 
     def go_on(grid: TokenGrid, state: Tensor | None) -> tuple[Tensor, Tensor]:
         found, last = original(
@@ -121,7 +118,8 @@ def trained_scan(
         )
         return found, last.transpose(2, 3)
 
-    out = _recurred(order, go_on, tokens)
+    wide = x.float()
+    out = _recurred(order, go_on, scanned_tokens(wide, steps, decay, b, c))
     return (out if D is None else out + D.float()[:, None] * wide)[None]
 
 
