@@ -28,41 +28,29 @@ class Assembly:
     def _fields(self, group: Group, path: Path) -> dict[str, Any]:
         found = {}
         for name, member in group.fields.items():
-            value = self._value(member.node, (*path, name))
-            if value is MISSING and member.is_required:
-                value = self._empty(member.node, (*path, name))
+            value = self._value(member.node, (*path, name), member.is_required)
             if value is not MISSING:
                 found[name] = value
         return found
 
-    def _empty(self, node: Node, path: Path) -> Any:
-        """What stands for nothing where something is required, in an object that is there."""
-        if isinstance(node, Group):
-            return self._fields(node, path)
-        is_list = isinstance(node, Rows) or (isinstance(node, Leaf) and isinstance(node.kind, ListOf))
-        return [] if is_list and self._answers[path].status == "absent" else MISSING
-
-    def _value(self, node: Node, path: Path) -> Any:
+    def _value(self, node: Node, path: Path, is_required: bool) -> Any:
         match node:
             case Constant():
                 return node.value
             case Leaf():
                 answer = self._answers[path]
-                return answer.value if answer.status == "value" else _nothing(node, answer)
+                return answer.value if answer.status == "value" else nothing(node, answer, is_required)
             case Group():
-                return self._group(node, path)
+                if is_there(node, is_required) or self._has_value(node, path):
+                    return self._fields(node, path)
+                return None if node.takes_null else MISSING
             case Rows():
-                return self._rows(node, path)
+                return self._rows(node, path, is_required)
 
-    def _group(self, group: Group, path: Path) -> Any:
-        if group.can_miss and not self._has_value(group, path):
-            return None if group.takes_null else MISSING
-        return self._fields(group, path)
-
-    def _rows(self, rows: Rows, path: Path) -> Any:
+    def _rows(self, rows: Rows, path: Path, is_required: bool) -> Any:
         length = self._lengths.get(path)
         if length is None:
-            return _nothing(rows, self._answers[path])
+            return nothing(rows, self._answers[path], is_required)
         return [self._fields(rows.row, (*path, number)) for number in range(length)]
 
     def _has_value(self, node: Node, path: Path) -> bool:
@@ -78,6 +66,17 @@ class Assembly:
                 return bool(self._lengths.get(path)) or self._answers[path].status not in ("absent", "value")
 
 
-def _nothing(node: Leaf | Rows, answer: FieldAnswer) -> Any:
-    """Null where the schema has it, and the model said so; else it is left out."""
-    return None if node.takes_null and answer.status == "absent" else MISSING
+def is_there(group: Group, is_required: bool) -> bool:
+    """Whether an object stands there even if the model wrote no value of it."""
+    return not group.can_miss or (is_required and not group.takes_null)
+
+
+def nothing(node: Leaf | Rows, answer: FieldAnswer, is_required: bool) -> Any:
+    """What stands where no value was written: if the model said so null where the schema has it, and an empty list
+    where one is required; else MISSING."""
+    if answer.status != "absent":
+        return MISSING
+    if node.takes_null:
+        return None
+    is_list = isinstance(node, Rows) or isinstance(node.kind, ListOf)
+    return [] if is_list and is_required else MISSING

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import count
@@ -13,13 +12,14 @@ from typing import Any
 
 from hpd_core import FieldAnswer, JsonResult, SchemaLimits
 from hpd_core.json_schema.answers import pointer
+from hpd_core.json_schema.assembly import MISSING, is_there, nothing
 from hpd_core.json_schema.form import Constant, Group, Leaf, Member, Node, Rows
 from hpd_core.json_schema.schema_reader import read_schema
-from hpd_core.text.value_kinds import ListOf
+from hpd_core.text.value_kinds import spelled
 from pipelines.serving.field_facts import json_text
 
 Path = tuple[str | int, ...]
-_NULL, _EMPTY, _MISSING, _THERE = "null", "[]", "missing", "there"
+_THERE = object()
 
 
 class _NotKnownYet(Exception):  # noqa: N818 - never a message
@@ -60,22 +60,22 @@ class OrderedJson:
         separator = ""
         for name, member in group.fields.items():
             state = yield from self._known_state(member, (*path, name))
-            if state == _MISSING:
+            if state is MISSING:
                 continue
-            yield f"{separator}{_text(name)}: "
+            yield f"{separator}{spelled(name)}: "
             separator = ", "
-            if state == _THERE:
+            if state is _THERE:
                 yield from self._value(member.node, (*path, name))
             else:
-                yield state
+                yield spelled(state)
         yield "}"
 
     def _value(self, node: Node, path: Path) -> Iterator[str | None]:
         match node:
             case Constant():
-                yield _text(node.value)
+                yield spelled(node.value)
             case Leaf():
-                yield _text(self._answer(path).value)
+                yield spelled(self._answer(path).value)
             case Group():
                 yield from self._object(node, path)
             case Rows():
@@ -91,7 +91,7 @@ class OrderedJson:
             yield ", " if number else "["
             yield from self._object(rows.row, (*path, number))
 
-    def _known_state(self, member: Member, path: Path) -> Generator[None, None, str]:
+    def _known_state(self, member: Member, path: Path) -> Generator[None, None, Any]:
         while True:
             try:
                 return self._state(member, path)
@@ -100,23 +100,21 @@ class OrderedJson:
 
     # What is known now; `_NotKnownYet` where nothing is.
 
-    def _state(self, member: Member, path: Path) -> str:
-        """Whether a value stands there, null does, an empty list, or nothing."""
+    def _state(self, member: Member, path: Path) -> Any:
+        """`_THERE` where a value or an object stands, MISSING where nothing does; or what stands for nothing."""
         node = member.node
         match node:
             case Constant():
                 return _THERE
-            case Leaf():
-                return _state_of(node, self._answer(path), member.is_required)
             case Group():
-                is_sure = not node.can_miss or (member.is_required and not node.takes_null)
-                if is_sure or self._has_value(node, path):
+                if is_there(node, member.is_required) or self._has_value(node, path):
                     return _THERE
-                return _NULL if node.takes_null else _MISSING
-            case Rows():
-                if self._has_begun((*path, 0)):
-                    return _THERE
-                return _state_of(node, self._answer(path), member.is_required)
+                return None if node.takes_null else MISSING
+            case Rows() if self._has_begun((*path, 0)):
+                return _THERE
+            case Leaf() | Rows():
+                answer = self._answer(path)
+                return _THERE if answer.status == "value" else nothing(node, answer, member.is_required)
 
     def _has_value(self, group: Group, path: Path) -> bool:
         """Whether the model wrote any value of an object that may miss."""
@@ -151,16 +149,3 @@ class OrderedJson:
         if answer is None:
             raise _NotKnownYet
         return answer
-
-
-def _state_of(node: Leaf | Rows, answer: FieldAnswer, is_required: bool) -> str:
-    if answer.status != "absent":
-        return _THERE if answer.status == "value" else _MISSING
-    if node.takes_null:
-        return _NULL
-    is_list = isinstance(node, Rows) or isinstance(node.kind, ListOf)
-    return _EMPTY if is_list and is_required else _MISSING
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
