@@ -11,7 +11,7 @@ beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -254,52 +254,34 @@ class Completions:
 
     def _results(self, count: int, refused: dict[int, TrunkCompletions], task: Task) -> list[TrunkCompletions]:
         found = dict(refused)
-        metrics = task.metrics
         for prompt in sorted(task.finished, key=lambda each: each.owner.item.first):
             item: _Prepared = prompt.owner.item
             texts = self._segments.decode(prompt.tokens)
-            ends = [_completion(item, end, text) for end, text in zip(_ends(prompt), texts, strict=True)]
+            ends = [_completion(item, end, text) for end, text in zip(prompt.ends, texts, strict=True)]
             trunk = len(prompt.layout.trunk)
             before = found.get(item.number) or TrunkCompletions((), None, trunk, trunk)
             num_tokens = before.num_prompt_tokens + prompt.layout.num_tokens - trunk
             found[item.number] = TrunkCompletions((*before.branches, *ends), None, trunk, num_tokens)
-            metrics.value_tokens += sum(end.num_tokens for end in ends)
-            metrics.key_tokens += prompt.layout.num_key_tokens
-            metrics.document_tokens += prompt.num_own_tokens - prompt.layout.num_key_tokens
-            metrics.document_tokens_shared += prompt.num_shared_tokens
-            metrics.draft_tokens += prompt.num_draft_tokens
-            metrics.rejected_tokens += prompt.num_rejected_tokens
-            metrics.scored_tokens += prompt.num_scored_tokens
-        metrics.num_records = count
-        metrics.num_errors = sum(each.error is not None for each in found.values())
+        task.count_tokens()
+        task.metrics.num_records = count
+        task.metrics.num_errors = sum(each.error is not None for each in found.values())
         return [found[number] for number in range(count)]
-
-
-def _ends(prompt: Prompt) -> Iterator[BranchEnd]:
-    columns: Iterable[Any] = zip(prompt.tokens, prompt.logprobs, prompt.closed, prompt.choices, strict=True)
-    for branch, column in enumerate(columns):
-        yield BranchEnd(branch, *column)
 
 
 def _completion(item: _Prepared, end: BranchEnd, text: str) -> Completion:
     kind = item.branches[end.branch].kind
     value, status = read_value(kind, text, closed=end.closed, fields={"": item.text})
-    logprobs = end.logprobs
-    if not all(map(math.isfinite, logprobs)):
-        return Completion(None, "error", text.split("\n", 1)[0], len(logprobs))
-    choice: Choice | None = "greedy" if is_closed(kind) else None
-    share, margin = math.exp(sum(logprobs)), None
-    if end.choice is not None:
-        choice, share = ("scored" if end.choice.is_sure else "beam"), end.choice.share
-        margin = end.choice.margin if end.choice.is_sure else None
+    raw, is_finite = text.split("\n", 1)[0], all(map(math.isfinite, end.logprobs))
+    if not is_finite:
+        return Completion(None, "error", raw, end.num_tokens)
     return Completion(
         value,
         status,
-        text.split("\n", 1)[0],
-        len(logprobs),
-        sum(logprobs) / len(logprobs) if logprobs else None,
-        min(logprobs, default=None),
-        share,
-        choice,
-        margin,
+        raw,
+        end.num_tokens,
+        end.logprob_mean,
+        end.logprob_min,
+        end.probability,
+        end.chosen or ("greedy" if is_closed(kind) else None),
+        end.margin,
     )

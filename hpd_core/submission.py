@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from hpd_core.decoding.prompt import Prompt
+from hpd_core.decoding.prompt import BranchEnd
 from hpd_core.extractor import refused_result
 from hpd_core.prompt_builder import Refusal
 from hpd_core.task_queue import Task
@@ -37,16 +37,12 @@ class Submission:
         """One a record, of a finished task; fills in the task's metrics."""
         answers: dict[int, dict[str, Value]] = {}
         seconds: Counter[int] = Counter()
-        metrics = task.metrics
-        prefix_tokens = 0
         for prompt in task.finished:
             texts = self.segments.decode(prompt.tokens)
-            for branch, slot in enumerate(prompt.owner.item.slots):
+            for slot, end, text in zip(prompt.owner.item.slots, prompt.ends, texts, strict=True):
                 record = self.records[slot.record]
                 attribute = self.schemas[record.category].attributes[slot.attribute]
-                value = _value(attribute, record, prompt, branch, texts[branch])
-                answers.setdefault(slot.record, {})[attribute.name] = value
-                metrics.value_tokens += value.num_tokens
+                answers.setdefault(slot.record, {})[attribute.name] = _value(attribute, record, end, text)
             records = prompt.owner.item.records
             if not all(map(math.isfinite, chain.from_iterable(prompt.logprobs))):
                 self.refusals.update(dict.fromkeys(records, NO_NUMBERS))
@@ -54,19 +50,9 @@ class Submission:
                 answers[twin] = answers[records[0]]
             for record_number in records:
                 seconds[record_number] += prompt.owner.seconds / len(records)
-            metrics.draft_tokens += prompt.num_draft_tokens
-            metrics.rejected_tokens += prompt.num_rejected_tokens
-            metrics.scored_tokens += prompt.num_scored_tokens
-            layout = prompt.layout
-            metrics.key_tokens += layout.num_key_tokens
-            metrics.document_tokens += prompt.num_own_tokens - layout.num_key_tokens
-            metrics.document_tokens_shared += prompt.num_shared_tokens
-            prefix_tokens += layout.num_prefix_tokens
-        metrics.num_records = len(self.records)
-        metrics.num_errors = len(self.refusals)
-        # What was computed and lost again, for want of memory, counts twice.
-        metrics.document_tokens_shared = max(0, metrics.document_tokens_shared)
-        metrics.prefix_tokens_reused = max(0, prefix_tokens - metrics.prefix_tokens_computed)
+        task.count_tokens()
+        task.metrics.num_records = len(self.records)
+        task.metrics.num_errors = len(self.refusals)
         return [
             replace(self._result(record, number, answers), engine_seconds=seconds[number])
             for number, record in enumerate(self.records)
@@ -79,20 +65,15 @@ class Submission:
         return refused_result(record, refusal, self.schemas.get(record.category))
 
 
-def _value(attribute: Attribute, record: Record, prompt: Prompt, branch: int, text: str) -> Value:
-    logprobs = prompt.logprobs[branch]
+def _value(attribute: Attribute, record: Record, end: BranchEnd, text: str) -> Value:
     value = parse_value(
         attribute,
         text,
-        closed=prompt.closed[branch],
+        closed=end.closed,
         fields=record.fields,
-        num_tokens=len(logprobs),
-        logprob_mean=sum(logprobs) / len(logprobs) if logprobs else None,
-        logprob_min=min(logprobs, default=None),
+        num_tokens=end.num_tokens,
+        logprob_mean=end.logprob_mean,
+        logprob_min=end.logprob_min,
     )
-    chosen = prompt.choices[branch]
-    if chosen is None:
-        return replace(value, choice=decoded_choice(attribute), probability=math.exp(sum(logprobs)))
-    if not chosen.is_sure:
-        return replace(value, choice="beam", probability=chosen.share)
-    return replace(value, choice="scored", probability=chosen.share, margin=chosen.margin)
+    choice = end.chosen or decoded_choice(attribute)
+    return replace(value, choice=choice, probability=end.probability, margin=end.margin)

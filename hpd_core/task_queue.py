@@ -44,6 +44,23 @@ class Task:
             self.future.set_exception(error)
         return True
 
+    def count_tokens(self) -> None:
+        """Adds the tokens of all finished prompts to the metrics, once."""
+        metrics, prefix_tokens = self.metrics, 0
+        for prompt in self.finished:
+            num_keys = prompt.layout.num_key_tokens
+            metrics.value_tokens += sum(map(len, prompt.logprobs))
+            metrics.draft_tokens += prompt.num_draft_tokens
+            metrics.rejected_tokens += prompt.num_rejected_tokens
+            metrics.scored_tokens += prompt.num_scored_tokens
+            metrics.key_tokens += num_keys
+            metrics.document_tokens += prompt.num_own_tokens - num_keys
+            metrics.document_tokens_shared += prompt.num_shared_tokens
+            prefix_tokens += prompt.layout.num_prefix_tokens
+        # What was computed and lost again, for want of memory, counts twice.
+        metrics.document_tokens_shared = max(0, metrics.document_tokens_shared)
+        metrics.prefix_tokens_reused = max(0, prefix_tokens - metrics.prefix_tokens_computed)
+
     @property
     def is_settled(self) -> bool:
         """Whether nobody waits for it any more."""

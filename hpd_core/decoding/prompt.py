@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from hpd_core.layout import IntArray, Layout
 
@@ -27,6 +28,38 @@ class BranchEnd:
     logprobs: list[float]
     closed: bool
     choice: MemberChoice | None
+
+    @property
+    def num_tokens(self) -> int:
+        """The one that ends it included."""
+        return len(self.logprobs)
+
+    @property
+    def logprob_mean(self) -> float | None:
+        """Over its tokens; None if there are none."""
+        return sum(self.logprobs) / len(self.logprobs) if self.logprobs else None
+
+    @property
+    def logprob_min(self) -> float | None:
+        """Of its tokens; None if there are none."""
+        return min(self.logprobs, default=None)
+
+    @property
+    def chosen(self) -> Literal["scored", "beam"] | None:
+        """How it was chosen among members; None: it was decoded token by token."""
+        if self.choice is None:
+            return None
+        return "scored" if self.choice.is_sure else "beam"
+
+    @property
+    def probability(self) -> float:
+        """Its share among all that it could be, where it was chosen among them; else that of its tokens."""
+        return math.exp(sum(self.logprobs)) if self.choice is None else self.choice.share
+
+    @property
+    def margin(self) -> float | None:
+        """Of a scored value, in log probability above the next one."""
+        return self.choice.margin if self.choice is not None and self.choice.is_sure else None
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +96,13 @@ class Prompt:
     num_draft_tokens: int = 0
     num_rejected_tokens: int = 0
     num_scored_tokens: int = 0
+
+    @property
+    def ends(self) -> Iterator[BranchEnd]:
+        """Its values, after it is finished."""
+        columns: Iterable[Any] = zip(self.tokens, self.logprobs, self.closed, self.choices, strict=True)
+        for branch, column in enumerate(columns):
+            yield BranchEnd(branch, *column)
 
     @property
     def document_ids(self) -> IntArray:
