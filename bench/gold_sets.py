@@ -18,7 +18,7 @@ from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.paired_rates import PairedRates, paired_rates
 from pipelines.quality.run_answers import RowKey, RunProduct
-from pipelines.quality.scoring import Answer, Comparison, Judgement
+from pipelines.quality.scoring import Answer, Comparison, Estimate, Judgement
 from pipelines.schemas.from_gold import schemas_from_gold
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "extractgpt.yaml"
@@ -102,3 +102,8 @@ def share_of_equal_answers(first: Answered, second: Answered) -> float:
         for name in product.asked
     ]
     return sum(equal) / len(equal) if equal else 1.0
+
+
+def figure(estimate: Estimate, form: str) -> str:
+    """A number of a table with its interval; `form` as in format(), such as "+.3f" for differences."""
+    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"

@@ -32,7 +32,7 @@ if not __package__:
 import torch
 import typer
 
-from bench.gold_sets import CONFIG, Answered, GoldSet, compare, extract, read_set, share_of_equal_answers
+from bench.gold_sets import CONFIG, Answered, GoldSet, compare, extract, figure, read_set, share_of_equal_answers
 from hpd_core import Engine, EngineConfig, HPDError, ModelError
 from hpd_core.config import DTypeName, Quantization
 from hpd_core.extractor import Weights
@@ -194,15 +194,11 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     first = row["difference"] is None
     return [
         *(row["set"], row["quantization"], str(row["products"])),
-        _figure(Estimate(**row["f1"]), ".3f"),
-        "" if first else _figure(Estimate(**row["difference"]), "+.3f"),
+        figure(Estimate(**row["f1"]), ".3f"),
+        "" if first else figure(Estimate(**row["difference"]), "+.3f"),
         "" if first else f"{row['same_answers']:.1%}",
         *(f"{row['seconds']:.1f}", f"{row['products_per_second']:.2f}"),
     ]
-
-
-def _figure(estimate: Estimate, form: str) -> str:
-    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
 
 
 @app.command()

@@ -40,7 +40,7 @@ if not __package__:
 
 import typer
 
-from bench.gold_sets import CONFIG, GoldSet, extract, read_set
+from bench.gold_sets import CONFIG, GoldSet, extract, figure, read_set
 from hpd_core import Engine, HPDError
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
@@ -48,7 +48,7 @@ from pipelines.errors import RunError, UsageError
 from pipelines.quality.evaluation import judge_products
 from pipelines.quality.paired_rates import paired_rates
 from pipelines.quality.run_answers import RowKey, RunProduct
-from pipelines.quality.scoring import Answer, Comparison, Estimate, Judgement, count
+from pipelines.quality.scoring import Answer, Comparison, Judgement, bootstrap, count, estimate_rates
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -288,21 +288,18 @@ def table(cells: Mapping[tuple[str, str, str, int], Cell], against: str) -> Iter
     for (recipe, name, part, num_labels), cell in sorted(cells.items(), key=lambda each: (each[0][1:], each[0][0])):
         keys = sorted(cell.products)
         judged = cell.in_order(keys)
-        own = paired_rates(Comparison.EXACT, judged, judged, len(keys)).a.f1
-        made_up = count(each.outcome for each in judged).hallucination_rate
+        counts = count(each.outcome for each in judged)
+        own = estimate_rates(counts.rates, bootstrap(judged, len(keys)).micro).f1
+        made_up = counts.hallucination_rate
         other, change = cells.get((against, name, part, num_labels)), ""
         if other is not None and recipe != against and (both := sorted(cell.products.keys() & other.products.keys())):
             rates = paired_rates(Comparison.EXACT, other.in_order(both), cell.in_order(both), len(both))
-            change = _figure(rates.difference.f1, "+.3f")
+            change = figure(rates.difference.f1, "+.3f")
         seeds = Counter(seed for seed, _, _ in keys)
         yield (
-            f"| {recipe} | {name} | {part} | {num_labels} | {len(seeds)} | {len(keys)} | {_figure(own, '.3f')} "
+            f"| {recipe} | {name} | {part} | {num_labels} | {len(seeds)} | {len(keys)} | {figure(own, '.3f')} "
             f"| {change} | {'-' if made_up is None else f'{made_up:.3f}'} | {cell.minutes:.1f} |"
         )
-
-
-def _figure(estimate: Estimate, form: str) -> str:
-    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
 
 
 def _numbers(text: str) -> list[int]:
