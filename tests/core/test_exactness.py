@@ -75,36 +75,28 @@ def check_schedule(
         assert_equals_oracle(oracle, cases[index], prompts[index], endings)
 
 
+SCHEDULES: dict[str, Any] = {
+    "seed": st.integers(0, 2**32 - 1),
+    "num_cases": st.integers(1, 12),
+    "branches": st.sampled_from([1, 2, 5, 16]),
+    "k_max": st.sampled_from([1, 3, 9]),
+    "num_prefixes": st.integers(1, 4),
+    "config": engine_configs(),
+    "spoilt": st.sampled_from([0.0, 0.3, 1.0]),
+}
+"""What `check_schedule` is called with, the model and the layout apart."""
+
+
 @settings(
     max_examples=examples(25),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    layout=st.sampled_from(LAYOUTS),
-    family=st.sampled_from(FAMILIES),
-    num_cases=st.integers(1, 12),
-    branches=st.sampled_from([1, 2, 5, 16]),
-    k_max=st.sampled_from([1, 3, 9]),
-    num_prefixes=st.integers(1, 4),
-    config=engine_configs(),
-    spoilt=st.sampled_from([0.0, 0.3, 1.0]),
-)
+@given(layout=st.sampled_from(LAYOUTS), family=st.sampled_from(FAMILIES), **SCHEDULES)
 @pytest.mark.usefixtures("poison")
-def test_any_schedule_equals_oracle(
-    seed: int,
-    layout: str,
-    family: str,
-    num_cases: int,
-    branches: int,
-    k_max: int,
-    num_prefixes: int,
-    config: EngineConfig,
-    spoilt: float,
-) -> None:
+def test_any_schedule_equals_oracle(layout: str, family: str, **schedule: Any) -> None:
     """Records in any number and order, any budget, cohort size and drafts, prefixes evicted or shared or empty."""
-    check_schedule(partial(build_model, family), layout, seed, num_cases, branches, k_max, num_prefixes, config, spoilt)
+    check_schedule(partial(build_model, family), layout, **schedule)
 
 
 def test_tree_answer_is_the_same_alone_and_among_hundreds() -> None:

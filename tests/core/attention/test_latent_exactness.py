@@ -28,7 +28,7 @@ from tests.core.products import SCHEMAS, products
 from tests.core.sweep.configs import REACHES
 from tests.core.sweep.outcome import build
 from tests.core.sweep.tokenizer import tiny_tokenizer
-from tests.core.test_exactness import LAYOUTS, check_schedule, engine_configs
+from tests.core.test_exactness import LAYOUTS, SCHEDULES, check_schedule
 from tests.examples import examples
 
 FAMILIES = ("deepseek_v2", "deepseek_v3", "axk1", "glm4_moe_lite", "longcat_flash", "minicpm3", "youtu")
@@ -92,35 +92,17 @@ def test_family_equals_oracle(family: str, layout: str, way: str) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
-    seed=st.integers(0, 2**32 - 1),
     layout=st.sampled_from(LAYOUTS),
     family=st.sampled_from(["deepseek_v3", "longcat_flash"]),  # one attention a layer, and two
-    num_cases=st.integers(1, 8),
-    branches=st.sampled_from([1, 2, 5, 16]),
-    k_max=st.sampled_from([1, 3, 9]),
-    num_prefixes=st.integers(1, 3),
-    config=engine_configs(),
-    spoilt=st.sampled_from([0.0, 0.3, 1.0]),
     form=st.sampled_from(list(FORMS)),
+    **SCHEDULES | {"num_cases": st.integers(1, 8), "num_prefixes": st.integers(1, 3)},
 )
 @pytest.mark.usefixtures("poison")
-def test_any_schedule_equals_oracle(
-    seed: int,
-    layout: str,
-    family: str,
-    num_cases: int,
-    branches: int,
-    k_max: int,
-    num_prefixes: int,
-    config: EngineConfig,
-    spoilt: float,
-    form: str,
-) -> None:
+def test_any_schedule_equals_oracle(layout: str, family: str, form: str, **schedule: Any) -> None:
     """As tests/core/test_exactness.py has it, with forms that the counts would not choose. A second each."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LatentSizes, "is_absorbed", FORMS[form])
-        build_model = partial(model_of, family)
-        check_schedule(build_model, layout, seed, num_cases, branches, k_max, num_prefixes, config, spoilt)
+        check_schedule(partial(model_of, family), layout, **schedule)
 
 
 @needs_native

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from tests.core.helpers import (
     random_ids,
 )
 from tests.core.native import WAYS
-from tests.core.test_exactness import check_schedule, engine_configs
+from tests.core.test_exactness import SCHEDULES, check_schedule
 from tests.examples import examples
 
 from .hybrids import HYBRID_PARAMETERS, HYBRIDS, build_hybrid
@@ -62,31 +63,11 @@ def test_wrong_drafts_and_nodes_leave_no_trace(family: str) -> None:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    family=st.sampled_from(HYBRIDS),
-    num_cases=st.integers(1, 12),
-    branches=st.sampled_from([1, 2, 5, 16]),
-    k_max=st.sampled_from([1, 3, 9]),
-    num_prefixes=st.integers(1, 4),
-    config=engine_configs(),
-    spoilt=st.sampled_from([0.0, 0.3, 1.0]),
-)
+@given(family=st.sampled_from(HYBRIDS), **SCHEDULES)
 @pytest.mark.usefixtures("poison")
-def test_any_schedule_equals_oracle(
-    seed: int,
-    family: str,
-    num_cases: int,
-    branches: int,
-    k_max: int,
-    num_prefixes: int,
-    config: EngineConfig,
-    spoilt: float,
-) -> None:
+def test_any_schedule_equals_oracle(family: str, **schedule: Any) -> None:
     """As test_exactness.py has it: any budget, cohort size and drafts, prefixes evicted or shared or empty."""
-    check_schedule(
-        partial(build_hybrid, family), "tree", seed, num_cases, branches, k_max, num_prefixes, config, spoilt
-    )
+    check_schedule(partial(build_hybrid, family), "tree", **schedule)
 
 
 def test_answer_is_the_same_alone_and_among_many() -> None:
