@@ -33,6 +33,7 @@ from pipelines.config.labelling import LabelConfig
 from pipelines.config.mapping import Mapped
 from pipelines.schemas.attribute_entries import USE
 from pipelines.schemas.category_entries import DOCUMENT, EXTENDS
+from pipelines.schemas.nested_entries import OBJECT_KEYS
 from pipelines.store.columns import COLUMNS, ERROR_CODES
 
 FOLDER = Path(__file__).resolve().parent / "reference"
@@ -157,8 +158,10 @@ def _schemas() -> Iterator[str]:
     yield from ["## A category", "", "A list of attributes, or these keys:", ""]
     yield from _table(("key", "meaning"), _meanings({**EXTENDS, **_described(CategorySchema, without="category")}))
     yield from ["## An attribute", "", "A name alone, or these keys:", ""]
-    yield from _rows(Attribute, "")
-    yield from ["In a category also:", ""]
+    yield from _rows(Attribute, "", without=("path",))
+    yield from ["## An object", "", "What stands in it is asked for, under the name of both: `size.width`.", ""]
+    yield from _table(("key", "meaning"), _meanings(OBJECT_KEYS))
+    yield from ["In a category and in an object also:", ""]
     yield from _table(("key", "meaning"), _meanings(USE))
     yield from ["## A value of an enum", "", "A label alone, or these keys:", ""]
     yield from _rows(Member, "")
@@ -196,12 +199,13 @@ def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
             yield from _keys(section, f"{prefix}{name}.")
 
 
-def _rows(model: type[BaseModel], prefix: str) -> Iterator[str]:
+def _rows(model: type[BaseModel], prefix: str, without: Collection[str] = ()) -> Iterator[str]:
     yield from _table(
         ("key", "type", "default", "meaning"),
         (
             (f"`{prefix}{name}`", _type(field), _default(field), (field.description or "").replace("<", "&lt;"))
             for name, field in model.model_fields.items()
+            if name not in without
         ),
     )
 

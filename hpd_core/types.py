@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
+from hpd_core.nesting import Place, held_twice, joined, nested
 from hpd_core.vocabulary import Frozen, Member, Vocabulary, refuse_empty, with_tuples
 
 AttributeType = Literal["string", "number", "boolean", "enum", "date"]
@@ -79,13 +80,23 @@ class Attribute(Frozen):
         description="instead of engine.max_value_tokens, for this attribute; of an array, all of it is counted",
     )
     aliases: tuple[str, ...] = Field(default=(), description="other names of it; not shown to the model")
+    path: Place = Field(
+        default=(),
+        description="of one that stands in an object, the keys that lead to it: its name is these with dots between",
+    )
 
     _refuse_empty = field_validator("id")(refuse_empty)
 
     @model_validator(mode="before")
     @classmethod
     def _accept_lists(cls, data: Any) -> Any:
-        return with_tuples(data, "values", "aliases")
+        return with_tuples(data, "values", "aliases", "path")
+
+    @model_validator(mode="after")
+    def _check_path(self) -> Self:
+        if self.path and (len(self.path) == 1 or not all(self.path) or joined(self.path) != self.name):
+            raise ValueError(f"attribute {self.name!r} has the path {self.path!r}, which is not how it is called")
+        return self
 
     @model_validator(mode="after")
     def _check_enum(self) -> Self:
@@ -103,7 +114,12 @@ class Attribute(Frozen):
 
     @model_serializer(mode="wrap")
     def _leave_out_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_unset(handler(self), "id", "aliases")
+        return _without_unset(handler(self), "id", "aliases", "path")
+
+    @property
+    def place(self) -> Place:
+        """The keys that lead to it in nested output: its path, or its name alone."""
+        return self.path or (self.name,)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -150,6 +166,11 @@ class CategorySchema(Frozen):
             if attribute.name in seen:
                 raise ValueError(f"category {self.category!r} has the attribute {attribute.name!r} twice")
             seen.add(attribute.name)
+        for outer, place in held_twice(attribute.place for attribute in self.attributes):
+            raise ValueError(
+                f"category {self.category!r} has the attribute {joined(outer)!r} as a value, and as an object with "
+                f"{joined(place)!r}"
+            )
         return self
 
     @model_serializer(mode="wrap")
@@ -158,6 +179,14 @@ class CategorySchema(Frozen):
 
     def __hash__(self) -> int:
         return hash(self.hash)
+
+    def nested(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What is known of some of the attributes, by name, in objects as the schema file has them.
+
+        `{"size.width": 2}` is `{"size": {"width": 2}}` where the schema has an object `size`.
+        """
+        places = {attribute.name: attribute.place for attribute in self.attributes}
+        return nested((places[name], value) for name, value in values.items())
 
     @cached_property
     def hash(self) -> str:

@@ -3,6 +3,7 @@
 Brand                                                       a name
 {name: Roast, type: enum, values: [light, dark]}            a mapping
 {use: colour, description: of the lid}                      one of the library, with keys of its own
+{name: size, type: object, attributes: [width, depth]}      an object: attributes within it
 """
 
 from __future__ import annotations
@@ -14,17 +15,35 @@ from pydantic import ValidationError
 
 from hpd_core import Attribute, Member, Unit
 from hpd_core.text.near_names import NearNames
+from pipelines.schemas.nested_entries import (
+    MAX_DEPTH,
+    MAX_LEAVES,
+    OBJECT,
+    OBJECT_KEYS,
+    Entry,
+    ObjectEntry,
+    depth_of,
+    leaves_of,
+)
 from pipelines.schemas.spots import Spot, kind_of
 
 # What an entry may have beside the keys of an attribute.
 USE = {"use": "an attribute of the library, by its handle; further keys replace its own, null takes one away"}
+ATTRIBUTE_KEYS = tuple(name for name in Attribute.model_fields if name != "path")
+"""What an attribute may have: where it stands in an object, the file says by its form."""
 
 _TEXTS = ("name", "id", "description", "type")
 _NO_ANSWER = "an empty answer is none; leave it out, null is allowed"
+_LISTS = ("array", "list")
+_NO_LISTS_OF_OBJECTS = (
+    "a list of objects cannot be asked for in a catalog: ask for lists of values, or fill in a form with "
+    "Engine.extract_json (docs/json.md), which takes lists of objects"
+)
+_TOO_DEEP = f"more than {MAX_DEPTH} objects within each other: name what is in the innermost by its path, 'a.b.c'"
 
 
-def read_attribute(entry: Any, spot: Spot, number: int, library: Mapping[str, Attribute]) -> Attribute:
-    """The attribute `number` (from 0) of a category, whose place is `spot`. Raises `UsageError`."""
+def read_entry(entry: Any, spot: Spot, number: int, library: Mapping[str, Entry]) -> Entry:
+    """The attribute or object `number` (from 0) of a list whose place is `spot`. Raises `UsageError`."""
     here = spot.at(number)
     if isinstance(entry, list):
         raise here.error(f"attribute {number + 1} must be a name or a mapping, not a list")
@@ -34,39 +53,51 @@ def read_attribute(entry: Any, spot: Spot, number: int, library: Mapping[str, At
     name = entry.get("name", handle)
     here = spot.at(number, label=f"{spot.label}, attribute {(name if isinstance(name, str) else number + 1)!r}")
     if "use" not in entry:
-        return _from_mapping(entry, here, {})
-    here.refuse_unknown(entry, (*USE, *Attribute.model_fields))
+        return _from_mapping(entry, here, {}, library)
     here.text(handle, "use", "use")
     if handle not in library:
+        here.refuse_unknown(entry, (*USE, *ATTRIBUTE_KEYS))
         raise here.at("use").unknown_name("attribute in the library", handle, library, NearNames(library).hint(handle))
     if len(entry) == 1:
         # Shared as it is: a vocabulary of thousands of members is there once, however many categories use it.
         return library[handle]
+    shared = library[handle]
+    here.refuse_unknown(entry, (*USE, *(ATTRIBUTE_KEYS if isinstance(shared, Attribute) else OBJECT_KEYS)))
     own = {key: value for key, value in entry.items() if key != "use"}
-    return _from_mapping(own, here, {key: value for key, value in library[handle] if key in Attribute.model_fields})
+    return _from_mapping(own, here, _base(shared), library)
 
 
-def read_library(entries: Any, spot: Spot) -> dict[str, Attribute]:
-    """The attributes that categories share, by handle. Raises `UsageError`."""
+def read_library(entries: Any, spot: Spot) -> dict[str, Entry]:
+    """What categories share, by handle; an object in it may use what stands above it. Raises `UsageError`."""
     if not isinstance(entries, dict):
         raise spot.error("'attributes' must be a mapping of handles to attributes, for categories to use")
-    library = {}
+    library: dict[str, Entry] = {}
     for number, (handle, entry) in enumerate(entries.items()):
         spot.text(handle, "library attribute", number, is_key=True)
         here = spot.at(handle, label=f"library attribute {handle!r}")
         if not isinstance(entry, dict):
             raise here.error(f"a mapping is needed, such as {{name: {handle}}}, not {kind_of(entry)}")
-        library[handle] = _from_mapping(entry, here, {"name": handle})
+        library[handle] = _from_mapping(entry, here, {"name": handle}, library)
     return library
 
 
-def _from_mapping(entry: Mapping[str, Any], spot: Spot, base: Mapping[str, Any]) -> Attribute:
+def _base(shared: Entry) -> dict[str, Any]:
+    """What an entry has that uses this one, where it does not say otherwise."""
+    if isinstance(shared, Attribute):
+        return {key: value for key, value in shared if key in ATTRIBUTE_KEYS}
+    return {"name": shared.name, "type": OBJECT, "description": shared.description, "entries": shared.entries}
+
+
+def _from_mapping(entry: Mapping[str, Any], spot: Spot, base: Mapping[str, Any], library: Mapping[str, Entry]) -> Entry:
     """`base` holds what the entry need not say."""
-    spot.refuse_unknown(entry, Attribute.model_fields)
+    kind = entry.get("type", base.get("type"))
+    if kind in _LISTS and ("attributes" in entry or "items" in entry):
+        raise spot.at("type").error(_NO_LISTS_OF_OBJECTS)
+    if kind == OBJECT or "attributes" in entry:
+        return _object(entry, spot, base, library)
+    spot.refuse_unknown(entry, ATTRIBUTE_KEYS)
     read: dict[str, Any] = dict(entry)
-    for key in _TEXTS:
-        if key in entry and (key == "name" or entry[key] is not None):
-            (spot.filled if key == "id" else spot.text)(entry[key], key, key)
+    _check_texts(entry, spot)
     if entry.get("values") is not None:
         items = spot.listed(entry["values"], "values", "values")
         read["values"] = tuple(_member(item, spot, number) for number, item in enumerate(items))
@@ -78,6 +109,47 @@ def _from_mapping(entry: Mapping[str, Any], spot: Spot, base: Mapping[str, Any])
         return Attribute.model_validate({**base, **read})
     except ValidationError as error:
         raise spot.error("; ".join(_describe(problem) for problem in error.errors())) from error
+
+
+def _check_texts(entry: Mapping[str, Any], spot: Spot) -> None:
+    for key in _TEXTS:
+        if key in entry and (key == "name" or entry[key] is not None):
+            (spot.filled if key == "id" else spot.text)(entry[key], key, key)
+
+
+def _object(entry: Mapping[str, Any], spot: Spot, base: Mapping[str, Any], library: Mapping[str, Entry]) -> ObjectEntry:
+    if entry.get("type", OBJECT) != OBJECT:
+        raise spot.at("attributes").error(f"what has attributes is of the type object, not {entry['type']!r}")
+    if entry.get("multiple"):
+        raise spot.at("multiple").error(_NO_LISTS_OF_OBJECTS)
+    spot.refuse_unknown(entry, OBJECT_KEYS)
+    _check_texts(entry, spot)
+    name = entry.get("name", base.get("name"))
+    if name is None:
+        raise spot.error("an object needs a name")
+    spot.filled(name, "name", "name", way_out="give it one")
+    entries = _entries(entry["attributes"], spot, library) if "attributes" in entry else base.get("entries", ())
+    if not entries:
+        raise spot.error("an object needs 'attributes', a non-empty list of what stands in it")
+    return ObjectEntry(name, entry.get("description", base.get("description")), entries)
+
+
+def _entries(listed: Any, spot: Spot, library: Mapping[str, Entry]) -> tuple[Entry, ...]:
+    here = spot.at("attributes")
+    # What refers to itself by an anchor ends here.
+    if len(here.path) > 2 * MAX_DEPTH + 4:
+        raise here.error(_TOO_DEEP)
+    found: dict[str, Entry] = {}
+    for number, each in enumerate(here.listed(listed, "attributes")):
+        inner = read_entry(each, here, number, library)
+        if inner.name in found:
+            raise here.at(number).error(f"attribute {inner.name!r} is listed twice in it")
+        if depth_of(inner) >= MAX_DEPTH:
+            raise here.at(number).error(_TOO_DEEP)
+        found[inner.name] = inner
+        if sum(len(leaves_of(entry)) for entry in found.values()) > MAX_LEAVES:
+            raise here.error(f"more than {MAX_LEAVES:,} attributes in one object: a prompt has room for some dozens")
+    return tuple(found.values())
 
 
 def _member(item: Any, spot: Spot, number: int) -> Member:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import Any, TypeAlias
 
 from hpd_core import Attribute, CategorySchema
 from hpd_core.text.near_names import NearNames
 from pipelines.errors import UsageError
-from pipelines.schemas.attribute_entries import read_attribute, read_library
+from pipelines.schemas.attribute_entries import read_entry, read_library
+from pipelines.schemas.nested_entries import Entry, leaves_of
 from pipelines.schemas.spots import Spot
 
 # What may stand in a schema file, and in a category that is a mapping, beside what a category has.
@@ -24,6 +25,8 @@ EXTENDS = {
 }
 
 _SHAPE = "a schema file holds one mapping 'categories: {<category>: [<attribute>, ...]}'"
+_Own: TypeAlias = Mapping[str, tuple[Entry, Spot]]
+"""What a category lists, by name, and where it stands."""
 _KEYS = (*EXTENDS, *(name for name in CategorySchema.model_fields if name != "category"))
 
 
@@ -46,7 +49,7 @@ def read_document(document: Any, spot: Spot) -> dict[str, CategorySchema]:
 class _Categories:
     """The entries below `categories`."""
 
-    def __init__(self, entries: Mapping[str, Any], spot: Spot, library: Mapping[str, Attribute]) -> None:
+    def __init__(self, entries: Mapping[str, Any], spot: Spot, library: Mapping[str, Entry]) -> None:
         self._spots = {name: spot.at("categories", name, label=f"category {name!r}") for name in entries}
         self._listed = {name for name, entry in entries.items() if isinstance(entry, list)}
         self._entries = {name: self._mapping(name, entry) for name, entry in entries.items()}
@@ -64,15 +67,25 @@ class _Categories:
             ) from error
         own = {name: self._own(name) for name in order}
         lines: dict[str, tuple[str, ...]] = {}
-        read: dict[str, CategorySchema] = {}
+        entries: dict[str, _Own] = {}
         for name in order:
             lines[name] = self._line(name, parents[name], lines)
             # In the order of the parents, but each as the nearest category has it.
-            attributes = {each.name: each for parent in parents[name] for each in read[parent].attributes}
+            found = {each: entry for parent in parents[name] for each, entry in entries[parent].items()}
             for category in reversed(lines[name]):
-                attributes |= own[category]
-            read[name] = self._category(name, tuple(attributes.values()))
-        return {name: read[name] for name in self._entries}
+                found |= own[category]
+            entries[name] = found
+        return {name: self._category(name, self._leaves(name, entries[name])) for name in self._entries}
+
+    def _leaves(self, name: str, entries: _Own) -> tuple[Attribute, ...]:
+        """What is asked for: the attributes, and those in objects."""
+        found: dict[str, tuple[Attribute, Spot]] = {}
+        for entry, spot in entries.values():
+            for leaf in leaves_of(entry):
+                if leaf.name in found:
+                    raise self._spots[name].twice(leaf.name, found[leaf.name][1], spot)
+                found[leaf.name] = leaf, spot
+        return tuple(leaf for leaf, _ in found.values())
 
     def _mapping(self, name: str, entry: Any) -> dict[str, Any]:
         spot = self._spots[name]
@@ -122,15 +135,15 @@ class _Categories:
             aliases=spot.texts(entry.get("aliases"), "aliases", "alias", "aliases"),
         )
 
-    def _own(self, name: str) -> dict[str, Attribute]:
-        """The attributes that a category names itself."""
+    def _own(self, name: str) -> _Own:
+        """What a category names itself."""
         spot = self._spots[name] if name in self._listed else self._spots[name].at("attributes")
-        found: dict[str, Attribute] = {}
-        for number, entry in enumerate(spot.listed(self._entries[name].get("attributes"), "attributes")):
-            attribute = read_attribute(entry, spot, number, self._library)
-            if attribute.name in found:
-                raise spot.at(number).error(f"attribute {attribute.name!r} is listed twice")
-            found[attribute.name] = attribute
+        found: dict[str, tuple[Entry, Spot]] = {}
+        for number, listed in enumerate(spot.listed(self._entries[name].get("attributes"), "attributes")):
+            entry, here = read_entry(listed, spot, number, self._library), spot.at(number)
+            if entry.name in found:
+                raise here.error(f"attribute {entry.name!r} is listed twice")
+            found[entry.name] = entry, here
         return found
 
 

@@ -8,6 +8,7 @@ categories:
       description: the maker's name
     - {name: Roast, type: enum, values: [light, {label: dark, id: "7", synonyms: [strong]}]}
     - {name: Weight, type: number, unit: g}
+    - {name: Packaging, type: object, attributes: [Kind, {name: Width, type: number, unit: cm}]}
   Machines:
     extends: Coffee                     # its attributes, and then these
     id: "12"
@@ -29,6 +30,7 @@ from hpd_core import Attribute, CategorySchema
 from hpd_core.types import content_hash
 from pipelines.config.yaml_files import Places, parse_document, read_text
 from pipelines.schemas.category_entries import read_document
+from pipelines.schemas.nested_entries import as_written, bare
 from pipelines.schemas.spots import Spot
 
 _LONG = 10  # values; a longer list is written once, for all categories that have it
@@ -76,9 +78,12 @@ def schemas_hash(schemas: Mapping[str, CategorySchema]) -> str:
 
 def _category(schema: CategorySchema, handles: Mapping[Attribute, str]) -> Any:
     """The category as YAML has it: its attributes, or a mapping where there is more."""
-    attributes = [
-        {"use": handles[attribute]} if attribute in handles else _plain(attribute) for attribute in schema.attributes
-    ]
+
+    def plain(attribute: Attribute) -> dict[str, object]:
+        alone = bare(attribute)
+        return {"use": handles[alone]} if alone in handles else _plain(alone)
+
+    attributes = as_written(schema.attributes, plain)
     more = {key: value for key, value in (("id", schema.id), ("aliases", list(schema.aliases))) if value}
     return {**more, "attributes": attributes} if more else attributes
 
@@ -91,7 +96,8 @@ def _plain(attribute: Attribute) -> dict[str, object]:
 
 def _handles(schemas: Mapping[str, CategorySchema]) -> dict[Attribute, str]:
     """What goes into the library, and under which handle."""
-    counts = Counter(attribute for schema in schemas.values() for attribute in schema.attributes if _is_long(attribute))
+    listed = (bare(attribute) for schema in schemas.values() for attribute in schema.attributes)
+    counts = Counter(attribute for attribute in listed if _is_long(attribute))
     handles: dict[Attribute, str] = {}
     free: dict[str, Iterator[str]] = {}
     taken: set[str] = set()

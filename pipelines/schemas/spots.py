@@ -41,6 +41,12 @@ class Spot:
         line = self.places.line(*self.path) if self.path else ""
         return UsageError(": ".join(part for part in (f"{self.file}{line}", self.label, problem) if part))
 
+    def twice(self, name: str, first: Spot, second: Spot) -> UsageError:
+        """To be raised: an attribute of this name comes from two places."""
+        lines = [place.places.line(*place.path).removeprefix(", ") for place in (first, second)]
+        where = f", of {' and of '.join(lines)}" if all(lines) else ""
+        return self.error(f"it has the attribute {name!r} twice{where}; take one away, or call it otherwise")
+
     def text(self, value: Any, what: str, *steps: str | int, is_key: bool = False) -> str:
         """`value`, if it is a text.
 

@@ -5,7 +5,7 @@
     x-unit, unit                       the unit of a number; x-units, a list: the first is wanted, the others accepted
     array, or one value or an array    several values
     several types                      numbers, if all are; else a text, by name
-    object                             flattened: dimensions.width is the attribute "dimensions.width"
+    object                             an object: its width is the attribute "dimensions.width"
 
 A property keeps its own spelling as the id where its attribute is called otherwise; one whose path reads as another's
 ("dimensions.width" itself as a key) has its JSON pointer, "/dimensions.width". A constant likewise.
@@ -20,9 +20,10 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from hpd_core import Attribute, Member, Unit
+from hpd_core.nesting import held_twice, joined
 from hpd_core.text.near_names import fold_name
 from pipelines.errors import UsageError
 from pipelines.schemas.importing.imported import (
@@ -37,11 +38,13 @@ from pipelines.schemas.importing.imported import (
 from pipelines.schemas.importing.json_references import BRANCHES, Node, References, items, nodes, type_of
 from pipelines.schemas.importing.json_types import held_type
 from pipelines.schemas.importing.sources import Document
+from pipelines.schemas.nested_entries import MAX_DEPTH, with_note
 
 _DEFINITIONS = ("$defs", "definitions")
 _WORDS = ("$schema", "properties", *_DEFINITIONS)
+_Found: TypeAlias = list[tuple[tuple[str, ...], Attribute]]
+"""Attributes by the keys that lead to them."""
 _LABELS = ("x-enumNames", "enumNames", "x-enum-varnames")
-_MAX_DEPTH = 20  # objects within objects
 _MAX_ATTRIBUTES = 1_000  # a prompt has room for some dozens
 
 
@@ -140,7 +143,7 @@ class _Reader:
 
     def pointed_at(self, each: _Object) -> Iterator[tuple[str, Attribute]]:
         """The attributes of an object, by the JSON pointers to their properties ("/size/width")."""
-        found = list(self._attributes(each.node, each.followed))
+        found = _without_clashes(list(self._attributes(each.node, each.followed)))
         counts = Counter(".".join(keys) for keys, _ in found)
         for keys, attribute in found:
             pointer = "".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in keys)
@@ -148,10 +151,14 @@ class _Reader:
             yield pointer, attribute if is_alone else attribute.model_copy(update={"id": pointer})
 
     def _attributes(
-        self, node: Node, above: frozenset[str], outer: tuple[str, ...] = ()
+        self, node: Node, above: frozenset[str], outer: tuple[str, ...] = (), note: str | None = None
     ) -> Iterator[tuple[tuple[str, ...], Attribute]]:
-        """The properties by the keys that lead to them, those of objects within as well. `above`: the references that
-        led here."""
+        """The properties by the keys that lead to them, those of objects within as well.
+
+        Args:
+            above: the references that led here.
+            note: what the objects that they are in are described as.
+        """
         for key, written in items(node.get("properties")):
             keys = (*outer, key)
             inner_path = ".".join(keys)
@@ -159,10 +166,11 @@ class _Reader:
             if "properties" in inner:
                 if followed & above:
                     self._leave_out("it refers to itself", inner_path)
-                elif len(outer) >= _MAX_DEPTH:
-                    self._leave_out("nested too deeply", inner_path)
+                elif len(outer) >= MAX_DEPTH:
+                    self._leave_out(f"more than {MAX_DEPTH} objects within each other", inner_path)
                 else:
-                    yield from self._attributes(inner, above | followed, keys)
+                    own_note = with_note(note, one_line(inner.get("description")))
+                    yield from self._attributes(inner, above | followed, keys, own_note)
                 continue
             # Of a nested property the path says more.
             title = "" if outer else one_line(written.get("title"))
@@ -172,7 +180,7 @@ class _Reader:
                     raise UsageError(
                         f"{self._document.name}: more than {_MAX_ATTRIBUTES:,} properties; give a part of it"
                     )
-                yield keys, attribute
+                yield keys, attribute.model_copy(update=_nested(keys, note, attribute)) if outer else attribute
 
     def notes(self) -> list[str]:
         """What was left out, and why; and what could not be told."""
@@ -214,6 +222,22 @@ class _Reader:
 
     def _leave_out(self, reason: str, path: str) -> None:
         self._left_out.setdefault(reason, []).append(path)
+
+
+def _nested(keys: Sequence[str], note: str | None, attribute: Attribute) -> dict[str, Any]:
+    """What an attribute has that stands in an object: its path, if that can be written; and what is said of both."""
+    described = {"description": with_note(note, attribute.description)}
+    is_plain = all(key and one_line(key) == key for key in keys) and joined(keys) == attribute.name
+    return {**described, "path": tuple(keys)} if is_plain else described
+
+
+def _without_clashes(found: _Found) -> _Found:
+    """The attributes; those of an object that another attribute is called as, in no object."""
+    clashing = {place for _, place in held_twice(attribute.place for _, attribute in found)}
+    return [
+        (keys, attribute.model_copy(update={"path": ()}) if attribute.path in clashing else attribute)
+        for keys, attribute in found
+    ]
 
 
 def _members(node: Node) -> Iterator[Member]:

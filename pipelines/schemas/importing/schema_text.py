@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections import Counter
@@ -11,9 +12,11 @@ from typing import Any
 import yaml
 
 from hpd_core import Attribute
+from hpd_core.nesting import joined
 from hpd_core.text.near_names import fold_name
 from pipelines.console.terminal import printable
 from pipelines.schemas.importing.imported import Imported, SourceCategory, one_line, told_apart
+from pipelines.schemas.nested_entries import as_written, bare
 
 _MAX_COMMENT = 300
 _MAX_KEY = 400
@@ -24,7 +27,11 @@ def schema_text(imported: Imported, place: str) -> str:
     names = category_names(imported.categories)
     paths = Counter(category.full_name for category in imported.categories)
     uses = Counter(handle for category in imported.categories for handle in category.handles)
-    shared = [handle for handle, each in imported.attributes.items() if uses[handle] > 1 and len(_plain(each)) > 1]
+    shared = [
+        handle
+        for handle, each in imported.attributes.items()
+        if uses[handle] > 1 and len(_plain(each)) > 1 and not each.path
+    ]
     lines = [
         *_comment(
             f"From {imported.source}: {len(names):,} categories, {len(uses):,} attributes. Strike out, describe,"
@@ -74,19 +81,33 @@ def _category_lines(
     yield from (f"  {key}: {_flow(value) if isinstance(value, list) else _block(value)}" for key, value in head.items())
     if not category.handles:
         return
-    indent = "  " if head else ""
     if head:
         yield "  attributes:"
-    for handle, own_name in _own_names(category, imported):
+    for _, inside in itertools.groupby(_own_names(category, imported), lambda each: _object_of(*each, imported)):
+        yield from _indented(_attribute_lines(list(inside), category, imported, shared), 4 if head else 2)
+
+
+def _object_of(handle: str, name: str, imported: Imported) -> str:
+    """What stands in one entry of the file: an object with all in it, or the attribute."""
+    path = imported.attributes[handle].path
+    return f"object {path[0]}" if path else f"attribute {name}"
+
+
+def _attribute_lines(
+    inside: Sequence[tuple[str, str]], category: SourceCategory, imported: Imported, shared: frozenset[str]
+) -> Iterator[str]:
+    """An entry of the file, with what stands above it."""
+    attributes = []
+    for handle, own_name in inside:
         attribute = imported.attributes[handle]
         if handle in category.comments:
-            yield from _indented(_comment(category.comments[handle]), len(indent) + 2)
+            yield from _comment(category.comments[handle])
         if handle in shared:
-            yield f"{indent}  - {_flow({'use': handle, **_renamed(attribute, own_name)})}"
-        else:
-            yield from _indented(_comment_of(handle, imported), len(indent) + 2)
-            plain = _plain(attribute.model_copy(update=_renamed(attribute, own_name)))
-            yield from _indented([_block([plain])], len(indent) + 2)
+            yield f"- {_flow({'use': handle, **_renamed(attribute, own_name)})}"
+            return
+        yield from _comment_of(handle, imported)
+        attributes.append(attribute.model_copy(update=_renamed(attribute, own_name)))
+    yield _block(as_written(attributes, lambda each: _plain(bare(each))))
 
 
 def _own_names(category: SourceCategory, imported: Imported) -> Iterator[tuple[str, str]]:
@@ -97,11 +118,15 @@ def _own_names(category: SourceCategory, imported: Imported) -> Iterator[tuple[s
     yield from ((handle, name) for handle, name in zip(handles, names, strict=True) if handle in own)
 
 
-def _renamed(attribute: Attribute, own_name: str) -> dict[str, str]:
+def _renamed(attribute: Attribute, own_name: str) -> dict[str, Any]:
     """What changes of an attribute that is called otherwise in a category: its source's name for it is not lost."""
     if own_name == attribute.name:
         return {}
-    return {"name": own_name} if attribute.id is not None else {"name": own_name, "id": attribute.name}
+    known = {} if attribute.id is not None else {"id": attribute.name}
+    *outer, _ = attribute.path or (attribute.name,)
+    # What tells it from another stands behind its name.
+    path = {"path": (*outer, own_name.removeprefix(joined([*outer, ""])))} if outer else {}
+    return {"name": own_name, **path, **known}
 
 
 def _all_handles(category: SourceCategory, imported: Imported) -> list[str]:

@@ -1,0 +1,61 @@
+"""Values that stand in objects, and the places where they stand: the keys that lead to them.
+
+    {"brand": 1, "size": {"width": 2}}    is    ("brand",): 1, ("size", "width"): 2
+
+The name of a place is its keys with dots between them, "size.width": as fields of a JSON Schema are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+Place = tuple[str, ...]
+
+
+def joined(place: Iterable[str]) -> str:
+    """The name of a place."""
+    return ".".join(place)
+
+
+def nested(values: Iterable[tuple[Sequence[str], Any]]) -> dict[str, Any]:
+    """The values in objects, in the order in which these are first needed.
+
+    Raises `ValueError` where a place stands twice, or is a value and an object.
+    """
+    found: dict[str, Any] = {}
+    objects: dict[Place, dict[str, Any]] = {(): found}
+    for keys, value in values:
+        place = tuple(keys)
+        for outer in (place[:depth] for depth in range(1, len(place))):
+            if outer not in objects:
+                objects[outer] = {}
+                _put(objects, outer, objects[outer])
+        _put(objects, place, value)
+    return found
+
+
+def _put(objects: Mapping[Place, dict[str, Any]], place: Place, value: Any) -> None:
+    holder = objects[place[:-1]]
+    if place[-1] in holder:
+        raise ValueError(f"{joined(place)!r} stands twice")
+    holder[place[-1]] = value
+
+
+def flattened(tree: Mapping[str, Any], outer: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """The values of a tree with their places; every mapping in it is an object."""
+    for key, value in tree.items():
+        place = (*outer, key)
+        if isinstance(value, Mapping):
+            yield from flattened(value, place)
+        else:
+            yield place, value
+
+
+def held_twice(places: Iterable[Place]) -> Iterator[tuple[Place, Place]]:
+    """Each place that is a value and an object, and one within it."""
+    known = dict.fromkeys(places)
+    for place in known:
+        for depth in range(1, len(place)):
+            if place[:depth] in known:
+                yield place[:depth], place

@@ -1,0 +1,246 @@
+"""Objects in schema files: each attribute in one is asked for by its whole name, and is found in its object again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from hpd_core import Attribute, CategorySchema, Unit
+from hpd_core.nesting import flattened, nested
+from hpd_core.text.template import render_attribute, render_key
+from pipelines.errors import UsageError
+from pipelines.schemas.diff import diff
+from pipelines.schemas.lint import lint
+from pipelines.schemas.nested_entries import MAX_DEPTH, MAX_LEAVES
+from pipelines.schemas.schema_file import dump_schemas, parse_schemas
+from tests.examples import examples
+from tests.pipelines.schemas.imports import done, write
+from tests.pipelines.schemas.test_schema_forms import load
+
+BAGS = """
+attributes:
+  size:
+    type: object
+    description: of the bag
+    attributes:
+    - {name: width, type: number, unit: cm}
+    - {name: lid, type: object, description: on top, attributes: [closure, {name: colour, description: outside}]}
+  box: {type: object, attributes: [use: size, Kind]}
+categories:
+  Bags: [Brand, use: size, {use: size, name: pack, description: null, attributes: [width]}, use: box]
+  Totes: {extends: Bags, attributes: [{name: size, type: object, attributes: [handle]}, Brand]}
+"""
+WIDTH = Attribute(
+    name="size.width", type="number", unit=Unit(want="cm"), description="of the bag", path=("size", "width")
+)
+
+
+def test_what_is_in_an_object_is_asked_for_by_its_path(tmp_path: Path) -> None:
+    schemas = load(tmp_path, BAGS)
+    size = ["size.width", "size.lid.closure", "size.lid.colour"]
+    assert [each.name for each in schemas["Bags"].attributes] == [
+        "Brand",
+        *size,
+        "pack.width",
+        *(f"box.{name}" for name in size),
+        "box.Kind",
+    ]
+    found = {each.name: each for each in schemas["Bags"].attributes}
+    assert found["size.width"] == WIDTH
+    assert render_key(WIDTH) == '"size.width":'
+    assert render_attribute(found["size.lid.colour"]) == "- size.lid.colour: of the bag; on top; outside"
+    assert found["pack.width"].description is None
+    assert found["box.size.lid.closure"].path == ("box", "size", "lid", "closure")
+    totes = [each.name for each in schemas["Totes"].attributes]
+    assert totes[:3] == ["Brand", "size.handle", "pack.width"], "its own object is in the place of the other"
+    assert [remark.message for remark in lint(schemas) if "object" in remark.message] == []
+
+
+def test_values_are_put_into_their_objects(tmp_path: Path) -> None:
+    schema = load(tmp_path, BAGS)["Bags"]
+    values = {"size.lid.closure": "zip", "Brand": None, "size.width": 2, "pack.width": 3}
+    assert schema.nested(values) == {
+        "size": {"lid": {"closure": "zip"}, "width": 2},
+        "Brand": None,
+        "pack": {"width": 3},
+    }
+
+
+def test_a_name_with_a_dot_is_no_object() -> None:
+    schema = CategorySchema(category="A", attributes=(Attribute(name="No. 5"), Attribute(name="size.width")))
+    assert schema.nested({"No. 5": 1, "size.width": 2}) == {"No. 5": 1, "size.width": 2}
+
+
+def test_where_it_stands_is_of_the_hash_only_where_it_is_in_an_object() -> None:
+    flat = Attribute(name="size.width")
+    assert "path" not in flat.model_dump()
+    assert flat.model_copy(update={"path": ("size", "width")}).model_dump()["path"] == ("size", "width")
+
+
+@pytest.mark.parametrize("path", [("size",), ("size", "depth"), ("", "size.width"), ("size.width",)])
+def test_a_path_is_how_it_is_called(path: tuple[str, ...]) -> None:
+    with pytest.raises(ValidationError, match="which is not how it is called"):
+        Attribute(name="size.width", path=path)
+
+
+def test_a_value_that_is_an_object_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"the attribute 'size' as a value, and as an object"):
+        CategorySchema(category="A", attributes=(WIDTH, Attribute(name="size")))
+
+
+def category(*entries: str) -> str:
+    return "categories:\n  A:\n" + "".join(f"  - {entry}\n" for entry in entries)
+
+
+def deep(levels: int) -> str:
+    return "{name: a, type: object, attributes: [" * levels + "x" + "]}" * levels
+
+
+def doubling(levels: int) -> str:
+    lines = [
+        f"  l{n}: {{type: object, attributes: [use: l{n - 1}, {{use: l{n - 1}, name: b}}]}}" for n in range(1, levels)
+    ]
+    return "\n".join(["attributes:", "  l0: {name: x}", *lines, "categories:", "  A: [x]"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            category("a.b", "{name: a, type: object, attributes: [b]}"),
+            "category 'A': it has the attribute 'a.b' twice, ",
+        ),
+        (category("a.b", "{name: a, type: object, attributes: [b]}"), "twice, of line 3 and of line 4; take one away"),
+        (
+            category("{name: a, type: object, attributes: [b]}", "a"),
+            "line 4: category 'A': attribute 'a' is listed twice",
+        ),
+        (category("{name: a, type: object, attributes: [b, b]}"), "attribute 'a': attribute 'b' is listed twice in it"),
+        (category("{name: a, type: object}"), "line 3: category 'A', attribute 'a': an object needs 'attributes'"),
+        (category("{name: a, type: object, attributes: []}"), "an object needs 'attributes', a non-empty list"),
+        (category("{name: a, type: object, attributes: b}"), "attributes must be a list, not a text"),
+        (
+            category("{name: a, type: string, attributes: [b]}"),
+            "what has attributes is of the type object, not 'string'",
+        ),
+        (category("{type: object, attributes: [b]}"), "an object needs a name"),
+        (category("{name: ' ', type: object, attributes: [b]}"), "name ' ' is empty; give it one"),
+        (category("{name: 1, type: object, attributes: [b]}"), "name 1 is read by YAML as the number 1"),
+        (
+            category("{name: a, type: object, unit: cm, attributes: [b]}"),
+            "unknown key 'unit'; known keys: name, type, ",
+        ),
+        (category("{name: a, path: [a, b]}"), "unknown key 'path'"),
+        (
+            category("{name: a, type: object, attributes: [{name: b, typ: number}]}"),
+            "line 3: category 'A', attribute 'a', attribute 'b': unknown key 'typ'; did you mean 'type'?",
+        ),
+        (category("{name: a, type: object, multiple: true, attributes: [b]}"), "Engine.extract_json (docs/json.md)"),
+        (category("{name: a, type: array, attributes: [b]}"), "a list of objects cannot be asked for in a catalog"),
+        (category("{name: a, type: array, items: {type: object}}"), "a list of objects cannot be asked for"),
+        (category(deep(MAX_DEPTH + 1)), f"more than {MAX_DEPTH} objects within each other: name what is in the "),
+        (category("&a {name: a, type: object, attributes: [*a]}"), "schemas.yaml"),
+        (doubling(12), f"more than {MAX_LEAVES:,} attributes in one object"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, text)
+    assert message in str(caught.value)
+
+
+def test_objects_are_as_deep_as_is_said(tmp_path: Path) -> None:
+    (attribute,) = load(tmp_path, category(deep(MAX_DEPTH)))["A"].attributes
+    assert len(attribute.path) == MAX_DEPTH + 1
+
+
+def test_the_differences_of_objects_are_told_by_attribute(tmp_path: Path) -> None:
+    old, new = load(tmp_path, BAGS), load(tmp_path, BAGS.replace("unit: cm", "unit: mm"))
+    assert "Bags > size.width: unit: cm -> mm" in [str(each) for each in diff(old, new)]
+
+
+names = st.text("abAB. é", min_size=1, max_size=3).filter(lambda text: text.strip() == text)
+trees = st.recursive(
+    st.integers(), lambda inner: st.dictionaries(names, inner, min_size=1, max_size=4), max_leaves=12
+).filter(lambda tree: isinstance(tree, dict))
+
+
+@settings(max_examples=examples(100))
+@given(trees)
+def test_what_is_taken_apart_is_put_together_again(tree: dict[str, Any]) -> None:
+    assert nested(flattened(tree)) == tree
+
+
+def listed(tree: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "type": "object", "attributes": listed(node)}
+        if isinstance(node, dict)
+        else {"name": name, "max_value_tokens": abs(node) + 1, "description": name}
+        for name, node in tree.items()
+    ]
+
+
+@settings(max_examples=examples(100))
+@given(trees)
+def test_every_tree_is_a_schema_and_its_values_are_the_tree(tree: dict[str, Any]) -> None:
+    places = [".".join(place) for place, _ in flattened(tree)]
+    document = {"categories": {"A": listed(tree)}}
+    if len(set(places)) < len(places):
+        with pytest.raises(UsageError, match="twice"):
+            parse_schemas(document, "drawn")
+        return
+    schemas = parse_schemas(document, "drawn")
+    assert [attribute.name for attribute in schemas["A"].attributes] == places
+    assert schemas["A"].nested(dict(zip(places, (each for _, each in flattened(tree)), strict=True))) == tree
+    assert parse_schemas(yaml.safe_load(dump_schemas(schemas)), "dumped") == schemas
+    assert CategorySchema.model_validate(schemas["A"].model_dump(mode="json")) == schemas["A"]
+
+
+def test_what_categories_share_in_objects_is_written_once(tmp_path: Path) -> None:
+    values = [f"v{number}" for number in range(20)]
+    entry = {"name": "lid", "type": "object", "attributes": [{"name": "kind", "type": "enum", "values": values}]}
+    schemas = parse_schemas({"categories": {"A": [entry], "B": ["x", entry]}}, "made")
+    text = dump_schemas(schemas)
+    assert text.count("v19") == 1
+    assert load(tmp_path, text) == schemas
+
+
+def test_a_json_schema_keeps_its_objects(tmp_path: Path) -> None:
+    lid = {"description": "on top", "properties": {"closure": {"enum": ["zip", "clip"]}}}
+    size = {"properties": {"width": {"type": "number", "x-unit": "cm", "description": "outside"}, "lid": lid}}
+    read = done(tmp_path, write(tmp_path, "bag.json", {"title": "Bag", "properties": {"size": size, "brand": {}}}))
+    assert yaml.safe_load(read.text)["categories"]["Bag"] == [
+        {
+            "name": "size",
+            "type": "object",
+            "attributes": [
+                {"name": "width", "description": "outside", "type": "number", "unit": "cm"},
+                {
+                    "name": "lid",
+                    "type": "object",
+                    "attributes": [
+                        {"name": "closure", "description": "on top", "type": "enum", "values": ["zip", "clip"]}
+                    ],
+                },
+            ],
+        },
+        {"name": "brand"},
+    ]
+    assert read.attribute("Bag", "size.lid.closure").path == ("size", "lid", "closure")
+
+
+@settings(max_examples=examples(25))
+@given(trees)
+def test_every_json_schema_of_objects_is_read(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]) -> None:
+    def schema(node: Any) -> dict[str, Any]:
+        return {"properties": {name: schema(each) for name, each in node.items()}} if isinstance(node, dict) else {}
+
+    folder = tmp_path_factory.mktemp("drawn")
+    read = done(folder, write(folder, "drawn.json", {"title": "A", **schema(tree)}))
+    assert len(read.schemas["A"].attributes) == len(list(flattened(tree)))
