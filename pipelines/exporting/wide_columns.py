@@ -10,7 +10,9 @@ from typing import Literal
 import pyarrow as pa
 
 from hpd_core import Attribute, CategorySchema
+from hpd_core.nesting import Place, joined
 from pipelines.errors import UsageError
+from pipelines.exporting.objects import without_clashes
 
 Kind = Literal["text", "number", "boolean"]
 PLACE = ("product_id", "category", "source_file", "source_row")
@@ -29,6 +31,7 @@ class WideColumn:
         unit_name: of the column for the unit; None for what is no number.
         has_one_unit: all values of a cell are in the same; else each value of a list has its own.
         measured: the categories whose attribute has units: what is a quantity in a mere text is a text.
+        outer: the objects that it stands in, the outermost first; none where categories differ in that.
     """
 
     attribute: str
@@ -38,6 +41,7 @@ class WideColumn:
     unit_name: str | None
     has_one_unit: bool
     measured: frozenset[str]
+    outer: Place
 
     @property
     def end_names(self) -> Sequence[str]:
@@ -49,6 +53,12 @@ class WideColumn:
         """The columns, in their order."""
         fields = [pa.field(self.name, self.type), *(pa.field(name, self.type) for name in self.end_names)]
         return [*fields, pa.field(self.unit_name, self.unit_type)] if self.unit_name is not None else fields
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """Where each of the columns stands in a file that has objects."""
+        head = joined([*self.outer, ""])
+        return {field.name: (*self.outer, field.name.removeprefix(head)) for field in self.fields}
 
     @property
     def type(self) -> pa.DataType:
@@ -74,6 +84,14 @@ class WideColumns:
         """Of the whole table."""
         fields = [pa.field(name, pa.int64() if name == "source_row" else pa.string(), nullable=False) for name in PLACE]
         return pa.schema([*fields, *(field for column in self.columns for field in column.fields)])
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """Where each column of the table stands in a file that has objects."""
+        own = {name: (name,) for name in PLACE}
+        return without_clashes(
+            {**own, **{name: each for column in self.columns for name, each in column.places.items()}}
+        )
 
 
 def wide_columns(
@@ -107,6 +125,7 @@ def _column(name: str, by_category: Mapping[str, Attribute], only_text: bool, ta
     kind: Kind = "text"
     if not (only_text or takes_raw) and types in ({"number"}, {"boolean"}):
         kind = "number" if types == {"number"} else "boolean"
+    outers = {attribute.place[:-1] for attribute in attributes}
     units = {attribute.unit.want for attribute in attributes if attribute.unit is not None}
     return WideColumn(
         attribute=name,
@@ -119,6 +138,7 @@ def _column(name: str, by_category: Mapping[str, Attribute], only_text: bool, ta
         measured=frozenset(
             category for category, each in by_category.items() if each.type == "number" or each.unit is not None
         ),
+        outer=outers.pop() if len(outers) == 1 else (),
     )
 
 

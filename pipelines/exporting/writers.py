@@ -15,8 +15,10 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import xlsxwriter  # type: ignore[import-untyped]
 
+from hpd_core.nesting import nested
 from pipelines.errors import UsageError
 from pipelines.exporting.left_out import LeftOut
+from pipelines.exporting.objects import in_objects
 from pipelines.exporting.wide_columns import PLACE, WideColumns
 
 MAX_SHEET_ROWS = 1_048_576 - 1
@@ -55,17 +57,18 @@ class Writer(Protocol):
 
 
 class ParquetWriter:
-    """Row groups of about `_GROUP_CELLS` cells, however small the batches are."""
+    """Row groups of about `_GROUP_CELLS` cells, however small the batches are. Objects are structs."""
 
     def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOut) -> None:
-        schema = columns.schema
-        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
-        self._waiting: list[pa.Table] = [schema.empty_table()]
+        schema, self._places = columns.schema, columns.places
+        empty = in_objects(schema.empty_table(), self._places)
+        self._writer = pq.ParquetWriter(path, empty.schema, compression="zstd")
+        self._waiting: list[pa.Table] = [empty]
         self._rows, self._full = 0, max(1, _GROUP_CELLS // len(schema))
 
     def write(self, table: pa.Table) -> None:
         """Adds rows."""
-        self._waiting.append(table)
+        self._waiting.append(in_objects(table, self._places))
         self._rows += table.num_rows
         if self._rows >= self._full:
             self._flush()
@@ -136,16 +139,20 @@ class ExcelWriter:
 
 
 class JsonWriter:
-    """One object a line: who the product is, and the attributes of its category; null where there is no value."""
+    """One object a line: who the product is, and the attributes of its category, in their objects; null where there is
+    no value."""
 
     def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOut) -> None:
         self._file = open(path, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
+        self._places = columns.places
         self._names = {category: [*PLACE, *names] for category, names in columns.by_category.items()}
 
     def write(self, table: pa.Table) -> None:
         """Adds rows."""
         rows = table.to_pylist()
-        lines = (_json({name: row[name] for name in self._names[row["category"]]}) for row in rows)
+        lines = (
+            _json(nested((self._places[name], row[name]) for name in self._names[row["category"]])) for row in rows
+        )
         self._file.writelines(f"{line}\n" for line in lines)
 
     def close(self) -> None:

@@ -16,15 +16,19 @@ PAGE = Path(__file__).parents[3] / "docs" / "schemas.md"
 
 def test_its_examples_are_schemas() -> None:
     read: dict[str, CategorySchema] = {}
-    for block in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
+    for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)):
         document = yaml.safe_load(block)
-        read |= parse_schemas(document if isinstance(document, dict) else {"categories": {"part": document}}, "page")
-    assert list(read) == ["Coffee", "part", "Bags", "Backpacks"]
+        named = document if isinstance(document, dict) else {"categories": {f"part {number}": document}}
+        read |= parse_schemas(named, "page")
+    assert list(read) == ["Coffee", "part 1", "part 2", "Bags", "Backpacks"]
     assert [attribute.name for attribute in read["Backpacks"].attributes] == [
         "Brand",
         "Colour",
         "Width of the base",
         "Volume",
     ]
-    assert read["part"].attributes[0].vocabulary.label("Noir") == "Black"
+    assert read["part 1"].attributes[0].vocabulary.label("Noir") == "Black"
+    named = [attribute.name for attribute in read["part 2"].attributes]
+    assert named == ["Brand", "dimensions.length", "dimensions.width", "dimensions.lid.closure"]
+    assert read["part 2"].nested({"dimensions.length": 12}) == {"dimensions": {"length": 12}}
     assert not list(lint(read))
