@@ -83,7 +83,7 @@ def _tokens(count: int, positions: IntArray, scopes: IntArray) -> NewTokens:
         np.tile(each, count)
         for each in (np.zeros(size, dtype=np.int64), positions, scopes, np.where(scopes == PUBLIC, EVERYBODY, scopes))
     )
-    return NewTokens(ids, positions, scopes, lasts, prompts, ranks)
+    return NewTokens(ids, positions, positions, scopes, lasts, prompts, ranks)
 
 
 def measure(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hpd_core.text.template import PromptTemplate
 
 LayoutName = Literal["tree", "stacked"]
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
+DocumentAttention = Literal["causal", "bidirectional"]
 Quantization = Literal["nf4", "int8", "fp8"]
 AutoCount = Annotated[int, Field(ge=1)] | Literal["auto"]
 """A number from 1 on, or what fits the device (decoding/memory.py: `Limits`)."""
@@ -21,6 +22,13 @@ class EngineConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     layout: LayoutName = Field("tree", description="'tree' (ours, exact per product) or 'stacked' (the paper's)")
+    document_attention: Literal["auto"] | DocumentAttention = Field(
+        "auto",
+        description="what a document's tokens see of each other. 'causal': those before them, as models are made; "
+        "'bidirectional': all, up to the first key, for models that were fine-tuned so with the layout 'tree'. "
+        "What stands before them, keys and values are causal in any case; each document is forwarded in one step, and "
+        "shares no text. 'auto': as the adapter or the model was trained, by its hpd.json, else causal",
+    )
     max_value_tokens: int = Field(30, ge=1, description="K_max: the most tokens a value may take")
     stack_size: int = Field(6, ge=1, description="J: documents of one category in one prompt ('stacked' only)")
     max_tokens_per_step: AutoCount = Field(
@@ -105,6 +113,20 @@ class EngineConfig(BaseModel):
     )
     trust_remote_code: bool = Field(False, description="run code that comes with a hub model")
     prompt: PromptTemplate = Field(default_factory=PromptTemplate, description="the prompt's texts")
+
+    @model_validator(mode="after")
+    def _reads_documents_of_trees(self) -> Self:
+        if self.reads_both_ways and self.layout != "tree":
+            raise ValueError(
+                f"document_attention 'bidirectional' is for the layout 'tree', not for {self.layout!r}: leave one of "
+                "the two out"
+            )
+        return self
+
+    @property
+    def reads_both_ways(self) -> bool:
+        """Whether a document's tokens see each other both ways; not where it is 'auto' still."""
+        return self.document_attention == "bidirectional"
 
     def autoregressive(self) -> Self:
         """The same for somebody who writes keys and values alike: one document a prompt, and whole keys."""

@@ -20,7 +20,7 @@ from hpd_core.errors import EngineError, ModelError
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.models import description, loading
 from hpd_core.models.adapter_folder import Adapter, open_adapter
-from hpd_core.models.adapter_record import AdapterRecord, with_trained_keys
+from hpd_core.models.adapter_record import AdapterRecord, as_trained
 from hpd_core.models.adapters import add_adapter
 from hpd_core.prompt_builder import PromptBuilder, Refusal
 from hpd_core.system.threads import in_passing_thread
@@ -125,13 +125,13 @@ class Weights:
         return weights
 
     def settings(self, config: EngineConfig) -> EngineConfig:
-        """The settings as they are for these weights: with keys as they were trained, where they are 'auto'.
+        """The settings as they are for these weights: with what is 'auto' as it was trained (`as_trained`).
 
         Raises:
             ModelError: the record in the model's folder cannot be read.
         """
         record = self.adapter.record if self.adapter is not None else AdapterRecord.read(Path(self.source))
-        return with_trained_keys(config, record)
+        return as_trained(config, record)
 
     @cached_property
     def revision(self) -> str | None:

@@ -4,14 +4,14 @@ A prompt is a *trunk* of tokens that everybody behind them sees, and *branches*:
 grow. One rule says what a token sees, for both layouts, for inference and for training:
 
     q sees k   if  scope(k) <= scope(q) <= last(k)
-               and position(k) <= position(q)
+               and position(k) <= sight(q)
                and step(k) <= step(q)
                and position(q) - position(k) < window        (sliding-window layers only)
                and position(q) // chunk = position(k) // chunk    (chunked layers only; written as a window of -chunk)
 
 A token is in a scope, a number, and seen from the scopes from its own up to `last`. What is PUBLIC is seen from all;
 each branch has a number, which sees what is public and what is its own. `step` is 0 for what the prompt holds and k for
-the k-th token of a value (k from 1).
+the k-th token of a value (k from 1). A token's `sight` is its own position, but where documents are read both ways.
 
 `tree`: one document; each key and its value are private to their branch and continue the trunk's positions, so
 a value's chain is ordinary autoregressive decoding of trunk + key:
@@ -29,6 +29,13 @@ above it, and a sibling is in a scope of its own:
     position   5  6      7  8     9     8    |  5  6
     scope      0  0      1  2     3     4    |  5  5
     last       4  4      4  3     3     4    |  5  5
+
+A document is never generated, so that its tokens, up to the first key, may see each other both ways; the category's
+prefix stays causal, for it is computed before there is a document, and so do keys and values:
+
+    token      P  P  D  D  {  | "Brand":  "Nike"  ,
+    position   0  1  2  3  4  | 5  6      7  8    9
+    sight      0  1  4  4  4  | 5  6      7  8    9
 
 `stacked` (paper, section 4.3 and Algorithm 2): J documents, then one skeleton with all keys, all public; after
 each key a gap of K_max positions is left for its value. Here K_max = 3; s is a structure token (newline):
@@ -96,7 +103,7 @@ class Layout:
     """The tokens of one prompt in memory order, values not yet included.
 
     Attributes:
-        token_ids, positions, scopes, lasts: int64 [T]
+        token_ids, positions, sights, scopes, lasts: int64 [T]
         ends: int64 [B], index into the T tokens of the last token before each value.
         value_scopes: int64 [B], the scope of each value's tokens.
         max_new_tokens: int64 [B]
@@ -109,6 +116,7 @@ class Layout:
 
     token_ids: IntArray
     positions: IntArray
+    sights: IntArray
     scopes: IntArray
     lasts: IntArray
     ends: IntArray
@@ -129,6 +137,11 @@ class Layout:
     def trunk(self) -> IntArray:
         """int64, the tokens up to the first key."""
         return self.token_ids[: self.num_tokens - self.num_key_tokens]
+
+    @property
+    def reads_both_ways(self) -> bool:
+        """Whether tokens of the document see some that stand behind them."""
+        return bool((self.sights != self.positions).any())
 
     @property
     def num_branches(self) -> int:
@@ -158,13 +171,16 @@ class StackedObject:
     footer: Sequence[int]
 
 
-def tree_layout(prefix: Sequence[int], document: Sequence[int], branches: Sequence[Branch]) -> Layout:
+def tree_layout(
+    prefix: Sequence[int], document: Sequence[int], branches: Sequence[Branch], *, both_ways: bool = False
+) -> Layout:
     """One document with private branches; see the module's first picture.
 
     Args:
         prefix: ids shared by the category's prompts.
         document: ids of the document and of everything up to the first key.
         branches: one per attribute.
+        both_ways: whether the document's tokens see each other both ways.
 
     Raises:
         ValueError: a branch without tokens, or no trunk at all.
@@ -174,13 +190,17 @@ def tree_layout(prefix: Sequence[int], document: Sequence[int], branches: Sequen
         raise ValueError("a layout needs at least one token before its branches")
     lengths = _branch_lengths(branches)
     start = len(trunk)
-    parts = [np.arange(start), *(np.arange(start, start + length) for length in lengths)]
+    positions = np.concatenate([np.arange(start), *(np.arange(start, start + length) for length in lengths)])
+    sights = positions.copy()
+    if both_ways:
+        sights[len(prefix) : start] = start - 1
     widths = np.array([branch.members.num_nodes if branch.members else 1 for branch in branches], dtype=np.int64)
     lasts = np.cumsum(widths) - 1
     value_scopes = lasts - widths + 1
     return Layout(
         token_ids=np.array([*trunk, *(token for branch in branches for token in branch.tokens)], dtype=np.int64),
-        positions=np.concatenate(parts),
+        positions=positions,
+        sights=sights,
         scopes=np.concatenate([np.full(start, PUBLIC), np.repeat(value_scopes, lengths)]),
         lasts=np.concatenate([np.full(start, EVERYBODY), np.repeat(lasts, lengths)]),
         ends=start + np.cumsum(lengths, dtype=np.int64) - 1,
@@ -232,9 +252,11 @@ def stacked_layout(
                 ends.append(len(token_ids) - 1)
                 gap += next(branches).max_new_tokens
     num_branches = len(ends)
+    positions = np.arange(len(token_ids)) + np.array(gaps, dtype=np.int64)
     return Layout(
         token_ids=np.array(token_ids, dtype=np.int64),
-        positions=np.arange(len(token_ids)) + np.array(gaps, dtype=np.int64),
+        positions=positions,
+        sights=positions,
         scopes=np.full(len(token_ids), PUBLIC),
         lasts=np.full(len(token_ids), EVERYBODY),
         ends=np.array(ends, dtype=np.int64),
@@ -265,6 +287,7 @@ class FilledLayout:
 
     token_ids: IntArray
     positions: IntArray
+    sights: IntArray
     scopes: IntArray
     lasts: IntArray
     steps: IntArray
@@ -298,9 +321,11 @@ def fill_layout(
     steps = [np.arange(1, len(tokens) + 1) for tokens in fed]
     ends = layout.positions[layout.ends]
     lengths = [len(tokens) for tokens in fed]
+    places = [end + k for end, k in zip(ends, steps, strict=True)]
     return FilledLayout(
         token_ids=np.concatenate([layout.token_ids, *fed]),
-        positions=np.concatenate([layout.positions, *(end + k for end, k in zip(ends, steps, strict=True))]),
+        positions=np.concatenate([layout.positions, *places]),
+        sights=np.concatenate([layout.sights, *places]),
         scopes=np.concatenate([layout.scopes, np.repeat(layout.value_scopes, lengths)]),
         lasts=np.concatenate([layout.lasts, np.repeat(layout.lasts[layout.ends], lengths)]),
         steps=np.concatenate([np.zeros(layout.num_tokens, dtype=np.int64), *steps]),
@@ -312,7 +337,7 @@ def attention_mask(filled: FilledLayout, window: int | None = None) -> npt.NDArr
     """The mask of a filled layout, for training: bool [T', T'], row q is what token q sees."""
     mask: npt.NDArray[np.bool_] = visible(
         filled.scopes[:, None],
-        filled.positions[:, None],
+        filled.sights[:, None],
         filled.scopes[None, :],
         filled.lasts[None, :],
         filled.positions[None, :],
@@ -321,20 +346,19 @@ def attention_mask(filled: FilledLayout, window: int | None = None) -> npt.NDArr
     return mask & (filled.steps[None, :] <= filled.steps[:, None])
 
 
-def visible(
-    q_scope: Any, q_position: Any, k_scope: Any, k_last: Any, k_position: Any, window: int | None = None
-) -> Any:
+def visible(q_scope: Any, q_sight: Any, k_scope: Any, k_last: Any, k_position: Any, window: int | None = None) -> Any:
     """The rule above for arrays or tensors that broadcast, the steps apart.
 
     The engine needs no steps: in lock-step decoding a token of a later step does not exist yet.
 
     Args:
         window: how many positions a token sees, itself among them; a negative one: the chunk of so many that it is in.
+            Only where every token's sight is its position.
 
     Returns:
         bool, of the broadcast shape.
     """
-    seen = (k_scope <= q_scope) & (q_scope <= k_last) & (k_position <= q_position)
+    seen = (k_scope <= q_scope) & (q_scope <= k_last) & (k_position <= q_sight)
     if window is not None:
-        seen = seen & (q_position - k_position < (window if window > 0 else q_position % -window + 1))
+        seen = seen & (q_sight - k_position < (window if window > 0 else q_sight % -window + 1))
     return seen

@@ -257,7 +257,8 @@ class PromptBuilder:
     def tree(self, tokens: CategoryTokens, document: Sequence[int], asked: Sequence[int] | None = None) -> Layout:
         """The `tree` layout of one document. `asked`: the attributes to answer, by number; None for all."""
         branches = tokens.branches if asked is None else [tokens.branches[index] for index in asked]
-        return tree_layout(tokens.prefix, [*document, *tokens.suffix], branches)
+        document = [*document, *tokens.suffix]
+        return tree_layout(tokens.prefix, document, branches, both_ways=self._config.reads_both_ways)
 
     def stack(self, tokens: CategoryTokens, documents: Sequence[Sequence[int]]) -> Layout:
         """The `stacked` layout of J documents."""

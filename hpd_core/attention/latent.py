@@ -143,7 +143,7 @@ class LatentAttention:
         key = (window, sizes)
         if key not in self._stretches:
             # A head's rows are as many then as fit a tile.
-            at_once = 1 if self._plan.q_positions.device.type == "cpu" and self._expands(sizes) else sizes.heads
+            at_once = 1 if self._plan.q_sights.device.type == "cpu" and self._expands(sizes) else sizes.heads
             tiles = self._plan.tiles(window, 1, at_once)
             by_prefix = groupby(tiles, key=lambda tile: None if tile.prefix is None else id(tile.prefix))
             self._stretches[key] = [_stretch(list(same), sizes, at_once) for _, same in by_prefix]

@@ -35,7 +35,7 @@ class _Problem(ctypes.Structure):
         *((name, library.INT) for name in ("q_token", "q_head", "k_token", "k_head", "v_token", "v_head")),
         *((name, library.POINTER) for name in ("out", "keys", "values")),
         ("capacity", library.INT),
-        *((name, library.POINTER) for name in ("counts", "used", "q_scopes", "q_positions")),
+        *((name, library.POINTER) for name in ("counts", "used", "q_scopes", "q_sights")),
         ("q_row", library.INT),
         *((name, library.POINTER) for name in ("k_scopes", "k_lasts", "k_positions")),
         ("k_row", library.INT),
@@ -55,7 +55,7 @@ class NativeAttention:
         """Raises `ValueError` for a plan whose arrays are not as the library reads them."""
         # What the addresses below are of; not the plan, which holds this object.
         self._keys, self._values = plan.keys, plan.values
-        self._held = (plan.counts, plan.used, plan.q_scopes, plan.q_positions)
+        self._held = (plan.counts, plan.used, plan.q_scopes, plan.q_sights)
         self._kv_columns = plan.kv_columns
         columns = (plan.k_scopes, plan.k_lasts, plan.k_positions)
         if len({of.shape for of in columns}) > 1:
@@ -73,7 +73,7 @@ class NativeAttention:
         self._problem = problem = _Problem()
         problem.num_prompts = len(plan.counts)
         problem.counts, problem.used = _address(plan.counts), _address(plan.used)
-        problem.q_scopes, problem.q_positions = _address(plan.q_scopes), _address(plan.q_positions)
+        problem.q_scopes, problem.q_sights = _address(plan.q_scopes), _address(plan.q_sights)
         problem.q_row = plan.q_scopes.shape[1]
         problem.k_scopes, problem.k_lasts, problem.k_positions = (of.ctypes.data for of in self._columns)
         problem.k_row = self._columns[0].shape[1]

@@ -67,8 +67,9 @@ class AddressedPlan:
     Attributes:
         start, stop: the cohort's stretch of the packed row. Tokens of one prompt are neighbours.
         counts, used: int64 [P], the tokens of each prompt in this step, and its columns in use.
-        prompts, columns, scopes, lasts, positions: int64 [t], of each token: its prompt, the column that it is stored
-            in, and who sees it. A token sees no column behind its own.
+        prompts, columns, scopes, lasts, positions, sights: int64 [t], of each token: its prompt, the column that it is
+            stored in, who sees it, and up to which position it sees: of columns behind its own none but leading ones,
+            and then all tokens that are in a tile with it see them.
         num_leading, leading_positions: int64 [P]: of each prompt, so many of its first columns are public and at
             neighbouring positions, and the position of column 0.
         leads_only: bool [P], whether these are all of its public columns.
@@ -89,6 +90,7 @@ class AddressedPlan:
     scopes: IntArray
     lasts: IntArray
     positions: IntArray
+    sights: IntArray
     num_leading: IntArray
     leading_positions: IntArray
     leads_only: npt.NDArray[np.bool_]
@@ -163,7 +165,7 @@ class AttentionPlan:
         rows: int64 [P * R], the token of each query row; padding rows repeat token 0.
         unrows: int64 [t], the query row of each token.
         kv_prompts, kv_columns: int64 [t], contiguous: where each token's key and value are stored.
-        q_scopes, q_positions: int64 [P, R]; padding rows are public and at position 0, so that they see something.
+        q_scopes, q_sights: int64 [P, R]; padding rows are public and see position 0, so that they see something.
         k_scopes, k_lasts, k_positions: int64 [P, C]; columns not in use have a position that nobody sees.
         keys, values: one tensor per layer, [P, H_kv, capacity, D]; values in the order that the way to attend wants.
         groups: all P prompts in order. What follows a prefix stands behind it: at positions from its length on.
@@ -179,7 +181,7 @@ class AttentionPlan:
     kv_prompts: Tensor
     kv_columns: Tensor
     q_scopes: Tensor
-    q_positions: Tensor
+    q_sights: Tensor
     k_scopes: Tensor
     k_lasts: Tensor
     k_positions: Tensor
@@ -224,8 +226,8 @@ class AttentionPlan:
     def _cut(self, part: PromptGroup, num_heads: int) -> Iterator[tuple[slice, slice]]:
         """Several whole prompts of about as many tokens at a time, or rows of one where it is too large."""
         num_columns = self.k_positions.shape[1] + (part.prefix.num_tokens if part.prefix else 0)
-        most = max(1, TILE_SCORES.get(self.q_positions.device.type, 2**26) // (num_heads * num_columns))
-        share, few = _PADDING.get(self.q_positions.device.type, (math.inf, 0))
+        most = max(1, TILE_SCORES.get(self.q_sights.device.type, 2**26) // (num_heads * num_columns))
+        share, few = _PADDING.get(self.q_sights.device.type, (math.inf, 0))
         counts = self.counts.tolist()
         first = part.start
         while first < part.stop:
@@ -253,8 +255,8 @@ class AttentionPlan:
         prefix_bias = None
         if part.prefix is not None and window is not None:  # without a window all that follows a prefix sees it
             positions = torch.arange(part.prefix.num_tokens, device=seen.device)
-            q_positions = self.q_positions[prompts, rows, None]
-            seen_before = visible(PUBLIC, q_positions, PUBLIC, EVERYBODY, positions, window)
+            q_sights = self.q_sights[prompts, rows, None]
+            seen_before = visible(PUBLIC, q_sights, PUBLIC, EVERYBODY, positions, window)
             prefix_bias = _additive(seen_before, group, torch.float32)
         counts = self.counts[prompts]
         first = self.start + int(self.counts[: prompts.start].sum()) + rows.start
@@ -276,7 +278,7 @@ class AttentionPlan:
         """Bool [n, rows, C]: which own columns the tokens see."""
         seen: Tensor = visible(
             self.q_scopes[prompts, rows, None],
-            self.q_positions[prompts, rows, None],
+            self.q_sights[prompts, rows, None],
             self.k_scopes[prompts, None, :],
             self.k_lasts[prompts, None, :],
             self.k_positions[prompts, None, :],

@@ -147,10 +147,11 @@ def step_tables(
             for plan, rows, first in zip(plans, here, first_prompt[:-1], strict=True)
         ]
     )
-    columns, scopes, lasts, positions = (
-        np.concatenate([getattr(plan, name) for plan in plans]) for name in ("columns", "scopes", "lasts", "positions")
+    columns, scopes, lasts, positions, sights = (
+        np.concatenate([getattr(plan, name) for plan in plans])
+        for name in ("columns", "scopes", "lasts", "positions", "sights")
     )
-    tiles = _tiles(_Prompts.of(plans, here), prompts, columns, scopes, positions, cut)
+    tiles = _tiles(_Prompts.of(plans, here), prompts, columns, scopes, sights, cut)
     hidden = [_hidden(plan, shape, seen_origin) for plan in plans]
     needed = Sizes(len(tiles), int(first_prompt[-1]), len(token_ids), len(logit_rows), sum(map(len, hidden)))
     sizes = room or needed
@@ -249,18 +250,21 @@ class _Prompts:
 
 
 def _tiles(
-    of: _Prompts, prompts: IntArray, columns: IntArray, scopes: IntArray, positions: IntArray, cut: Cut
+    of: _Prompts, prompts: IntArray, columns: IntArray, scopes: IntArray, sights: IntArray, cut: Cut
 ) -> IntArray:
-    """int64 [tiles, 6]: large ones first, each kind in the order of the tokens."""
+    """int64 [tiles, 6]: large ones first, each kind in the order of the tokens.
+
+    A document that is read both ways is all of its prompt's leading columns, so that they are open to its tokens: by
+    positions, as kernels decide behind the open columns, these would not see what is behind their own.
+    """
     per_prompt = -(-of.counts // cut.tokens)
     prompt = np.repeat(np.arange(len(of.counts)), per_prompt)
     number = np.arange(len(prompt)) - np.repeat(np.cumsum(per_prompt) - per_prompt, per_prompt)
     first = (np.cumsum(of.counts) - of.counts)[prompt] + number * cut.tokens
     num_tokens = np.minimum(of.counts[prompt] - number * cut.tokens, cut.tokens)
 
-    nearest = np.minimum.reduceat(positions, first)
-    num_open = np.clip(nearest - of.leading_positions[prompt] + 1, 0, of.num_leading[prompt])
-    end = np.maximum.reduceat(columns, first) + 1
+    num_open = np.clip(np.minimum.reduceat(sights, first) - of.leading_positions[prompt] + 1, 0, of.num_leading[prompt])
+    end = np.maximum(np.maximum.reduceat(columns, first) + 1, num_open)
     begin = np.maximum(num_open, np.minimum.reduceat(_first_seen(of, prompts, columns, scopes), first))
     tiles = np.stack([prompt, first, num_tokens, num_open, np.minimum(begin, end), end], axis=1)
     found: IntArray = tiles[np.argsort(num_tokens * cut.group <= cut.few_rows, kind="stable")]

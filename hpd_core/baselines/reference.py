@@ -1,8 +1,9 @@
 """The oracles: what exact decoding is, written plainly and slowly.
 
 They share no code with layouts, cohorts or attention. `tree`'s oracle decodes one value at a time with an ordinary
-causal forward over the tokens it may see, no cache, no batch, default positions. `stacked`'s runs all values of
-one prompt in lock-step, with a mask written pair by pair from section 4.3 and 4.4 of the paper.
+causal forward over the tokens it may see, no cache, no batch, default positions; where a document is read both ways,
+with a mask written pair by pair. `stacked`'s runs all values of one prompt in lock-step, with a mask written pair by
+pair from section 4.3 and 4.4 of the paper.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from hpd_core.text.endings import Endings, Read
 
 Choices = Callable[[Sequence[int]], Collection[int] | None]
 """From a value's tokens so far to the tokens that it may go on with; None: any."""
+
+CAUSAL = range(0)
+"""No tokens that see each other both ways."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ def decode_chain(
     endings: Endings,
     forced: Sequence[int] | None = None,
     choices: Choices | None = None,
+    both_ways: range = CAUSAL,
 ) -> ReferenceValue:
     """One value of the `tree` layout: greedy decoding behind prefix + document + key.
 
@@ -68,6 +73,7 @@ def decode_chain(
         forced: feed these tokens in place of the model's own choices (teacher forcing); their choices are still
             reported in `logits`.
         choices: the value's constraint.
+        both_ways: the places in `ids` whose tokens see each other both ways: the document's.
     """
     chain = list(ids)
     tokens: list[int] = []
@@ -75,7 +81,7 @@ def decode_chain(
     allowed: list[Collection[int] | None] = []
     read: int | None = None
     while len(tokens) < max_new_tokens:
-        row = model(input_ids=torch.tensor([chain], device=model.device), use_cache=False).logits[0, -1].float()
+        row = _forward_chain(model, chain, both_ways)[-1].float()
         allowed.append(None if choices is None else choices(tokens))
         token = _best(row, allowed[-1]) if forced is None else forced[len(tokens)]
         tokens.append(token)
@@ -92,10 +98,11 @@ def decode_chain(
 
 
 @torch.inference_mode()
-def spelling_logprobs(model: Any, ids: Sequence[int], spelling: Sequence[int]) -> list[float]:
-    """The log-probability of each token of a spelling behind `ids`: one plain causal forward over both."""
-    chain = torch.tensor([[*ids, *spelling]], device=model.device)
-    rows = model(input_ids=chain, use_cache=False).logits[0, len(ids) - 1 : -1].double().log_softmax(-1)
+def spelling_logprobs(
+    model: Any, ids: Sequence[int], spelling: Sequence[int], both_ways: range = CAUSAL
+) -> list[float]:
+    """The log-probability of each token of a spelling behind `ids`: one plain forward over both."""
+    rows = _forward_chain(model, [*ids, *spelling], both_ways)[len(ids) - 1 : -1].double().log_softmax(-1)
     return [float(row[token]) for row, token in zip(rows, spelling, strict=True)]
 
 
@@ -115,7 +122,11 @@ class ReferenceAnswer:
 
 
 def choose_member(
-    model: Any, ids: Sequence[int], spellings: Sequence[Sequence[int]], members: Sequence[int]
+    model: Any,
+    ids: Sequence[int],
+    spellings: Sequence[Sequence[int]],
+    members: Sequence[int],
+    both_ways: range = CAUSAL,
 ) -> ReferenceAnswer:
     """The answer of a closed attribute behind `ids` (prefix, document, key), each spelling by a forward of its own.
 
@@ -126,10 +137,11 @@ def choose_member(
         model: with an attention of transformers' own.
         spellings: the tokens of each, up to the one that ends the value.
         members: which member each spelling means; 0 is null.
+        both_ways: as `decode_chain` has it.
     """
     found: dict[int, list[tuple[tuple[int, ...], list[float]]]] = {}
     for spelling, member in zip(spellings, members, strict=True):
-        found.setdefault(member, []).append((tuple(spelling), spelling_logprobs(model, ids, spelling)))
+        found.setdefault(member, []).append((tuple(spelling), spelling_logprobs(model, ids, spelling, both_ways)))
     for each in found.values():
         each.sort(key=lambda pair: -sum(pair[1]))
     likelihoods = {member: sum(exp(sum(logprobs)) for _, logprobs in each) for member, each in found.items()}
@@ -138,6 +150,25 @@ def choose_member(
     shares = {0: null} | {member: (1 - null) * mass / total for member, mass in likelihoods.items()}
     answer = 0 if null >= 0.5 else max(likelihoods, key=lambda member: likelihoods[member])
     return ReferenceAnswer(answer, shares, found)
+
+
+def _forward_chain(model: Any, ids: Sequence[int], both_ways: range) -> Tensor:
+    """Logits [T, vocabulary] of one chain of tokens at default positions.
+
+    Where a document is read both ways, under a mask written pair by pair, for models whose layers all see all tokens.
+    """
+    chain = torch.tensor([ids], device=model.device)
+    if not both_ways:
+        causal: Tensor = model(input_ids=chain, use_cache=False).logits[0]
+        return causal
+    mask = torch.full((len(ids), len(ids)), torch.finfo(model.dtype).min, dtype=model.dtype)
+    for q in range(len(ids)):
+        for k in range(len(ids)):
+            if k <= q or (q in both_ways and k in both_ways):
+                mask[q, k] = 0.0
+    with hiding(model, mask[None, None].to(model.device)) as attention_mask:
+        logits: Tensor = model(input_ids=chain, attention_mask=attention_mask, use_cache=False).logits[0]
+    return logits
 
 
 def _best(row: Tensor, allowed: Collection[int] | None) -> int:

@@ -138,6 +138,7 @@ class AddressedCache:
             scopes=tokens.scopes,
             lasts=tokens.lasts,
             positions=tokens.positions,
+            sights=tokens.sights,
             num_leading=self._leading.counts,
             leading_positions=self._leading.positions,
             leads_only=self._leading.are_all,

@@ -207,14 +207,16 @@ class Cohort:
         prompts = rows[owners]
         token_ids = drafts.behind(values.last_tokens(at), drafts.tokens)
         positions = values.last_positions(at)[owners] + ranks_within(owners)
-        columns = (token_ids, positions, values.scopes[at][owners], values.lasts[at][owners], prompts)
+        scopes, lasts = values.scopes[at][owners], values.lasts[at][owners]
         states = drafts.behind(values.states[at], drafts.states)
         nodes = np.full(len(prompts), NO_NODE)
         if not self._scoring.num_next or (max_scored <= 0 and len(prompts)):
-            tokens, own, scored = NewTokens(*columns, ranks_within(prompts)), np.arange(len(prompts)), _NONE
+            tokens = NewTokens(token_ids, positions, positions, scopes, lasts, prompts, ranks_within(prompts))
+            own, scored = np.arange(len(prompts)), _NONE
         else:
             theirs, their_nodes = self._scoring.feed(values, max_scored)
-            tokens, (own, scored) = NewTokens.of_parts(TokensInAnyOrder(*columns), theirs)
+            ours = TokensInAnyOrder(token_ids, positions, scopes, lasts, prompts)
+            tokens, (own, scored) = NewTokens.of_parts(ours, theirs)
             states, nodes = (
                 _placed(own, scored, *pair) for pair in ((states, np.full(len(scored), FREE)), (nodes, their_nodes))
             )

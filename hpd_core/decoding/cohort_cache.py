@@ -147,8 +147,8 @@ class CohortCache:
         flat = tokens.prompts * num_rows + tokens.ranks
         rows = np.zeros(shape[0] * shape[1], dtype=np.int64)
         q_scopes = np.full_like(rows, PUBLIC)
-        q_positions = np.zeros_like(rows)
-        rows[flat], q_scopes[flat], q_positions[flat] = np.arange(len(flat)), tokens.scopes, tokens.positions
+        q_sights = np.zeros_like(rows)
+        rows[flat], q_scopes[flat], q_sights[flat] = np.arange(len(flat)), tokens.scopes, tokens.sights
         device = self._device
 
         def put(array: IntArray) -> Tensor:
@@ -168,7 +168,7 @@ class CohortCache:
             kv_prompts=kv_prompts,
             kv_columns=kv_columns,
             q_scopes=put(q_scopes).view(shape),
-            q_positions=put(q_positions).view(shape),
+            q_sights=put(q_sights).view(shape),
             k_scopes=self._k_scopes[:, : self.num_columns],
             k_lasts=self._k_lasts[:, : self.num_columns],
             k_positions=self._k_positions[:, : self.num_columns],

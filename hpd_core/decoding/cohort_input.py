@@ -17,13 +17,14 @@ class NewTokens:
     """The t tokens that a cohort feeds, prompt by prompt.
 
     Attributes:
-        token_ids, positions, scopes, lasts: int64 [t]
+        token_ids, positions, sights, scopes, lasts: int64 [t]
         prompts: int64 [t], the row of the cohort that each belongs to; ascending.
         ranks: int64 [t], the tokens of one prompt numbered from 0.
     """
 
     token_ids: IntArray
     positions: IntArray
+    sights: IntArray
     scopes: IntArray
     lasts: IntArray
     prompts: IntArray
@@ -39,13 +40,14 @@ class NewTokens:
         places = np.empty_like(order)
         places[order] = np.arange(len(order))
         prompts = prompts[order]
-        tokens = cls(token_ids[order], positions[order], scopes[order], lasts[order], prompts, ranks_within(prompts))
+        token_ids, positions, scopes, lasts = (of_all[order] for of_all in (token_ids, positions, scopes, lasts))
+        tokens = cls(token_ids, positions, positions, scopes, lasts, prompts, ranks_within(prompts))
         return tokens, np.split(places, np.cumsum([len(part.prompts) for part in parts])[:-1])
 
 
 @dataclass(frozen=True, slots=True)
 class TokensInAnyOrder:
-    """Tokens that a cohort feeds among others: int64 [t] each, as `NewTokens` has them."""
+    """Tokens of values that a cohort feeds among others: int64 [t] each, as `NewTokens` has them."""
 
     token_ids: IntArray
     positions: IntArray

@@ -47,7 +47,8 @@ class CommonPrefixes:
         prompts = dict.fromkeys(prompt for prompt in waiting if prompt not in self._longest)
         by_prefix: dict[Any, list[Prompt]] = {}
         for prompt in prompts | dict.fromkeys(arrived):
-            by_prefix.setdefault(prompt.prefix_key, []).append(prompt)
+            if not prompt.layout.reads_both_ways:  # what its document begins with depends on what it ends with
+                by_prefix.setdefault(prompt.prefix_key, []).append(prompt)
         for group in by_prefix.values():
             if len(group) > 1:
                 documents = [prompt.document_ids for prompt in group]

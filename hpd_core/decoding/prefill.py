@@ -1,4 +1,7 @@
-"""Prefill: the prompts' own tokens on their way into the cache, some columns of all prompts in each step."""
+"""Prefill: the prompts' own tokens on their way into the cache, some columns of all prompts in each step.
+
+A document that is read both ways goes in one step, however long it is: its first token sees its last.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,9 @@ class Prefill:
         self._positions = self._padded(prompts, lambda layout: layout.positions)
         self._scopes = self._padded(prompts, lambda layout: layout.scopes)
         self._lasts = self._padded(prompts, lambda layout: layout.lasts)
+        self._sights = self._padded(prompts, lambda layout: layout.sights)
+        documents = [len(prompt.document_ids) for prompt in prompts if prompt.layout.reads_both_ways]
+        self._least_columns = max(documents, default=0)
 
     def _padded(self, prompts: Sequence[Prompt], pick: Callable[[Layout], IntArray]) -> IntArray:
         padded = np.zeros((len(prompts), int(self._lengths.max())), dtype=np.int64)
@@ -35,11 +41,12 @@ class Prefill:
         return np.maximum(self._lengths - self.num_fed, 0)
 
     def feed(self, max_tokens: int) -> NewTokens:
-        """The next columns: at most `max_tokens` tokens, but one column at least."""
+        """The next columns: at most `max_tokens` tokens, but one column at least, and whole what is read both ways."""
         first, width = self.num_fed, self._token_ids.shape[1]
         per_column = (self._lengths[:, None] > np.arange(first, width)).sum(axis=0)
         num_columns = max(1, int(np.searchsorted(np.cumsum(per_column), max_tokens, side="right")))
-        self.num_fed = min(first + num_columns, width)
+        self.num_fed = min(max(first + num_columns, self._least_columns), width)
         prompts, ranks = np.nonzero(self._lengths[:, None] > np.arange(first, self.num_fed))
         at = prompts, first + ranks
-        return NewTokens(self._token_ids[at], self._positions[at], self._scopes[at], self._lasts[at], prompts, ranks)
+        columns = (self._token_ids, self._positions, self._sights, self._scopes, self._lasts)
+        return NewTokens(*(column[at] for column in columns), prompts, ranks)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hpd_core.config import EngineConfig
+from hpd_core.config import DocumentAttention, EngineConfig
 from hpd_core.errors import ModelError
 
 RECORD_NAME = "hpd.json"
@@ -17,7 +17,8 @@ class AdapterRecord(BaseModel):
     """What an adapter was trained for; our fine-tuning leaves it in the adapter's folder as `hpd.json`.
 
     `prompt_hash` is of the prompt's texts, `rendered_prompt_hash` of all that stood around the documents: these texts,
-    and what the tokenizer made of them. Older records have the first alone. `keys` are those of the answers.
+    and what the tokenizer made of them. Older records have the first alone. `keys` are those of the answers,
+    `document_attention` is what documents' tokens see of each other.
     `held_out` is a hash of the validation products, from which neither it nor what it was continued from has learned,
     as far as the records of those say; None where they say nothing, or otherwise. What a later version notes beside is
     left unread.
@@ -32,6 +33,7 @@ class AdapterRecord(BaseModel):
     prompt_hash: str
     rendered_prompt_hash: str | None = None
     keys: Literal["full", "short"] = "full"
+    document_attention: DocumentAttention = "causal"
     max_value_tokens: int
     stack_size: int
     held_out: str | None = None
@@ -61,9 +63,16 @@ class AdapterRecord(BaseModel):
             ) from error
 
 
-def with_trained_keys(config: EngineConfig, record: AdapterRecord | None) -> EngineConfig:
-    """The settings with 'auto' keys as those that the model has learned: full, where nobody says so."""
-    if config.prompt.keys != "auto":
-        return config
-    keys = record.keys if record is not None else "full"
-    return config.model_copy(update={"prompt": config.prompt.model_copy(update={"keys": keys})})
+def as_trained(config: EngineConfig, record: AdapterRecord | None) -> EngineConfig:
+    """The settings with what is 'auto' as the model has learned it: keys, and how it reads documents.
+
+    Full keys and causal documents where nobody says so; documents are causal in any other layout than 'tree'.
+    """
+    update: dict[str, Any] = {}
+    if config.prompt.keys == "auto":
+        keys = record.keys if record is not None else "full"
+        update["prompt"] = config.prompt.model_copy(update={"keys": keys})
+    if config.document_attention == "auto":
+        recorded = record if config.layout == "tree" else None
+        update["document_attention"] = "causal" if recorded is None else recorded.document_attention
+    return config.model_copy(update=update)

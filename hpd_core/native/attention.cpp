@@ -203,7 +203,7 @@ class Task {
     k_lasts = p.k_lasts + prompt * p.k_row;
     k_positions = p.k_positions + prompt * p.k_row;
     q_scopes = p.q_scopes + prompt * p.q_row - begin;
-    q_positions = p.q_positions + prompt * p.q_row - begin;
+    q_sights = p.q_sights + prompt * p.q_row - begin;
     constexpr int64_t dimensions = LANES * PER_LANE<T>;  // that `put_out` takes together
     query_plane = p.key_size / PER_LANE<T> * LANES;
     sum_plane = ceil_div(p.value_size, dimensions) * dimensions * LANES;
@@ -224,7 +224,7 @@ class Task {
   const int64_t unit;
   const bool in_tiles;
   const int32_t *k_scopes, *k_lasts, *k_positions;  // of the prompt's columns
-  const int64_t *q_scopes, *q_positions;            // of the tokens of the stretch
+  const int64_t *q_scopes, *q_sights;               // of the tokens of the stretch
   uint32_t* queries;                      // MAX_VECTORS planes of a lane's parts, LANES each
   float *scores, *sums;                   // planes of columns, of dimensions; LANES each
   int64_t query_plane, sum_plane;
@@ -251,7 +251,7 @@ class Task {
     for (int l = 0; l < count; l++) {
       lane.tokens[l] = token;
       lane.heads[l] = head * p.group + of_group;
-      positions[l] = int32_t(q_positions[token]);
+      positions[l] = int32_t(q_sights[token]);
       scopes[l] = int32_t(q_scopes[token]);
       if (++of_group == p.group) of_group = 0, token++;
     }
@@ -270,8 +270,8 @@ class Task {
     const int64_t first = row / p.group, stop = (row + rows - 1) / p.group + 1;
     int64_t latest = 0, earliest = std::numeric_limits<int32_t>::max();
     for (int64_t token = first; token < stop; token++) {
-      latest = std::max(latest, q_positions[token]);
-      earliest = std::min(earliest, q_positions[token]);
+      latest = std::max(latest, q_sights[token]);
+      earliest = std::min(earliest, q_sights[token]);
     }
     // Behind the last column that any of these tokens sees, nothing is computed; before the first that one of them does not
     // see, nobody looks.
@@ -359,7 +359,7 @@ class Task {
       if (!any_of(position <= int32_t(latest))) return false;
       ints any{};
       for (int64_t token = first; token < stop; token++)
-        any |= sees(position, scope, last, spread(int32_t(q_positions[token])), spread(int32_t(q_scopes[token])));
+        any |= sees(position, scope, last, spread(int32_t(q_sights[token])), spread(int32_t(q_scopes[token])));
       return any_of(any);
     };
     int64_t column = ceil_div(columns, LANES) * LANES;

@@ -14,7 +14,7 @@ struct Problem {
   void *keys, *values;                                     // the cache: [P, H_kv, C, D]; [P, H_kv, C / u, D_v, u], contiguous
   int64_t capacity;                                        // C; u is what `hpd_columns_of_block` says
   const int64_t *counts, *used;                            // [P]: tokens of this step; columns in use
-  const int64_t *q_scopes, *q_positions;                   // [P, R]: of each prompt's tokens
+  const int64_t *q_scopes, *q_sights;                      // [P, R]: of each prompt's tokens; the position up to which it sees
   int64_t q_row;                                           // R
   const int32_t *k_scopes, *k_lasts, *k_positions;         // [P, k_row], with LANES more behind a prompt's last column
   int64_t k_row;                                           // where a column holds nothing, it is later than every token

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hpd_core.config import EngineConfig
+from hpd_core.errors import ModelError
 from hpd_core.layout import Branch, FilledLayout, Layout, fill_layout, tree_layout
 from hpd_core.prompt_builder import CategoryTokens, PromptBuilder
 from hpd_core.text.template import render_answer_line
@@ -63,7 +64,16 @@ class ExampleBuilder:
     """Builds the examples of one layout for one tokenizer."""
 
     def __init__(self, tokenizer: Any, config: EngineConfig, layout: TrainedLayout, max_positions: int | None) -> None:
-        """`config` as the engine will have it: K_max and the prompt's texts. Its `layout` is not looked at."""
+        """`config` as the engine will have it: K_max and the prompt's texts. Its `layout` is not looked at.
+
+        Raises:
+            ModelError: documents are to be read both ways in another layout than 'tree'.
+        """
+        if config.reads_both_ways and layout != "tree":
+            raise ModelError(
+                f"layout {layout!r} with engine.document_attention 'bidirectional': only 'tree' reads documents both "
+                "ways; set it to 'causal'"
+            )
         self._layout = layout
         used = config.autoregressive() if layout == "ar" else config.model_copy(update={"layout": layout})
         self._builder = PromptBuilder(tokenizer, used, max_positions)
@@ -102,8 +112,7 @@ class ExampleBuilder:
         # No branch sees another one, so those that teach nothing are left out.
         answers = documents[0].answers
         taught = [index for index, name in enumerate(_names(schema)) if name in answers]
-        branches = [tokens.branches[index] for index in taught]
-        layout = tree_layout(tokens.prefix, [*documents[0].document_ids, *tokens.suffix], branches)
+        layout = self._builder.tree(tokens, documents[0].document_ids, taught)
         attributes = [schema.attributes[index] for index in taught]
         values = [self.value_ids(attribute, answers[attribute.name]) for attribute in attributes]
         return layout, values, values

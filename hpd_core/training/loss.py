@@ -49,8 +49,8 @@ class _Group:
         rows: int64 [P * R], the packed row's token of each query row; padding repeats a token.
         columns: int64 [P * C], the packed row's token of each column.
         unrows: int64 [t], the query row of each of the group's tokens, in the packed row's order.
-        q, k: scope, last scope, position and step of rows [P, R] and columns [P, C]. Padding columns stand at a
-            position that nobody sees, padding rows at position 0.
+        q: scope, last scope, sight and step of rows [P, R]; padding rows see position 0.
+        k: scope, last scope, position and step of columns [P, C]; padding columns stand at one that nobody sees.
     """
 
     rows: Tensor
@@ -64,9 +64,9 @@ class _Group:
         """The additive mask [P, 1, R * G, C]; equal layers share it."""
         key = (window, group, dtype)
         if key not in self._biases:
-            (q_scopes, _, q_positions, q_steps), (*_, k_steps) = self.q, self.k
+            (q_scopes, _, q_sights, q_steps), (*_, k_steps) = self.q, self.k
             k_scopes, k_lasts, k_positions = (place[:, None, :] for place in self.k[:3])
-            seen = visible(q_scopes[:, :, None], q_positions[:, :, None], k_scopes, k_lasts, k_positions, window)
+            seen = visible(q_scopes[:, :, None], q_sights[:, :, None], k_scopes, k_lasts, k_positions, window)
             seen = seen & (k_steps[:, None, :] <= q_steps[:, :, None])
             bias = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
             bias.masked_fill_(~seen, torch.finfo(dtype).min / 2)
@@ -132,12 +132,12 @@ def collate(examples: Sequence[Example], device: torch.device | str = "cpu", mul
         name: np.concatenate(
             [getattr(first, name)[:size], *(getattr(example.filled, name)[size:] for example in examples)]
         )
-        for name in ("token_ids", "positions", "scopes", "lasts", "steps", "labels")
+        for name in ("token_ids", "positions", "sights", "scopes", "lasts", "steps", "labels")
     }
     arrays = {name: torch.from_numpy(array).to(device) for name, array in packed.items()}
     places = [arrays[name] for name in ("scopes", "lasts", "positions", "steps")]
     lengths = [example.num_own_tokens for example in examples]
-    groups = [_own_group(size, lengths, places)]
+    groups = [_own_group(size, lengths, places, arrays["sights"])]
     if size:
         groups.insert(0, _prefix_group(size, places))
     target_rows = (arrays["labels"] != IGNORED).nonzero()[:, 0]
@@ -160,7 +160,7 @@ def _prefix_group(size: int, places: Sequence[Tensor]) -> _Group:
     return _Group(rows, rows, rows, (scopes, lasts, positions, steps), (scopes, lasts, positions, steps))
 
 
-def _own_group(size: int, lengths: Sequence[int], places: Sequence[Tensor]) -> _Group:
+def _own_group(size: int, lengths: Sequence[int], places: Sequence[Tensor], sights: Tensor) -> _Group:
     device = places[0].device
     width = max(lengths)
     starts = size + np.concatenate([[0], np.cumsum(lengths)[:-1]])
@@ -179,7 +179,7 @@ def _own_group(size: int, lengths: Sequence[int], places: Sequence[Tensor]) -> _
         rows=rows.flatten(),
         columns=columns.flatten(),
         unrows=is_real.flatten().nonzero()[:, 0],
-        q=(scopes, lasts, positions.masked_fill(~is_real, 0), steps),
+        q=(scopes, lasts, sights[rows].masked_fill(~is_real, 0), steps),
         k=(keys[0], keys[1], keys[2], keys[3]),
     )
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from hpd_core import EngineConfig, HPDError
 from hpd_core.models.adapter_folder import open_adapter
-from hpd_core.models.adapter_record import AdapterRecord, with_trained_keys
+from hpd_core.models.adapter_record import AdapterRecord, as_trained
 from hpd_core.models.description import model_revision
 from hpd_core.models.loading import load_config, load_tokenizer, resolve_source
 from pipelines.cascading.larger_model import larger_model
@@ -40,7 +40,7 @@ def _known(config: JobConfig) -> CalibratedModel:
     source = resolve_source(config.model, weights=False)
     with nullcontext() if config.adapter is None else open_adapter(config.adapter) as adapter:
         record = AdapterRecord.read(Path(source)) if adapter is None else adapter.record
-        prompt = with_trained_keys(settings, record).prompt
+        prompt = as_trained(settings, record).prompt
     is_hpd = config.decoding == "hpd"
     return CalibratedModel(
         model_id=NOT_SAID,

@@ -23,7 +23,7 @@ class Course:
     """All of a training that is known before its first step.
 
     Attributes:
-        config: as it is for this model (`with_trained_keys`).
+        config: as it is for this model (`as_trained`).
         validation: products that are not trained on; `scored`: those that are decoded each time.
         first_epoch: its steps. Drawn lengths move the number of a later epoch's steps a little.
         data_lines: what was read, for the user.

@@ -19,7 +19,7 @@ from hpd_core.layers.fp8 import is_fp8
 from hpd_core.mixers.running import running_anew
 from hpd_core.models import description, loading, quantized_checkpoint
 from hpd_core.models.adapter_folder import Adapter, open_adapter
-from hpd_core.models.adapter_record import AdapterRecord, with_trained_keys
+from hpd_core.models.adapter_record import AdapterRecord, as_trained
 from hpd_core.models.adapters import check_base, load_weights, lora_settings
 from hpd_core.training.mixed_models import bypassed_linears
 from pipelines.config.finetuning import FinetuneConfig, OptimizerConfig
@@ -63,7 +63,7 @@ class TrainedModel:
                 shape["exclude_modules"] = bypassed_linears(self.model) or None
             self._add_lora(shape | {"lora_dropout": lora.dropout}, None)
         # What goes on learning is asked as it was.
-        self.config = config.model_copy(update={"engine": with_trained_keys(config.engine, record)})
+        self.config = config.model_copy(update={"engine": as_trained(config.engine, record)})
         _keep_differentiable(self.model)
         if config.optimizer.gradient_checkpointing:
             settings = {"use_reentrant": False, "context_fn": running_anew}
@@ -124,6 +124,7 @@ class TrainedModel:
             prompt_hash=prompt.hash,
             keys="short" if prompt.keys == "short" else "full",
             rendered_prompt_hash=prompt.rendered_hash(self.tokenizer),
+            document_attention="bidirectional" if engine.reads_both_ways else "causal",
             max_value_tokens=engine.max_value_tokens,
             stack_size=engine.stack_size,
             held_out=held_out if self.has_never_seen(held_out) else None,

@@ -63,6 +63,12 @@ MOST_USED = ("llama", "qwen3", "mistral", "gemma3")
 FAMILY_PARAMETERS = [pytest.param(family, marks=() if family in MOST_USED else pytest.mark.full) for family in FAMILIES]
 """For `pytest.mark.parametrize`."""
 
+READING_ALL = ("llama", "qwen3", "phi3", "olmo2", "granite", "qwen3_moe", "gpt_neox")
+"""Those whose layers all see all tokens, so that they read documents both ways."""
+
+READING_ALL_PARAMETERS = [parameter for parameter in FAMILY_PARAMETERS if parameter.values[0] in READING_ALL]
+"""Likewise."""
+
 FUSED = ("llama", "mistral", "qwen2", "qwen3")
 """Whose layers run by our own code."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hpd_core.baselines.reference import (
+    CAUSAL,
     Choices,
     ReferenceValue,
     StackedSkeleton,
@@ -30,6 +31,9 @@ from hpd_core.text.member_tries import MemberTrie, TrieTable
 from tests.core.token_states import token_states
 
 from .families import VOCABULARY
+
+BOTH_WAYS = "tree, both ways"
+"""The layout 'tree' with documents that are read so."""
 
 NEAR_TIE = 1e-4
 LOGPROB_TOLERANCE = 2e-3
@@ -118,23 +122,28 @@ class TreeCase:
     prefix: list[int]
     document: list[int]
     branches: list[Branch]
+    both_ways: bool = False
 
     def prompt(self) -> Prompt:
-        return Prompt(tree_layout(self.prefix, self.document, self.branches), tuple(self.prefix))
+        layout = tree_layout(self.prefix, self.document, self.branches, both_ways=self.both_ways)
+        return Prompt(layout, tuple(self.prefix))
+
+    @property
+    def read_both_ways(self) -> range:
+        """As the oracles have it."""
+        start = len(self.prefix)
+        return range(start, start + len(self.document)) if self.both_ways else CAUSAL
+
+    def _chain(self, model: Any, endings: Endings, branch: Branch, forced: list[int] | None) -> ReferenceValue:
+        ids = [*self.prefix, *self.document, *branch.tokens]
+        limit = branch.max_new_tokens
+        return decode_chain(model, ids, limit, endings, forced, choices(branch), self.read_both_ways)
 
     def expected(self, model: Any, endings: Endings) -> list[ReferenceValue]:
-        trunk = [*self.prefix, *self.document]
-        return [
-            decode_chain(model, [*trunk, *b.tokens], b.max_new_tokens, endings, choices=choices(b))
-            for b in self.branches
-        ]
+        return [self._chain(model, endings, branch, None) for branch in self.branches]
 
     def forced(self, model: Any, endings: Endings, tokens: list[list[int]]) -> list[ReferenceValue]:
-        trunk = [*self.prefix, *self.document]
-        return [
-            decode_chain(model, [*trunk, *b.tokens], b.max_new_tokens, endings, forced=t, choices=choices(b))
-            for b, t in zip(self.branches, tokens, strict=True)
-        ]
+        return [self._chain(model, endings, *pair) for pair in zip(self.branches, tokens, strict=True)]
 
 
 @dataclass
@@ -209,9 +218,9 @@ def random_case(
     rng: np.random.Generator, layout: str, prefixes: list[list[int]], branches: int, k_max: int, document: int = 20
 ) -> Case:
     prefix = prefixes[int(rng.integers(len(prefixes)))]
-    if layout == "tree":
+    if layout in ("tree", BOTH_WAYS):
         own = random_ids(rng, 0 if prefix else 1, document)
-        return TreeCase(prefix, own, random_branches(rng, branches, k_max))
+        return TreeCase(prefix, own, random_branches(rng, branches, k_max), layout == BOTH_WAYS)
     objects = [
         StackedObject(random_ids(rng, 1, 3), random_branches(rng, branches, k_max), random_ids(rng, 0, 2))
         for _ in range(int(rng.integers(1, 4)))
@@ -295,12 +304,12 @@ def assert_equals_oracle(model: Any, case: Case, prompt: Prompt, endings: Ending
             assert abs(prompt.logprobs[branch][index] - oracle) < LOGPROB_TOLERANCE
     if isinstance(case, TreeCase):
         for branch, given in enumerate(case.branches):
-            _assert_is_likeliest(model, [*case.prefix, *case.document, *given.tokens], given.members, prompt, branch)
+            _assert_is_likeliest(model, case, given, prompt, branch)
 
 
-def _assert_is_likeliest(model: Any, ids: list[int], members: Members | None, prompt: Prompt, branch: int) -> None:
+def _assert_is_likeliest(model: Any, case: TreeCase, given: Branch, prompt: Prompt, branch: int) -> None:
     """What was chosen among members is what a forward for each of them says."""
-    choice = prompt.choices[branch]
+    choice, members = prompt.choices[branch], given.members
     if members is None:
         assert choice is None
         return
@@ -310,7 +319,8 @@ def _assert_is_likeliest(model: Any, ids: list[int], members: Members | None, pr
         return
     assert choice.is_sure or not had_room
     spellings, meanings = ROOTS[members.root][0]
-    expected = choose_member(model, ids, spellings, meanings)
+    ids = [*case.prefix, *case.document, *given.tokens]
+    expected = choose_member(model, ids, spellings, meanings, case.read_both_ways)
     tokens = tuple(prompt.tokens[branch])
     member = meanings[spellings.index(tokens)]
     by_tokens = dict(expected.spellings[member])

@@ -63,6 +63,20 @@ def test_picture_of_tree() -> None:
     assert layout.num_positions == 12  # values of 5 tokens at 7 to 11
 
 
+def test_picture_of_a_document_read_both_ways() -> None:
+    branches = [Branch([BRAND1, BRAND2], 5), Branch([COLOR1, COLOR2], 5)]
+    layout = tree_layout([P1, P2], [D1, D2, BRACE], branches, both_ways=True)
+    assert layout.sights.tolist() == [0, 1, 4, 4, 4, 5, 6, 5, 6]
+    values = [[NIKE1, NIKE2, COMMA, X], [RED1, X]]
+    filled = fill_layout(layout, values)
+    assert filled.sights.tolist() == [0, 1, 4, 4, 4, 5, 6, 5, 6, 7, 8, 9, 7]
+    causal = fill_layout(tree_layout([P1, P2], [D1, D2, BRACE], branches), values)
+    assert columns(filled) == columns(causal), "positions and scopes are as ever"
+    assert (causal.sights == causal.positions).all()
+    later = np.argwhere(attention_mask(filled) & ~attention_mask(causal))
+    assert later.tolist() == [[2, 3], [2, 4], [3, 4]], "and what is seen more is what of the document stands behind"
+
+
 def test_picture_of_stacked() -> None:
     branches = [Branch([BRAND1, BRAND2], 3), Branch([COLOR1, COLOR2], 3)]
     layout = stacked_layout([P1], [D1, D2, BRACE], [StackedObject([], branches, [END])], [SEP])

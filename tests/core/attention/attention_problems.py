@@ -97,7 +97,7 @@ def problem(rng: np.random.Generator, shape: Shape, *, is_native: bool = True) -
     k_lasts = torch.full((num_prompts, capacity), EVERYBODY)
     k_positions = torch.full((num_prompts, capacity), UNSEEN)
     num_rows = int(counts.max())
-    q_scopes, q_positions = torch.full((num_prompts, num_rows), PUBLIC), torch.zeros(num_prompts, num_rows).long()
+    q_scopes, q_sights = torch.full((num_prompts, num_rows), PUBLIC), torch.zeros(num_prompts, num_rows).long()
     kv_prompts, kv_columns = np.repeat(np.arange(num_prompts), counts), np.zeros(num_tokens, dtype=np.int64)
     token = 0
     for p in range(num_prompts):
@@ -113,7 +113,7 @@ def problem(rng: np.random.Generator, shape: Shape, *, is_native: bool = True) -
         k_positions[p, : earlier[p]][torch.from_numpy(rng.random(earlier[p]) < 0.2)] = UNSEEN
         keys[p, :, : earlier[p]] = draw(shape.num_kv_heads, earlier[p], shape.key_size)
         put_values(own, p, draw(shape.num_kv_heads, earlier[p], shape.value_size))
-        q_scopes[p, : counts[p]], q_positions[p, : counts[p]] = scopes[earlier[p] :], places[earlier[p] :]
+        q_scopes[p, : counts[p]], q_sights[p, : counts[p]] = scopes[earlier[p] :], places[earlier[p] :]
         kv_columns[token : token + counts[p]] = np.arange(earlier[p], used)
         token += counts[p]
     unused = torch.zeros(0, dtype=torch.int64)
@@ -128,7 +128,7 @@ def problem(rng: np.random.Generator, shape: Shape, *, is_native: bool = True) -
         kv_prompts=torch.from_numpy(kv_prompts),
         kv_columns=torch.from_numpy(kv_columns),
         q_scopes=q_scopes,
-        q_positions=q_positions,
+        q_sights=q_sights,
         k_scopes=k_scopes[:, : used.max()],
         k_lasts=k_lasts[:, : used.max()],
         k_positions=k_positions[:, : used.max()],
@@ -173,7 +173,7 @@ def on_device(item: Problem, device: torch.device) -> Problem:
             part, prefix=PrefixCache([x.to(device) for x in cache.keys], [x.to(device) for x in cache.values])
         )
 
-    tensors = ("kv_prompts", "kv_columns", "q_scopes", "q_positions", "k_scopes", "k_lasts", "k_positions")
+    tensors = ("kv_prompts", "kv_columns", "q_scopes", "q_sights", "k_scopes", "k_lasts", "k_positions")
     there = {name: getattr(plan, name).to(device) for name in tensors}
     there |= {name: [x.to(device) for x in getattr(plan, name)] for name in ("keys", "values")}
     sinks = item.settings["sinks"]
@@ -192,7 +192,7 @@ def expected(item: Problem) -> Tensor:
     starts = np.cumsum(plan.counts) - plan.counts
     for token, prompt in enumerate(plan.kv_prompts.tolist()):
         row = token - starts[prompt]
-        scope, position = plan.q_scopes[prompt, row], plan.q_positions[prompt, row]
+        scope, position = plan.q_scopes[prompt, row], plan.q_sights[prompt, row]
         columns_of = (plan.k_scopes[prompt], plan.k_lasts[prompt], plan.k_positions[prompt])
         seen = visible(scope, position, *columns_of, window)
         columns = seen.nonzero()[:, 0]

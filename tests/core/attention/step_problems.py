@@ -186,6 +186,7 @@ def _cohort(
         scopes=scopes,
         lasts=_lasts(scopes),
         positions=positions,
+        sights=positions,
         num_leading=np.array(num_leading),
         leading_positions=np.array(leading_positions),
         leads_only=np.array(leads_only),

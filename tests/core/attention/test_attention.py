@@ -172,7 +172,7 @@ def test_tiles_take_every_token_once_and_little_padding(counts: list[int], cut: 
         kv_prompts=unused,
         kv_columns=unused,
         q_scopes=torch.full((num_prompts, num_rows), PUBLIC),
-        q_positions=positions,
+        q_sights=positions,
         k_scopes=torch.full((num_prompts, num_rows), PUBLIC),
         k_lasts=torch.full((num_prompts, num_rows), EVERYBODY),
         k_positions=positions,

@@ -140,7 +140,7 @@ def only(item: Problem, p: int) -> Problem:
         kv_prompts=torch.zeros_like(plan.kv_prompts[tokens]),
         kv_columns=plan.kv_columns[tokens],
         q_scopes=plan.q_scopes[prompts],
-        q_positions=plan.q_positions[prompts],
+        q_sights=plan.q_sights[prompts],
         k_scopes=plan.k_scopes[prompts],
         k_lasts=plan.k_lasts[prompts],
         k_positions=plan.k_positions[prompts],

@@ -275,6 +275,7 @@ def test_a_branch_goes_past_the_branches_before_it() -> None:
         item.plans[0],
         scopes=scopes,
         positions=positions,
+        sights=positions,
         num_leading=np.array([40]),
         leading_positions=np.array([0]),
         leads_only=np.array([True]),
@@ -284,7 +285,13 @@ def test_a_branch_goes_past_the_branches_before_it() -> None:
     # prompt, first token, tokens, open columns, and where the rest begins and ends
     assert tiles[0].tolist() == [0, 0, 10, 1, 1, 10]
     assert tiles[3].tolist() == [0, 30, 10, 31, 31, 40]
-    assert tiles[4:].tolist() == [[0, first, 10, 40, first, first + 10] for first in (40, 50, 60, 70)]
+    of_branches = [[0, first, 10, 40, first, first + 10] for first in (40, 50, 60, 70)]
+    assert tiles[4:].tolist() == of_branches
+    # Read both ways, all of the document is open to its tokens.
+    both_ways = replace(plan, sights=np.where(scopes == PUBLIC, 39, positions))
+    tiles = views((tables := tables_of([both_ways], Cut(10, 0, 1))).numbers, tables.sizes).tiles
+    assert tiles[:4].tolist() == [[0, first, 10, 40, 40, 40] for first in (0, 10, 20, 30)]
+    assert tiles[4:].tolist() == of_branches
 
 
 def test_a_step_that_only_fills_up_does_nothing() -> None:

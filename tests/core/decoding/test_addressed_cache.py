@@ -56,7 +56,9 @@ def test_leading_columns_are_the_document(steps: list[list[list[tuple[int, int]]
             for every in (scopes, positions)
         )
         lasts = np.where(own_scopes == PUBLIC, EVERYBODY, own_scopes)
-        new_tokens = NewTokens(prompts, own_positions, own_scopes, lasts, prompts, ranks_within(prompts))
+        new_tokens = NewTokens(
+            *(prompts, own_positions, own_positions, own_scopes, lasts, prompts, ranks_within(prompts))
+        )
         plan = cache.append(new_tokens, 0, np.array([0, 1]))
         for prompt in (0, 1):
             length = 0
@@ -94,7 +96,7 @@ def test_memory_is_given_back_whatever_happens_to_rows(
         rows = np.repeat(np.arange(count), data.draw(st.integers(1, 700)))
         ranks = ranks_within(rows)
         scopes, lasts = np.full(len(rows), PUBLIC), np.full(len(rows), EVERYBODY)
-        plan = merged.append(NewTokens(rows, ranks, scopes, lasts, rows, ranks), 0, np.arange(count))
+        plan = merged.append(NewTokens(rows, ranks, ranks, scopes, lasts, rows, ranks), 0, np.arange(count))
         assert all(slot.capacity >= ranks.max() + 1 for slot in plan.slots)
         check(merged)
     merged.release()

@@ -34,7 +34,8 @@ def new_tokens(counts: list[int], first_position: int = 0) -> NewTokens:
     prompts = np.repeat(np.arange(len(counts)), counts)
     ranks = ranks_within(prompts)
     scopes, lasts = np.full(len(prompts), PUBLIC), np.full(len(prompts), EVERYBODY)
-    return NewTokens(ranks, first_position + ranks, scopes, lasts, prompts, ranks)
+    positions = first_position + ranks
+    return NewTokens(ranks, positions, positions, scopes, lasts, prompts, ranks)
 
 
 def cache_of(num_own: list[int], room: int = 3) -> CohortCache:

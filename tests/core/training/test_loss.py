@@ -19,8 +19,9 @@ from hpd_core.text.endings import Endings, Read
 from hpd_core.training.cross_entropy import cross_entropy
 from hpd_core.training.examples import IGNORED, Example
 from hpd_core.training.loss import TrainingBatch, attach_training, collate, forward_logits, forward_loss
-from tests.core.families import FAMILY_PARAMETERS, VOCABULARY, build_model
+from tests.core.families import FAMILY_PARAMETERS, READING_ALL_PARAMETERS, VOCABULARY, build_model
 from tests.core.helpers import (
+    BOTH_WAYS,
     LOGPROB_TOLERANCE,
     decode,
     random_case,
@@ -29,6 +30,12 @@ from tests.core.helpers import (
     without_constraints,
 )
 from tests.examples import examples
+
+KINDS = [
+    *(pytest.param(*of.values, kind, marks=of.marks) for kind in ("tree", "stacked") for of in FAMILY_PARAMETERS),
+    *(pytest.param(*of.values, BOTH_WAYS, marks=of.marks) for of in READING_ALL_PARAMETERS),
+]
+"""Families and layouts."""
 
 
 def to_example(prompt: Prompt) -> Example:
@@ -54,8 +61,7 @@ def target_logprobs(model: Any, batch: TrainingBatch) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize("multiple", [1, 64])
-@pytest.mark.parametrize("kind", ["tree", "stacked"])
-@pytest.mark.parametrize("family", FAMILY_PARAMETERS)
+@pytest.mark.parametrize(("family", "kind"), KINDS)
 def test_teacher_forcing_gives_the_logits_of_decoding(family: str, kind: str, multiple: int) -> None:
     """Several examples in one packed row, the prefix computed once, against the engine's own decoding."""
     rng = np.random.default_rng(7)
@@ -73,8 +79,7 @@ def test_teacher_forcing_gives_the_logits_of_decoding(family: str, kind: str, mu
     assert max(len(tokens) for prompt in prompts for tokens in prompt.tokens) > 2, "no value long enough to tell"
 
 
-@pytest.mark.parametrize("kind", ["tree", "stacked"])
-@pytest.mark.parametrize("family", FAMILY_PARAMETERS)
+@pytest.mark.parametrize(("family", "kind"), KINDS)
 def test_every_logit_is_the_oracles_for_values_nobody_decoded(family: str, kind: str) -> None:
     """Gold values are not what the model would say: the whole rows of logits, against the oracle that is fed them."""
     rng = np.random.default_rng(11)
@@ -122,7 +127,9 @@ def test_a_single_branch_is_a_plain_causal_row(family: str) -> None:
 
 
 @settings(max_examples=examples(15))
-@given(st.integers(0, 10_000), st.sampled_from(["tree", "stacked"]), st.integers(0, 5), st.sampled_from([1, 32]))
+@given(
+    st.integers(0, 10_000), st.sampled_from(["tree", "stacked", BOTH_WAYS]), st.integers(0, 5), st.sampled_from([1, 32])
+)
 def test_packing_changes_no_gradient(seed: int, kind: str, num_prefix: int, multiple: int) -> None:
     rng = np.random.default_rng(seed)
     prefix = random_ids(rng, num_prefix, num_prefix)
