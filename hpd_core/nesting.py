@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 Place = tuple[str, ...]
+MAX_DEPTH = 16
+"""Objects within each other that a catalog's schemas and labels may have."""
 
 
 def joined(place: Iterable[str]) -> str:

@@ -35,6 +35,7 @@ from hpd_core.text import absence
 from hpd_core.types import is_encodable
 from pipelines.errors import UsageError
 from pipelines.quality.gold_names import GoldNames
+from pipelines.quality.gold_objects import by_name
 from pipelines.store.folders import open_filesystem
 
 Schemas = Mapping[str, CategorySchema]
@@ -226,7 +227,8 @@ class _LineReader:
         fields = _fields(entry, self._place)
         self._texts = fields or {}
         product_id = _text(entry, "product_id", self._place)
-        golds = {name: self._from_forms(name, forms, "values") for name, forms in values.items()}
+        labels = by_name(values, self._names.places(self._category), _is_accepted, _key(self._place, "values"))
+        golds = {name: self._from_forms(name, forms, "values") for name, forms in labels.items()}
         return GoldProduct(self._row, product_id, self._category, golds, fields, _corrected(entry, self._place))
 
     def _extractgpt(self, entry: Mapping[str, Any]) -> GoldProduct:

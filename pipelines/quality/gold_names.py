@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from hpd_core import Attribute, CategorySchema
+from pipelines.quality.gold_objects import KnownPlaces
 
 T = TypeVar("T")
 
@@ -22,13 +23,22 @@ class GoldNames:
     def __init__(self, schemas: Sequence[Mapping[str, CategorySchema]]) -> None:
         self._schemas = schemas
         self._known: dict[tuple[str, str], str] = {}
+        self._places: dict[str, KnownPlaces] = {}
 
     def asked(self, category: str, name: str) -> str:
         """The name of the attribute that is meant; the name itself where the schemas do not tell."""
         if (category, name) not in self._known:
-            found = [each for schemas in self._schemas if category in schemas for each in schemas[category].attributes]
-            self._known[category, name] = _asked(name, found)
+            self._known[category, name] = _asked(name, self._attributes(category))
         return self._known[category, name]
+
+    def places(self, category: str) -> KnownPlaces:
+        """The names of a category's attributes, and in which objects they stand."""
+        if category not in self._places:
+            self._places[category] = KnownPlaces.of(self._attributes(category))
+        return self._places[category]
+
+    def _attributes(self, category: str) -> list[Attribute]:
+        return [each for schemas in self._schemas if category in schemas for each in schemas[category].attributes]
 
     def by_asked(
         self, category: str, labels: Mapping[str, T], join: Callable[[T, T], T | None]

@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from hpd_core import Attribute, Member, Unit
+from hpd_core.nesting import MAX_DEPTH
 from hpd_core.text.near_names import NearNames
 from pipelines.schemas.nested_entries import (
-    MAX_DEPTH,
     MAX_LEAVES,
     OBJECT,
     OBJECT_KEYS,

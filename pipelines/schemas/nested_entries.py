@@ -21,8 +21,6 @@ from hpd_core import Attribute
 from hpd_core.nesting import joined, nested
 
 OBJECT = "object"
-MAX_DEPTH = 16
-"""Objects within each other."""
 MAX_LEAVES = 1_000
 """Attributes of one object, with those of the objects in it."""
 OBJECT_KEYS: Mapping[str, str] = {

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from hpd_core import Attribute, Member, Unit
-from hpd_core.nesting import held_twice, joined
+from hpd_core.nesting import MAX_DEPTH, held_twice, joined
 from hpd_core.text.near_names import fold_name
 from pipelines.errors import UsageError
 from pipelines.schemas.importing.imported import (
@@ -38,7 +38,7 @@ from pipelines.schemas.importing.imported import (
 from pipelines.schemas.importing.json_references import BRANCHES, Node, References, items, nodes, type_of
 from pipelines.schemas.importing.json_types import held_type
 from pipelines.schemas.importing.sources import Document
-from pipelines.schemas.nested_entries import MAX_DEPTH, with_note
+from pipelines.schemas.nested_entries import with_note
 
 _DEFINITIONS = ("$defs", "definitions")
 _WORDS = ("$schema", "properties", *_DEFINITIONS)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from hpd_core import Attribute, CategorySchema, Unit
-from hpd_core.nesting import flattened, nested
+from hpd_core.nesting import MAX_DEPTH, flattened, nested
 from hpd_core.text.template import render_attribute, render_key
 from pipelines.errors import UsageError
 from pipelines.schemas.diff import diff
 from pipelines.schemas.lint import lint
-from pipelines.schemas.nested_entries import MAX_DEPTH, MAX_LEAVES
+from pipelines.schemas.nested_entries import MAX_LEAVES
 from pipelines.schemas.schema_file import dump_schemas, parse_schemas
 from tests.examples import examples
 from tests.pipelines.schemas.imports import done, write

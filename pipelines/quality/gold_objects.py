@@ -1,0 +1,97 @@
+"""Labels that stand in objects, as a schema file may have its attributes, by the whole name of each.
+
+{"size": {"width": ["12"], "lid": null}}    is    {"size.width": ["12"], "size.lid.closure": null}
+
+Without schemas it is told by what is in it: `{"Acme": 1}` and `{"Acme": [[0, 4]]}` are the accepted forms of one value.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpd_core import Attribute
+from hpd_core.nesting import MAX_DEPTH, Place, joined
+from hpd_core.types import is_encodable
+from pipelines.errors import UsageError
+
+_SCORE_KEYS = {"pid", "score"}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPlaces:
+    """What the schemas have in a category.
+
+    Attributes:
+        names: of attributes.
+        objects: the names of what stands in each object.
+    """
+
+    names: frozenset[str]
+    objects: Mapping[Place, Sequence[str]]
+
+    @classmethod
+    def of(cls, attributes: Iterable[Attribute]) -> KnownPlaces:
+        """Those of some attributes."""
+        names: dict[str, None] = {}
+        objects: defaultdict[Place, list[str]] = defaultdict(list)
+        for attribute in attributes:
+            if attribute.name not in names:
+                names[attribute.name] = None
+                for depth in range(1, len(attribute.path)):
+                    objects[attribute.path[:depth]].append(attribute.name)
+        return cls(frozenset(names), objects)
+
+
+def by_name(
+    values: Mapping[str, Any], known: KnownPlaces, is_score: Callable[[Any], bool], place: str
+) -> dict[str, Any]:
+    """The labels of a line by the whole names of their attributes.
+
+    Args:
+        values: as the line has them.
+        is_score: whether something may stand behind an accepted form.
+        place: of the line, for messages.
+
+    Raises:
+        UsageError: a name is labelled twice, or objects are too deep.
+    """
+    found: dict[str, Any] = {}
+    for name, label in _flat(values, known, is_score, place, ()):
+        if name in found:
+            raise UsageError(f"{place}: {name!r} is labelled twice, in an object and by its whole name")
+        found[name] = label
+    return found
+
+
+def _flat(
+    values: Mapping[str, Any], known: KnownPlaces, is_score: Callable[[Any], bool], place: str, outer: Place
+) -> Iterator[tuple[str, Any]]:
+    if len(outer) > MAX_DEPTH:
+        raise UsageError(f"{place}: more than {MAX_DEPTH} objects within each other")
+    for key, label in values.items():
+        here = (*outer, key)
+        if not is_encodable(key):
+            raise UsageError(f"{place} > {joined(here)!r}: the name holds half a surrogate pair, which is no text")
+        if label is None and here in known.objects:
+            yield from ((name, None) for name in known.objects[here])
+        elif isinstance(label, dict) and _is_object(here, label, known, is_score):
+            yield from _flat(label, known, is_score, place, here)
+        else:
+            yield joined(here), label
+
+
+def _is_object(here: Place, label: Mapping[str, Any], known: KnownPlaces, is_score: Callable[[Any], bool]) -> bool:
+    """Whether a label is an object of labels, and not the accepted forms of one value."""
+    if not label or joined(here) in known.names:
+        return False
+    if here in known.objects:
+        return True
+    may_be_labels = all(each is None or isinstance(each, list | dict) for each in label.values())
+    return may_be_labels and not all(_is_plain_score(each, is_score) for each in label.values())
+
+
+def _is_plain_score(each: Any, is_score: Callable[[Any], bool]) -> bool:
+    return is_score(each) and not (isinstance(each, dict) and each and not _SCORE_KEYS & each.keys())
