@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +21,8 @@ from hpd_core.text.member_tries import TrieTable
 
 _LOGIT_ROWS_AT_ONCE = {"cpu": 16, "cuda": 4096}
 """Rows of logits that are reduced together; 16 x 49,152 in fp32 stay in the caches of a CPU."""
+_LOGITS_AT_ONCE = 2**24
+"""Of rows that allow many tokens: 64 MB in fp32, thrice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +50,39 @@ class Choice:
     """The tokens of n logit rows, chosen on the device and on their way from there."""
 
     def __init__(
-        self, tokens: Tensor, scores: Tensor, normalizers: Tensor, bound: Sequence[_Bound], wanted: _Wanted
+        self,
+        tokens: Tensor,
+        scores: Tensor,
+        normalizers: Tensor,
+        bound: _Bound | None,
+        masked: _Masked | None,
+        wanted: _Wanted,
     ) -> None:
         """Starts the way.
 
         Args:
             tokens, scores, normalizers: [n], of each token its logit, and log(sum(exp)) of all.
-            bound: the rows that had a constraint.
+            bound, masked: the rows that had a constraint.
         """
         ways = wanted.found - normalizers[wanted.on_device] if len(wanted.rows) else wanted.found
-        self._fetched = Fetched(tokens, scores - normalizers, ways, *(some.picked for some in bound))
-        self._bound = bound
+        self._fetched = Fetched(tokens, scores - normalizers, ways, *([] if bound is None else [bound.picked]))
+        self._bound, self._masked = bound, masked
 
     def fetch(self) -> Chosen:
         """Waits for them."""
         tokens, logprobs, ways, *picked = self._fetched.arrays()
         states = np.full(len(tokens), FREE)
-        for some, choices in zip(self._bound, picked, strict=True):
-            states[some.rows] = np.take_along_axis(some.behind, choices[:, None], axis=1)[:, 0]
+        bound, masked = self._bound, self._masked
+        if bound is not None:
+            states[bound.rows] = np.take_along_axis(bound.behind, picked[0][:, None], axis=1)[:, 0]
+        if masked is not None:
+            states[masked.rows] = masked.constraints.behind_each(masked.states, tokens[masked.rows])
         return Chosen(tokens, logprobs, states, ways)
 
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """Rows that have a constraint.
+    """Rows whose constraint allows few tokens.
 
     Attributes:
         rows: int64 [m], ascending.
@@ -119,16 +130,67 @@ class _Wanted:
             self.found[:] = logits.of_pairs(self.rows, self._ids).float()
 
 
-def _bound(states: IntArray, constraints: StateTable | None, device: torch.device) -> list[_Bound]:
+@dataclass(frozen=True, slots=True)
+class _Masked:
+    """Rows whose constraint allows many tokens: the likeliest of all is mostly one of them.
+
+    Attributes:
+        rows, states: int64 [m], the rows ascending.
+        kinds: int64 [d], the different states; `numbers`: int64 [m], of each row its place there.
+    """
+
+    rows: IntArray
+    states: IntArray
+    kinds: IntArray
+    numbers: IntArray
+    constraints: StateTable
+
+    def correct(
+        self, logits: Callable[[Tensor], Tensor], first: int, tokens: Tensor, scores: Tensor, size: int
+    ) -> None:
+        """Puts the likeliest token that is allowed, and its logit, in the place of one that is not.
+
+        Args:
+            logits: of some of these rows, by their numbers behind `first`.
+            first: number of the row that `tokens` and `scores` begin with; others than theirs are left alone.
+            size: of the vocabulary.
+        """
+        here = slice(*np.searchsorted(self.rows, (first, first + len(tokens))))
+        if here.start == here.stop:
+            return
+        masks = self.constraints.masks(self.kinds, size, tokens.device)
+        rows = to_device(self.rows[here] - first, tokens.device)
+        numbers = to_device(self.numbers[here], tokens.device)
+        own = tokens[rows].clamp(0, size - 1)  # of logits that are no numbers, none
+        is_right = masks[numbers, own]
+        if tokens.device.type == "cpu":  # another device would be waited for
+            rows, numbers, own, is_right = (each[~is_right] for each in (rows, numbers, own, is_right))
+        for some in torch.arange(len(rows), device=rows.device).split(max(1, _LOGITS_AT_ONCE // size)):
+            found = logits(rows[some]).float()
+            # What is allowed and impossible comes before what is not allowed.
+            possible = found.clamp(min=torch.finfo(torch.float32).min)
+            best = possible.masked_fill_(~masks[numbers[some]], -math.inf).argmax(-1)
+            best = torch.where(is_right[some], own[some], best)
+            tokens[rows[some]], scores[rows[some]] = best, found.gather(1, best[:, None])[:, 0]
+
+
+def _bound(
+    states: IntArray, constraints: StateTable | None, device: torch.device
+) -> tuple[_Bound | None, _Masked | None]:
+    """The rows that have a constraint: of few tokens, of many."""
     rows = np.zeros(0, dtype=np.int64) if constraints is None else np.nonzero(states != FREE)[0]
     if constraints is None or not len(rows):
-        return []
-    found = []
-    for group in constraints.groups(states[rows]):
-        ids, behind = constraints.choices(states[rows[group]])
-        picked = torch.empty(len(group), dtype=torch.int64, device=device)
-        found.append(_Bound(rows[group], ids, to_device(ids, device), behind, picked))
-    return found
+        return None, None
+    is_few = constraints.is_few(states[rows])
+    few, many = rows[is_few], rows[~is_few]
+    bound = masked = None
+    if len(few):
+        ids, behind = constraints.choices(states[few])
+        picked = torch.empty(len(few), dtype=torch.int64, device=device)
+        bound = _Bound(few, ids, to_device(ids, device), behind, picked)
+    if len(many):
+        masked = _Masked(many, states[many], *np.unique(states[many], return_inverse=True), constraints)
+    return bound, masked
 
 
 def greedy(
@@ -149,17 +211,19 @@ def greedy(
         by: 'native': in C++, where the logits are of a kind that it takes; 'triton': by our kernel for GPUs.
         nodes: int64 [n], of `tries`: of these rows the log-probabilities of all ways are wanted, too; or NO_NODE.
     """
-    bound = _bound(states, constraints, device)
+    bound, masked = _bound(states, constraints, device)
     wanted = _Wanted(np.zeros(0, dtype=np.int64) if nodes is None else nodes, tries, device)
     if by == "triton" and not isinstance(logits, TiledLogits):
-        return _by_triton(logits, len(states), bound, wanted, device)
+        return _by_triton(logits, len(states), bound, masked, wanted, device)
     if isinstance(logits, TiledLogits):
         tokens, scores, normalizers = choose_by_tiles(logits.hidden, logits.head)
-        for some in bound:
-            rows = to_device(some.rows, device)
-            _pick(some, slice(None), rows, logits.of(rows, some.ids), tokens, scores)
+        if bound is not None:
+            rows = to_device(bound.rows, device)
+            _pick(bound, slice(None), rows, logits.of(rows, bound.ids), tokens, scores)
+        if masked is not None:
+            masked.correct(lambda rows: logits.head(logits.hidden[rows]), 0, tokens, scores, len(logits.weight))
         wanted.look_up_tiled(logits)
-        return Choice(tokens, scores, normalizers, bound, wanted)
+        return Choice(tokens, scores, normalizers, bound, masked, wanted)
     tokens = torch.empty(len(states), dtype=torch.int64, device=device)
     scores = torch.empty(len(states), dtype=torch.float32, device=device)
     normalizers = torch.empty_like(scores)
@@ -169,11 +233,12 @@ def greedy(
         tokens[first:stop], scores[first:stop], normalizers[first:stop] = (
             choose(block) if by == "native" and takes(block) else likeliest(block)
         )
-        for some in bound:
-            _pick_in_block(some, block, first, tokens, scores)
+        if bound is not None:
+            _pick_in_block(bound, block, first, tokens, scores)
+        _correct_in_block(masked, block, first, tokens, scores)
         wanted.look_up(block, first)
         first = stop
-    return Choice(tokens, scores, normalizers, bound, wanted)
+    return Choice(tokens, scores, normalizers, bound, masked, wanted)
 
 
 def _pick_in_block(some: _Bound, block: Tensor, first: int, tokens: Tensor, scores: Tensor) -> None:
@@ -182,6 +247,13 @@ def _pick_in_block(some: _Bound, block: Tensor, first: int, tokens: Tensor, scor
     if here.start < here.stop:
         rows = to_device(some.rows[here], block.device)
         _pick(some, here, rows, block[rows[:, None] - first, some.allowed[here]], tokens, scores)
+
+
+def _correct_in_block(masked: _Masked | None, block: Tensor, first: int, tokens: Tensor, scores: Tensor) -> None:
+    """As `_Masked.correct`, of the rows in a block, which begins with row `first`."""
+    if masked is not None:
+        own = slice(first, first + len(block))
+        masked.correct(block.__getitem__, first, tokens[own], scores[own], block.shape[1])
 
 
 def _pick(some: _Bound, here: slice, rows: Tensor, found: Tensor, tokens: Tensor, scores: Tensor) -> None:
@@ -200,27 +272,30 @@ def _numbered(bound: IntArray, count: int) -> IntArray:
 
 
 def _by_triton(
-    logits: Iterable[Tensor], count: int, bound: Sequence[_Bound], wanted: _Wanted, device: torch.device
+    logits: Iterable[Tensor],
+    count: int,
+    bound: _Bound | None,
+    masked: _Masked | None,
+    wanted: _Wanted,
+    device: torch.device,
 ) -> Choice:
     """Those with few choices are looked up by the kernel, those with many behind it."""
     from hpd_core.layers.triton_choice import choose as choose_there
 
     tokens = torch.empty(count, dtype=torch.int64, device=device)
     scores, normalizers = torch.empty(2, count, dtype=torch.float32, device=device)
-    inside = bound[0] if bound else None
-    where = None if inside is None else to_device(_numbered(inside.rows, count), device)
-    allowed = None if inside is None else inside.allowed
-    picked = torch.empty(0, dtype=torch.int64, device=device) if inside is None else inside.picked
+    where = None if bound is None else to_device(_numbered(bound.rows, count), device)
+    allowed = None if bound is None else bound.allowed
+    picked = torch.empty(0, dtype=torch.int64, device=device) if bound is None else bound.picked
     first = 0
     for block in logits:
         here = slice(first, first + len(block))
         numbers = None if where is None else where[here]
         choose_there(block, numbers, allowed, tokens[here], scores[here], normalizers[here], picked)
-        for some in bound[1:]:
-            _pick_in_block(some, block, first, tokens, scores)
+        _correct_in_block(masked, block, first, tokens, scores)
         wanted.look_up(block, first)
         first = here.stop
-    return Choice(tokens, scores, normalizers, bound, wanted)
+    return Choice(tokens, scores, normalizers, bound, masked, wanted)
 
 
 def likeliest(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -25,7 +25,6 @@ class Automaton:
         num_nodes: they are numbered from 0.
         start, end: the nodes of nothing written yet and of all written; no way leads on from the end.
         sources, bytes_, targets: int64 [ways], in the order of their sources.
-        free: the node behind which anything may be written, if there is one.
     """
 
     num_nodes: int
@@ -34,15 +33,11 @@ class Automaton:
     sources: IntArray
     bytes_: IntArray
     targets: IntArray
-    free: int | None = None
 
     @property
     def num_wide_nodes(self) -> int:
         """Nodes at which almost any token may be written: those where most bytes may."""
-        counts = np.bincount(self.sources, minlength=self.num_nodes)
-        if self.free is not None:
-            counts[self.free] = 0
-        return int((counts > _MANY_BYTES).sum())
+        return int((np.bincount(self.sources, minlength=self.num_nodes) > _MANY_BYTES).sum())
 
 
 class Nodes(list[dict[int, int]]):
@@ -51,7 +46,6 @@ class Nodes(list[dict[int, int]]):
     def __init__(self) -> None:
         super().__init__()
         self._tries: list[tuple[int, list[bytes], int]] = []
-        self._free: int | None = None
 
     def new(self, ways: Mapping[int, int] | None = None) -> int:
         """A node more; its number."""
@@ -62,13 +56,6 @@ class Nodes(list[dict[int, int]]):
         """A way by each digit; `zero`: where the 0 leads, if elsewhere."""
         for digit in _DIGITS:
             self[start][digit] = zero if zero is not None and digit == ord("0") else end
-
-    def free(self) -> int:
-        """The node behind which anything may be written."""
-        if self._free is None:
-            self._free = self.new()
-            self[self._free] |= dict.fromkeys(range(256), self._free)
-        return self._free
 
     def spell(self, start: int, text: str, end: int) -> None:
         """A way that writes `text`, along the ways that are there. No text may be the beginning of another one."""
@@ -92,7 +79,7 @@ class Nodes(list[dict[int, int]]):
                 ways.add(node, byte, target)
         for root, texts, behind_each in self._tries:
             ways.add_trie(root, texts, behind_each)
-        return ways.automaton(start, end, self._free)
+        return ways.automaton(start, end)
 
 
 class _Ways:
@@ -119,11 +106,11 @@ class _Ways:
             path[depth + 1 :] = new
             self._num_nodes, before = new.stop, text
 
-    def automaton(self, start: int, end: int, free: int | None) -> Automaton:
+    def automaton(self, start: int, end: int) -> Automaton:
         sources = np.array(self._sources, dtype=np.int64)
         order = np.argsort(sources, kind="stable")
         bytes_, targets = np.array(self._bytes, dtype=np.int64), np.array(self._targets, dtype=np.int64)
-        return Automaton(self._num_nodes, start, end, sources[order], bytes_[order], targets[order], free)
+        return Automaton(self._num_nodes, start, end, sources[order], bytes_[order], targets[order])
 
 
 def _common(one: bytes, other: bytes) -> int:

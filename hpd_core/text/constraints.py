@@ -18,20 +18,34 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from hpd_core.layout import FREE, IntArray
+from hpd_core.system.device import to_device
 from hpd_core.text.automata import Automaton
 from hpd_core.text.kind_automata import kind_automaton
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.token_states import TokenBytes, TokenStates, compile_automaton
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_automata import value_automaton
-from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, ValueKind
+from hpd_core.text.value_kinds import (
+    Boolean,
+    Integer,
+    JsonString,
+    ListOf,
+    Number,
+    OneOf,
+    ValueKind,
+    without_pattern,
+)
 from hpd_core.types import Attribute
 
 logger = logging.getLogger(__name__)
 
-_FEW = 256  # choices
+_FEW = 256
+"""Choices that are looked up one by one. What allows more, as a text does, allows nearly all as a rule."""
 _FULL = "the memory for enums and patterns is full; start again, and ask with fewer different ones"
 _MOST_WAYS = 2**21
 """Of one automaton, tokens at states: some hundred MB while it is made."""
@@ -52,6 +66,7 @@ class StateTable:
         self._offsets = np.zeros(1024, dtype=np.int64)
         self._ids = np.zeros(8192, dtype=np.int64)
         self._behind = np.zeros(8192, dtype=np.int64)
+        self._masks: dict[int, Tensor] = {}
 
     def add(self, states: TokenStates) -> int:
         """Adds an automaton. Returns the number of its state 0.
@@ -67,7 +82,7 @@ class StateTable:
         self._ids = grown(self._ids, num_ways)
         self._behind = grown(self._behind, num_ways)
         self._ids[place:num_ways] = states.ids
-        self._behind[place:num_ways] = np.where(states.behind == FREE, FREE, states.behind + first)
+        self._behind[place:num_ways] = states.behind + first
         self._offsets[first : num_states + 1] = states.offsets + place
         self._num_states, self._num_ways = num_states, num_ways
         return first
@@ -77,14 +92,10 @@ class StateTable:
         """Of all automata: 16 bytes each."""
         return self._num_ways
 
-    def groups(self, states: IntArray) -> list[IntArray]:
-        """The numbers of `states`, none of them FREE, in groups to ask `choices` for: those with few, those with many.
-
-        A vocabulary of thousands of values may begin with thousands of tokens, which the others would be filled up to.
-        """
-        counts = self._offsets[states + 1] - self._offsets[states]
-        has_many = counts > _FEW
-        return [group for group in (np.nonzero(~has_many)[0], np.nonzero(has_many)[0]) if len(group)]
+    def is_few(self, states: IntArray) -> npt.NDArray[np.bool_]:
+        """Which of `states`, none of them FREE, to ask `choices` for; `masks` are for those with more."""
+        few: npt.NDArray[np.bool_] = self._offsets[states + 1] - self._offsets[states] <= _FEW
+        return few
 
     def choices(self, states: IntArray) -> tuple[IntArray, IntArray]:
         """What each state may go on with.
@@ -100,6 +111,28 @@ class StateTable:
         counts = offsets[states + 1] - first
         places = first[:, None] + np.minimum(np.arange(int(counts.max())), counts[:, None] - 1)
         return ids[places], behind[places]
+
+    def masks(self, states: IntArray, size: int, device: torch.device) -> Tensor:
+        """The tokens that some states allow, bool [states, size], on a device.
+
+        Args:
+            size: of the vocabulary.
+        """
+        for state in states.tolist():
+            if state not in self._masks:
+                mask = np.zeros(size, dtype=np.bool_)
+                mask[self._ids[self._offsets[state] : self._offsets[state + 1]]] = True
+                self._masks[state] = to_device(mask, device)
+        return torch.stack([self._masks[state] for state in states.tolist()])
+
+    def behind_each(self, states: IntArray, tokens: IntArray) -> IntArray:
+        """int64 [n], the states behind n tokens, each of which its state allows."""
+        offsets, ids, behind = self._offsets, self._ids, self._behind
+        found = np.empty_like(states)
+        for state in np.unique(states):
+            here, own = states == state, slice(offsets[state], offsets[state + 1])
+            found[here] = behind[own][np.searchsorted(ids[own], tokens[here])]
+        return found
 
     def behind(self, state: int, token: int) -> int | None:
         """The state behind one token; None if it is not allowed in `state`, which is not FREE."""
@@ -152,15 +185,20 @@ class Constraints:
         Raises:
             PatternError: a pattern that cannot be decoded.
         """
-        key = kind_key(kind)
         with self._lock:
-            if key not in self._starts:
-                automaton = kind_automaton(kind)
-                if self.table.num_ways > _MOST_WAYS_IN_ALL:
-                    logger.warning("values of a new %s are not constrained: %s", type(kind).__name__, _FULL)
-                    return FREE
-                self._starts[key] = self._compile(automaton, kind_lines(kind), type(kind).__name__)
-            return self._starts[key]
+            return self._start_of(kind)
+
+    def _start_of(self, kind: ValueKind) -> int:
+        key = kind_key(kind)
+        if key not in self._starts:
+            automaton = kind_automaton(kind)
+            if self.table.num_ways > _MOST_WAYS_IN_ALL:
+                logger.warning("values of a new %s are not constrained: %s", type(kind).__name__, _FULL)
+                return FREE
+            start = self._compile(automaton, kind_lines(kind), type(kind).__name__)
+            text = without_pattern(kind)
+            self._starts[key] = self._start_of(text) if start == FREE and text != kind else start
+        return self._starts[key]
 
     def _compile(self, automaton: Automaton | None, lines: Sequence[str], name: str) -> int:
         """`lines`: answers that must be possible."""
@@ -192,7 +230,7 @@ def kind_lines(kind: ValueKind) -> list[str]:
         case Boolean():
             texts = ["true", "false"]
         case JsonString():
-            texts = ['"a"']
+            texts = ['"a"', r'"\"L\XL\" \u00e9 \ud83d\ude00"']
         case Number():
             texts = [line[1:-2] for line in _NUMBER_LINES] + ["0", "-7", "1234567890", "12.05"]
         case Integer():

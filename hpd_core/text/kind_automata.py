@@ -22,6 +22,12 @@ from hpd_core.text.value_kinds import (
 
 _GROUPED = "-?(?:0|[1-9][0-9]*|[1-9][0-9]{0,2}(?:,[0-9]{3})+)"
 _INTEGER = f' {{0,2}}(?:%s{_GROUPED}|"{_GROUPED}"),?'
+_HEX = "[0-9A-Fa-f]"
+# A surrogate is written with the one that it makes a pair with.
+_UNIT = rf"(?:[0-9ABCEFabcef]{_HEX}{{3}}|[dD](?:[0-7]{_HEX}{{2}}|[89ABab]{_HEX}{{2}}\\u[dD][C-Fc-f]{_HEX}{{2}}))"
+# A backslash that begins no escape is read as itself (text/json_reading.py).
+_TEXT = rf'(?:[^\x00-\x1f"\\]|\\(?:[^\x00-\x1fu]|u{_UNIT}))*'
+"""What stands between the quotes of a string."""
 _QUOTE, _BACKSLASH, _FIRST_PRINTABLE = ord('"'), ord("\\"), 0x20
 
 
@@ -40,6 +46,8 @@ def kind_automaton(kind: ValueKind) -> Automaton | None:
         start = _embed(nodes, full_match(_INTEGER % ("null|" if kind.nullable else "")), nodes.new({ord("\n"): end}))
         return nodes.automaton(start, end)
     item = kind.item if isinstance(kind, ListOf) else kind
+    if isinstance(item, Pattern) and pattern_dfa(item.regex) is None:
+        return None
     return line_automaton(partial(_add, kind=item), is_list=isinstance(kind, ListOf), nullable=kind.nullable)
 
 
@@ -48,12 +56,10 @@ def _add(nodes: Nodes, start: int, behind: int, kind: ValueKind) -> None:
     is_item = ord("]") in nodes[behind]
     match kind:
         case JsonString():
-            # Whatever a string holds, it is read as one; in a list, with those behind it.
-            nodes[start][_QUOTE] = nodes.free()
+            nodes[start][_QUOTE] = _embed(nodes, full_match(_TEXT), nodes.new({_QUOTE: behind}))
         case Pattern():
-            dfa = pattern_dfa(kind.regex)
-            closing = nodes.new({_QUOTE: behind})
-            nodes[start][_QUOTE] = nodes.free() if dfa is None else _embed(nodes, dfa, closing, in_string=True)
+            if (dfa := pattern_dfa(kind.regex)) is not None:
+                nodes[start][_QUOTE] = _embed(nodes, dfa, nodes.new({_QUOTE: behind}), in_string=True)
         case Boolean():
             for text in ("true", "false", *(spelled(word) for words in BOOLEAN_WORDS.values() for word in words)):
                 nodes.spell(start, text, behind)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from hpd_core.layout import FREE, IntArray
+from hpd_core.layout import IntArray
 from hpd_core.text.automata import Automaton
 from hpd_core.text.tokenization import SegmentTokenizer
 
@@ -110,7 +110,6 @@ class TokenStates:
     """An automaton over tokens. State s may go on with `ids[offsets[s] : offsets[s + 1]]`, in ascending order.
 
     State 0 is the start, the last one is the end; its only way is some token to itself, so that no state is without.
-    Behind a token that leads to FREE anything may be written.
 
     Attributes:
         offsets: int64 [states + 1]
@@ -136,31 +135,26 @@ class TokenStates:
         ways = np.repeat(np.arange(len(self)), np.diff(self.offsets)) * span + self.ids
         states = np.zeros(len(answers), dtype=np.int64)
         for place in range(tokens.shape[1]):
-            rows = np.nonzero((sizes > place) & (states != FREE))[0]
+            rows = np.nonzero(sizes > place)[0]
             wanted = states[rows] * span + tokens[rows, place]
             places = np.minimum(np.searchsorted(ways, wanted), len(ways) - 1)
             if not (ways[places] == wanted).all():
                 return False
             states[rows] = self.behind[places]
-        return bool(((states == len(self) - 1) | (states == FREE)).all())
+        return bool((states == len(self) - 1).all())
 
 
 def compile_automaton(automaton: Automaton, tokens: TokenBytes) -> TokenStates | None:
     """The ways of whole tokens. From every state there is a way to the end; None if there is none from the start."""
     sources, ids, targets = _token_ways(automaton, tokens)
-    free = automaton.free
     alive = _reached(automaton.num_nodes, automaton.end, targets, sources)
-    if free is not None:
-        alive |= _reached(automaton.num_nodes, free, targets, sources)
     alive &= _reached(automaton.num_nodes, automaton.start, sources, targets)
     if not alive[automaton.start]:
         return None
-    inner = np.setdiff1d(np.nonzero(alive)[0], [automaton.start, automaton.end, -1 if free is None else free])
+    inner = np.setdiff1d(np.nonzero(alive)[0], [automaton.start, automaton.end])
     numbers = np.zeros(automaton.num_nodes, dtype=np.int64)
     numbers[inner], numbers[automaton.end] = np.arange(1, len(inner) + 1), len(inner) + 1
     kept = alive[sources] & alive[targets]
-    if free is not None:
-        numbers[free] = FREE
     sources, ids, targets = numbers[sources[kept]], ids[kept], numbers[targets[kept]]
     # In order, so that of equal logits the lowest id wins, as without constraints.
     order = np.lexsort((ids, sources))
@@ -178,8 +172,6 @@ def _token_ways(automaton: Automaton, tokens: TokenBytes) -> tuple[IntArray, Int
     for begin in range(0, automaton.num_nodes, _NODES_AT_ONCE):
         # All that is written from these nodes, a byte longer each time: from where, to where, and where in the tokens.
         origins = np.arange(begin, min(begin + _NODES_AT_ONCE, automaton.num_nodes))
-        if automaton.free is not None:
-            origins = origins[origins != automaton.free]
         nodes, prefixes = origins, np.zeros(len(origins), dtype=np.int64)
         while len(nodes):
             if tokens.num_children(prefixes) < (first[nodes + 1] - first[nodes]).sum():

@@ -4,7 +4,7 @@ A value is JSON on one line, ` <value>,` and a newline; the space and the comma 
 too, and means that there is none.
 
     FreeText()               anything: the line as it is
-    JsonString()             "..."; what stands between the quotes may be anything
+    JsonString()             "..."; what stands between the quotes may be any text
     Pattern("[A-Z]{2}")      "..." in which the regular expression finds something; ^ and $ pin it
     OneOf(("red", 5))        "red" or 5
     Number(), Integer()      12, 1.5, "1,250.5": in the forms that texts have (text/value_automata.py)
@@ -31,7 +31,7 @@ class FreeText:
 
 @dataclass(frozen=True, slots=True)
 class JsonString:
-    """A string of any text on one line."""
+    """A string of any text; a line break in it is written \\n."""
 
     nullable: bool = False
 
@@ -41,7 +41,8 @@ class Pattern:
     """A string in which the regular expression `regex` finds something; with ^ and $ the whole string is meant.
 
     Word boundaries, backreferences and looking ahead or behind are refused, by whoever takes a kind
-    (text/patterns.py: `PatternError`). What would take too large an automaton is decoded as a `JsonString`.
+    (text/patterns.py: `PatternError`). What would take too large an automaton, or no line can hold, is decoded as a
+    `JsonString`.
     """
 
     regex: str
@@ -104,6 +105,16 @@ ValueKind: TypeAlias = FreeText | JsonString | Pattern | OneOf | Number | Intege
 def spelled(value: Any) -> str:
     """A value as an answer writes it: JSON on one line."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def without_pattern(kind: ValueKind) -> ValueKind:
+    """The kind, with texts of any form where it has those of a pattern."""
+    match kind:
+        case Pattern():
+            return JsonString(kind.nullable)
+        case ListOf(item=Pattern()):
+            return ListOf(JsonString(), kind.nullable)
+    return kind
 
 
 def is_closed(kind: ValueKind) -> bool:

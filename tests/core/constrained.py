@@ -63,24 +63,18 @@ def text_choices(attribute: Attribute, tokenizer: Any) -> Choices:
     return (lambda tokens: None) if pattern is None else choices_by(pattern.pattern, tokenizer)
 
 
-def choices_by(pattern: str, tokenizer: Any, *, lets_go: bool = False) -> Choices:
-    """The tokens after which the text is still the beginning of what `pattern` matches, byte by byte.
-
-    `lets_go`: behind what ends with a quote and matches anything may be written.
-    """
+def choices_by(pattern: str, tokenizer: Any) -> Choices:
+    """The tokens after which the text is still the beginning of what `pattern` matches, byte by byte."""
     in_bytes = regex.compile(pattern.encode())
     vocabulary = _vocabulary(tokenizer)
 
-    def fits(text: bytes) -> bool:
-        found = in_bytes.match(text)
-        return bool((lets_go and found and found[0].endswith(b'"')) or in_bytes.fullmatch(text, partial=True))
-
-    def allowed(tokens: Sequence[int]) -> list[int] | None:
+    def allowed(tokens: Sequence[int]) -> list[int]:
         text = b"".join(vocabulary.get(token, b"") for token in tokens)
-        found = in_bytes.match(text)
-        if lets_go and found and found[0].endswith(b'"'):
-            return None
-        return [token for token, written in vocabulary.items() if written and fits(text + written)]
+        return [
+            token
+            for token, written in vocabulary.items()
+            if written and in_bytes.fullmatch(text + written, partial=True)
+        ]
 
     return allowed
 

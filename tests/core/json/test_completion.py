@@ -189,7 +189,7 @@ def written(result: TrunkCompletions) -> list[tuple[Any, str, str]]:
 
 def test_what_is_abandoned_is_dropped_and_others_are_answered(tiny_model_dir: Path) -> None:
     """Of three calls one is abandoned while its first step runs, and one before it has begun."""
-    branches = [OpenBranch(f'"f{number}":', JsonString(), 40) for number in range(4)]
+    branches = [OpenBranch(f'"f{number}":', JsonString(), 20) for number in range(4)]
     trunks = [trunk(f"shoe {number}") for number in range(40)]
     with Engine.from_pretrained(str(tiny_model_dir), config(max_prompts_per_cohort=8)) as engine:
         expected = engine.complete(trunks[:2], [branches] * 2).result(TIMEOUT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import threading
 import time
@@ -362,6 +363,19 @@ def test_greedy_takes_the_best_allowed_token_and_reports_the_models_own_probabil
     assert chosen.states.tolist() == [FREE, first + 1, first + 1, first + 1]
     expected = [float(row.log_softmax(-1)[token]) for row, token in zip(logits, chosen.tokens, strict=True)]
     np.testing.assert_allclose(chosen.logprobs, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
+@pytest.mark.parametrize("special", [-math.inf, math.nan])
+def test_of_many_tokens_that_are_impossible_one_is_taken(native: bool, special: float) -> None:
+    table = StateTable()
+    first = table.add(token_states([dict.fromkeys(range(10, 610, 2), 0)]))
+    logits = torch.randn(3, 700, generator=torch.Generator().manual_seed(0))
+    logits[0, 10:610:2] = logits[1] = special
+    chosen = greedy([logits], np.full(3, first), table, torch.device("cpu"), by="native" if native else "").fetch()
+    assert chosen.states.tolist() == [first] * 3
+    assert set(chosen.tokens.tolist()) <= set(range(10, 610, 2))
+    assert not np.isfinite(chosen.logprobs[:2]).any()
 
 
 @pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
