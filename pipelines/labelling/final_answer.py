@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from hpd_core import Attribute, CategorySchema, Value
 from hpd_core.text.values import parse_value
+from pipelines.labelling.answered_objects import AnsweredObjects
 from pipelines.labelling.loose_json import Found, Object, find_values, read_value
 from pipelines.labelling.thinking import outside, without_thoughts
 
@@ -142,6 +143,7 @@ class _Names:
     def __init__(self, schema: CategorySchema, fields: Mapping[str, str]) -> None:
         self.attributes = {attribute.name: attribute for attribute in schema.attributes}
         counts = Counter(_spelling(name) for name in self.attributes)
+        self.objects = AnsweredObjects(schema.attributes, _spelling)
         self._spelled = {_spelling(name): name for name in self.attributes if counts[_spelling(name)] == 1}
         self.words = {word for spelling in counts for word in spelling.split()}
         self.spellings = frozenset(counts)
@@ -310,6 +312,7 @@ def _answers(names: _Names, value: Any, nested: int = 0) -> list[Object]:
         return [pairs]
     if isinstance(value, list):
         return [answer for item in value for answer in _answers(names, item, nested + 1)]
+    value = names.objects.by_name(value)
     inner: dict[_Mark, list[Object]] = {}
     for key, item in value.items():
         mark = _mark(names, _spelling(key)) if len(value) > 1 else _Mark.NONE
