@@ -65,6 +65,20 @@ def count_name(name: str) -> str:
     return f"{name}.length"
 
 
+def key_names(group: Group, name: str = "", path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The keys of all values, as `_lines` has them, and the path of each, where "*" stands for any object of a list."""
+    for field, member in group.fields.items():
+        node, own, place = member.node, joined_name(name, field), (*path, field)
+        if isinstance(node, Group):
+            yield from key_names(node, own, place)
+            continue
+        yield own, place
+        if isinstance(node, Rows):
+            if node.key is None:
+                yield count_name(own), place
+            yield from key_names(node.row, f"{own}[]", (*place, "*"))
+
+
 def _lines(group: Group, name: str) -> Iterator[str]:
     if group.note and name:
         yield f"- {name}: {group.note}"

@@ -14,6 +14,7 @@ from hpd_core.errors import SchemaError
 
 Plain = dict[str, Any]
 _MOST_READ = 10_000
+_DECIMAL = "^(?!^[-+.]*$)[+-]?0*"  # how pydantic's pattern of a Decimal begins
 _MERGED = ("title", "description", "$defs", "definitions", "$schema", "$id", "$comment", "default", "examples")
 
 
@@ -116,6 +117,8 @@ def _one(alternatives: Sequence[tuple[Plain, bool]], keyword: str, where: str) -
         return {"type": "null"}
     if len(plains) == 1:
         return plains[0]
+    if (number := _decimal(plains)) is not None:
+        return number
     values: list[Any] = []
     for plain in plains:
         if "const" in plain:
@@ -129,6 +132,13 @@ def _one(alternatives: Sequence[tuple[Plain, bool]], keyword: str, where: str) -
                 "which one it is and the fields of all as optional ones",
             )
     return {"enum": values}
+
+
+def _decimal(plains: Sequence[Plain]) -> Plain | None:
+    """Of a number or its text, which is how pydantic describes a `Decimal`: the number."""
+    of_type = {plain.get("type"): plain for plain in plains}
+    is_it = of_type.keys() == {"number", "string"} and str(of_type["string"].get("pattern")).startswith(_DECIMAL)
+    return of_type["number"] if is_it and len(plains) == 2 else None
 
 
 def _joined(plain: Plain, other: Plain, where: str) -> Plain:

@@ -7,6 +7,7 @@ when it is there (json_schema/validation.py).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,11 +16,14 @@ from typing import Any
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError as MalformedSchema
 from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core.core_schema import DecimalSchema
 from referencing.exceptions import Unresolvable
 
 from hpd_core.errors import SchemaError
 from hpd_core.json_schema.answers import pointer
 from hpd_core.json_schema.form import Constant, Group, Leaf, Member, Node, Rows
+from hpd_core.json_schema.form_prompt import key_names
 from hpd_core.json_schema.leaf_reader import (
     LIST_TOKENS,
     ROWS_TOKENS,
@@ -95,8 +99,16 @@ def as_mapping(schema: Mapping[str, Any] | type[BaseModel]) -> Mapping[str, Any]
     if isinstance(schema, Mapping):
         return schema
     if isinstance(schema, type) and issubclass(schema, BaseModel):
-        return schema.model_json_schema()
+        return schema.model_json_schema(schema_generator=_PydanticSchema)
     raise SchemaError("", f"a schema is a mapping or a pydantic model, this is {type(schema).__name__}")
+
+
+class _PydanticSchema(GenerateJsonSchema):
+    """Pydantic's, where a `Decimal` is a number and no text."""
+
+    def decimal_schema(self, schema: DecimalSchema) -> dict[str, Any]:
+        number: dict[str, Any] = super().decimal_schema(schema)["anyOf"][0]
+        return number
 
 
 class _Reader:
@@ -124,6 +136,7 @@ class _Reader:
             raise SchemaError("", "it is nested too deeply: flatten it") from error
         if not isinstance(node, Group) or node.takes_null:
             raise SchemaError("", "the outermost value must be an object: put what you want into one of its fields")
+        _check_names(node)
         return node
 
     def _node(self, schema: Any, path: tuple[str, ...], *, can_miss: bool) -> Node:
@@ -229,6 +242,17 @@ class _Reader:
             kind = key_kind(row.fields[key].node) or JsonString()
             asked = Leaf(ListOf(replace(kind, nullable=False), nullable), note, takes_null, max_tokens)
         return Rows(row, key, asked, note, takes_null, most)
+
+
+def _check_names(form: Group) -> None:
+    """That no two fields are one for the model, as "a.b" beside the field "b" of "a"."""
+    found: dict[str, str] = {}
+    for name, path in key_names(form):
+        where = pointer(path)
+        # As the model reads the fields of a list's objects, and as it reads those of each object.
+        other = found.setdefault(re.sub(r"\[\d+\]", "[]", name), where)
+        if other != where:
+            raise SchemaError(where, f"the model would read {name!r} for it and for {other}, too: rename one of them")
 
 
 def _key_of(field: tuple[str, Member]) -> str | None:

@@ -12,7 +12,7 @@ import regex
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from hpd_core import Attribute
-from hpd_core.baselines.reference import Choices, choose_member
+from hpd_core.baselines.reference import CAUSAL, Choices, choose_member
 from hpd_core.text.endings import Endings
 from hpd_core.text.number_forms import VULGAR_FRACTIONS
 from hpd_core.text.tokenization import SegmentTokenizer
@@ -104,14 +104,19 @@ class LikeliestAnswer:
 
 
 def likeliest_answer(
-    model: Any, ids: Sequence[int], attribute: Attribute, tokenizer: Any, endings: Endings
+    model: Any,
+    ids: Sequence[int],
+    attribute: Attribute,
+    tokenizer: Any,
+    endings: Endings,
+    both_ways: range = CAUSAL,
 ) -> LikeliestAnswer:
     """The answer of a closed attribute behind `ids`, by a forward for every spelling."""
     lines, meant = zip(*answer_lines(attribute), strict=True)
     encoded = SegmentTokenizer(tokenizer).encode_text(lines)  # as training lays them out
     members = list(dict.fromkeys(meant))  # null is the first
     spellings = [tokens[: endings.length(tokens, True)] for tokens in encoded]
-    found = choose_member(model, ids, spellings, [members.index(member) for member in meant])
+    found = choose_member(model, ids, spellings, [members.index(member) for member in meant], both_ways)
     tokens, logprobs = found.spellings[found.member][0]
     return LikeliestAnswer(list(tokens), logprobs, members[found.member], found.shares[found.member])
 

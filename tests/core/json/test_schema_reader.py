@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pickle
 import time
+from decimal import Decimal
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from hpd_core import SchemaError, SchemaLimits, check_schema
 from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows
-from hpd_core.json_schema.schema_reader import read_schema
+from hpd_core.json_schema.schema_reader import as_mapping, read_schema
+from hpd_core.json_schema.validation import checker
 from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, Pattern
 
 TEXT = {"type": "string"}
@@ -38,6 +40,7 @@ def field(schema: Any, root: Any = None, *, is_required: bool = True) -> Node:
         ({"anyOf": [TEXT, {"type": "null"}]}, JsonString(nullable=True)),
         ({"oneOf": [{"type": "null"}, {"type": "integer"}], "description": "d"}, Integer(nullable=True)),
         ({"type": "number", "minimum": 0}, Number()),
+        ({"anyOf": [{"type": "number"}, {**TEXT, "pattern": r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"}]}, Number()),
         ({"type": "boolean"}, Boolean()),
         ({"enum": ["a", 1, None]}, OneOf(("a", 1), nullable=True)),
         ({"enum": [1, 1.0, True]}, OneOf((1, 1.0, True))),
@@ -103,6 +106,10 @@ def test_objects_lists_and_constants() -> None:
         (an_object(a={"type": "object", "additionalProperties": TEXT}), "/a", "an object of unknown fields"),
         (an_object(a=an_object(b={"patternProperties": {}})), "/a/b", "'patternProperties' cannot be decoded"),
         (an_object(a={"anyOf": [an_object(b=TEXT), an_object(c=TEXT)]}), "/a", "make one object of them"),
+        (an_object(a={"anyOf": [{"type": "number"}, TEXT]}), "/a", "of several shapes"),
+        (an_object(**{"a.b": TEXT, "a": an_object(b=TEXT)}), "/a/b", "read 'a.b' for it and for /a.b, too"),
+        (an_object(**{"a[2].b": TEXT, "a": {"type": "array", "items": an_object(b=TEXT)}}), "/a/*/b", "rename one"),
+        (an_object(**{"a": {"type": "array", "items": an_object(b=TEXT)}, "a.length": TEXT}), "/a.length", "for /a,"),
         (an_object(a={"type": "array"}), "/a", "say what its 'items' are"),
         (an_object(a={"type": "array", "items": {"type": "array", "items": TEXT}}), "/a/*", "lists of lists"),
         (an_object(a={"type": "array", "items": {"type": ["string", "null"]}}), "/a/*", "null in a list"),
@@ -217,6 +224,11 @@ def test_hostile_schemas_end_soon(case: str) -> None:
     assert time.perf_counter() - started < 20
 
 
+def test_fields_with_dots_in_their_names_are_taken() -> None:
+    fields = {"a.b": TEXT, "a": an_object(c=TEXT), "length": TEXT, "x.length": TEXT}
+    assert check_schema(an_object(**fields)).branches == 4
+
+
 class Inner(BaseModel):
     name: str
 
@@ -224,9 +236,17 @@ class Inner(BaseModel):
 class Model(BaseModel):
     inner: Inner | None = None
     ages: list[int] = []
+    price: Decimal = Field(gt=0, max_digits=5)
+    prices: list[Decimal] = []
 
 
 def test_a_pydantic_model() -> None:
-    assert check_schema(Model).branches == 2
+    assert check_schema(Model).branches == 4
+    fields = read_schema(as_mapping(Model)).fields
+    for name, kind in {"price": Number(), "prices": ListOf(Number(), nullable=True)}.items():
+        node = fields[name].node
+        assert isinstance(node, Leaf)
+        assert node.kind == kind
+    assert checker(as_mapping(Model))({"price": -1})[0].path == "/price"
     with pytest.raises(SchemaError, match="a schema is a mapping or a pydantic model, this is int"):
         check_schema(5)  # type: ignore[arg-type]

@@ -24,8 +24,8 @@ from .kinds import STRING
 from .schemas import SCHEMAS, Schema
 from .test_completion import trunk
 
-CHECKED = {"maxLength", "minimum", "maximum", "maxItems", "format"}
-"""What of a schema is looked at when the value is there."""
+CHECKED = {"maxLength", "minimum", "maximum", "maxItems", "format", "required"}
+"""What of a schema is looked at when the values are there: its limits, and whether an object that may miss is whole."""
 WISHES = {
     "anything": ".",
     "line breaks": r"[\n\r\t]|^<0x0[0-9A-F]>$",
