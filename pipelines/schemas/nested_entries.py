@@ -75,7 +75,7 @@ def bare(attribute: Attribute) -> Attribute:
 
 
 def as_written(attributes: Iterable[Attribute], plain: Callable[[Attribute], Any]) -> list[Any]:
-    """The attributes as a file lists them, in their objects.
+    """The attributes as a file lists them, those of an object together.
 
     Args:
         plain: how one is written; it is called with the attribute as it is, under its whole name.

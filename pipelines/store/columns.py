@@ -86,7 +86,9 @@ _PROVENANCE = (
 ATTRIBUTE_COLUMNS = (
     *_SOURCE,
     *_PRODUCT,
-    _required("attribute", pa.string(), "name of the attribute, as the schema has it"),
+    _required(
+        "attribute", pa.string(), "name of the attribute, as the schema has it; in an object the whole: `size.width`"
+    ),
     _required("value_index", pa.int32(), "0; further items of a `multiple` attribute are rows numbered 1, 2, ..."),
     Column(
         "value_raw",

@@ -146,6 +146,9 @@ def draw_variant(schema: CategorySchema, values: Mapping[str, Counter[str]], gen
     attributes = [attribute for attribute in schema.attributes if generator.random() < _KEPT]
     for attribute in attributes or schema.attributes[:1]:
         counts = values.get(attribute.name, Counter())
+        if attribute.path:
+            # The answer is by its whole name, and what is invented may be called as its object.
+            attribute = attribute.model_copy(update={"path": ()})
         question = _ask(attribute, counts, generator)
         question = _renamed(_described(question, counts, generator), schema, generator)
         if question.attribute.name not in names:

@@ -83,14 +83,14 @@ def _category_lines(
         return
     if head:
         yield "  attributes:"
-    for _, inside in itertools.groupby(_own_names(category, imported), lambda each: _object_of(*each, imported)):
+    for _, inside in itertools.groupby(_own_names(category, imported), lambda each: _entry_of(each, imported)):
         yield from _indented(_attribute_lines(list(inside), category, imported, shared), 4 if head else 2)
 
 
-def _object_of(handle: str, name: str, imported: Imported) -> str:
-    """What stands in one entry of the file: an object with all in it, or the attribute."""
-    path = imported.attributes[handle].path
-    return f"object {path[0]}" if path else f"attribute {name}"
+def _entry_of(named: tuple[str, str], imported: Imported) -> tuple[str, ...]:
+    """The same for all that stands in one entry of the file: an object with all in it, or an attribute."""
+    handle, _ = named
+    return imported.attributes[handle].path[:1] or named
 
 
 def _attribute_lines(

@@ -14,6 +14,7 @@ from hpd_core import Attribute, CategorySchema
 from hpd_core.nesting import MAX_DEPTH, flattened, joined, nested
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldValue, read_gold
+from pipelines.schemas.from_gold import schemas_from_gold
 from tests.examples import examples
 from tests.pipelines.quality.test_gold import ours, write
 
@@ -92,3 +93,10 @@ def test_every_tree_of_labels_is_read_by_whole_names(
 ) -> None:
     expected = {joined(place): GoldValue((tuple(forms),)) for place, forms in flattened(tree)}
     assert read(tmp_path_factory.mktemp("drawn"), tree, with_schemas=False) == expected
+
+
+def test_a_schema_of_gold_has_whole_names(tmp_path: Path) -> None:
+    path = write(tmp_path / "gold.jsonl", ours(size={"width": ["12"], **LID}))
+    (schema,) = schemas_from_gold(read_gold(path)).values()
+    assert {attribute.place for attribute in schema.attributes} == {("size.width",), ("size.lid.closure",)}
+    assert dict(read_gold(path, {"Coffee": schema})[0].values) == {"size.width": WIDTH, "size.lid.closure": ZIP}

@@ -464,6 +464,17 @@ def test_variants_ask_what_the_labels_answer(seed: int) -> None:
             assert answer == source
 
 
+def test_a_variant_may_ask_for_what_an_object_is_called() -> None:
+    inside = Attribute(name="lid.kind", path=("lid", "kind"))
+    schema = CategorySchema(category="Cups", attributes=(Attribute(name="Extra"), inside))
+    values = {"Extra": Counter({"lid": 9}), "lid.kind": Counter({"screwed": 9})}
+    asked = [
+        each for seed in range(200) for each in draw_variant(schema, values, random.Random(seed)).schema.attributes
+    ]
+    assert {"lid", "lid.kind"} <= {each.name for each in asked}
+    assert not any(each.path for each in asked)
+
+
 def test_every_kind_of_variant_occurs() -> None:
     kinds: Counter[str] = Counter()
     for seed in range(200):
