@@ -28,7 +28,14 @@ from hpd_core.system.user_cache import cache_folder
 logger = logging.getLogger(__name__)
 
 _FOLDER = Path(__file__).parent
-_SOURCES = ("attention.cpp", "layers.cpp", "linear.cpp", "pointwise.cpp")
+_SOURCES = (
+    "attention.cpp",
+    "layers.cpp",
+    "linear.cpp",
+    "pointwise.cpp",
+    "training_attention.cpp",
+    "training_layers.cpp",
+)
 _HEADERS = ("kernels.h", "scratch.h", "tiles.h", "vectors.h")
 _FLAGS = (
     "-O3",
@@ -56,6 +63,12 @@ _ARGUMENTS = {
     "rotate": [POINTER, POINTER, POINTER, INT, INT, INT, INT],
     "swiglu": [POINTER, POINTER, INT, INT],
     "choose": [POINTER, INT, INT, POINTER, POINTER, POINTER, INT],
+    "trained_norm": [*5 * [POINTER], INT, INT, NUMBER, INT],
+    "trained_norm_backward": [*6 * [POINTER], INT, INT, NUMBER, INT],
+    "turn": [*4 * [POINTER], *5 * [INT]],
+    "gated": [*3 * [POINTER], INT, INT],
+    "gated_backward": [*5 * [POINTER], INT, INT],
+    "cross_entropy_backward": [*4 * [POINTER], INT, INT, NUMBER, NUMBER, INT],
 }
 """Of functions that there are for each of `DTYPES`."""
 
@@ -65,8 +78,19 @@ _ARGUMENTS_OF_OTHERS = {
     "choose_by_tiles": [POINTER, INT, INT, POINTER, INT, POINTER, INT, POINTER, POINTER, POINTER, INT],
     "linear": [POINTER, INT, INT, POINTER, INT, POINTER, POINTER, INT, INT],
     "gated_mlp": [POINTER, INT, INT, POINTER, INT, INT, POINTER, INT, POINTER, INT, INT],
+    "trained_attention": [POINTER],
+    "trained_attention_backward": [POINTER],
 }
-_GIVES_INT = ("attend", "columns_of_block", "has_tiles", "layers", "gated_mlp", "choose_by_tiles")
+_GIVES_INT = (
+    "attend",
+    "columns_of_block",
+    "has_tiles",
+    "layers",
+    "gated_mlp",
+    "choose_by_tiles",
+    "trained_attention",
+    "trained_attention_backward",
+)
 
 
 class NativeError(Exception):
@@ -83,6 +107,11 @@ def load() -> ctypes.CDLL:
     if isinstance(found, NativeError):
         raise found
     return found
+
+
+def is_here() -> bool:
+    """Whether the library can be had on this machine."""
+    return not isinstance(_load(), NativeError)
 
 
 @functools.cache

@@ -7,13 +7,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hpd_core.native import library, pointwise
 from hpd_core.training.examples import IGNORED
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Summed cross entropy in fp32, as torch's, for logits [N, V] and targets int64 [N] (IGNORED: none)."""
-    loss: Tensor = _CrossEntropy.apply(logits, targets, label_smoothing)  # type: ignore[no-untyped-call]
-    return loss
+def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Summed cross entropy in fp32, as torch's, and how many targets are the likeliest token (the first of equals).
+
+    Args:
+        logits: [N, V]
+        targets: int64 [N], IGNORED: none.
+
+    Returns:
+        Scalars; the second one, int64, has no gradient.
+    """
+    function = _NativeCrossEntropy if pointwise.takes(logits) and library.is_here() else _CrossEntropy
+    loss, right = function.apply(logits, targets, label_smoothing)  # type: ignore[no-untyped-call]
+    return loss, right
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -24,15 +34,17 @@ class _CrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-        """logits: [N, V]; targets: int64 [N]. Returns a scalar."""
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        """As `cross_entropy`."""
         gradient = torch.empty_like(logits)
         total = torch.zeros((), dtype=torch.float32, device=logits.device)
+        right = torch.zeros((), dtype=torch.int64, device=logits.device)
         at_once = _LOSS_ROWS_AT_ONCE.get(logits.device.type, 256)
         for first in range(0, len(logits), max(1, at_once)):
             rows = slice(first, first + at_once)
             block = logits[rows].float()
             counts = targets[rows, None] != IGNORED
+            right += (block.argmax(-1) == targets[rows]).sum()
             target = targets[rows, None].clamp(min=0)
             logsumexp = block.logsumexp(-1, keepdim=True)
             likely = (1 - smoothing) * block.gather(1, target) + smoothing * block.mean(-1, keepdim=True)
@@ -42,7 +54,8 @@ class _CrossEntropy(torch.autograd.Function):
             softmax.scatter_add_(1, target, softmax.new_full(target.shape, smoothing - 1))
             gradient[rows] = softmax.mul_(counts)
         ctx.save_for_backward(gradient)
-        return total
+        ctx.mark_non_differentiable(right)
+        return total, right
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
@@ -52,3 +65,32 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 _LOSS_ROWS_AT_ONCE = {"cpu": 32, "cuda": 2048}
+
+
+class _NativeCrossEntropy(torch.autograd.Function):
+    """The same on a CPU: logits are read once in each direction, and kept in place of their gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        """As `cross_entropy`."""
+        targets = targets.contiguous()
+        tokens, _, normalizers = pointwise.choose(logits)
+        likely = (1 - smoothing) * logits.gather(1, targets.clamp(min=0)[:, None])[:, 0].float()
+        if smoothing:
+            likely += smoothing * logits.mean(-1, dtype=torch.float32)
+        ctx.smoothing = smoothing
+        ctx.save_for_backward(logits, targets, normalizers)
+        right = (tokens == targets).sum()
+        ctx.mark_non_differentiable(right)
+        return (normalizers - likely)[targets != IGNORED].sum(), right
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient of the logits."""
+        logits, targets, normalizers = ctx.saved_tensors
+        gradient = torch.empty_like(logits)
+        library.function("cross_entropy_backward", logits.dtype)(
+            *(x.data_ptr() for x in (logits, normalizers, targets, gradient)),
+            *(*logits.shape, ctx.smoothing, float(gradients[0]), torch.get_num_threads()),
+        )
+        return gradient, None, None

@@ -30,7 +30,7 @@ from hpd_core.layout import visible
 from hpd_core.mixers.running import PackedFunction, running, step_of
 from hpd_core.models import attention_modules, query_scales
 from hpd_core.models.sparse_attention import most_seen
-from hpd_core.training import mixed_models, mixing
+from hpd_core.training import mixed_models, mixing, native_attention, native_steps
 from hpd_core.training.cross_entropy import cross_entropy
 from hpd_core.training.examples import IGNORED, Example
 from hpd_core.training.text_order import TextOrder
@@ -49,6 +49,7 @@ class _Group:
         rows: int64 [P * R], the packed row's token of each query row; padding repeats a token.
         columns: int64 [P * C], the packed row's token of each column.
         unrows: int64 [t], the query row of each of the group's tokens, in the packed row's order.
+        counts: of each example, its tokens in the group.
         q: scope, last scope, sight and step of rows [P, R]; padding rows see position 0.
         k: scope, last scope, position and step of columns [P, C]; padding columns stand at one that nobody sees.
     """
@@ -56,6 +57,7 @@ class _Group:
     rows: Tensor
     columns: Tensor
     unrows: Tensor
+    counts: Sequence[int]
     q: tuple[Tensor, Tensor, Tensor, Tensor]
     k: tuple[Tensor, Tensor, Tensor, Tensor]
     _biases: dict[tuple[int | None, int, torch.dtype], Tensor] = field(default_factory=dict)
@@ -64,14 +66,18 @@ class _Group:
         """The additive mask [P, 1, R * G, C]; equal layers share it."""
         key = (window, group, dtype)
         if key not in self._biases:
-            (q_scopes, _, q_sights, q_steps), (*_, k_steps) = self.q, self.k
-            k_scopes, k_lasts, k_positions = (place[:, None, :] for place in self.k[:3])
-            seen = visible(q_scopes[:, :, None], q_sights[:, :, None], k_scopes, k_lasts, k_positions, window)
-            seen = seen & (k_steps[:, None, :] <= q_steps[:, :, None])
+            seen = self.seen(window)
             bias = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
             bias.masked_fill_(~seen, torch.finfo(dtype).min / 2)
             self._biases[key] = bias.repeat_interleave(group, dim=1)[:, None]
         return self._biases[key]
+
+    def seen(self, window: int | None) -> Tensor:
+        """Which columns each row sees, bool [P, R, C]."""
+        (q_scopes, _, q_sights, q_steps), (*_, k_steps) = self.q, self.k
+        k_scopes, k_lasts, k_positions = (place[:, None, :] for place in self.k[:3])
+        seen = visible(q_scopes[:, :, None], q_sights[:, :, None], k_scopes, k_lasts, k_positions, window)
+        return seen & (k_steps[:, None, :] <= q_steps[:, :, None])
 
 
 @dataclass(slots=True)
@@ -97,6 +103,19 @@ class TrainingBatch:
     order: TextOrder
     num_calls: int = 0
     num_mixed: int = 0
+    _problems: dict[int | None, native_attention.Problems] = field(default_factory=dict)
+
+    def problems(self, window: int | None) -> native_attention.Problems:
+        """The groups as our own attention takes them; equal layers share it."""
+        if window not in self._problems:
+            counts, shared, seen = list[int](), list[int](), list[Tensor]()
+            for group in self.groups:
+                whom = group.seen(window)
+                counts += group.counts
+                shared += [whom.shape[2] - whom.shape[1]] * len(whom)
+                seen += F.pad(whom, (0, -whom.shape[2] % native_attention.COLUMNS))
+            self._problems[window] = native_attention.Problems(counts, shared, seen)
+        return self._problems[window]
 
     def call(self, ours: PackedFunction, *args: Any, **kwargs: Any) -> Any:
         """As `LayerStep.call`, whose place it takes in a training."""
@@ -157,7 +176,7 @@ def collate(examples: Sequence[Example], device: torch.device | str = "cpu", mul
 def _prefix_group(size: int, places: Sequence[Tensor]) -> _Group:
     rows = torch.arange(size, device=places[0].device)
     scopes, lasts, positions, steps = (place[None, :size] for place in places)
-    return _Group(rows, rows, rows, (scopes, lasts, positions, steps), (scopes, lasts, positions, steps))
+    return _Group(rows, rows, rows, [size], (scopes, lasts, positions, steps), (scopes, lasts, positions, steps))
 
 
 def _own_group(size: int, lengths: Sequence[int], places: Sequence[Tensor], sights: Tensor) -> _Group:
@@ -179,6 +198,7 @@ def _own_group(size: int, lengths: Sequence[int], places: Sequence[Tensor], sigh
         rows=rows.flatten(),
         columns=columns.flatten(),
         unrows=is_real.flatten().nonzero()[:, 0],
+        counts=lengths,
         q=(scopes, lasts, sights[rows].masked_fill(~is_real, 0), steps),
         k=(keys[0], keys[1], keys[2], keys[3]),
     )
@@ -213,6 +233,9 @@ def training_attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)  # [T, H, D]
     eager = softcap is not None or s_aux is not None
+    if not eager and native_attention.takes(q, k, v):
+        problems = batch.problems(reach(module, sliding_window))
+        return native_attention.attend(q, k, v, problems, scale)[None], None
     attend: Callable[..., Tensor] = eager_attention if eager else sdpa_attention
     outputs = []
     for group in batch.groups:
@@ -266,7 +289,7 @@ def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
     """
     unwrapped = model.module if isinstance(model, DistributedDataParallel) else model
     num_mixed = mixed_models.calls_of(unwrapped)
-    with running({id(module): batch for module in unwrapped.modules()}):
+    with running({id(module): batch for module in unwrapped.modules()}), native_steps.active(unwrapped):
         logits: Tensor = model(
             input_ids=batch.token_ids,
             position_ids=batch.positions,
@@ -296,5 +319,4 @@ def forward_loss(model: Any, batch: TrainingBatch, label_smoothing: float = 0.0)
     Arguments and errors as `forward_logits`.
     """
     logits = forward_logits(model, batch)
-    loss = cross_entropy(logits, batch.targets, label_smoothing)
-    return loss, (logits.detach().argmax(-1) == batch.targets).sum()
+    return cross_entropy(logits, batch.targets, label_smoothing)

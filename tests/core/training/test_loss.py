@@ -19,9 +19,8 @@ from hpd_core.text.endings import Endings, Read
 from hpd_core.training.cross_entropy import cross_entropy
 from hpd_core.training.examples import IGNORED, Example
 from hpd_core.training.loss import TrainingBatch, attach_training, collate, forward_logits, forward_loss
-from tests.core.families import FAMILY_PARAMETERS, READING_ALL_PARAMETERS, VOCABULARY, build_model
+from tests.core.families import BOTH_WAYS, FAMILIES_AND_LAYOUTS, VOCABULARY, build_model
 from tests.core.helpers import (
-    BOTH_WAYS,
     LOGPROB_TOLERANCE,
     decode,
     random_case,
@@ -30,12 +29,6 @@ from tests.core.helpers import (
     without_constraints,
 )
 from tests.examples import examples
-
-KINDS = [
-    *(pytest.param(*of.values, kind, marks=of.marks) for kind in ("tree", "stacked") for of in FAMILY_PARAMETERS),
-    *(pytest.param(*of.values, BOTH_WAYS, marks=of.marks) for of in READING_ALL_PARAMETERS),
-]
-"""Families and layouts."""
 
 
 def to_example(prompt: Prompt) -> Example:
@@ -61,7 +54,7 @@ def target_logprobs(model: Any, batch: TrainingBatch) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize("multiple", [1, 64])
-@pytest.mark.parametrize(("family", "kind"), KINDS)
+@pytest.mark.parametrize(("family", "kind"), FAMILIES_AND_LAYOUTS)
 def test_teacher_forcing_gives_the_logits_of_decoding(family: str, kind: str, multiple: int) -> None:
     """Several examples in one packed row, the prefix computed once, against the engine's own decoding."""
     rng = np.random.default_rng(7)
@@ -79,7 +72,7 @@ def test_teacher_forcing_gives_the_logits_of_decoding(family: str, kind: str, mu
     assert max(len(tokens) for prompt in prompts for tokens in prompt.tokens) > 2, "no value long enough to tell"
 
 
-@pytest.mark.parametrize(("family", "kind"), KINDS)
+@pytest.mark.parametrize(("family", "kind"), FAMILIES_AND_LAYOUTS)
 def test_every_logit_is_the_oracles_for_values_nobody_decoded(family: str, kind: str) -> None:
     """Gold values are not what the model would say: the whole rows of logits, against the oracle that is fed them."""
     rng = np.random.default_rng(11)
@@ -180,7 +173,7 @@ def test_cross_entropy_is_torchs(rows: int, smoothing: float, seed: int) -> None
     targets = torch.randint(0, 50, (rows,), generator=generator)
     targets[torch.rand(rows, generator=generator) < 0.2] = IGNORED
     first, second = logits.clone().requires_grad_(), logits.clone().requires_grad_()
-    ours = cross_entropy(first, targets, smoothing)
+    ours, _ = cross_entropy(first, targets, smoothing)
     theirs = F.cross_entropy(second, targets, reduction="sum", label_smoothing=smoothing, ignore_index=IGNORED)
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
     (ours * 0.3).backward()

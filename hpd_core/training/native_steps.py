@@ -1,0 +1,82 @@
+"""Decoder layers as Llama has them, by our own functions while they train on a CPU.
+
+Between linear layers, which stay the model's (and whatever peft has made of them), norms, rotary embedding and
+SwiGLU are a function each, forward and backward (training/native_layers.py), where transformers makes several copies.
+Models of which `layers.forward.why_not_ours` says something run by their own code.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import transformers
+from torch import Tensor
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from hpd_core.layers.forward import decoder_layers, norms_of_heads, why_not_ours, window_of
+from hpd_core.native import library
+from hpd_core.native.pointwise import norm_of
+from hpd_core.training import native_layers
+
+# In earlier versions of transformers: backward calls the module anew, and would find its own forward.
+_REPEATS_CALLS = "__call__" in vars(GradientCheckpointingLayer)
+
+
+def takes(model: Any) -> bool:
+    """Whether the layers of this model can be computed so, as it is now."""
+    if model.device.type != "cpu" or why_not_ours(model, "native") is not None:
+        return False
+    repeats = any(layer.gradient_checkpointing for layer in decoder_layers(model))
+    return library.is_here() and not (repeats and _REPEATS_CALLS)
+
+
+@contextmanager
+def active(model: Any) -> Iterator[None]:
+    """The layers are computed so for as long as the block runs, if they can be; the model itself stays as it is."""
+    layers = list(decoder_layers(model)) if takes(model) else []
+    try:
+        for layer in layers:
+            layer.__dict__["forward"] = functools.partial(_forward, layer)
+        yield
+    finally:
+        for layer in layers:
+            del layer.__dict__["forward"]
+
+
+def _forward(
+    layer: Any, hidden_states: Tensor, *, position_embeddings: tuple[Tensor, Tensor], hpd_training: Any, **_: Any
+) -> Tensor:
+    """In place of a layer's own, which would ask for checkpoints, too."""
+    cos, sin = (angles[0] for angles in position_embeddings)
+    run = functools.partial(_layer, layer, cos=cos, sin=sin, batch=hpd_training)
+    if layer.gradient_checkpointing and layer.training:
+        run = functools.partial(layer._gradient_checkpointing_func, run)
+    return run(hidden_states[0])[None]
+
+
+def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, batch: Any) -> Tensor:
+    """One layer. x: the residual stream, [T, D]; cos, sin: [T, size of a head]."""
+    attention, mlp = layer.self_attn, layer.mlp
+    x, normed = native_layers.add_norm(x, None, *norm_of(layer.input_layernorm))
+    q, k, v = (
+        project(normed).view(len(x), -1, attention.head_dim)
+        for project in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
+    if (norms := norms_of_heads(attention)) is not None:
+        q, k = (native_layers.add_norm(heads, None, *norm)[1] for heads, norm in zip((q, k), norms, strict=True))
+    q, k = (native_layers.rotated(heads, cos, sin) for heads in (q, k))
+    attend = transformers.AttentionInterface()[attention.config._attn_implementation]
+    attended, _ = attend(
+        attention,
+        *(heads.transpose(0, 1)[None] for heads in (q, k, v)),
+        None,
+        scaling=attention.scaling,
+        sliding_window=window_of(attention),
+        hpd_training=batch,
+    )
+    added = attention.o_proj(attended[0].flatten(1))
+    x, normed = native_layers.add_norm(x, added, *norm_of(layer.post_attention_layernorm))
+    return x + mlp.down_proj(native_layers.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))

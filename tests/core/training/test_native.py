@@ -1,0 +1,327 @@
+"""Training by the functions in C++: values and gradients are those of plain formulas, and of the model's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
+from torch import Tensor
+
+from hpd_core.layout import Branch, fill_layout, tree_layout
+from hpd_core.mixers.running import running_anew
+from hpd_core.native import library, linear
+from hpd_core.training import cross_entropy, native_attention, native_layers, native_steps
+from hpd_core.training.examples import IGNORED, Example
+from hpd_core.training.loss import TrainingBatch, attach_training, collate, forward_loss
+from tests.core.families import VOCABULARY, build_model, random_model
+from tests.core.helpers import random_ids
+from tests.core.native import needs_native, threads
+from tests.examples import examples
+
+pytestmark = needs_native
+needs_tiles = pytest.mark.skipif(not linear.has_tiles(), reason="no AMX here")
+
+SEEDS = st.integers(0, 2**32 - 1)
+DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
+SIZES = st.one_of(st.integers(1, 50), st.sampled_from([64, 576, 577]))
+ROWS = st.sampled_from([1, 2, 7, 60])
+THREADS = st.sampled_from([1, 2, 3])
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:
+    return (torch.randn(*shape) * scale).to(dtype).requires_grad_()
+
+
+def assert_same(
+    ours: Callable[..., Any],
+    plain: Callable[..., Any],
+    inputs: Sequence[Tensor],
+    bits: int | None = None,
+    noise: float = 0.0,
+) -> None:
+    """Outputs and gradients of `ours` are those of `plain` in fp64, up to the rounding of the inputs' dtype, or to so
+    many bits, and `noise`."""
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    found, expected = ours(*inputs), plain(*exact)
+    if not isinstance(found, tuple):
+        found, expected = (found,), (expected,)
+    incoming = [torch.randn(x.shape).to(x.dtype) for x in found]
+    torch.autograd.backward(found, incoming)
+    torch.autograd.backward(expected, [x.double() for x in incoming])
+    unit = 2.0 ** -(bits or (20 if inputs[0].dtype == torch.float32 else 7))
+    gradients_of = ((x.grad, y.grad) for x, y in zip(inputs, exact, strict=True))
+    for one, other in [*zip(found, expected, strict=True), *gradients_of]:
+        assert one is not None
+        assert other is not None
+        bound = unit * (other.abs() + 0.5 * other.abs().max().clamp(min=1e-6)) + noise
+        assert ((one.double() - other).abs() <= bound).all()
+
+
+@settings(max_examples=examples(60))
+@given(SEEDS, DTYPES, ROWS, SIZES, st.booleans(), THREADS)
+def test_add_norm(seed: int, dtype: torch.dtype, rows: int, size: int, adds: bool, num_threads: int) -> None:
+    torch.manual_seed(seed)
+    x, delta, weight = (numbers(*shape, dtype=dtype) for shape in ((rows, size), (rows, size), (size,)))
+
+    def plain(x: Tensor, weight: Tensor, *delta: Tensor) -> tuple[Tensor, Tensor]:
+        total = x + delta[0].double() if delta else x
+        # The sum is rounded before its mean square is computed: that is what is kept.
+        kept = total + (total.detach().to(dtype).double() - total.detach())
+        return kept, kept * (kept.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt() * weight
+
+    def ours(x: Tensor, weight: Tensor, *delta: Tensor) -> tuple[Tensor, Tensor]:
+        return native_layers.add_norm(x, delta[0] if delta else None, weight, 1e-5)
+
+    with threads(num_threads):
+        assert_same(ours, plain, [x, weight, delta] if adds else [x, weight])
+
+
+@settings(max_examples=examples(40))
+@given(SEEDS, DTYPES, ROWS, st.integers(1, 4), st.sampled_from([1, 5, 16, 32, 48]), THREADS)
+def test_rotated(seed: int, dtype: torch.dtype, rows: int, heads: int, half: int, num_threads: int) -> None:
+    torch.manual_seed(seed)
+    cos, sin = torch.randn(2, rows, 2 * half).to(dtype)
+
+    def plain(x: Tensor) -> Tensor:
+        turned = torch.cat([-x[..., half:], x[..., :half]], -1)
+        return x * cos[:, None].double() + turned * sin[:, None].double()
+
+    with threads(num_threads):
+        assert_same(lambda x: native_layers.rotated(x, cos, sin), plain, [numbers(rows, heads, 2 * half, dtype=dtype)])
+
+
+@settings(max_examples=examples(40))
+@given(SEEDS, DTYPES, ROWS, SIZES, st.sampled_from([0.1, 1.0, 100.0]), THREADS)
+def test_swiglu(seed: int, dtype: torch.dtype, rows: int, size: int, scale: float, num_threads: int) -> None:
+    torch.manual_seed(seed)
+    gate, up = numbers(rows, size, dtype=dtype, scale=scale), numbers(rows, size, dtype=dtype)
+    with threads(num_threads):
+        assert_same(native_layers.swiglu, lambda gate, up: F.silu(gate) * up, [gate, up])
+
+
+@settings(max_examples=examples(40))
+@given(SEEDS, DTYPES, ROWS, SIZES, st.sampled_from([0.0, 0.1]), THREADS)
+def test_cross_entropy(seed: int, dtype: torch.dtype, rows: int, size: int, smoothing: float, num_threads: int) -> None:
+    torch.manual_seed(seed)
+    logits = numbers(rows, size, dtype=dtype, scale=4)
+    targets = torch.randint(0, size, (rows,)).masked_fill(torch.rand(rows) < 0.3, IGNORED)
+    logits.detach()[0, targets[0].clamp(min=0)] = 20  # one that is right
+
+    def plain(x: Tensor) -> Tensor:
+        return F.cross_entropy(x, targets, reduction="sum", label_smoothing=smoothing, ignore_index=IGNORED)
+
+    with threads(num_threads):
+        assert_same(lambda x: cross_entropy.cross_entropy(x, targets, smoothing)[0], plain, [logits], noise=1e-5)
+        assert cross_entropy.cross_entropy(logits, targets)[1] == (logits.float().argmax(-1) == targets).sum()
+
+
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, problems: native_attention.Problems, scale: float) -> Tensor:
+    """Softmax attention stretch by stretch, whole matrices of scores."""
+    group = q.shape[1] // k.shape[1]
+    outputs, start = [], 0
+    for count, shared, seen in zip(problems.counts, problems.shared, problems.seen, strict=True):
+        own = slice(start, start + count)
+        keys, values = (torch.cat([x[:shared], x[own]]).repeat_interleave(group, 1) for x in (k, v))
+        scores = torch.einsum("thd,chd->htc", q[own], keys) * scale
+        weights = scores.masked_fill(~seen[:count, : shared + count], -torch.inf).softmax(-1)
+        outputs.append(torch.einsum("htc,chd->thd", weights, values))
+        start += count
+    return torch.cat([*outputs, q.new_zeros(len(q) - start, q.shape[1], v.shape[2])])
+
+
+@needs_tiles
+@settings(max_examples=examples(40))
+@given(
+    SEEDS,
+    st.integers(0, 70),
+    st.lists(st.integers(1, 90), min_size=1, max_size=5),
+    st.sampled_from([(1, 1), (4, 2), (9, 3)]),
+    st.sampled_from([(32, 32), (64, 32), (32, 96)]),
+    st.sampled_from([0.02, 0.5, 1.0]),
+    st.integers(0, 9),
+    THREADS,
+)
+def test_attention(
+    seed: int,
+    prefix: int,
+    lengths: list[int],
+    heads: tuple[int, int],
+    sizes: tuple[int, int],
+    share: float,
+    num_padding: int,
+    num_threads: int,
+) -> None:
+    torch.manual_seed(seed)
+    counts = [prefix, *lengths] if prefix else lengths
+    shared = [0, *(prefix for _ in lengths)] if prefix else [0 for _ in lengths]
+    seen = []
+    for count, others in zip(counts, shared, strict=True):
+        whom = torch.zeros(count + 2, -(-(others + count) // 32) * 32, dtype=torch.bool)
+        whom[:count, : others + count] = torch.rand(count, others + count) < share
+        whom[:count, others : others + count] |= torch.eye(count, dtype=torch.bool)  # everybody sees somebody
+        seen.append(whom)
+    problems = native_attention.Problems(counts, shared, seen)
+    total = sum(counts) + num_padding
+    q = numbers(total, heads[0], sizes[0], dtype=torch.bfloat16)
+    k = numbers(total, heads[1], sizes[0], dtype=torch.bfloat16)
+    v = numbers(total, heads[1], sizes[1], dtype=torch.bfloat16)
+    scale = sizes[0] ** -0.5
+    with threads(num_threads):
+        assert_same(
+            lambda *x: native_attention.attend(*x, problems, scale),
+            lambda *x: plain_attention(*x, problems, scale),
+            [q, k, v],
+            bits=6,  # weights and the gradients of scores are rounded on the way
+        )
+
+
+@needs_tiles
+def test_gradients_do_not_depend_on_threads() -> None:
+    torch.manual_seed(0)
+    q, k, v = (numbers(150, heads, 64, dtype=torch.bfloat16) for heads in (6, 2, 2))
+    seen = [torch.ones(50, columns, dtype=torch.bool).tril(columns - 64) for columns in (64, 128, 128)]
+    for whom, own in zip(seen, (50, 100, 100), strict=True):
+        whom[:, own:] = False
+    problems = native_attention.Problems([50, 50, 50], [0, 50, 50], seen)
+    found = []
+    for number in (1, 2, 3):
+        with threads(number):
+            out = native_attention.attend(q, k, v, problems, 0.125)
+            found.append(torch.autograd.grad(out.float().pow(2).sum(), [q, k, v]))
+    for other in found[1:]:
+        assert all(torch.equal(x, y) for x, y in zip(found[0], other, strict=True))
+
+
+def small_llama(dtype: torch.dtype, kind: type[Any] = tf.LlamaConfig) -> Any:
+    """With heads of a size that tiles take."""
+    config = kind(
+        vocab_size=VOCABULARY,
+        hidden_size=96,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        pad_token_id=0,
+    )
+    return random_model(config).to(dtype).train()
+
+
+def some_batch(seed: int = 0) -> TrainingBatch:
+    rng = np.random.default_rng(seed)
+    prefix = random_ids(rng, 7, 7)
+    filled = []
+    for _ in range(4):
+        layout = tree_layout(prefix, random_ids(rng, 5, 30), [Branch(random_ids(rng, 1, 4), 6) for _ in range(3)])
+        filled.append(Example(fill_layout(layout, [random_ids(rng, 1, 6) for _ in range(3)]), 7, 1))
+    return collate(filled, multiple=32)
+
+
+@contextmanager
+def torch_alone() -> Iterator[None]:
+    """While it is entered, nothing is computed by the library."""
+    with (
+        patch.object(native_attention, "takes", lambda *_: False),
+        patch.object(native_steps, "takes", lambda *_: False),
+        patch.object(library, "is_here", lambda: False),
+    ):
+        yield
+
+
+@contextmanager
+def layers_by_ours() -> Iterator[list[int]]:
+    """The tokens of each layer that is computed by the library while the block runs."""
+    calls: list[int] = []
+    run = native_steps._layer
+
+    def counting(layer: Any, x: Tensor, **kwargs: Any) -> Tensor:
+        calls.append(len(x))
+        return run(layer, x, **kwargs)
+
+    with patch.object(native_steps, "_layer", counting):
+        yield calls
+
+
+def gradients(model: Any, batch: TrainingBatch) -> tuple[float, Tensor]:
+    """The loss, and the gradients of all that is trained, one behind the other."""
+    model.zero_grad()
+    loss, _ = forward_loss(model, batch)
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss.item(), torch.cat([p.grad.float().flatten() for p in model.parameters() if p.grad is not None])
+
+
+def distance(x: Tensor, y: Tensor) -> float:
+    return ((x - y).norm() / y.norm()).item()
+
+
+@pytest.mark.parametrize("kind", [tf.LlamaConfig, tf.MistralConfig, tf.Qwen2Config, tf.Qwen3Config])
+def test_a_model_learns_what_it_would_learn_by_its_own_code(kind: type[Any]) -> None:
+    model = small_llama(torch.float32, kind)
+    attach_training(model)
+    with layers_by_ours() as calls:
+        loss, found = gradients(model, some_batch())
+    assert len(calls) == 2
+    with torch_alone():
+        expected_loss, expected = gradients(model, some_batch())
+    assert loss == pytest.approx(expected_loss, rel=1e-5)
+    assert distance(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_in_bfloat16_no_less_precisely(lora: bool, checkpointing: bool) -> None:
+    def made(dtype: torch.dtype) -> Any:
+        model = small_llama(torch.bfloat16).to(dtype)
+        if lora:
+            torch.manual_seed(0)
+            model = get_peft_model(
+                model, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)
+            ).base_model.model
+            model.to(torch.bfloat16).to(dtype)
+        if checkpointing:
+            settings = {"use_reentrant": False, "context_fn": running_anew}
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+            model.enable_input_require_grads()
+        attach_training(model)
+        return model
+
+    with torch_alone():
+        exact_loss, exact = gradients(made(torch.float32), some_batch())
+        torchs_loss, torchs = gradients(made(torch.bfloat16), some_batch())
+    model = made(torch.bfloat16)
+    with layers_by_ours() as calls:
+        loss, found = gradients(model, some_batch())
+    assert len(calls) == (4 if checkpointing else 2)
+    assert distance(found, exact) <= 1.3 * distance(torchs, exact)
+    assert abs(loss - exact_loss) <= abs(torchs_loss - exact_loss) + 0.01 * exact_loss
+    assert all("forward" not in module.__dict__ for module in model.modules())
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gpt_oss", "phi3"])
+def test_other_models_run_by_their_own_code(family: str) -> None:
+    model = build_model(family).train()
+    attach_training(model)
+    with layers_by_ours() as ours:
+        gradients(model, some_batch())
+    assert not ours
+
+
+def test_a_changed_model_runs_by_its_own_code() -> None:
+    model = small_llama(torch.float32)
+    attach_training(model)
+    calls: list[Any] = []
+    model.model.layers[1].mlp.register_forward_hook(lambda *_: calls.append(1))
+    with layers_by_ours() as ours:
+        gradients(model, some_batch())
+    assert calls
+    assert not ours
