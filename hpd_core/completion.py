@@ -142,12 +142,14 @@ class Completions:
         closed: ClosedAnswers,
         max_value_tokens: int,
         max_positions: int | None,
+        both_ways: bool,
     ) -> None:
-        """`constraints`: None where nothing is constrained."""
+        """`constraints`: None where nothing is constrained; `both_ways`: how trunks are read behind their prefixes."""
         self._segments, self._queue = segments, queue
         self._constraints, self._closed = constraints, closed
         self._max_value_tokens = max_value_tokens
         self._max_positions = math.inf if max_positions is None else max_positions
+        self._both_ways = both_ways
         self._prefixes: dict[tuple[Piece, ...], tuple[int, ...]] = {}
         self._num_kept = 0
 
@@ -208,7 +210,7 @@ class Completions:
         prompts = []
         for first in range(0, len(branches), _MOST_BRANCHES):
             part = slice(first, first + _MOST_BRANCHES)
-            layout = tree_layout(prefix, document, found[part])
+            layout = tree_layout(prefix, document, found[part], both_ways=self._both_ways)
             self._refuse_long(layout, len(own))
             prompts.append(prompt := Prompt(layout, prefix))
             prompt.owner = _Prepared(number, trunk.text, branches[part], first)

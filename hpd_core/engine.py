@@ -85,6 +85,7 @@ class Engine(Extractor):
             closed,
             self.config.max_value_tokens,
             description.max_positions(model.config),
+            self.config.reads_both_ways,
         )
         self.load_seconds = time.perf_counter() - started
 

@@ -172,6 +172,7 @@ class EngineDescription(TypedDict):
     device: Annotated[str, "cpu, or the GPU's number"]
     device_name: Annotated[str | None, "the GPU's name, or the number of CPU cores"]
     keys: Annotated[str | None, "how keys are written, 'full' or 'short'"]
+    document_attention: Annotated[str | None, "what a document's tokens see of each other, as set"]
     prompt_hash: Annotated[str, "a hash of all that the model reads around a document, the schema apart"]
     notes: Annotated[list[str], "what a user should know about this combination of settings"]
     versions: Annotated[dict[str, str], "of hpd, torch and transformers"]
@@ -267,7 +268,9 @@ class Extractor(ABC):
         adapter = self._weights.adapter
         if adapter is None:
             return []
-        return adapter.notes(self.layout, self.config.prompt.hash, self.prompt_hash, self.config.max_value_tokens)
+        config = self.config
+        attention = config.document_attention
+        return adapter.notes(self.layout, config.prompt.hash, self.prompt_hash, config.max_value_tokens, attention)
 
     def extract(
         self,
@@ -336,6 +339,7 @@ class Extractor(ABC):
             "device": str(model.device),
             "device_name": description.device_name(model.device),
             "keys": "short" if self.config.prompt.keys == "short" else "full",
+            "document_attention": "bidirectional" if self.config.reads_both_ways else "causal",
             "prompt_hash": self.prompt_hash,
             "notes": self.notes,
             "versions": versions(),

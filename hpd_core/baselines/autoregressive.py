@@ -25,7 +25,7 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 from hpd_core.baselines.padding import takes_padding
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes
-from hpd_core.errors import EngineError
+from hpd_core.errors import EngineError, ModelError
 from hpd_core.extractor import ExtractionFuture, ExtractionMetrics, Extractor, Weights, answer_in_turn, refused_result
 from hpd_core.models import description, steering
 from hpd_core.prompt_builder import PreparedPrompt, PromptBuilder, Refusal
@@ -49,9 +49,17 @@ class AutoregressiveBaseline(Extractor):
         """Takes a loaded model, for itself; it gets an attention of transformers' own.
 
         `layout` and `prompt.keys` of `config` are ignored.
+
+        Raises:
+            ModelError: documents are to be read both ways, which transformers' generation does not do.
         """
         started = time.perf_counter()
         self.config = (config or EngineConfig()).autoregressive()
+        if self.config.reads_both_ways:
+            raise ModelError(
+                "engine.document_attention is 'bidirectional', by the settings or as the model was trained, and 'ar' "
+                "reads documents in the order of their text: set it to 'causal', or decode with 'hpd'"
+            )
         self._weights = Weights.of(model)
         steering.use_own_attention(model)
         self._segments = SegmentTokenizer(tokenizer)

@@ -117,6 +117,7 @@ class NullEngine(Extractor):
             "device": "cpu",
             "device_name": None,
             "keys": None,
+            "document_attention": None,
             "prompt_hash": self.config.prompt.hash,
             "notes": self.notes,
             "versions": versions(),

@@ -161,12 +161,10 @@ def _forward_chain(model: Any, ids: Sequence[int], both_ways: range) -> Tensor:
     if not both_ways:
         causal: Tensor = model(input_ids=chain, use_cache=False).logits[0]
         return causal
-    mask = torch.full((len(ids), len(ids)), torch.finfo(model.dtype).min, dtype=model.dtype)
-    for q in range(len(ids)):
-        for k in range(len(ids)):
-            if k <= q or (q in both_ways and k in both_ways):
-                mask[q, k] = 0.0
-    with hiding(model, mask[None, None].to(model.device)) as attention_mask:
+    hidden, places = torch.finfo(model.dtype).min, range(len(ids))
+    rows = [[0.0 if k <= q or (q in both_ways and k in both_ways) else hidden for k in places] for q in places]
+    mask = torch.tensor([[rows]], dtype=model.dtype, device=model.device)
+    with hiding(model, mask) as attention_mask:
         logits: Tensor = model(input_ids=chain, attention_mask=attention_mask, use_cache=False).logits[0]
     return logits
 

@@ -79,7 +79,14 @@ class Adapter:
     settings: Mapping[str, Any]
     record: AdapterRecord | None
 
-    def notes(self, layout: str, prompt_hash: str, rendered_prompt_hash: str, max_value_tokens: int) -> list[str]:
+    def notes(
+        self,
+        layout: str,
+        prompt_hash: str,
+        rendered_prompt_hash: str,
+        max_value_tokens: int,
+        document_attention: str = "causal",
+    ) -> list[str]:
         """What to tell a user who decodes otherwise than the adapter was trained for: answers may be worse.
 
         The arguments are as in `AdapterRecord`, of the run.
@@ -89,6 +96,11 @@ class Adapter:
         notes = []
         if self.record.layout != layout:
             notes.append(f"the adapter was trained for layout {self.record.layout!r}, this run uses {layout!r}")
+        elif self.record.document_attention != document_attention:
+            notes.append(
+                f"the adapter was trained with document_attention {self.record.document_attention!r}, this run uses "
+                f"{document_attention!r}"
+            )
         if layout == "stacked" and self.record.max_value_tokens != max_value_tokens:
             # The gaps are K_max wide: another one moves every position behind the first key.
             notes.append(

@@ -16,7 +16,15 @@ from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layers import fp8
 from hpd_core.mixers.families import layer_types_of, refuse_layout
-from hpd_core.models import fp8_checkpoint, quantized_checkpoint, refused, rope_limits, sparse_attention, text_towers
+from hpd_core.models import (
+    both_ways,
+    fp8_checkpoint,
+    quantized_checkpoint,
+    refused,
+    rope_limits,
+    sparse_attention,
+    text_towers,
+)
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
 from hpd_core.models.unreadable import first_line, not_found, reading
 from hpd_core.system.storage import local_copy
@@ -93,6 +101,8 @@ def load_weights(model: str, config: EngineConfig) -> Any:
         model_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
         refuse_unsupported(model_config)
         refuse_layout(model_config, config.layout)
+        if config.reads_both_ways:
+            both_ways.refuse_config(model_config)
         is_stored_in_fp8 = _is_stored_in_fp8(model_config, config.quantization)
         to_fp8 = is_stored_in_fp8 or config.quantization == "fp8"
         is_quantized = not to_fp8 and bool(config.quantization or fp8_checkpoint.quantization_of(model_config))

@@ -27,7 +27,7 @@ NOT_SAID = "not said"
 
 _FORMAT = 1
 _MOST_LABELS = 2**53  # what a float holds exactly
-_DECODED = ("decoding", "layout", "quantization", "max_scored_tokens")
+_DECODED = ("decoding", "layout", "quantization", "max_scored_tokens", "document_attention")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class CalibratedModel:
 
     Attributes:
         prompt_hash: of the prompt around the document; attributes have their own weights.
-        decoding, layout, quantization, max_scored_tokens: as in an engine's description; `NOT_SAID` agrees with all.
+        decoding, layout, quantization, max_scored_tokens, document_attention: as in an engine's description; `NOT_SAID`
+            agrees with all.
     """
 
     model_id: str
@@ -47,6 +48,7 @@ class CalibratedModel:
     layout: str | None
     quantization: str | None
     max_scored_tokens: int | str = NOT_SAID  # as in files of before it counted
+    document_attention: str | None = NOT_SAID  # likewise
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> CalibratedModel:

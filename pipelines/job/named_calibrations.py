@@ -40,18 +40,19 @@ def _known(config: JobConfig) -> CalibratedModel:
     source = resolve_source(config.model, weights=False)
     with nullcontext() if config.adapter is None else open_adapter(config.adapter) as adapter:
         record = AdapterRecord.read(Path(source)) if adapter is None else adapter.record
-        prompt = as_trained(settings, record).prompt
+        asked = as_trained(settings, record)
     is_hpd = config.decoding == "hpd"
     return CalibratedModel(
         model_id=NOT_SAID,
         model_revision=revision,
         adapter_revision=None if adapter is None else adapter.revision,
-        prompt_hash=prompt.rendered_hash(load_tokenizer(config.model, settings)) if is_hpd else NOT_SAID,
+        prompt_hash=asked.prompt.rendered_hash(load_tokenizer(config.model, settings)) if is_hpd else NOT_SAID,
         decoding=config.decoding,
         layout=settings.layout if is_hpd else NOT_SAID,
         # Weights may be stored in FP8: nobody has to ask for it.
         quantization=settings.quantization or NOT_SAID,
         max_scored_tokens=_scored_tokens(settings) if is_hpd else NOT_SAID,
+        document_attention=asked.document_attention if is_hpd else NOT_SAID,
     )
 
 

@@ -66,8 +66,16 @@ FAMILY_PARAMETERS = [pytest.param(family, marks=() if family in MOST_USED else p
 READING_ALL = ("llama", "qwen3", "phi3", "olmo2", "granite", "qwen3_moe", "gpt_neox")
 """Those whose layers all see all tokens, so that they read documents both ways."""
 
-READING_ALL_PARAMETERS = [parameter for parameter in FAMILY_PARAMETERS if parameter.values[0] in READING_ALL]
-"""Likewise."""
+BOTH_WAYS = "tree, both ways"
+"""The layout 'tree' with documents that are read so."""
+
+FAMILIES_AND_LAYOUTS = [
+    pytest.param(*of.values, layout, marks=of.marks)
+    for layout in ("tree", "stacked", BOTH_WAYS)
+    for of in FAMILY_PARAMETERS
+    if layout != BOTH_WAYS or of.values[0] in READING_ALL
+]
+"""For `pytest.mark.parametrize`."""
 
 FUSED = ("llama", "mistral", "qwen2", "qwen3")
 """Whose layers run by our own code."""

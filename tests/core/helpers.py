@@ -30,10 +30,7 @@ from hpd_core.text.endings import Endings, Read
 from hpd_core.text.member_tries import MemberTrie, TrieTable
 from tests.core.token_states import token_states
 
-from .families import VOCABULARY
-
-BOTH_WAYS = "tree, both ways"
-"""The layout 'tree' with documents that are read so."""
+from .families import BOTH_WAYS, VOCABULARY
 
 NEAR_TIE = 1e-4
 LOGPROB_TOLERANCE = 2e-3

@@ -14,15 +14,18 @@ from hypothesis import strategies as st
 from hpd_core.config import EngineConfig
 from tests.examples import examples
 
-from .families import FAMILIES, FAMILY_PARAMETERS, build_model
+from .families import BOTH_WAYS, FAMILIES, FAMILIES_AND_LAYOUTS, READING_ALL, build_model
 from .helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
 from .native import WAYS
 
 LAYOUTS = ("tree", "stacked")
+ANY_FAMILY_AND_LAYOUT = st.one_of(
+    st.tuples(st.sampled_from(FAMILIES), st.sampled_from(LAYOUTS)),
+    st.tuples(st.sampled_from(READING_ALL), st.just(BOTH_WAYS)),
+)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("family", FAMILY_PARAMETERS)
+@pytest.mark.parametrize(("family", "layout"), FAMILIES_AND_LAYOUTS)
 @pytest.mark.usefixtures("poison")
 def test_family_equals_oracle(family: str, layout: str) -> None:
     rng = np.random.default_rng(7)
@@ -92,18 +95,20 @@ SCHEDULES: dict[str, Any] = {
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(layout=st.sampled_from(LAYOUTS), family=st.sampled_from(FAMILIES), **SCHEDULES)
+@given(kind=ANY_FAMILY_AND_LAYOUT, **SCHEDULES)
 @pytest.mark.usefixtures("poison")
-def test_any_schedule_equals_oracle(layout: str, family: str, **schedule: Any) -> None:
+def test_any_schedule_equals_oracle(kind: tuple[str, str], **schedule: Any) -> None:
     """Records in any number and order, any budget, cohort size and drafts, prefixes evicted or shared or empty."""
+    family, layout = kind
     check_schedule(partial(build_model, family), layout, **schedule)
 
 
-def test_tree_answer_is_the_same_alone_and_among_hundreds() -> None:
+@pytest.mark.parametrize("layout", ["tree", BOTH_WAYS])
+def test_tree_answer_is_the_same_alone_and_among_hundreds(layout: str) -> None:
     rng = np.random.default_rng(3)
     endings = random_endings(rng)
     prefixes = [random_ids(rng, 5, 9) for _ in range(7)]
-    cases = [random_case(rng, "tree", prefixes, branches=5, k_max=8) for _ in range(300)]
+    cases = [random_case(rng, layout, prefixes, branches=5, k_max=8) for _ in range(300)]
     model = build_model("qwen3")
     together = decode(model, cases, endings, EngineConfig(max_tokens_per_step=512))
     for index in range(0, 300, 29):

@@ -21,6 +21,7 @@ from hpd_core.errors import EngineError
 from hpd_core.models.description import cache_shape
 from tests.core.attention.test_latent import FORMS
 from tests.core.engines import config
+from tests.core.families import BOTH_WAYS
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.native import WAYS, needs_native
 from tests.core.pretended_gpu import pretended_gpu
@@ -60,7 +61,11 @@ def test_layers_with_latents_stand_beside_others_that_keep_nothing() -> None:
     assert shape.numbers_per_token == len(shape.layers) * (16 + 8)
 
 
-_LAYOUTS_OF = dict.fromkeys((*FAMILIES, *WITH_INDEXERS), LAYOUTS) | dict.fromkeys(HYBRIDS, ("tree",))
+_LAYOUTS_OF = (
+    dict.fromkeys(FAMILIES, (*LAYOUTS, BOTH_WAYS))
+    | dict.fromkeys(WITH_INDEXERS, LAYOUTS)
+    | dict.fromkeys(HYBRIDS, ("tree",))
+)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -79,7 +84,7 @@ def test_family_equals_oracle(family: str, layout: str, way: str) -> None:
     endings = random_endings(rng)
     prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
     cases = [random_case(rng, layout, prefixes, branches=4, k_max=6) for _ in range(6)]
-    config = EngineConfig(max_prompts_per_cohort=4, max_tokens_per_step=64, attention=way, layout=layout)
+    config = EngineConfig(max_prompts_per_cohort=4, max_tokens_per_step=64, attention=way)
     prompts = decode(model_of(family), cases, endings, config)
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(_built(family), case, prompt, endings)
@@ -92,7 +97,7 @@ def test_family_equals_oracle(family: str, layout: str, way: str) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
-    layout=st.sampled_from(LAYOUTS),
+    layout=st.sampled_from([*LAYOUTS, BOTH_WAYS]),
     family=st.sampled_from(["deepseek_v3", "longcat_flash"]),  # one attention a layer, and two
     form=st.sampled_from(list(FORMS)),
     **SCHEDULES | {"num_cases": st.integers(1, 8), "num_prefixes": st.integers(1, 3)},
