@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import textwrap
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -83,8 +82,11 @@ def _category_lines(
         return
     if head:
         yield "  attributes:"
-    for _, inside in itertools.groupby(_own_names(category, imported), lambda each: _entry_of(each, imported)):
-        yield from _indented(_attribute_lines(list(inside), category, imported, shared), 4 if head else 2)
+    entries: defaultdict[tuple[str, ...], list[tuple[str, str]]] = defaultdict(list)
+    for named in _own_names(category, imported):
+        entries[_entry_of(named, imported)].append(named)
+    for inside in entries.values():
+        yield from _indented(_attribute_lines(inside, category, imported, shared), 4 if head else 2)
 
 
 def _entry_of(named: tuple[str, str], imported: Imported) -> tuple[str, ...]:

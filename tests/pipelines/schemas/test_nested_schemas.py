@@ -7,21 +7,24 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from hpd_core import Attribute, CategorySchema, Unit
-from hpd_core.nesting import MAX_DEPTH, flattened, nested
+from hpd_core import Attribute, CategorySchema, EngineConfig, Unit
+from hpd_core.nesting import MAX_DEPTH, flattened, joined, nested
+from hpd_core.prompt_builder import PromptBuilder
 from hpd_core.text.template import render_attribute, render_key
 from pipelines.errors import UsageError
 from pipelines.schemas.diff import diff
+from pipelines.schemas.importing.imported import one_line
 from pipelines.schemas.lint import lint
 from pipelines.schemas.nested_entries import MAX_LEAVES
 from pipelines.schemas.schema_file import dump_schemas, parse_schemas
 from tests.examples import examples
 from tests.pipelines.schemas.imports import done, write
 from tests.pipelines.schemas.test_schema_forms import load
+from tests.tiny_model import build_tokenizer
 
 BAGS = """
 attributes:
@@ -235,12 +238,29 @@ def test_a_json_schema_keeps_its_objects(tmp_path: Path) -> None:
     assert read.attribute("Bag", "size.lid.closure").path == ("size", "lid", "closure")
 
 
+odd_names = st.text("aA. \n", max_size=3)
+odd_trees = st.recursive(
+    st.integers(), lambda inner: st.dictionaries(odd_names, inner, min_size=1, max_size=4), max_leaves=12
+).filter(lambda tree: isinstance(tree, dict) and any(name.strip() for place, _ in flattened(tree) for name in place))
+
+
 @settings(max_examples=examples(25))
-@given(trees)
+@example({"A": {"AA": 0, "": 0, "A": 0}})
+@given(trees | odd_trees)
 def test_every_json_schema_of_objects_is_read(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]) -> None:
     def schema(node: Any) -> dict[str, Any]:
         return {"properties": {name: schema(each) for name, each in node.items()}} if isinstance(node, dict) else {}
 
     folder = tmp_path_factory.mktemp("drawn")
     read = done(folder, write(folder, "drawn.json", {"title": "A", **schema(tree)}))
-    assert len(read.schemas["A"].attributes) == len(list(flattened(tree)))
+    named = [place for place, _ in flattened(tree) if one_line(joined(place))]
+    assert len(read.schemas["A"].attributes) == len(named)
+
+
+def test_a_model_is_asked_the_same_whether_it_is_in_an_object_or_called_so(tmp_path: Path) -> None:
+    nested_ = load(tmp_path, BAGS)["Bags"]
+    flat = tuple(attribute.model_copy(update={"path": ()}) for attribute in nested_.attributes)
+    builder = PromptBuilder(build_tokenizer(), EngineConfig(), None)
+    alone = builder.category_tokens(CategorySchema(category="Bags", attributes=flat))
+    assert builder.category_tokens(nested_) == alone
+    assert nested_.hash != CategorySchema(category="Bags", attributes=flat).hash
