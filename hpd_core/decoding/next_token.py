@@ -165,7 +165,8 @@ class _Masked:
         is_right = masks[numbers, own]
         if tokens.device.type == "cpu":  # another device would be waited for
             rows, numbers, own, is_right = (each[~is_right] for each in (rows, numbers, own, is_right))
-        for some in torch.arange(len(rows), device=rows.device).split(max(1, _LOGITS_AT_ONCE // size)):
+        at_once = max(1, _LOGITS_AT_ONCE // size)
+        for some in (slice(begin, begin + at_once) for begin in range(0, len(rows), at_once)):
             found = logits(rows[some]).float()
             # What is allowed and impossible comes before what is not allowed.
             possible = found.clamp(min=torch.finfo(torch.float32).min)

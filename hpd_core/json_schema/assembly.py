@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpd_core.json_schema.answers import FieldAnswer
-from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows
+from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows, Variants
 from hpd_core.json_schema.questions import Path
-from hpd_core.text.value_kinds import ListOf
+from hpd_core.text.value_kinds import ListOf, spelled
 
 MISSING = object()
 """In place of a value that is left out."""
@@ -46,6 +46,10 @@ class Assembly:
                 return None if node.takes_null else MISSING
             case Rows():
                 return self._rows(node, path, is_required)
+            case Variants():
+                answer = self._answers[(*path, node.name)]
+                shape = node.shapes.get(spelled(answer.value))
+                return nothing(node, answer, is_required) if shape is None else self._fields(shape, path)
 
     def _rows(self, rows: Rows, path: Path, is_required: bool) -> Any:
         length = self._lengths.get(path)
@@ -64,6 +68,8 @@ class Assembly:
                 return any(self._has_value(member.node, (*path, name)) for name, member in node.fields.items())
             case Rows():
                 return bool(self._lengths.get(path)) or self._answers[path].status not in ("absent", "value")
+            case Variants():
+                return self._answers[(*path, node.name)].status != "absent"
 
 
 def is_there(group: Group, is_required: bool) -> bool:
@@ -71,12 +77,12 @@ def is_there(group: Group, is_required: bool) -> bool:
     return not group.can_miss or (is_required and not group.takes_null)
 
 
-def nothing(node: Leaf | Rows, answer: FieldAnswer, is_required: bool) -> Any:
+def nothing(node: Leaf | Rows | Variants, answer: FieldAnswer, is_required: bool) -> Any:
     """What stands where no value was written: if the model said so null where the schema has it, and an empty list
     where one is required; else MISSING."""
     if answer.status != "absent":
         return MISSING
     if node.takes_null:
         return None
-    is_list = isinstance(node, Rows) or isinstance(node.kind, ListOf)
+    is_list = isinstance(node, Rows) or (isinstance(node, Leaf) and isinstance(node.kind, ListOf))
     return [] if is_list and is_required else MISSING

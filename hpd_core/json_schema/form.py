@@ -62,7 +62,23 @@ class Rows:
     most: int
 
 
-Node: TypeAlias = Leaf | Constant | Group | Rows
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """An object of one of several shapes.
+
+    Attributes:
+        name: the field whose value says which one it is.
+        asked: its question, which is asked first.
+        shapes: by that value, as JSON writes it; there it is a constant.
+    """
+
+    name: str
+    asked: Leaf
+    shapes: Mapping[str, Group]
+    takes_null: bool
+
+
+Node: TypeAlias = Leaf | Constant | Group | Rows | Variants
 
 
 @dataclass(frozen=True, slots=True)

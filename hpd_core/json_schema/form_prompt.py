@@ -4,6 +4,8 @@
     - buyer.name: Full name; or null
     - lines: The lines of the invoice; a list, by name
     - lines[].price: a number; at least 0
+    - paid.by: one of "card", "cash"
+    - paid.number: a whole number; only if paid.by is "card"
 
 All values of a document grow from this one text. A value that depends on others has them before its key, as lines of
 the answer:
@@ -18,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpd_core.json_schema.form import Group, Leaf, Member, Rows
+from hpd_core.json_schema.form import Group, Leaf, Member, Rows, Variants
 from hpd_core.text.template import Piece, PromptTemplate, chat_wrapping, single_header
 from hpd_core.text.value_kinds import spelled
 
@@ -72,6 +74,10 @@ def key_names(group: Group, name: str = "", path: tuple[str, ...] = ()) -> Itera
         if isinstance(node, Group):
             yield from key_names(node, own, place)
             continue
+        if isinstance(node, Variants):
+            for shape in node.shapes.values():
+                yield from key_names(shape, own, place)
+            continue
         yield own, place
         if isinstance(node, Rows):
             if node.key is None:
@@ -92,6 +98,11 @@ def _line(name: str, member: Member) -> Iterator[str]:
         yield f"- {name}: {node.note}" if node.note else f"- {name}"
     elif isinstance(node, Group):
         yield from _lines(node, name)
+    elif isinstance(node, Variants):
+        own = joined_name(name, node.name)
+        yield f"- {own}: {node.asked.note}"
+        for value, shape in node.shapes.items():
+            yield from (f"{line}; only if {own} is {value}" for line in _lines(shape, name))
     elif isinstance(node, Rows):
         how = f"a list, by {node.key}" if node.key is not None else f"a list; {count_name(name)} is how many there are"
         yield f"- {name}: " + "; ".join(filter(None, [node.note, how]))

@@ -1,7 +1,8 @@
 """The questions of one document: what is asked at once, and what has to wait for other answers.
 
 wave 1     every field, the keys of a list's objects (or their number)
-wave 2     each object's fields, which see its key; fields that wait for others (x-hpd-after), which see those
+wave 2     each object's fields, which see its key; fields of the shape that an object has, which see what says so;
+           fields that wait for others (x-hpd-after), which see those
 ...        lists in lists
 """
 
@@ -14,8 +15,9 @@ from typing import Any
 from hpd_core.completion import Completion, OpenBranch
 from hpd_core.errors import PromptError
 from hpd_core.json_schema.answers import FieldAnswer, Problem, pointer
-from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows
+from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows, Variants
 from hpd_core.json_schema.form_prompt import count_name, joined_name, render_branch
+from hpd_core.text.value_kinds import spelled
 
 Path = tuple[str | int, ...]
 _MOST_WAITING = 10_000
@@ -32,6 +34,7 @@ class Question:
         seen: answers that its branch shows, by their keys.
         after: paths of others whose answers it shows, too, when they are there, with their keys.
         rows: the list that it is about, if it is not about itself.
+        variants: the object whose shape it is about, if it is.
     """
 
     path: Path
@@ -40,6 +43,7 @@ class Question:
     seen: tuple[tuple[str, Any], ...] = ()
     after: tuple[tuple[Path, str], ...] = ()
     rows: Rows | None = None
+    variants: Variants | None = None
 
     def branch(self, answers: Mapping[Path, FieldAnswer]) -> OpenBranch:
         """With all that it waits for."""
@@ -78,6 +82,11 @@ class Questions:
             self.answers[path] = answer
         if question.rows is not None:
             self._take_rows(question, question.rows, completion)
+        if question.variants is not None and completion.status == "value":
+            shape, field = question.variants.shapes[spelled(completion.value)], question.variants.name
+            seen = (*question.seen, (question.name, completion.value))
+            name = question.name.removesuffix(joined_name("", field)).removesuffix(".")
+            self._waiting += self._of_group(shape, question.path[:-1], name, seen, question.after, field)
 
     def _take_rows(self, question: Question, rows: Rows, completion: Completion) -> None:
         if completion.status != "value":
@@ -135,6 +144,9 @@ class Questions:
             case Rows():
                 key = name if node.key is not None else count_name(name)
                 yield Question(path, key, node.asked, seen, after, node)
+            case Variants():
+                own = (*path, node.name), joined_name(name, node.name)
+                yield Question(*own, node.asked, seen, after, variants=node)
 
 
 def _numbered(name: str, number: int) -> str:

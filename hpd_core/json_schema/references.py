@@ -33,6 +33,8 @@ class References:
     def resolved(self, schema: Any, where: str) -> Iterator[tuple[Plain, bool]]:
         """The schema without `$ref`, `allOf`, `anyOf` and null, and whether null is allowed.
 
+        Where it is an object of one of several shapes, `anyOf` has those, as they stand in the schema.
+
         Within the context its references count as being followed.
 
         Raises:
@@ -86,11 +88,22 @@ class References:
 
     def _without_null(self, plain: Plain, where: str, above: tuple[str, ...]) -> tuple[Plain, bool]:
         takes_null = False
+        shapes: list[Any] = []
         for keyword in ("anyOf", "oneOf"):
             if keyword in plain:
-                alternatives = [self._plain(each, where, above) for each in plain.pop(keyword)]
+                depth, schemas = len(self._followed), plain.pop(keyword)
+                alternatives = [self._plain(each, where, above) for each in schemas]
                 takes_null |= any(also_null or _is_null(each) for each, also_null in alternatives)
-                plain = _joined(plain, _one(alternatives, keyword, where), where)
+                objects = [
+                    each for each, (found, _) in zip(schemas, alternatives, strict=True) if "properties" in found
+                ]
+                if len(objects) > 1 and len(objects) == sum(not _is_null(each) for each, _ in alternatives):
+                    del self._followed[depth:]  # each is followed by itself
+                    shapes += objects
+                else:
+                    plain = _joined(plain, _one(alternatives, keyword, where), where)
+        if shapes:
+            plain["anyOf"] = shapes
         kinds = plain.get("type")
         if isinstance(kinds, Sequence) and not isinstance(kinds, str):
             takes_null |= "null" in kinds
@@ -128,8 +141,8 @@ def _one(alternatives: Sequence[tuple[Plain, bool]], keyword: str, where: str) -
         else:
             raise SchemaError(
                 where,
-                f"{keyword!r} of several shapes cannot be decoded: make one object of them, with an enum that says "
-                "which one it is and the fields of all as optional ones",
+                f"{keyword!r} of several types cannot be decoded: choose one of them, or make an object of each, with "
+                "a constant in a field that says which one it is",
             )
     return {"enum": values}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +22,7 @@ from referencing.exceptions import Unresolvable
 
 from hpd_core.errors import SchemaError
 from hpd_core.json_schema.answers import pointer
-from hpd_core.json_schema.form import Constant, Group, Leaf, Member, Node, Rows
+from hpd_core.json_schema.form import Constant, Group, Leaf, Member, Node, Rows, Variants
 from hpd_core.json_schema.form_prompt import key_names
 from hpd_core.json_schema.leaf_reader import (
     LIST_TOKENS,
@@ -33,7 +33,7 @@ from hpd_core.json_schema.leaf_reader import (
     read_leaf,
 )
 from hpd_core.json_schema.references import References
-from hpd_core.text.value_kinds import Integer, JsonString, ListOf, Pattern
+from hpd_core.text.value_kinds import Integer, JsonString, ListOf, OneOf, Pattern, spelled
 
 _REFUSED = {
     "patternProperties": "name each field in 'properties'",
@@ -145,6 +145,8 @@ class _Reader:
             for keyword, way_out in _REFUSED.items():
                 if keyword in plain:
                     raise SchemaError(where, f"{keyword!r} cannot be decoded: {way_out}")
+            if "anyOf" in plain:
+                return self._variants(plain, path, takes_null, can_miss)
             if "const" in plain and not takes_null:
                 return Constant(plain["const"])
             kind = plain.get("type") or ("object" if "properties" in plain else "array" if "items" in plain else None)
@@ -195,6 +197,34 @@ class _Reader:
         _check_order(fields, where)
         return Group(fields, note_of(schema), takes_null, can_miss)
 
+    def _variants(self, schema: Mapping[str, Any], path: tuple[str, ...], takes_null: bool, can_miss: bool) -> Node:
+        where = pointer(path)
+        if "properties" in schema:
+            raise SchemaError(where, "fields beside several shapes cannot be decoded: put them into each of the shapes")
+        shapes = [self._node(each, path, can_miss=False) for each in schema["anyOf"]]
+        groups = [each for each in shapes if isinstance(each, Group)]
+        name = _told_apart_by(groups, schema.get("discriminator")) if len(groups) == len(shapes) else None
+        if name is None:
+            raise SchemaError(
+                where,
+                "several shapes that nothing tells apart cannot be decoded: give each a field of the same name, with a "
+                "constant that says which one it is",
+            )
+        if any(each.fields[name].after for each in groups):
+            raise SchemaError(
+                where, f"{name!r} tells the shapes apart and is asked for first: it can wait for no other"
+            )
+        by_value = {
+            spelled(value): replace(each, fields={**each.fields, name: Member(Constant(value), True)})
+            for each in groups
+            for value in _listed(each, name)
+        }
+        values = [value for each in groups for value in _listed(each, name)]
+        self._count(where)
+        notes = {key: schema[key] for key in ("title", "description") if key in schema}
+        asked = self._leaf({"enum": values, **notes}, None, where, takes_null=takes_null, can_miss=can_miss)
+        return Variants(name, asked, by_value, takes_null)
+
     def _after(self, schema: Any, where: str) -> tuple[str, ...]:
         with self._references.resolved(schema, where) as (plain, _):
             names = plain.get("x-hpd-after", [])
@@ -219,6 +249,8 @@ class _Reader:
                 note = "; ".join(filter(None, [note_of(schema), "a list", item.note]))
                 return Leaf(kind, note, takes_null, max_tokens_of(schema, LIST_TOKENS, where))
         row = self._node(items, inside, can_miss=False)
+        if isinstance(row, Variants):
+            raise SchemaError(pointer(inside), "a list of several shapes cannot be decoded: make a list of each")
         if not isinstance(row, Group):
             raise SchemaError(pointer(inside), "lists of lists cannot be decoded: put the inner one into an object")
         if row.takes_null:
@@ -242,6 +274,27 @@ class _Reader:
             kind = key_kind(row.fields[key].node) or JsonString()
             asked = Leaf(ListOf(replace(kind, nullable=False), nullable), note, takes_null, max_tokens)
         return Rows(row, key, asked, note, takes_null, most)
+
+
+def _listed(group: Group, name: str) -> Sequence[Any]:
+    """The values that a field may have, where it is a constant or an enum."""
+    match group.fields.get(name):
+        case Member(node=Constant(value=str() | int() | float() as value)):
+            return [value]
+        case Member(node=Leaf(kind=OneOf(values=values))):
+            return values
+    return []
+
+
+def _told_apart_by(shapes: Sequence[Group], discriminator: Any) -> str | None:
+    """The field that has other values in each of the shapes; OpenAPI's `discriminator` may name it."""
+    named = discriminator.get("propertyName") if isinstance(discriminator, Mapping) else None
+    for name in shapes[0].fields if named is None else [named]:
+        listed = [_listed(shape, name) for shape in shapes]
+        values = [spelled(value) for each in listed for value in each]
+        if all(listed) and len(set(values)) == len(values):
+            return str(name)
+    return None
 
 
 def _check_names(form: Group) -> None:

@@ -49,12 +49,19 @@ def checker(schema: Mapping[str, Any]) -> Callable[[Any], list[Problem]]:
     return problems
 
 
+def _is_other(error: ValidationError) -> bool:
+    """Whether a field says that an object has another shape."""
+    return error.validator in ("const", "enum") and len(error.relative_path) == 1
+
+
 def _plain(error: ValidationError) -> Iterator[ValidationError]:
-    """Of what may also be null: what is wrong with it as the other thing that it may be."""
+    """Of what may also be null, or have another shape: what is wrong with it as what it is meant to be."""
     alternatives: dict[Any, list[ValidationError]] = {}
     for each in error.context or ():
         if not (each.validator == "type" and each.validator_value == "null"):
             alternatives.setdefault(each.relative_schema_path[0], []).append(each)
+    if len(alternatives) > 1:
+        alternatives = {number: each for number, each in alternatives.items() if not any(map(_is_other, each))}
     if len(alternatives) != 1:
         yield error
         return

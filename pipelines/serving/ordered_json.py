@@ -13,7 +13,7 @@ from typing import Any
 from hpd_core import FieldAnswer, JsonResult, SchemaLimits
 from hpd_core.json_schema.answers import pointer
 from hpd_core.json_schema.assembly import MISSING, is_there, nothing
-from hpd_core.json_schema.form import Constant, Group, Leaf, Member, Node, Rows
+from hpd_core.json_schema.form import Constant, Group, Leaf, Member, Node, Rows, Variants
 from hpd_core.json_schema.schema_reader import read_schema
 from hpd_core.text.value_kinds import spelled
 from pipelines.serving.field_facts import json_text
@@ -80,6 +80,9 @@ class OrderedJson:
                 yield from self._object(node, path)
             case Rows():
                 yield from self._list(node, path)
+            case Variants():
+                shape = spelled(self._answer((*path, node.name)).value)
+                yield from self._object(node.shapes[shape], path)
 
     def _list(self, rows: Rows, path: Path) -> Iterator[str | None]:
         if pointer(path) in self._answers:
@@ -115,6 +118,9 @@ class OrderedJson:
             case Leaf() | Rows():
                 answer = self._answer(path)
                 return _THERE if answer.status == "value" else nothing(node, answer, member.is_required)
+            case Variants():
+                answer = self._answer((*path, node.name))
+                return _THERE if answer.status == "value" else nothing(node, answer, member.is_required)
 
     def _has_value(self, group: Group, path: Path) -> bool:
         """Whether the model wrote any value of an object that may miss."""
@@ -139,6 +145,8 @@ class OrderedJson:
                 return self._has_value(node, path)
             case Rows():
                 return self._has_begun((*path, 0)) or self._answer(path).status not in ("absent", "value")
+            case Variants():
+                return self._answer((*path, node.name)).status != "absent"
 
     def _has_begun(self, path: Path) -> bool:
         """Whether any field of a list's object has ended, so that there is one."""

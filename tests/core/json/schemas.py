@@ -52,9 +52,30 @@ def _arrays(objects: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
     return _with(st.builds(lambda each: {"type": "array", "items": each}, items), maxItems=st.integers(1, 4))
 
 
+def _variants(inner: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
+    """Objects of one of two shapes, which a constant or an enum tells apart."""
+
+    def told(shape: Schema, told_by: Schema) -> Schema:
+        named = {**shape["properties"], "note": told_by}
+        return {**shape, "properties": named, "required": [*{*shape["required"], "note"}]}
+
+    pairs = st.sampled_from([({"const": "p"}, {"enum": ["q", 3]}), ({"type": "integer", "const": 1}, {"const": 2})])
+    return st.builds(
+        lambda one, other, told_by, keyword: {keyword: [told(one, told_by[0]), told(other, told_by[1])]},
+        _objects(inner),
+        _objects(inner),
+        pairs,
+        st.sampled_from(["anyOf", "oneOf"]),
+    )
+
+
 _DEEP = st.recursive(
     SCALARS.flatmap(_nullable),
-    lambda inner: st.one_of(_objects(inner).flatmap(_nullable), _arrays(_objects(inner)).flatmap(_nullable)),
+    lambda inner: st.one_of(
+        _objects(inner).flatmap(_nullable),
+        _arrays(_objects(inner)).flatmap(_nullable),
+        _variants(inner).flatmap(_nullable),
+    ),
     max_leaves=6,
 )
 SCHEMAS = _objects(_DEEP)

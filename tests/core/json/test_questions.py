@@ -15,6 +15,7 @@ from hpd_core import Completion
 from hpd_core.errors import PromptError
 from hpd_core.json_schema.assembly import Assembly
 from hpd_core.json_schema.form import Group
+from hpd_core.json_schema.form_prompt import _lines
 from hpd_core.json_schema.leaf_reader import FORMATS
 from hpd_core.json_schema.questions import Question, Questions
 from hpd_core.json_schema.schema_reader import read_schema
@@ -88,6 +89,48 @@ def test_each_wave_sees_what_it_waited_for_and_nothing_else() -> None:
     assert data["lines"][0]["parts"] == [{}, {"weight": 7}]
     assert data["lines"][1] == {"name": "Hat", "parts": []}
     assert questions.answers[("lines", 1, "name")].value == "Hat"
+
+
+PAID = {
+    "oneOf": [
+        an_object(by={"const": "card"}, number={"type": "integer"}, owner=an_object(name=TEXT)),
+        an_object(by={"enum": ["cash", "coins"]}, change={**TEXT, "x-hpd-after": ["by"]}),
+    ]
+}
+
+
+@pytest.mark.parametrize("by", ["card", "coins", None])
+def test_what_says_which_shape_an_object_has_comes_first(by: str | None) -> None:
+    schema = an_object(total={"type": "number"}, paid={"anyOf": [PAID, {"type": "null"}], "x-hpd-after": ["total"]})
+    questions = Questions(read_schema(schema))
+    say(questions, wave(questions), total=5)
+    second = wave(questions)
+    assert list(second) == ['"total": 5,\n"paid.by":']
+    say(questions, second, paid_by=by)
+    third = wave(questions)
+    seen = f'"paid.by": "{by}",\n"total": 5,\n'
+    names = {"card": ["number", "owner.name"], "coins": ["change"]}.get(by or "", [])
+    assert list(third) == [f'{seen}"paid.{name}":' for name in names]
+    say(questions, third, paid_number=42, paid_owner_name="Ann", paid_change="none")
+    assert not questions.next_wave()
+    data = Assembly(questions.answers, questions.lengths).of(read_schema(schema))
+    paid = {
+        "card": {"by": "card", "number": 42, "owner": {"name": "Ann"}},
+        "coins": {"by": "coins", "change": "none"},
+    }.get(by or "")
+    assert data == {"total": 5, "paid": paid}
+    assert checker(schema)(data) == []
+
+
+def test_the_model_reads_which_fields_are_of_which_shape() -> None:
+    lines = list(_lines(read_schema(an_object(paid=PAID)), ""))
+    assert lines == [
+        '- paid.by: one of "card", "cash", "coins"',
+        '- paid.number: a whole number; only if paid.by is "card"',
+        '- paid.owner.name; only if paid.by is "card"',
+        '- paid.change; only if paid.by is "cash"',
+        '- paid.change; only if paid.by is "coins"',
+    ]
 
 
 def test_more_items_than_are_asked_for_are_named() -> None:

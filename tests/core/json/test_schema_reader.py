@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 import time
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
 
 from hpd_core import SchemaError, SchemaLimits, check_schema
-from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows
+from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows, Variants
 from hpd_core.json_schema.schema_reader import as_mapping, read_schema
 from hpd_core.json_schema.validation import checker
 from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, Pattern
@@ -93,6 +93,27 @@ def test_objects_lists_and_constants() -> None:
     assert chosen.key == "sku"
 
 
+SHAPES = [an_object("k", k={"const": "p"}, s=TEXT), an_object("k", k={"enum": ["q", "r"]}, s={"type": "integer"})]
+
+
+def test_an_object_of_several_shapes() -> None:
+    node = field({"oneOf": [*SHAPES, {"type": "null"}], "description": "How"})
+    assert isinstance(node, Variants)
+    assert (node.name, node.takes_null, node.asked.kind) == ("k", True, OneOf(("p", "q", "r"), nullable=True))
+    assert node.asked.note == 'How; one of "p", "q", "r"; or null'
+    kinds = {value: shape.fields["s"].node for value, shape in node.shapes.items()}
+    assert {value: type(leaf.kind) for value, leaf in kinds.items() if isinstance(leaf, Leaf)} == {
+        '"p"': JsonString,
+        '"q"': Integer,
+        '"r"': Integer,
+    }
+    shared = {"$defs": {"money": an_object(sum={"type": "number"}), "p": SHAPES[0] | {"title": "P"}}}
+    others = an_object(k={"const": "z"}, both={"$ref": "#/$defs/p"}, sum={"$ref": "#/$defs/money"})
+    twice = field({"anyOf": [{"$ref": "#/$defs/p"}, others]}, shared)
+    assert isinstance(twice, Variants), "one shape may stand in another one"
+    assert isinstance(twice.shapes['"z"'].fields["both"].node, Group)
+
+
 @pytest.mark.parametrize(
     ("schema", "path", "message"),
     [
@@ -105,8 +126,15 @@ def test_objects_lists_and_constants() -> None:
         (an_object("b", a=TEXT), "", "'b' is required and not among its properties"),
         (an_object(a={"type": "object", "additionalProperties": TEXT}), "/a", "an object of unknown fields"),
         (an_object(a=an_object(b={"patternProperties": {}})), "/a/b", "'patternProperties' cannot be decoded"),
-        (an_object(a={"anyOf": [an_object(b=TEXT), an_object(c=TEXT)]}), "/a", "make one object of them"),
-        (an_object(a={"anyOf": [{"type": "number"}, TEXT]}), "/a", "of several shapes"),
+        (an_object(a={"anyOf": [an_object(b=TEXT), an_object(c=TEXT)]}), "/a", "nothing tells apart"),
+        (an_object(a={"anyOf": [{"type": "number"}, TEXT]}), "/a", "of several types"),
+        (an_object(a={"anyOf": [an_object(b=TEXT), TEXT]}), "/a", "of several types"),
+        (an_object(a={"oneOf": [an_object(k={"const": 1}), an_object(k={"enum": [2, 1]})]}), "/a", "tells apart"),
+        (an_object(a={"anyOf": SHAPES, "discriminator": {"propertyName": "s"}}), "/a", "tells apart"),
+        (an_object(a={"anyOf": SHAPES, "properties": {"b": TEXT}}), "/a", "fields beside several shapes"),
+        (an_object(a={"type": "array", "items": {"anyOf": SHAPES}}), "/a/*", "a list of several shapes"),
+        (an_object(a={"anyOf": [{"$ref": "#"}, *SHAPES]}), "/a/a", "leads to itself"),
+        ({"anyOf": SHAPES}, "", "the outermost value must be an object"),
         (an_object(**{"a.b": TEXT, "a": an_object(b=TEXT)}), "/a/b", "read 'a.b' for it and for /a.b, too"),
         (an_object(**{"a[2].b": TEXT, "a": {"type": "array", "items": an_object(b=TEXT)}}), "/a/*/b", "rename one"),
         (an_object(**{"a": {"type": "array", "items": an_object(b=TEXT)}, "a.length": TEXT}), "/a.length", "for /a,"),
@@ -233,15 +261,25 @@ class Inner(BaseModel):
     name: str
 
 
+class Card(BaseModel):
+    by: Literal["card"] = "card"
+    number: int
+
+
+class Cash(BaseModel):
+    by: Literal["cash"] = "cash"
+
+
 class Model(BaseModel):
     inner: Inner | None = None
     ages: list[int] = []
     price: Decimal = Field(gt=0, max_digits=5)
     prices: list[Decimal] = []
+    paid: Annotated[Card | Cash, Field(discriminator="by")] | None = None
 
 
 def test_a_pydantic_model() -> None:
-    assert check_schema(Model).branches == 4
+    assert check_schema(Model).branches == 6
     fields = read_schema(as_mapping(Model)).fields
     for name, kind in {"price": Number(), "prices": ListOf(Number(), nullable=True)}.items():
         node = fields[name].node
