@@ -22,7 +22,7 @@ from hpd_core.errors import PromptError
 from hpd_core.extractor import ExtractionMetrics
 from hpd_core.layout import FREE, Branch, Layout, tree_layout
 from hpd_core.task_queue import Owner, Task, TaskQueue
-from hpd_core.text.constraints import Constraints
+from hpd_core.text.constraints import Constraints, Lease
 from hpd_core.text.kind_reading import read_value
 from hpd_core.text.member_tries import ClosedAnswers
 from hpd_core.text.template import Piece
@@ -123,12 +123,16 @@ OnBranch = Callable[[int, int, Completion], None]
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A prompt's trunk, by its number, and what its branches are: of the trunk's, those from number `first` on."""
+    """A prompt's trunk, by its number, and what its branches are: of the trunk's, those from number `first` on.
+
+    `leases`: of their kinds, for as long as the prompt is decoded.
+    """
 
     number: int
     text: str
     branches: Sequence[OpenBranch]
     first: int
+    leases: list[Lease]
 
 
 class Completions:
@@ -204,16 +208,17 @@ class Completions:
         if self._segments.has_control(own):
             raise PromptError("the text still holds control tokens after they were cut")
         keys = self._segments.encode_schema_text([branch.text for branch in branches])
-        pairs = zip(keys, branches, strict=True)
         document = [*own, *self._segments.encode_pieces(trunk.suffix)]
-        found = [self._branch(*pair) for pair in pairs]
+        leases = [] if self._constraints is None else [self._constraints.lease(branch.kind) for branch in branches]
+        starts = [lease.start for lease in leases] or [FREE] * len(branches)
+        found = [self._branch(*each) for each in zip(keys, branches, starts, strict=True)]
         prompts = []
         for first in range(0, len(branches), _MOST_BRANCHES):
             part = slice(first, first + _MOST_BRANCHES)
             layout = tree_layout(prefix, document, found[part], both_ways=self._both_ways)
             self._refuse_long(layout, len(own))
             prompts.append(prompt := Prompt(layout, prefix))
-            prompt.owner = _Prepared(number, trunk.text, branches[part], first)
+            prompt.owner = _Prepared(number, trunk.text, branches[part], first, leases[part])
         return prompts
 
     def _refuse_long(self, layout: Layout, num_own: int) -> None:
@@ -236,10 +241,9 @@ class Completions:
             self._prefixes[pieces] = found
         return found
 
-    def _branch(self, ids: Sequence[int], branch: OpenBranch) -> Branch:
+    def _branch(self, ids: Sequence[int], branch: OpenBranch, state: int) -> Branch:
         limit = branch.max_tokens or self._max_value_tokens
-        state = FREE if self._constraints is None else self._constraints.start_of(branch.kind)
-        found = None if self._constraints is None or state == FREE else self._closed.members_of(branch.kind)
+        found = None if state == FREE else self._closed.members_of(branch.kind)
         if found is None:
             return Branch(ids, limit, state)
         members, longest = found
@@ -264,6 +268,7 @@ class Completions:
             before = found.get(item.number) or TrunkCompletions((), None, trunk, trunk)
             num_tokens = before.num_prompt_tokens + prompt.layout.num_tokens - trunk
             found[item.number] = TrunkCompletions((*before.branches, *ends), None, trunk, num_tokens)
+            item.leases.clear()  # whoever keeps the future keeps the prompts
         task.count_tokens()
         task.metrics.num_records = count
         task.metrics.num_errors = sum(each.error is not None for each in found.values())

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
+from weakref import ReferenceType, ref
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,7 @@ from hpd_core.layout import FREE, IntArray
 from hpd_core.system.device import to_device
 from hpd_core.text.automata import Automaton
 from hpd_core.text.kind_automata import kind_automaton
+from hpd_core.text.ranges_in_use import RangesInUse
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.token_states import TokenBytes, TokenStates, compile_automaton
 from hpd_core.text.tokenization import SegmentTokenizer
@@ -46,27 +49,34 @@ logger = logging.getLogger(__name__)
 
 _FEW = 256
 """Choices that are looked up one by one. What allows more, as a text does, allows nearly all as a rule."""
-_FULL = "the memory for enums and patterns is full; start again, and ask with fewer different ones"
+_FULL = (
+    "the memory for enums and patterns is full of those that are being decoded; ask with fewer different ones at once"
+)
 _MOST_WAYS = 2**21
 """Of one automaton, tokens at states: some hundred MB while it is made."""
 _MOST_WAYS_IN_ALL = 2**25
-"""Behind which no kind is constrained that was not before: half a GB."""
+"""Behind which kinds that nobody decodes are removed, and no new one is constrained if there are none: half a GB."""
+_MOST_KINDS = 2**14
 _NUMBER_LINES = (" 20,000,\n", " 1.250,5,\n", " 12,34,567,\n", " 1/2,\n", " 2.5e6,\n", ' "1,250.5",\n')
 
 
 class StateTable:
     """Compiled automata, side by side; their states are numbered through.
 
-    State s may go on with the tokens `ids[offsets[s] : offsets[s + 1]]`, each to the state in `behind` at the same
-    place. One thread may add while another one reads the states that it knows.
+    State s may go on with the tokens `ids[firsts[s] : firsts[s] + counts[s]]`, each to the state in `behind` at the
+    same place. One thread may add and remove while another one reads the states that it has.
     """
 
     def __init__(self) -> None:
-        self._num_states, self._num_ways = 0, 0
-        self._offsets = np.zeros(1024, dtype=np.int64)
+        self._states, self._ways = RangesInUse(), RangesInUse()
+        self._firsts = np.zeros(1024, dtype=np.int64)
+        self._counts = np.zeros(1024, dtype=np.int64)
         self._ids = np.zeros(8192, dtype=np.int64)
         self._behind = np.zeros(8192, dtype=np.int64)
+        self._sizes: dict[int, tuple[int, int]] = {}  # by an automaton's first state: its states and ways
         self._masks: dict[int, Tensor] = {}
+        self.num_ways = 0
+        """Of all automata: 16 bytes each."""
 
     def add(self, states: TokenStates) -> int:
         """Adds an automaton. Returns the number of its state 0.
@@ -76,25 +86,30 @@ class StateTable:
         """
         if not (np.diff(states.offsets) > 0).all():
             raise ValueError("a state of a constraint must allow some token")
-        first, place = self._num_states, self._num_ways
-        num_states, num_ways = first + len(states), place + len(states.ids)
-        self._offsets = grown(self._offsets, num_states + 1)
-        self._ids = grown(self._ids, num_ways)
-        self._behind = grown(self._behind, num_ways)
-        self._ids[place:num_ways] = states.ids
-        self._behind[place:num_ways] = states.behind + first
-        self._offsets[first : num_states + 1] = states.offsets + place
-        self._num_states, self._num_ways = num_states, num_ways
+        first, place = self._states.take(len(states)), self._ways.take(len(states.ids))
+        last, stop = first + len(states), place + len(states.ids)
+        self._firsts, self._counts = grown(self._firsts, last), grown(self._counts, last)
+        self._ids, self._behind = grown(self._ids, stop), grown(self._behind, stop)
+        self._ids[place:stop] = states.ids
+        self._behind[place:stop] = states.behind + first
+        self._firsts[first:last] = states.offsets[:-1] + place
+        self._counts[first:last] = np.diff(states.offsets)
+        self._sizes[first] = len(states), len(states.ids)
+        self.num_ways += len(states.ids)
         return first
 
-    @property
-    def num_ways(self) -> int:
-        """Of all automata: 16 bytes each."""
-        return self._num_ways
+    def remove(self, first: int) -> None:
+        """Removes the automaton whose state 0 has this number: others may have its numbers from now on."""
+        num_states, num_ways = self._sizes.pop(first)
+        for state in range(first, first + num_states):
+            self._masks.pop(state, None)
+        self._ways.give_back(int(self._firsts[first]), num_ways)
+        self._states.give_back(first, num_states)
+        self.num_ways -= num_ways
 
     def is_few(self, states: IntArray) -> npt.NDArray[np.bool_]:
         """Which of `states`, none of them FREE, to ask `choices` for; `masks` are for those with more."""
-        few: npt.NDArray[np.bool_] = self._offsets[states + 1] - self._offsets[states] <= _FEW
+        few: npt.NDArray[np.bool_] = self._counts[states] <= _FEW
         return few
 
     def choices(self, states: IntArray) -> tuple[IntArray, IntArray]:
@@ -106,10 +121,8 @@ class StateTable:
         Returns:
             (token ids, states behind them), int64 [n, widest]; the last choice of a state fills its row.
         """
-        offsets, ids, behind = self._offsets, self._ids, self._behind
-        first = offsets[states]
-        counts = offsets[states + 1] - first
-        places = first[:, None] + np.minimum(np.arange(int(counts.max())), counts[:, None] - 1)
+        ids, behind, counts = self._ids, self._behind, self._counts[states]
+        places = self._firsts[states][:, None] + np.minimum(np.arange(int(counts.max())), counts[:, None] - 1)
         return ids[places], behind[places]
 
     def masks(self, states: IntArray, size: int, device: torch.device) -> Tensor:
@@ -121,25 +134,29 @@ class StateTable:
         for state in states.tolist():
             if state not in self._masks:
                 mask = np.zeros(size, dtype=np.bool_)
-                mask[self._ids[self._offsets[state] : self._offsets[state + 1]]] = True
+                mask[self._ids[self._own(state)]] = True
                 self._masks[state] = to_device(mask, device)
         return torch.stack([self._masks[state] for state in states.tolist()])
 
     def behind_each(self, states: IntArray, tokens: IntArray) -> IntArray:
         """int64 [n], the states behind n tokens, each of which its state allows."""
-        offsets, ids, behind = self._offsets, self._ids, self._behind
+        ids, behind = self._ids, self._behind
         found = np.empty_like(states)
         for state in np.unique(states):
-            here, own = states == state, slice(offsets[state], offsets[state + 1])
+            here, own = states == state, self._own(state)
             found[here] = behind[own][np.searchsorted(ids[own], tokens[here])]
         return found
 
     def behind(self, state: int, token: int) -> int | None:
         """The state behind one token; None if it is not allowed in `state`, which is not FREE."""
-        offsets, ids, behind = self._offsets, self._ids, self._behind
-        first, stop = int(offsets[state]), int(offsets[state + 1])
-        place = first + int(np.searchsorted(ids[first:stop], token))
-        return int(behind[place]) if place < stop and ids[place] == token else None
+        ids, behind, own = self._ids, self._behind, self._own(state)
+        place = own.start + int(np.searchsorted(ids[own], token))
+        return int(behind[place]) if place < own.stop and ids[place] == token else None
+
+    def _own(self, state: int) -> slice:
+        """The places of a state's ways."""
+        first = int(self._firsts[state])
+        return slice(first, first + int(self._counts[state]))
 
 
 def grown(array: IntArray, size: int) -> IntArray:
@@ -149,8 +166,22 @@ def grown(array: IntArray, size: int) -> IntArray:
     return np.concatenate([array, np.zeros(max(size, 2 * len(array)) - len(array), dtype=np.int64)])
 
 
+class Lease:
+    """Keeps the states of a kind in the table for as long as anybody has it.
+
+    Attributes:
+        start: the state in which a value begins; FREE if it is not constrained.
+    """
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+
+
 class Constraints:
-    """The constraints of all attributes seen so far, for one tokenizer. Thread-safe; grows with the schemas."""
+    """The constraints of all attributes seen so far, for one tokenizer, and of kinds for as long as there is room.
+
+    Thread-safe. What is compiled is compiled in the thread that asks, and holds up no other one.
+    """
 
     def __init__(self, tokenizer: Any, vocab_size: int) -> None:
         """`vocab_size`: columns of the logits."""
@@ -160,7 +191,10 @@ class Constraints:
         self._segments = SegmentTokenizer(tokenizer)
         self._tokens: TokenBytes | None = None
         self._starts: dict[Any, int] = {}
-        self._lock = threading.Lock()
+        # Of each kind the first state and who has it; those that were asked for last are the last ones.
+        self._kinds: OrderedDict[bytes, tuple[int, ReferenceType[Lease]]] = OrderedDict()
+        self._as_texts: set[bytes] = set()  # whose pattern cannot be kept to
+        self._lock, self._tokens_lock = threading.Lock(), threading.Lock()
 
     def start(self, attribute: Attribute) -> int:
         """The state in which a value of `attribute` begins; FREE if it is not constrained.
@@ -170,50 +204,81 @@ class Constraints:
         """
         units = attribute.unit.names if attribute.unit else ()
         key = (attribute.type, attribute.multiple, tuple(attribute.vocabulary.spellings), units)
-        with self._lock:
-            if key not in self._starts:
-                lines = [render_answer_line(attribute, items) for items in _examples(attribute)]
-                if attribute.type == "number" and not attribute.multiple:
-                    lines += _NUMBER_LINES
-                self._starts[key] = self._compile(value_automaton(attribute), lines, attribute.name)
-            return self._starts[key]
+        if key not in self._starts:
+            lines = [render_answer_line(attribute, items) for items in _examples(attribute)]
+            if attribute.type == "number" and not attribute.multiple:
+                lines += _NUMBER_LINES
+            states = self._compile(value_automaton(attribute), lines, attribute.name)
+            with self._lock:
+                if key not in self._starts:
+                    self._starts[key] = FREE if states is None else self.table.add(states)
+        return self._starts[key]
 
-    def start_of(self, kind: ValueKind) -> int:
-        """As `start`, of a value of this kind. FREE, too, where its automaton over tokens would be too large, or all
-        that there are already take too much memory: kinds may come from strangers.
+    def lease(self, kind: ValueKind) -> Lease:
+        """As `start`, of a value of this kind: its states are in the table as long as the caller has what is returned.
+
+        FREE, too, where its automaton over tokens would be too large, or those that others have take too much memory:
+        kinds may come from strangers.
 
         Raises:
             PatternError: a pattern that cannot be decoded.
         """
+        key, text = kind_key(kind), without_pattern(kind)
+        if key in self._as_texts:
+            return self.lease(text)
         with self._lock:
-            return self._start_of(kind)
-
-    def _start_of(self, kind: ValueKind) -> int:
-        key = kind_key(kind)
-        if key not in self._starts:
-            automaton = kind_automaton(kind)
+            if (found := self._known(key)) is not None:
+                return found
+        states = self._compile(kind_automaton(kind), kind_lines(kind), type(kind).__name__)
+        if states is None and text != kind:
+            self._as_texts = {*self._as_texts, key} if len(self._as_texts) < _MOST_KINDS else {key}
+            return self.lease(text)
+        with self._lock:
+            if (found := self._known(key)) is not None:
+                return found
+            self._make_room()
             if self.table.num_ways > _MOST_WAYS_IN_ALL:
                 logger.warning("values of a new %s are not constrained: %s", type(kind).__name__, _FULL)
-                return FREE
-            start = self._compile(automaton, kind_lines(kind), type(kind).__name__)
-            text = without_pattern(kind)
-            self._starts[key] = self._start_of(text) if start == FREE and text != kind else start
-        return self._starts[key]
+                return Lease(FREE)
+            lease = Lease(FREE if states is None else self.table.add(states))
+            self._kinds[key] = lease.start, ref(lease)
+            return lease
 
-    def _compile(self, automaton: Automaton | None, lines: Sequence[str], name: str) -> int:
-        """`lines`: answers that must be possible."""
+    def _known(self, key: bytes) -> Lease | None:
+        """Of a kind that is in the table; the lock is held."""
+        if key not in self._kinds:
+            return None
+        start, there = self._kinds[key]
+        lease = there() or Lease(start)
+        self._kinds[key] = start, ref(lease)
+        self._kinds.move_to_end(key)
+        return lease
+
+    def _make_room(self) -> None:
+        """Removes kinds that nobody has until there is room for one more; the lock is held."""
+        for key, (start, there) in list(self._kinds.items()):
+            if self.table.num_ways <= _MOST_WAYS_IN_ALL and len(self._kinds) < _MOST_KINDS:
+                return
+            if there() is None:
+                del self._kinds[key]
+                if start != FREE:
+                    self.table.remove(start)
+
+    def _compile(self, automaton: Automaton | None, lines: Sequence[str], name: str) -> TokenStates | None:
+        """`lines`: answers that must be possible; None where they are not, or too many are."""
         if automaton is None:
-            return FREE
-        self._tokens = self._tokens or TokenBytes(self._tokenizer, self._vocab_size)
-        if automaton.num_wide_nodes * len(self._tokens.ids) > _MOST_WAYS:
+            return None
+        with self._tokens_lock:
+            tokens = self._tokens = self._tokens or TokenBytes(self._tokenizer, self._vocab_size)
+        if automaton.num_wide_nodes * len(tokens.ids) > _MOST_WAYS:
             logger.warning("values of %r are not constrained: too many texts fit", name)
-            return FREE
-        states = compile_automaton(automaton, self._tokens)
+            return None
+        states = compile_automaton(automaton, tokens)
         answers = self._segments.encode_text(lines)
         if states is None or not states.accepts(answers):
             logger.warning("values of %r are not constrained: the tokenizer cannot write them", name)
-            return FREE
-        return self.table.add(states)
+            return None
+        return states
 
 
 def kind_key(kind: ValueKind) -> bytes:

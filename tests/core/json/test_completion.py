@@ -248,27 +248,63 @@ def test_an_engine_that_is_closed_says_so(tiny_model_dir: Path) -> None:
         engine.complete([trunk("a")], [[OpenBranch("a:")]])
 
 
-def test_kinds_of_strangers_take_no_memory_without_end(
+def strange(number: int) -> list[OpenBranch]:
+    """Branches of kinds that nobody else has."""
+    kinds = [OneOf((number, "red", "x" * (number % 40))), Pattern(f"^[A-Z]{{2}}{number}$"), JsonString(nullable=True)]
+    return [OpenBranch("a:", kind, 8) for kind in kinds]
+
+
+def test_a_thousand_schemas_of_strangers_are_constrained_and_take_no_memory_without_end(
     tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Behind a limit they are not constrained any more; those before it still are."""
-    branches = [[OpenBranch("a:", OneOf((1, "red"))), OpenBranch("a:", Pattern("^[A-Z]{2}$"))]]
-    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
-        before = engine.complete([trunk("red")], branches).result(TIMEOUT)[0]
-        assert {found.status for found in before.branches} == {"value"}
+    """What nobody decodes makes room; each is answered as on an engine that has seen no other."""
+    monkeypatch.setattr(constraints, "_MOST_WAYS_IN_ALL", 20_000)
+    settings = config(max_scored_tokens=0)
+    kept = []  # whoever keeps a future keeps no constraint
+    with Engine.from_pretrained(str(tiny_model_dir), settings) as engine:
         known = engine._completions._constraints
         assert known is not None
-        known.start_of(OneOf(("x" * 10_000, "y")))
-        assert sum(map(len, known._starts)) < 1000, "a kind is not kept by its texts"
+        found = {}
+        for first in range(0, 1000, 50):
+            kept.append(engine.complete([trunk("red")] * 50, [strange(first + number) for number in range(50)]))
+            found.update(enumerate(map(written, kept[-1].result(TIMEOUT)), start=first))
+            assert known.table.num_ways < 100_000
+        assert sum(len(each) for each in known._kinds) < 16 * 1000, "a kind is not kept by its texts"
+    for value, text, _ in found.values():
+        assert (value[1], text[1] in ("value", "truncated")) == ("value", True)
+    assert "not constrained" not in caplog.text
+    with Engine.from_pretrained(str(tiny_model_dir), settings) as engine:
+        for number in (0, 1, 49, 500, 999):
+            assert written(engine.complete([trunk("red")], [strange(number)]).result(TIMEOUT)[0]) == found[number]
+
+
+def test_kinds_that_are_being_decoded_are_not_removed(
+    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Engine.from_pretrained(str(tiny_model_dir), config(max_scored_tokens=0)) as engine:
+        expected = written(engine.complete([trunk("red")], [strange(1)]).result(TIMEOUT)[0])
         monkeypatch.setattr(constraints, "_MOST_WAYS_IN_ALL", 0)
+        steps = Steps(engine, hold=True)
+        running = engine.complete([trunk("red")], [strange(1)])
+        assert steps.entered.wait(TIMEOUT)
+        others = [engine.complete([trunk("red")], [strange(number)]) for number in range(2, 12)]
+        assert "memory for enums and patterns is full" in caplog.text
+        steps.release.set()
+        assert written(running.result(TIMEOUT)[0]) == expected
+        assert all(len(other.result(TIMEOUT)) == 1 for other in others)
+
+
+def test_tries_of_strangers_take_no_memory_without_end(tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a limit no new ones are made; those before it are as they were."""
+    branches = [[OpenBranch("a:", OneOf((1, "red")))]]
+    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
+        before = engine.complete([trunk("red")], branches).result(TIMEOUT)[0]
         monkeypatch.setattr(member_tries, "_MOST_SPELLED", 0)
-        sizes = engine._decoder._constraints.num_ways, engine._decoder._tries.num_spelled
+        size = engine._decoder._tries.num_spelled
         assert written(engine.complete([trunk("red")], branches).result(TIMEOUT)[0]) == written(before)
         for number in range(3):
-            own = [[OpenBranch("a:", OneOf((number, "x"))), OpenBranch("a:", Pattern(f"^{number}$"))]]
-            engine.complete([trunk("red")], own).result(TIMEOUT)
-        assert (engine._decoder._constraints.num_ways, engine._decoder._tries.num_spelled) == sizes
-        assert "memory for enums and patterns is full" in caplog.text
+            engine.complete([trunk("red")], [[OpenBranch("a:", OneOf((number, "x")))]]).result(TIMEOUT)
+        assert engine._decoder._tries.num_spelled == size
 
 
 def test_many_branches_are_parted_over_prompts_that_share_their_text(engine: Engine) -> None:

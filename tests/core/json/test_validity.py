@@ -115,7 +115,7 @@ def test_a_pattern_that_cannot_be_kept_to_leaves_a_string(monkeypatch: pytest.Mo
     constraints = Constraints(tokenizer, len(tokenizer))
     monkeypatch.setattr("hpd_core.text.constraints._MOST_WAYS", 10 * len(tokenizer))
     for pattern in ("^\\n$", "^.{0,30}$", "[ab]*a[ab]{20}"):
-        assert constraints.start_of(Pattern(pattern)) == constraints.start_of(JsonString()) != FREE
+        assert constraints.lease(Pattern(pattern)).start == constraints.lease(JsonString()).start != FREE
     for pattern in ("^.{0,30}$", "[ab]*a[ab]{20}"):
-        listed = constraints.start_of(ListOf(Pattern(pattern), nullable=True))
-        assert listed == constraints.start_of(ListOf(JsonString(), nullable=True)) != FREE
+        listed = constraints.lease(ListOf(Pattern(pattern), nullable=True)).start
+        assert listed == constraints.lease(ListOf(JsonString(), nullable=True)).start != FREE

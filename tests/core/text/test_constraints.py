@@ -333,6 +333,36 @@ def test_the_table_gives_back_what_was_added(automata: list[list[dict[int, int]]
                 assert table.behind(start + state, token) == (None if expected is None else start + expected)
 
 
+@settings(max_examples=examples(40), deadline=None)
+@given(data=st.data())
+def test_the_table_has_what_is_in_it_whatever_was_removed(data: st.DataObject) -> None:
+    table, there = StateTable(), dict[int, list[dict[int, int]]]()
+    most = 0
+    for _ in range(data.draw(st.integers(1, 25))):
+        if there and data.draw(st.booleans()):
+            gone = data.draw(st.sampled_from(sorted(there)))
+            table.masks(np.array([gone]), 400, torch.device("cpu"))
+            table.remove(gone)
+            del there[gone]
+        else:
+            size = data.draw(st.integers(1, 6))
+            states = [dict.fromkeys(range(token, 400, 7), token % size) for token in range(size)]
+            first = table.add(token_states(states))
+            assert first not in there
+            there[first] = states
+        own = {first: sum(map(len, states)) for first, states in there.items()}
+        assert table.num_ways == sum(own.values())
+        most = max(most, table.num_ways)
+        for first, states in there.items():
+            for state, ways in enumerate(states):
+                mask = table.masks(np.array([first + state]), 400, torch.device("cpu"))[0]
+                assert mask.nonzero()[:, 0].tolist() == sorted(ways)
+                tokens = np.array(sorted(ways))
+                behind = table.behind_each(np.full(len(tokens), first + state), tokens)
+                assert (behind - first).tolist() == [ways[token] for token in tokens.tolist()]
+    assert len(table._ids) <= max(8192, 4 * most)
+
+
 def test_the_table_grows(tokenizer: Any) -> None:
     table = StateTable()
     starts = [table.add(token_states([dict.fromkeys(range(50), 0), {n: 1}])) for n in range(2000)]
