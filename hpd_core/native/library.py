@@ -35,8 +35,9 @@ _SOURCES = (
     "pointwise.cpp",
     "training_attention.cpp",
     "training_layers.cpp",
+    "training_linear.cpp",
 )
-_HEADERS = ("kernels.h", "scratch.h", "tiles.h", "vectors.h")
+_HEADERS = ("kernels.h", "pairs.h", "scratch.h", "tiles.h", "vectors.h")
 _FLAGS = (
     "-O3",
     "-march=native",
@@ -78,6 +79,7 @@ _ARGUMENTS_OF_OTHERS = {
     "choose_by_tiles": [POINTER, INT, INT, POINTER, INT, POINTER, INT, POINTER, POINTER, POINTER, INT],
     "linear": [POINTER, INT, INT, POINTER, INT, POINTER, POINTER, INT, INT],
     "gated_mlp": [POINTER, INT, INT, POINTER, INT, INT, POINTER, INT, POINTER, INT, INT],
+    "weight_gradient": [*4 * [POINTER], *4 * [INT]],
     "trained_attention": [POINTER],
     "trained_attention_backward": [POINTER],
 }

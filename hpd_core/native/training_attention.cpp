@@ -9,8 +9,8 @@
 #include <cmath>
 #include <limits>
 
+#include "pairs.h"
 #include "scratch.h"
-#include "tiles.h"
 
 // native/training_attention.py (Python: training/native_attention.py) has the same fields in the same order.
 struct TrainedAttention {
@@ -89,11 +89,6 @@ void gather_rows(const Task& t, const bf16* from, int64_t size, bf16* to) {
   std::memset(to + t.rows * size, 0, (t.all_rows - t.rows) * size * sizeof(bf16));
 }
 
-// 16 words of `from`, `stride` words apart.
-inline words picked(const void* from, int64_t stride) {
-  return (words)_mm512_i32gather_epi32((__m512i)(NUMBERED * int32_t(stride)), from, 4);
-}
-
 // As the right-hand side of a product with x^T: x [rows, size] -> [rows / 16, size / 2, 16] pairs of neighbours.
 void as_columns(const bf16* x, int64_t rows, int64_t size, uint32_t* to) {
   const auto* pairs = reinterpret_cast<const uint32_t*>(x);
@@ -101,24 +96,16 @@ void as_columns(const bf16* x, int64_t rows, int64_t size, uint32_t* to) {
     for (int64_t pair = 0; pair < size / 2; pair++, to += TILE) store(to, picked(pairs + row * size / 2 + pair, size / 2));
 }
 
-// Two bf16 of each lane: `first` before `second` in memory.
-inline words pairs_of(const bf16* first, const bf16* second) {
-  return __builtin_convertvector(load<halves>(first), words) | __builtin_convertvector(load<halves>(second), words) << 16;
-}
-
 // As the right-hand side of a product with x: x [rows, size] -> [size / 16, rows / 2, 16] pairs of rows.
-void as_depth(const bf16* x, int64_t rows, int64_t size, uint32_t* to) {
-  for (int64_t at = 0; at < size; at += TILE)
-    for (int64_t row = 0; row < rows; row += 2, to += TILE) store(to, pairs_of(x + row * size + at, x + (row + 1) * size + at));
+void as_depth_of_all(const bf16* x, int64_t rows, int64_t size, uint32_t* to) {
+  for (int64_t at = 0; at < size; at += TILE) as_depth(x + at, rows, size, to + at * rows / 2);
 }
 
-// x [rows, size] -> x^T [size, rows]; `pairs`: room for as many numbers.
+// x [rows, size] -> x^T [size, rows]; `pairs`: room for 16 columns.
 void transpose(const bf16* x, int64_t rows, int64_t size, uint32_t* pairs, bf16* to) {
-  as_depth(x, rows, size, pairs);
-  auto* out = reinterpret_cast<uint32_t*>(to);
-  for (int64_t at = 0; at < size; at++) {
-    const uint32_t* plane = pairs + at / TILE * (rows / 2) * TILE + at % TILE;
-    for (int64_t pair = 0; pair < rows / 2; pair += TILE) store(out + at * rows / 2 + pair, picked(plane + pair * TILE, TILE));
+  for (int64_t at = 0; at < size; at += TILE) {
+    as_depth(x + at, rows, size, pairs);
+    as_rows(pairs, rows, to + at * rows, rows);
   }
 }
 
@@ -180,7 +167,7 @@ void forward(const Task& t, Pieces pieces) {
   gather_columns(t, static_cast<const bf16*>(t.p.k), key_size, gathered);
   as_columns(gathered, columns, key_size, keys);
   gather_columns(t, static_cast<const bf16*>(t.p.v), value_size, gathered);
-  as_depth(gathered, columns, value_size, values);
+  as_depth_of_all(gathered, columns, value_size, values);
   gather_rows(t, static_cast<const bf16*>(t.p.q), key_size, q);
   const float scale = float(t.p.scale) * LOG2_E;
   constexpr int64_t PLANE = FORWARD_ROWS * TILE;
@@ -235,7 +222,7 @@ struct Backward {
     keys = pieces.take<uint32_t>(columns * key_size / 2);
     values = pieces.take<uint32_t>(columns * value_size / 2);
     keys_in_depth = pieces.take<uint32_t>(columns * key_size / 2);
-    pairs = pieces.take<uint32_t>(rows * larger / 2);
+    pairs = pieces.take<uint32_t>(rows * TILE / 2);
     normalizers = pieces.take<float>(rows);
     deltas = pieces.take<float>(rows);
     scores = pieces.take<float>(2 * BACKWARD_ROWS * TILE);
@@ -252,7 +239,7 @@ struct Backward {
     const int64_t key_size = t.p.key_size, value_size = t.p.value_size, columns = t.all_columns, rows = t.all_rows;
     gather_columns(t, static_cast<const bf16*>(t.p.k), key_size, gathered);
     as_columns(gathered, columns, key_size, keys);
-    as_depth(gathered, columns, key_size, keys_in_depth);
+    as_depth_of_all(gathered, columns, key_size, keys_in_depth);
     gather_columns(t, static_cast<const bf16*>(t.p.v), value_size, gathered);
     as_columns(gathered, columns, value_size, values);
     gather_rows(t, static_cast<const bf16*>(t.p.q), key_size, q);

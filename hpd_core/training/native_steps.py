@@ -1,7 +1,8 @@
 """Decoder layers as Llama has them, by our own functions while they train on a CPU.
 
-Between linear layers, which stay the model's (and whatever peft has made of them), norms, rotary embedding and
-SwiGLU are a function each, forward and backward (training/native_layers.py), where transformers makes several copies.
+Norms, rotary embedding and SwiGLU are a function each, forward and backward (training/native_layers.py), where
+transformers makes several copies. Linear layers are the model's own, or what peft has made of them; those that learn
+have a gradient of ours (training/native_linear.py).
 Models of which `layers.forward.why_not_ours` says something run by their own code.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 import transformers
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -20,6 +22,7 @@ from hpd_core.layers.forward import decoder_layers, norms_of_heads, why_not_ours
 from hpd_core.native import library
 from hpd_core.native.pointwise import norm_of
 from hpd_core.training import native_layers
+from hpd_core.training.native_linear import call, forward
 
 # In earlier versions of transformers: backward calls the module anew, and would find its own forward.
 _REPEATS_CALLS = "__call__" in vars(GradientCheckpointingLayer)
@@ -36,14 +39,19 @@ def takes(model: Any) -> bool:
 @contextmanager
 def active(model: Any) -> Iterator[None]:
     """The layers are computed so for as long as the block runs, if they can be; the model itself stays as it is."""
-    layers = list(decoder_layers(model)) if takes(model) else []
+    replaced = {}
+    if takes(model):
+        replaced = {layer: functools.partial(_forward, layer) for layer in decoder_layers(model)}
+        head = model.lm_head
+        if type(head) is torch.nn.Linear and "forward" not in head.__dict__:
+            replaced[head] = functools.partial(forward, head)
     try:
-        for layer in layers:
-            layer.__dict__["forward"] = functools.partial(_forward, layer)
+        for module, ours in replaced.items():
+            module.__dict__["forward"] = ours
         yield
     finally:
-        for layer in layers:
-            del layer.__dict__["forward"]
+        for module in replaced:
+            del module.__dict__["forward"]
 
 
 def _forward(
@@ -62,7 +70,7 @@ def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, batch: Any) -> Tenso
     attention, mlp = layer.self_attn, layer.mlp
     x, normed = native_layers.add_norm(x, None, *norm_of(layer.input_layernorm))
     q, k, v = (
-        project(normed).view(len(x), -1, attention.head_dim)
+        call(project, normed).view(len(x), -1, attention.head_dim)
         for project in (attention.q_proj, attention.k_proj, attention.v_proj)
     )
     if (norms := norms_of_heads(attention)) is not None:
@@ -77,6 +85,6 @@ def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, batch: Any) -> Tenso
         sliding_window=window_of(attention),
         hpd_training=batch,
     )
-    added = attention.o_proj(attended[0].flatten(1))
+    added = call(attention.o_proj, attended[0].flatten(1))
     x, normed = native_layers.add_norm(x, added, *norm_of(layer.post_attention_layernorm))
-    return x + mlp.down_proj(native_layers.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
+    return x + call(mlp.down_proj, native_layers.swiglu(call(mlp.gate_proj, normed), call(mlp.up_proj, normed)))

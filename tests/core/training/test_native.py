@@ -20,7 +20,7 @@ from torch import Tensor
 from hpd_core.layout import Branch, fill_layout, tree_layout
 from hpd_core.mixers.running import running_anew
 from hpd_core.native import library, linear
-from hpd_core.training import cross_entropy, native_attention, native_layers, native_steps
+from hpd_core.training import cross_entropy, native_attention, native_layers, native_linear, native_steps
 from hpd_core.training.examples import IGNORED, Example
 from hpd_core.training.loss import TrainingBatch, attach_training, collate, forward_loss
 from tests.core.families import VOCABULARY, build_model, random_model
@@ -200,6 +200,24 @@ def test_gradients_do_not_depend_on_threads() -> None:
             found.append(torch.autograd.grad(out.float().pow(2).sum(), [q, k, v]))
     for other in found[1:]:
         assert all(torch.equal(x, y) for x, y in zip(found[0], other, strict=True))
+
+
+@needs_tiles
+@settings(max_examples=examples(40))
+@given(SEEDS, st.integers(1, 100), st.integers(1, 40), st.integers(1, 9), st.booleans(), THREADS)
+def test_linear(seed: int, num_tokens: int, rows: int, columns: int, biased: bool, num_threads: int) -> None:
+    torch.manual_seed(seed)
+    layer = torch.nn.Linear(32 * columns, 16 * rows, biased, dtype=torch.bfloat16)
+    x = numbers(num_tokens, 32 * columns, dtype=torch.bfloat16)
+    parameters = list(layer.parameters())
+
+    def ours(x: Tensor, *_: Tensor) -> Tensor:
+        made = native_linear.call(layer, x)
+        assert "_Linear" in type(made.grad_fn.next_functions[0][0]).__name__  # behind it is the reshape
+        return made
+
+    with threads(num_threads):
+        assert_same(ours, F.linear, [x, *parameters])
 
 
 def small_llama(dtype: torch.dtype, kind: type[Any] = tf.LlamaConfig) -> Any:

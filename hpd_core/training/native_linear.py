@@ -1,0 +1,81 @@
+"""Linear layers that train in bfloat16 on a CPU with tiles (AMX): the gradient of the weight by `training_linear.cpp`.
+
+Torch transposes both of its factors in a way that takes several times as long as the product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hpd_core.layers.packed_linears import is_waited_for
+from hpd_core.native import library, linear
+
+_ROWS, _TOKENS = 16, 32
+"""Of what a weight's rows are a multiple, and columns and tokens, too."""
+
+
+def call(module: Any, x: Tensor) -> Tensor:
+    """What the module makes of x, [T, K]; with our gradient, where it is a plain linear layer that learns."""
+    if type(module) is not torch.nn.Linear or is_waited_for(module) or "forward" in module.__dict__:
+        made: Tensor = module(x)
+        return made
+    return forward(module, x)
+
+
+def forward(module: torch.nn.Linear, x: Tensor) -> Tensor:
+    """As the layer's own. x: [..., K]"""
+    weight = module.weight
+    is_ours = (
+        weight.requires_grad
+        and weight.dtype == x.dtype == torch.bfloat16
+        and not (weight.shape[0] % _ROWS or weight.shape[1] % _TOKENS)
+        and linear.has_tiles()
+    )
+    if not is_ours:
+        return F.linear(x, weight, module.bias)
+    out: Tensor = _Linear.apply(x.flatten(0, -2), weight, module.bias)  # type: ignore[no-untyped-call]
+    return out.unflatten(0, x.shape[:-1])
+
+
+class _Linear(torch.autograd.Function):
+    """`torch.nn.functional.linear` of [T, K]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """[T, N]"""
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Of x, weight and bias."""
+        x, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        gradient = gradients[0].contiguous()
+        return (
+            gradient @ weight if of_x else None,
+            weight_gradient(gradient, x.contiguous()) if of_weight else None,
+            gradient.sum(0) if of_bias else None,
+        )
+
+
+def weight_gradient(gradient: Tensor, x: Tensor) -> Tensor:
+    """gradient^T x, [N, K], sums in fp32. gradient: [T, N]; x: [T, K], N a multiple of 16 and K of 32."""
+    num_tokens, rows, columns = *gradient.shape, x.shape[1]
+    if (
+        not (linear.is_read(gradient) and linear.is_read(x))
+        or len(x) != num_tokens
+        or rows % _ROWS
+        or columns % _TOKENS
+    ):
+        raise RuntimeError(f"no product of {gradient.dtype} {tuple(gradient.shape)} and {x.dtype} {tuple(x.shape)}")
+    out = x.new_empty(rows, columns)
+    threads = torch.get_num_threads()
+    memory = x.new_empty((num_tokens + -num_tokens % _TOKENS) * (rows + columns + _ROWS * threads))
+    addresses = (tensor.data_ptr() for tensor in (gradient, x, out, memory))
+    library.load().hpd_weight_gradient(*addresses, num_tokens, rows, columns, threads)
+    return out
