@@ -269,7 +269,10 @@ _SIZES = {
 
 
 class ClosedAnswers:
-    """The tries of all closed attributes seen so far, for one tokenizer. Thread-safe; grows with the schemas."""
+    """The tries of all closed attributes seen so far, for one tokenizer. Grows with the schemas.
+
+    Thread-safe. What is compiled is compiled in the thread that asks, and holds up no other one.
+    """
 
     def __init__(self, tokenizer: Any, endings: Endings, max_fed: int) -> None:
         """`max_fed`: of each value, the most nodes that are fed (`EngineConfig.max_scored_tokens`); 0: no tries."""
@@ -288,10 +291,9 @@ class ClosedAnswers:
         if not self._max_fed or not attribute.is_closed:
             return None
         key = (attribute.type, tuple(attribute.vocabulary.spellings.items()))
-        with self._lock:
-            if key not in self._found:
-                self._found[key] = self._compile(answer_lines(attribute), attribute.name)
-            return self._found[key]
+        if key not in self._found:
+            self._put(key, self._compile(answer_lines(attribute), attribute.name))
+        return self._found[key]
 
     def members_of(self, kind: ValueKind) -> tuple[Members, int] | None:
         """As `members`, of a value of this kind. None, too, where there are too many tries already: kinds may come from
@@ -299,22 +301,29 @@ class ClosedAnswers:
         if not self._max_fed or not is_closed(kind):
             return None
         key = kind_key(kind)
+        if key not in self._found:
+            if self.table.num_spelled > _MOST_SPELLED:
+                return None
+            self._put(key, self._compile(closed_lines(kind), type(kind).__name__))
+        return self._found[key]
+
+    def _put(self, key: Any, trie: MemberTrie | None) -> None:
+        """Adds what was compiled, unless another thread has done so meanwhile."""
         with self._lock:
             if key not in self._found:
-                if self.table.num_spelled > _MOST_SPELLED:
-                    return None
-                self._found[key] = self._compile(closed_lines(kind), type(kind).__name__)
-            return self._found[key]
+                self._found[key] = None if trie is None else (self._members(trie), trie.longest)
 
-    def _compile(self, spellings: Sequence[tuple[str, int]], name: str) -> tuple[Members, int] | None:
+    def _members(self, trie: MemberTrie) -> Members:
+        return Members(self.table.add(trie), len(trie), min(self._max_fed, len(trie) - 1))
+
+    def _compile(self, spellings: Sequence[tuple[str, int]], name: str) -> MemberTrie | None:
         """`spellings`: as `answer_lines` has them."""
         lines, members = zip(*spellings, strict=True)
         encoded = self._segments.encode_text(lines)
         trie = MemberTrie.of([tokens[: self._endings.length(tokens, True)] for tokens in encoded], members)
         if trie is None:
             logger.warning("values of %r are not scored: the tokenizer does not tell them apart", name)
-            return None
-        return Members(self.table.add(trie), len(trie), min(self._max_fed, len(trie) - 1)), trie.longest
+        return trie
 
 
 def closed_lines(kind: ValueKind) -> list[tuple[str, int]]:
