@@ -254,8 +254,8 @@ def _tiles(
 ) -> IntArray:
     """int64 [tiles, 6]: large ones first, each kind in the order of the tokens.
 
-    A document that is read both ways is all of its prompt's leading columns, so that they are open to its tokens: by
-    positions, as kernels decide behind the open columns, these would not see what is behind their own.
+    A document that is read both ways is its prompt's leading columns, all of them open to its tokens: by positions, as
+    kernels decide behind the open columns, these would not see what is behind their own.
     """
     per_prompt = -(-of.counts // cut.tokens)
     prompt = np.repeat(np.arange(len(of.counts)), per_prompt)

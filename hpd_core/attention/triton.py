@@ -185,6 +185,7 @@ def _attend(  # type: ignore[no-untyped-def]
         k_both = tl.load(k_scopes + column, column < limit, 0)
         k_scope, k_last = k_both.to(tl.int32), (k_both >> 32).to(tl.int32)
         k_position = tl.minimum(tl.load(k_positions + column, column < limit, 0), _LATE).to(tl.int32)
+        k_position = tl.where(column < num_open, 0, k_position)  # also where a document is read both ways
         seen = (k_scope[None, :] <= scope[:, None]) & (scope[:, None] <= k_last[None, :])
         seen = seen & (k_position[None, :] <= position[:, None])
         if HAS_WINDOW:

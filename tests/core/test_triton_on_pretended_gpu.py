@@ -14,7 +14,7 @@ from hpd_core import EngineConfig
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.text.endings import Endings
-from tests.core.families import VOCABULARY, build_model
+from tests.core.families import BOTH_WAYS, VOCABULARY, build_model
 from tests.core.helpers import TreeCase, decoder_with_constraints, random_branches, random_ids, without_members
 from tests.core.pretended_gpu import pretended_gpu
 from tests.core.test_pretended_gpu import check_decoding, check_engine
@@ -44,6 +44,8 @@ def small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
         full("llama", "tree", {"layers": "transformers"}),
         ("llama", "stacked", {"cuda_graphs": False}),
         ("qwen3", "tree", {"overlap_steps": False}),
+        ("llama", BOTH_WAYS, {}),
+        full("qwen3", BOTH_WAYS, {"max_draft_tokens_per_step": 64}),
         full("qwen3", "stacked", {}),
         ("mistral", "tree", {}),
         full("gemma3", "tree", {}),

@@ -123,7 +123,8 @@ def step_problem(rng: np.random.Generator, shape: Shape, device: torch.device | 
     for counts in shape.cohorts:
         start = plans[-1].stop if plans else 0
         picked = [prefixes[i] for i in rng.integers(0, len(prefixes), len(counts))]
-        plans.append(_cohort(rng, cache_shape, np.array(counts), shape.earlier, picked, start))
+        may_read_both_ways = shape.window is None
+        plans.append(_cohort(rng, cache_shape, np.array(counts), shape.earlier, picked, start, may_read_both_ways))
     num_tokens, num_heads = plans[-1].stop, shape.num_kv_heads * shape.group
     # As models give them: heads before tokens in memory, or all cut from one product.
     q = draw(num_heads, num_tokens, shape.key_size).transpose(0, 1)
@@ -152,12 +153,14 @@ def _cohort(
     most_earlier: int,
     prefixes: list[PrefixCache | None],
     start: int,
+    may_read_both_ways: bool,
 ) -> AddressedPlan:
-    """Prompts with `most_earlier` columns at most in the cache."""
+    """Prompts with `most_earlier` columns at most in the cache; documents whose prefill begins may be read both
+    ways."""
     is_prefill = bool(rng.random() < 0.5)
     earlier = rng.integers(0, most_earlier + 1, len(counts))
     prompts = np.repeat(np.arange(len(counts)), counts)
-    scopes, positions = np.zeros_like(prompts), np.zeros_like(prompts)
+    scopes, positions, sights = np.zeros_like(prompts), np.zeros_like(prompts), np.zeros_like(prompts)
     slots, hidden, leading = [], [], []
     for p, (first, count) in enumerate(zip(earlier.tolist(), counts.tolist(), strict=True)):
         slot = _slot(rng, shape, first + count + int(rng.integers(1, 9)), first)
@@ -173,7 +176,11 @@ def _cohort(
         scopes[own], positions[own] = _new(rng, count, begin, behind + document, is_prefill, old_scopes)
         old_positions[hidden[-1]] = UNSEEN
         all_positions = np.concatenate([old_positions, positions[own]])
-        leading.append(_leading(rng, np.concatenate([old_scopes, scopes[own]]), all_positions))
+        both_ways = may_read_both_ways and is_prefill and first == 0 and rng.random() < 0.5
+        leading.append(_leading(rng, np.concatenate([old_scopes, scopes[own]]), all_positions, is_whole=both_ways))
+        length, at, _ = leading[-1]
+        is_document = np.arange(count) < (length if both_ways else 0)
+        sights[own] = np.where(is_document, at + length - 1, positions[own])
         slots.append(slot)
     num_leading, leading_positions, leads_only = zip(*leading, strict=True)
     return AddressedPlan(
@@ -186,7 +193,7 @@ def _cohort(
         scopes=scopes,
         lasts=_lasts(scopes),
         positions=positions,
-        sights=positions,
+        sights=sights,
         num_leading=np.array(num_leading),
         leading_positions=np.array(leading_positions),
         leads_only=np.array(leads_only),
@@ -207,12 +214,15 @@ def unpacked(packed: Any) -> tuple[Any, Any]:
     return ((packed & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000, packed >> 32
 
 
-def _leading(rng: np.random.Generator, scopes: IntArray, positions: IntArray) -> tuple[int, int, bool]:
-    """So many columns are the first ones of a document, or less; where they begin; whether they are all public ones."""
+def _leading(
+    rng: np.random.Generator, scopes: IntArray, positions: IntArray, *, is_whole: bool
+) -> tuple[int, int, bool]:
+    """So many columns are the first ones of a document, or less unless `is_whole`; where they begin; whether they are
+    all public ones."""
     at = int(positions[0]) if len(positions) else 0
     leads = (scopes == PUBLIC) & (positions == at + np.arange(len(positions))) & (positions != UNSEEN)
     length = int(np.argmin([*leads, False]))
-    length = length if rng.random() < 0.7 else int(rng.integers(0, length + 1))
+    length = length if is_whole or rng.random() < 0.7 else int(rng.integers(0, length + 1))
     return length, at, not (scopes[length:] == PUBLIC).any()
 
 
@@ -260,7 +270,7 @@ def expected(item: StepProblem) -> Tensor:
     out = torch.zeros(*q.shape[:2], item.v.shape[2], dtype=torch.float64)
     for plan in item.plans:
         for token, prompt in enumerate(plan.prompts.tolist()):
-            at = (plan.scopes[token], plan.positions[token])
+            at = (plan.scopes[token], plan.sights[token])
             slot = plan.slots[prompt]
             scopes, positions = slot.seen[:, : plan.used[prompt]].cpu()
             seen = visible(*at, *unpacked(scopes), positions, settings["window"]).nonzero()[:, 0]
