@@ -17,7 +17,7 @@ from hpd_core.extractor import ExtractionFuture, Extractor, Weights
 from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField
 from hpd_core.json_schema.extraction import JsonForm, submit_json
 from hpd_core.json_schema.schema_reader import SchemaLimits
-from hpd_core.models import description, loading, steering
+from hpd_core.models import both_ways, description, loading, steering
 from hpd_core.parallel.group import Group
 from hpd_core.prompt_builder import PromptBuilder
 from hpd_core.submission import Submission
@@ -59,6 +59,8 @@ class Engine(Extractor):
         if self.config.tensor_parallel > 1 and group is None:
             raise ModelError("tensor_parallel needs several processes, which Engine.from_pretrained starts")
         steering.attach(model)
+        if self.config.reads_both_ways:
+            both_ways.refuse(model)
         self._weights = Weights.of(model)
         self._segments = SegmentTokenizer(tokenizer)
         description.refuse_unknown_tokens(model, self._segments)

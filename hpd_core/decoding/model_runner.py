@@ -30,7 +30,6 @@ from hpd_core.layers.tiled_logits import TiledLogits
 from hpd_core.layout import IntArray
 from hpd_core.mixers.families import Mixers, refuse_layout
 from hpd_core.mixers.states import MixerShape
-from hpd_core.models import both_ways
 from hpd_core.system.device import to_device
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.member_tries import TrieTable
@@ -63,8 +62,6 @@ class ModelRunner:
         self._model = model
         self._constraints, self._tries = constraints, tries
         refuse_layout(model.config, config.layout)
-        if config.reads_both_ways:
-            both_ways.refuse(model)
         self._mixers = Mixers.of(model)
         self.way = way_to_attend(config.attention, shape)
         self.shape = shape = kept_by(self.way, shape)

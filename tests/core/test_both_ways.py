@@ -169,8 +169,6 @@ def test_what_cannot_be_read_so_is_refused_by_name(tiny_model_dir: Path) -> None
         config("stacked", **READING)
     with pytest.raises(ModelError, match="'ar' reads documents in the order of their text: set it to 'causal'"):
         AutoregressiveBaseline.from_pretrained(str(tiny_model_dir), config(**READING))
-    settings = EngineConfig(**READING)
-    endings = random_endings(np.random.default_rng(1))
     for model, why in (
         (build_model("mistral"), "mistral has layers that see no further than sliding_window 7 before a token"),
         (build_model("gemma3"), "sliding_window 7"),
@@ -178,7 +176,7 @@ def test_what_cannot_be_read_so_is_refused_by_name(tiny_model_dir: Path) -> None
         (build_hybrid("qwen3_5"), "qwen3_5_text has layers of type linear_attention"),
     ):
         with pytest.raises(ModelError, match=f"engine.document_attention is 'bidirectional', and .*{why}"):
-            decode(model, [], endings, settings)
+            both_ways.refuse(model)
     for configuration, why in (
         (tf.Llama4TextConfig(attention_chunk_size=8192), "no further than attention_chunk_size 8192"),
         (tf.DeepseekV32Config(), "deepseek_v32 picks the tokens that each token attends to"),
