@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from hpd_core import HPDError
-from hpd_core.models import loading, quantized_checkpoint
+from hpd_core.models import both_ways, loading, quantized_checkpoint
 from hpd_core.models.adapter_folder import open_adapter
 from hpd_core.models.hub import require_hub
 from hpd_core.training.examples import ExampleBuilder
@@ -107,6 +107,8 @@ def _check_data(config: FinetuneConfig, console: Console | None) -> _Hashes:
         require_hub(config.model)
         model_config = loading.load_config(config.model, config.engine)
         refuse_layout(model_config, config.layout)
+        if config.engine.reads_both_ways:
+            both_ways.refuse_config(model_config)
         quantized_checkpoint.refuse_training(model_config)
         tokenizer = loading.load_tokenizer(config.model, config.engine)
         builder = ExampleBuilder(tokenizer, config.engine, config.layout, None)

@@ -1,12 +1,16 @@
-"""Training writes down how keys were written, and goes on as it was begun."""
+"""Training writes down how keys were written and documents were read, and goes on as it was begun."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hpd_core import ModelError
 from hpd_core.models.adapter_record import AdapterRecord
+from hpd_core.training.examples import ExampleBuilder
+from pipelines.errors import UsageError
 from pipelines.training.trained_weights import TrainedModel
 from tests.pipelines.training.trainings import Training
 
@@ -26,3 +30,25 @@ def test_keys_are_written_down_and_kept(layout: str, expected: str, tmp_path: Pa
     assert records[0].prompt_hash == records[1].prompt_hash
     plain = TrainedModel(training.config(layout=layout))
     assert plain.config.engine.prompt.keys == "full", "as a model is that nobody has trained for it"
+
+
+def test_how_documents_are_read_is_written_down_and_kept(tmp_path: Path, tiny_model_dir: Path) -> None:
+    training = Training(tmp_path, tiny_model_dir)
+    engine = dict(training.document["engine"])
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    TrainedModel(training.config(engine=engine | {"document_attention": "bidirectional"})).save(first, None)
+    TrainedModel(training.config(adapter=str(first), lora={})).save(second, None)
+    TrainedModel(training.config()).save(third, None)
+    records = [AdapterRecord.read(folder) for folder in (first, second, third)]
+    assert [each and each.document_attention for each in records] == ["bidirectional", "bidirectional", "causal"]
+
+
+@pytest.mark.parametrize("layout", ["stacked", "ar"])
+def test_other_layouts_do_not_read_both_ways(layout: Any, tmp_path: Path, tiny_model_dir: Path) -> None:
+    training = Training(tmp_path, tiny_model_dir)
+    training.document["engine"]["document_attention"] = "bidirectional"
+    trained = TrainedModel(training.config(layout="tree"))
+    with pytest.raises(ModelError, match=f"layout '{layout}' with engine.document_attention 'bidirectional'"):
+        ExampleBuilder(trained.tokenizer, trained.config.engine, layout, None)
+    with pytest.raises(UsageError, match="set it to 'causal'"):
+        training.run(layout=layout)
