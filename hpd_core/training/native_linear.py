@@ -28,17 +28,15 @@ def call(module: Any, x: Tensor) -> Tensor:
 
 def forward(module: torch.nn.Linear, x: Tensor) -> Tensor:
     """As the layer's own. x: [..., K]"""
-    weight = module.weight
-    is_ours = (
-        weight.requires_grad
-        and weight.dtype == x.dtype == torch.bfloat16
-        and not (weight.shape[0] % _ROWS or weight.shape[1] % _TOKENS)
-        and linear.has_tiles()
-    )
-    if not is_ours:
-        return F.linear(x, weight, module.bias)
-    out: Tensor = _Linear.apply(x.flatten(0, -2), weight, module.bias)  # type: ignore[no-untyped-call]
+    if not (module.weight.requires_grad and x.dtype == torch.bfloat16 and takes(module.weight)):
+        return F.linear(x, module.weight, module.bias)
+    out: Tensor = _Linear.apply(x.flatten(0, -2), module.weight, module.bias)  # type: ignore[no-untyped-call]
     return out.unflatten(0, x.shape[:-1])
+
+
+def takes(weight: Tensor) -> bool:
+    """Whether `weight_gradient` computes that of this weight, [N, K]."""
+    return linear.fits(weight) and weight.shape[0] % _ROWS == 0
 
 
 class _Linear(torch.autograd.Function):

@@ -235,14 +235,18 @@ def small_llama(dtype: torch.dtype, kind: type[Any] = tf.LlamaConfig) -> Any:
     return random_model(config).to(dtype).train()
 
 
-def some_batch(seed: int = 0) -> TrainingBatch:
-    rng = np.random.default_rng(seed)
+def some_examples() -> list[Example]:
+    rng = np.random.default_rng(0)
     prefix = random_ids(rng, 7, 7)
     filled = []
     for _ in range(4):
         layout = tree_layout(prefix, random_ids(rng, 5, 30), [Branch(random_ids(rng, 1, 4), 6) for _ in range(3)])
         filled.append(Example(fill_layout(layout, [random_ids(rng, 1, 6) for _ in range(3)]), 7, 1))
-    return collate(filled, multiple=32)
+    return filled
+
+
+def some_batch() -> TrainingBatch:
+    return collate(some_examples(), multiple=32)
 
 
 @contextmanager
