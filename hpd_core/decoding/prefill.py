@@ -48,5 +48,5 @@ class Prefill:
         self.num_fed = min(max(first + num_columns, self._least_columns), width)
         prompts, ranks = np.nonzero(self._lengths[:, None] > np.arange(first, self.num_fed))
         at = prompts, first + ranks
-        columns = (self._token_ids, self._positions, self._sights, self._scopes, self._lasts)
-        return NewTokens(*(column[at] for column in columns), prompts, ranks)
+        placed = self._token_ids[at], self._positions[at], self._sights[at]
+        return NewTokens(*placed, self._scopes[at], self._lasts[at], prompts, ranks)
