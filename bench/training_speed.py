@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -98,6 +99,11 @@ def products(model: Any, size: Size) -> None:
             gradient.t() @ x
 
 
+def _each(run: Callable[[Any, Size], None], model: Any, sizes: Sequence[Size]) -> None:
+    for size in sizes:
+        run(model, size)
+
+
 def timed(course: Course, num_steps: int) -> tuple[dict[str, Times], int]:
     """Of the first steps but one, which warms up; and how many tokens they have."""
     model, stepper = course.trained.model, Stepper(course, 0, 1)
@@ -106,9 +112,9 @@ def timed(course: Course, num_steps: int) -> tuple[dict[str, Times], int]:
     for number, step in enumerate(course.first_epoch[: num_steps + 1]):
         sizes = [Size.of(pack) for pack in step.packs[0]]
         runs: dict[str, Callable[[], Any]] = {
-            "steps": lambda step=step, number=number: stepper.take(step, number),
-            "dense": lambda sizes=sizes: [dense(model, size) for size in sizes],
-            "products": lambda sizes=sizes: [products(model, size) for size in sizes],
+            "steps": partial(stepper.take, step, number),
+            "dense": partial(_each, dense, model, sizes),
+            "products": partial(_each, products, model, sizes),
         }
         for name, run in runs.items():
             (times[name] if number else Times()).add(run)

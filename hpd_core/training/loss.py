@@ -77,7 +77,8 @@ class _Group:
         (q_scopes, _, q_sights, q_steps), (*_, k_steps) = self.q, self.k
         k_scopes, k_lasts, k_positions = (place[:, None, :] for place in self.k[:3])
         seen = visible(q_scopes[:, :, None], q_sights[:, :, None], k_scopes, k_lasts, k_positions, window)
-        return seen & (k_steps[:, None, :] <= q_steps[:, :, None])
+        reached: Tensor = seen & (k_steps[:, None, :] <= q_steps[:, :, None])
+        return reached
 
 
 @dataclass(slots=True)

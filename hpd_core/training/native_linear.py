@@ -31,7 +31,7 @@ def forward(module: torch.nn.Linear, x: Tensor) -> Tensor:
     if not (module.weight.requires_grad and x.dtype == torch.bfloat16 and takes(module.weight)):
         return F.linear(x, module.weight, module.bias)
     out: Tensor = _Linear.apply(x.flatten(0, -2), module.weight, module.bias)  # type: ignore[no-untyped-call]
-    return out.unflatten(0, x.shape[:-1])
+    return out.view(*x.shape[:-1], -1)
 
 
 def takes(weight: Tensor) -> bool:

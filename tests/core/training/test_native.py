@@ -94,7 +94,8 @@ def test_rotated(seed: int, dtype: torch.dtype, rows: int, heads: int, half: int
 
     def plain(x: Tensor) -> Tensor:
         turned = torch.cat([-x[..., half:], x[..., :half]], -1)
-        return x * cos[:, None].double() + turned * sin[:, None].double()
+        expected: Tensor = x * cos[:, None].double() + turned * sin[:, None].double()
+        return expected
 
     with threads(num_threads):
         assert_same(lambda x: native_layers.rotated(x, cos, sin), plain, [numbers(rows, heads, 2 * half, dtype=dtype)])
@@ -178,8 +179,8 @@ def test_attention(
     scale = sizes[0] ** -0.5
     with threads(num_threads):
         assert_same(
-            lambda *x: native_attention.attend(*x, problems, scale),
-            lambda *x: plain_attention(*x, problems, scale),
+            lambda q, k, v: native_attention.attend(q, k, v, problems, scale),
+            lambda q, k, v: plain_attention(q, k, v, problems, scale),
             [q, k, v],
             bits=6,  # weights and the gradients of scores are rounded on the way
         )
@@ -213,7 +214,8 @@ def test_linear(seed: int, num_tokens: int, rows: int, columns: int, biased: boo
 
     def ours(x: Tensor, *_: Tensor) -> Tensor:
         made = native_linear.call(layer, x)
-        assert "_Linear" in type(made.grad_fn.next_functions[0][0]).__name__  # behind it is the reshape
+        assert made.grad_fn is not None
+        assert "_Linear" in type(made.grad_fn.next_functions[0][0]).__name__  # behind it is the view
         return made
 
     with threads(num_threads):
@@ -279,11 +281,11 @@ def gradients(model: Any, batch: TrainingBatch) -> tuple[float, Tensor]:
     model.zero_grad()
     loss, _ = forward_loss(model, batch)
     loss.backward()  # type: ignore[no-untyped-call]
-    return loss.item(), torch.cat([p.grad.float().flatten() for p in model.parameters() if p.grad is not None])
+    return float(loss), torch.cat([p.grad.float().flatten() for p in model.parameters() if p.grad is not None])
 
 
 def distance(x: Tensor, y: Tensor) -> float:
-    return ((x - y).norm() / y.norm()).item()
+    return float((x - y).norm() / y.norm())
 
 
 @pytest.mark.parametrize("kind", [tf.LlamaConfig, tf.MistralConfig, tf.Qwen2Config, tf.Qwen3Config])
