@@ -109,6 +109,15 @@ class JobConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_document_attention(self) -> JobConfig:
+        if self.decoding == "ar" and self.engine.reads_both_ways:
+            raise ValueError(
+                "engine.document_attention 'bidirectional' is for decoding: hpd; 'ar' reads documents in the order of "
+                "their text: set it to 'causal'"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_cascade(self) -> JobConfig:
         cascade = self.cascade
         if cascade is None:

@@ -56,6 +56,8 @@ def _result_engine(data: dict[str, Any]) -> dict[str, Any]:
     found = {key: value for key, value in data.items() if key not in _FREE_ENGINE_KEYS}
     if found["tensor_parallel"] == 1:
         del found["tensor_parallel"]  # likewise
+    if found["document_attention"] == "auto":
+        del found["document_attention"]  # likewise
     if found["max_scored_tokens"] == 0:
         # As it was before there was a choice: a run that was begun then is continued with 0.
         del found["max_scored_tokens"]

@@ -142,12 +142,19 @@ def test_the_hash_follows_what_decides_results(tmp_path: Path) -> None:
     plain = config_hash(load(tmp_path, MINIMAL))
     free = ["output=elsewhere", "actors.max=8", "shards.target_tokens=5", "run_id=x", "max_dead_letter_share=1"]
     free += ["engine.max_tokens_per_step=17", "retries.max_attempts=9", "schemas=other.yaml", "log_seconds=1"]
+    free += ["engine.document_attention=auto"]
     for override in free:
         assert config_hash(load(tmp_path, MINIMAL, override)) == plain, override
     deciding = ["engine.layout=stacked", "model=other", "decoding=ar", "input.fields=[title, text]", "input.id=asin"]
     deciding += ["engine.max_value_tokens=9", "input.list_separator=' '", "engine.dtype=float32"]
+    deciding += ["engine.document_attention=bidirectional"]
     for override in deciding:
         assert config_hash(load(tmp_path, MINIMAL, override)) != plain, override
+
+
+def test_documents_are_not_read_both_ways_token_by_token(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="'bidirectional' is for decoding: hpd"):
+        load(tmp_path, MINIMAL, "engine.document_attention=bidirectional", "decoding=ar")
 
 
 def test_the_order_of_fields_decides_results(tmp_path: Path) -> None:
