@@ -4,15 +4,16 @@
 #
 #   bench/reproduce-finetuning.sh DATA OUT "tree ar stacked" "0 1" [python]
 #
-# The layouts may also be "tree-short": `tree` with short keys (engine.prompt.keys); or "tree-longer", "ar-longer" and
-# "stacked-longer": an epoch more, three in ten examples in varied schemas and texts, of what "tree", "ar" or "stacked" gave.
+# The layouts may also be "tree-short": `tree` with short keys (engine.prompt.keys); "tree-both": documents are read both
+# ways (engine.document_attention); or "tree-longer", "tree-both-longer", "ar-longer" and "stacked-longer": an epoch more,
+# three in ten examples in varied schemas and texts, of what "tree", "tree-both", "ar" or "stacked" gave.
 # DATA holds {oa-mine,ae-110k}.{train,test}.jsonl as published by ExtractGPT. Every part is resumable: what is finished
 # is not repeated, what was killed continues.
 set -euo pipefail
 data=$(realpath "$1") layouts=$3 seeds=$4 python=${5:-.venv/bin/python}
 for label in $layouts; do
     case $label in
-        tree | ar | stacked | tree-short | tree-longer | ar-longer | stacked-longer) ;;
+        tree | ar | stacked | tree-short | tree-both | tree-longer | tree-both-longer | ar-longer | stacked-longer) ;;
         *) echo "no layout of this script: $label" >&2 && exit 2 ;;
     esac
 done
@@ -40,14 +41,15 @@ score() { # label, settings
 
 for seed in $seeds; do
     for label in $layouts; do
-        layout=${label%%-*} keys=full base_model=smollm2 run_seed=$seed epochs=2 rate=2.0e-4 variants=0
+        layout=${label%%-*} keys=full read=auto base_model=smollm2 run_seed=$seed epochs=2 rate=2.0e-4 variants=0
         case $label in
             *-short) keys=short ;;
-            *-longer) base_model=$out/$layout-$seed/model run_seed=$((seed + 10)) epochs=1 rate=1.0e-4 variants=0.3 ;;
+            *-both) read=bidirectional ;;
+            *-longer) base_model=$out/${label%-longer}-$seed/model run_seed=$((seed + 10)) epochs=1 rate=1.0e-4 variants=0.3 ;;
         esac
         "$python" pipelines/finetune.py --config configs/finetune-extractgpt.yaml --set "datasets=$datasets" \
-            --set "layout=$layout" --set "engine.prompt.keys=$keys" --set "output=$out/$label-$seed" \
-            --set "model=$base_model" --set "seed=$run_seed" --set "optimizer.epochs=$epochs" \
+            --set "layout=$layout" --set "engine.prompt.keys=$keys" --set "engine.document_attention=$read" \
+            --set "output=$out/$label-$seed" --set "model=$base_model" --set "seed=$run_seed" --set "optimizer.epochs=$epochs" \
             --set "optimizer.learning_rate=$rate" --set "labels.variants=$variants"
         model="model=$out/$label-$seed/model"
         case $label in
@@ -76,7 +78,7 @@ done
 
 # Each against the `ar` of as many epochs: the difference, paired over products, and answers that differ.
 for seed in $seeds; do
-    for label in tree tree-short stacked-1 stacked-6 tree-longer stacked-1-longer stacked-6-longer; do
+    for label in tree tree-short tree-both stacked-1 stacked-6 tree-longer tree-both-longer stacked-1-longer stacked-6-longer; do
         ar=ar
         test "$label" = "${label%-longer}" || ar=ar-longer
         for name in oa-mine ae-110k; do
