@@ -69,13 +69,20 @@ class Variants:
     Attributes:
         name: the field whose value says which one it is.
         asked: its question, which is asked first.
-        shapes: by that value, as JSON writes it; there it is a constant.
+        shapes: by that value, as JSON writes it; values of one shape have the same `Group`.
     """
 
     name: str
     asked: Leaf
     shapes: Mapping[str, Group]
     takes_null: bool
+
+    def values_of_each(self) -> list[tuple[Group, list[str]]]:
+        """Each shape once, with the values that say it."""
+        found: dict[int, tuple[Group, list[str]]] = {}
+        for value, shape in self.shapes.items():
+            found.setdefault(id(shape), (shape, []))[1].append(value)
+        return list(found.values())
 
 
 Node: TypeAlias = Leaf | Constant | Group | Rows | Variants

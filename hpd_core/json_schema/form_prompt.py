@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpd_core.json_schema.form import Group, Leaf, Member, Rows, Variants
+from hpd_core.json_schema.leaf_reader import listed
 from hpd_core.text.template import Piece, PromptTemplate, chat_wrapping, single_header
 from hpd_core.text.value_kinds import spelled
 
@@ -75,7 +76,7 @@ def key_names(group: Group, name: str = "", path: tuple[str, ...] = ()) -> Itera
             yield from key_names(node, own, place)
             continue
         if isinstance(node, Variants):
-            for shape in node.shapes.values():
+            for shape, _ in node.values_of_each():
                 yield from key_names(shape, own, place)
             continue
         yield own, place
@@ -85,11 +86,13 @@ def key_names(group: Group, name: str = "", path: tuple[str, ...] = ()) -> Itera
             yield from key_names(node.row, f"{own}[]", (*place, "*"))
 
 
-def _lines(group: Group, name: str) -> Iterator[str]:
+def _lines(group: Group, name: str, told: str | None = None) -> Iterator[str]:
+    """`told`: a field of which the model has read already."""
     if group.note and name:
         yield f"- {name}: {group.note}"
     for field, member in group.fields.items():
-        yield from _line(joined_name(name, field), member)
+        if field != told:
+            yield from _line(joined_name(name, field), member)
 
 
 def _line(name: str, member: Member) -> Iterator[str]:
@@ -101,8 +104,9 @@ def _line(name: str, member: Member) -> Iterator[str]:
     elif isinstance(node, Variants):
         own = joined_name(name, node.name)
         yield f"- {own}: {node.asked.note}"
-        for value, shape in node.shapes.items():
-            yield from (f"{line}; only if {own} is {value}" for line in _lines(shape, name))
+        for shape, values in node.values_of_each():
+            condition = f"only if {own} is {listed(values, ' or ')}"
+            yield from (f"{line}; {condition}" for line in _lines(shape, name, node.name))
     elif isinstance(node, Rows):
         how = f"a list, by {node.key}" if node.key is not None else f"a list; {count_name(name)} is how many there are"
         yield f"- {name}: " + "; ".join(filter(None, [node.note, how]))

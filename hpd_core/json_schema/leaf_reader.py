@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -129,9 +129,7 @@ def _note(schema: Mapping[str, Any], kind: ValueKind) -> str:
     notes = [" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip()]
     match kind:
         case OneOf():
-            listed = ", ".join(kind.spellings[:_MOST_LISTED])
-            rest = len(kind.values) - _MOST_LISTED
-            notes.append(f"one of {listed}" + (f" and {rest} more" if rest > 0 else ""))
+            notes.append(f"one of {listed(kind.spellings, ', ')}")
         case Integer():
             notes.append("a whole number")
         case Number():
@@ -142,6 +140,12 @@ def _note(schema: Mapping[str, Any], kind: ValueKind) -> str:
             notes += _text_notes(schema)
     notes += [f"{words} {schema[name]}" for name, words in _LIMITS.items() if name in schema]
     return "; ".join([*notes, *(["or null"] if kind.nullable else [])])
+
+
+def listed(values: Sequence[str], separator: str) -> str:
+    """Values as the model reads them: not more of them than it can make use of."""
+    rest = len(values) - _MOST_LISTED
+    return separator.join(values[:_MOST_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _text_notes(schema: Mapping[str, Any]) -> list[str]:

@@ -214,11 +214,7 @@ class _Reader:
             raise SchemaError(
                 where, f"{name!r} tells the shapes apart and is asked for first: it can wait for no other"
             )
-        by_value = {
-            spelled(value): replace(each, fields={**each.fields, name: Member(Constant(value), True)})
-            for each in groups
-            for value in _listed(each, name)
-        }
+        by_value = {spelled(value): each for each in groups for value in _listed(each, name)}
         values = [value for each in groups for value in _listed(each, name)]
         self._count(where)
         notes = {key: schema[key] for key in ("title", "description") if key in schema}

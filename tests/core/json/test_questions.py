@@ -128,9 +128,22 @@ def test_the_model_reads_which_fields_are_of_which_shape() -> None:
         '- paid.by: one of "card", "cash", "coins"',
         '- paid.number: a whole number; only if paid.by is "card"',
         '- paid.owner.name; only if paid.by is "card"',
-        '- paid.change; only if paid.by is "cash"',
-        '- paid.change; only if paid.by is "coins"',
+        '- paid.change; only if paid.by is "cash" or "coins"',
     ]
+
+
+def test_a_shape_of_many_values_is_read_once_however_deep_it_stands() -> None:
+    """Not once for each of its values, and of those of the shapes around it."""
+
+    def variants(depth: int) -> dict[str, Any]:
+        inside = variants(depth - 1) if depth else TEXT
+        one = an_object(kind={"enum": list(range(1000))}, inside=inside)
+        return {"anyOf": [one, an_object(kind={"const": "none"})]}
+
+    lines = list(_lines(read_schema(an_object(a=variants(5))), ""))
+    assert len(lines) == 7
+    some = " or ".join(map(str, range(50)))
+    assert lines[1].endswith(f"and 951 more; only if a.kind is {some} and 950 more")
 
 
 def test_more_items_than_are_asked_for_are_named() -> None:
