@@ -14,8 +14,11 @@ from hpd_core.nesting import Place, held_twice, nested
 
 def without_clashes(places: Mapping[str, Place]) -> dict[str, Place]:
     """The columns' places; of an object that is called as another column, its own columns stand alone."""
-    clashing = {place for _, place in held_twice(places.values())}
-    return {name: (name,) if place in clashing else place for name, place in places.items()}
+    found = dict(places)
+    # What stands alone may be called as another object.
+    while clashing := {place for _, place in held_twice(found.values())}:
+        found = {name: (name,) if place in clashing else place for name, place in found.items()}
+    return found
 
 
 def in_objects(table: pa.Table, places: Mapping[str, Place]) -> pa.Table:

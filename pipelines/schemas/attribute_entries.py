@@ -9,7 +9,7 @@ Brand                                                       a name
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
@@ -32,6 +32,8 @@ USE = {"use": "an attribute of the library, by its handle; further keys replace 
 ATTRIBUTE_KEYS = tuple(name for name in Attribute.model_fields if name != "path")
 """What an attribute may have: where it stands in an object, the file says by its form."""
 
+Library: TypeAlias = Mapping[str, Entry | None]
+"""What categories share, by handle; None: it has not been read yet."""
 _TEXTS = ("name", "id", "description", "type")
 _NO_ANSWER = "an empty answer is none; leave it out, null is allowed"
 _LISTS = ("array", "list")
@@ -42,7 +44,7 @@ _NO_LISTS_OF_OBJECTS = (
 _TOO_DEEP = f"more than {MAX_DEPTH} objects within each other: name what is in the innermost by its path, 'a.b.c'"
 
 
-def read_entry(entry: Any, spot: Spot, number: int, library: Mapping[str, Entry]) -> Entry:
+def read_entry(entry: Any, spot: Spot, number: int, library: Library) -> Entry:
     """The attribute or object `number` (from 0) of a list whose place is `spot`. Raises `UsageError`."""
     here = spot.at(number)
     if isinstance(entry, list):
@@ -58,10 +60,12 @@ def read_entry(entry: Any, spot: Spot, number: int, library: Mapping[str, Entry]
     if handle not in library:
         here.refuse_unknown(entry, (*USE, *ATTRIBUTE_KEYS))
         raise here.at("use").unknown_name("attribute in the library", handle, library, NearNames(library).hint(handle))
+    shared = library[handle]
+    if shared is None:
+        raise here.at("use").error(f"{handle!r} is not above this in the library: an object uses what stands above it")
     if len(entry) == 1:
         # Shared as it is: a vocabulary of thousands of members is there once, however many categories use it.
-        return library[handle]
-    shared = library[handle]
+        return shared
     here.refuse_unknown(entry, (*USE, *(ATTRIBUTE_KEYS if isinstance(shared, Attribute) else OBJECT_KEYS)))
     own = {key: value for key, value in entry.items() if key != "use"}
     return _from_mapping(own, here, _base(shared), library)
@@ -71,14 +75,15 @@ def read_library(entries: Any, spot: Spot) -> dict[str, Entry]:
     """What categories share, by handle; an object in it may use what stands above it. Raises `UsageError`."""
     if not isinstance(entries, dict):
         raise spot.error("'attributes' must be a mapping of handles to attributes, for categories to use")
-    library: dict[str, Entry] = {}
+    library: dict[str, Entry | None] = dict.fromkeys(entries)
+    found: dict[str, Entry] = {}
     for number, (handle, entry) in enumerate(entries.items()):
         spot.text(handle, "library attribute", number, is_key=True)
         here = spot.at(handle, label=f"library attribute {handle!r}")
         if not isinstance(entry, dict):
             raise here.error(f"a mapping is needed, such as {{name: {handle}}}, not {kind_of(entry)}")
-        library[handle] = _from_mapping(entry, here, {"name": handle}, library)
-    return library
+        library[handle] = found[handle] = _from_mapping(entry, here, {"name": handle}, library)
+    return found
 
 
 def _base(shared: Entry) -> dict[str, Any]:
@@ -88,12 +93,12 @@ def _base(shared: Entry) -> dict[str, Any]:
     return {"name": shared.name, "type": OBJECT, "description": shared.description, "entries": shared.entries}
 
 
-def _from_mapping(entry: Mapping[str, Any], spot: Spot, base: Mapping[str, Any], library: Mapping[str, Entry]) -> Entry:
+def _from_mapping(entry: Mapping[str, Any], spot: Spot, base: Mapping[str, Any], library: Library) -> Entry:
     """`base` holds what the entry need not say."""
     kind = entry.get("type", base.get("type"))
     if kind in _LISTS and ("attributes" in entry or "items" in entry):
         raise spot.at("type").error(_NO_LISTS_OF_OBJECTS)
-    if kind == OBJECT or "attributes" in entry:
+    if OBJECT in (kind, base.get("type")) or "attributes" in entry:
         return _object(entry, spot, base, library)
     spot.refuse_unknown(entry, ATTRIBUTE_KEYS)
     read: dict[str, Any] = dict(entry)
@@ -117,9 +122,9 @@ def _check_texts(entry: Mapping[str, Any], spot: Spot) -> None:
             (spot.filled if key == "id" else spot.text)(entry[key], key, key)
 
 
-def _object(entry: Mapping[str, Any], spot: Spot, base: Mapping[str, Any], library: Mapping[str, Entry]) -> ObjectEntry:
+def _object(entry: Mapping[str, Any], spot: Spot, base: Mapping[str, Any], library: Library) -> ObjectEntry:
     if entry.get("type", OBJECT) != OBJECT:
-        raise spot.at("attributes").error(f"what has attributes is of the type object, not {entry['type']!r}")
+        raise spot.at("type").error(f"what has attributes is of the type object, not {entry['type']!r}")
     if entry.get("multiple"):
         raise spot.at("multiple").error(_NO_LISTS_OF_OBJECTS)
     spot.refuse_unknown(entry, OBJECT_KEYS)
@@ -134,12 +139,13 @@ def _object(entry: Mapping[str, Any], spot: Spot, base: Mapping[str, Any], libra
     return ObjectEntry(name, entry.get("description", base.get("description")), entries)
 
 
-def _entries(listed: Any, spot: Spot, library: Mapping[str, Entry]) -> tuple[Entry, ...]:
+def _entries(listed: Any, spot: Spot, library: Library) -> tuple[Entry, ...]:
     here = spot.at("attributes")
     # What refers to itself by an anchor ends here.
     if len(here.path) > 2 * MAX_DEPTH + 4:
         raise here.error(_TOO_DEEP)
     found: dict[str, Entry] = {}
+    num_leaves = 0
     for number, each in enumerate(here.listed(listed, "attributes")):
         inner = read_entry(each, here, number, library)
         if inner.name in found:
@@ -147,7 +153,8 @@ def _entries(listed: Any, spot: Spot, library: Mapping[str, Entry]) -> tuple[Ent
         if depth_of(inner) >= MAX_DEPTH:
             raise here.at(number).error(_TOO_DEEP)
         found[inner.name] = inner
-        if sum(len(leaves_of(entry)) for entry in found.values()) > MAX_LEAVES:
+        num_leaves += len(leaves_of(inner))
+        if num_leaves > MAX_LEAVES:
             raise here.error(f"more than {MAX_LEAVES:,} attributes in one object: a prompt has room for some dozens")
     return tuple(found.values())
 

@@ -106,6 +106,10 @@ def thing(name: str, *inside: Any) -> dict[str, Any]:
         (schemas([thing("a", "b")], ["a.b"]), {"a.b": ("a.b",)}),
         (schemas([thing("a", "b")], ["a"]), {"a.b": ("a.b",), "a": ("a",)}),
         (schemas([thing("a", "b")], [thing("a", thing("b", "c"))]), {"a.b": ("a", "b"), "a.b.c": ("a.b.c",)}),
+        (
+            schemas(["a"], [thing("a", "b")], [thing("a.b", "c")]),
+            {"a": ("a",), "a.b": ("a.b",), "a.b.c": ("a.b.c",)},
+        ),
         (schemas([thing("category", "x")]), {"category.x": ("category.x",)}),
         (schemas([thing("a.b", "c")], [thing("a", "b.c")]), {"a.b.c": ("a.b.c",)}),
     ],

@@ -105,6 +105,10 @@ def deep(levels: int) -> str:
     return "{name: a, type: object, attributes: [" * levels + "x" + "]}" * levels
 
 
+def shared(*entries: str, used: str = "x") -> str:
+    return "attributes:\n" + "".join(f"  {entry}\n" for entry in entries) + f"categories:\n  A: [{used}]\n"
+
+
 def doubling(levels: int) -> str:
     lines = [
         f"  l{n}: {{type: object, attributes: [use: l{n - 1}, {{use: l{n - 1}, name: b}}]}}" for n in range(1, levels)
@@ -149,6 +153,15 @@ def doubling(levels: int) -> str:
         (category("{name: a, type: array, items: {type: object}}"), "a list of objects cannot be asked for"),
         (category(deep(MAX_DEPTH + 1)), f"more than {MAX_DEPTH} objects within each other: name what is in the "),
         (category("&a {name: a, type: object, attributes: [*a]}"), "schemas.yaml"),
+        (
+            shared("o: {type: object, attributes: [use: p]}", "p: {name: P}"),
+            "line 2: library attribute 'o', attribute 'p': 'p' is not above this in the library",
+        ),
+        (shared("o: {type: object, attributes: [use: o]}"), "'o' is not above this in the library"),
+        (
+            shared("o: {type: object, attributes: [a]}", used="{use: o, type: string}"),
+            "line 4: category 'A', attribute 'o': what has attributes is of the type object, not 'string'",
+        ),
         (doubling(12), f"more than {MAX_LEAVES:,} attributes in one object"),
     ],
 )
