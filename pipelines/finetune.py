@@ -2,6 +2,7 @@
 
     python pipelines/finetune.py --config finetune.yaml
     python pipelines/finetune.py --config finetune.yaml --set layout=stacked --set optimizer.epochs=5
+    python pipelines/finetune.py --config finetune.yaml --few
 
 Run the same command again to continue a run that was stopped. Ctrl-C (or SIGTERM) keeps a checkpoint first, twice ends
 at once. Exit codes: 0 finished, or --max-minutes are over; 1 stopped before the end, run it again to continue; 2 wrong
@@ -34,6 +35,10 @@ def finetune(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="change a key of the file; may be repeated")
     ] = None,
+    few: Annotated[
+        bool,
+        typer.Option("--few", help="for some ten to a thousand labelled products: what is not set is chosen for them"),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="read and check the data, say steps, tokens and time; train nothing")
     ] = False,
@@ -54,8 +59,11 @@ def finetune(
         from pipelines.config.finetuning import FinetuneConfig
         from pipelines.config.loading import load_config
         from pipelines.training.driver import run_finetuning
+        from pipelines.training.few_settings import with_few_labels
 
         loaded = load_config(FinetuneConfig, config, overrides or [])
+        if few:
+            loaded = with_few_labels(loaded, console)
         run_finetuning(loaded, console, dry_run=dry_run, max_minutes=max_minutes)
         return EXIT_CLEAN
 

@@ -1,0 +1,175 @@
+"""Settings for few labels: what the user has not set is chosen by the number of labelled products."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from hpd_core import Record
+from pipelines.config.finetuning import FinetuneConfig, LoraSettings
+from pipelines.config.section import Section
+from pipelines.config.shipped_files import shipped_file
+from pipelines.errors import UsageError
+from pipelines.schemas.schema_file import load_schemas
+from pipelines.training.data_report import DataReport
+from pipelines.training.few_curve import read_curve
+from pipelines.training.gold_records import gold_records
+from pipelines.training.labelled_products import is_held_out
+
+
+class _Row(NamedTuple):
+    """What is chosen for so many products, at most."""
+
+    at_most: int
+    epochs: float
+    validation_share: float
+    variants: float
+
+
+_ROWS = (
+    _Row(at_most=49, epochs=6, validation_share=0.0, variants=0.0),
+    _Row(at_most=300, epochs=6, validation_share=0.1, variants=0.0),
+    _Row(at_most=1_000, epochs=4, validation_share=0.1, variants=0.0),
+)
+_PATIENCE = 2
+_LEARNING_RATES = {"a continued adapter": 5e-4, "a new adapter": 1e-3, "all weights": 2e-4}
+_KEYS = (
+    "adapter",
+    "optimizer.epochs",
+    "optimizer.learning_rate",
+    "labels.variants",
+    "validation.share",
+    "validation.patience",
+)
+_MODEL, _ADAPTER = "smollm2", "adapters/smollm2-generalist"  # the shipped adapter, and what it belongs to
+
+
+class Choice(NamedTuple):
+    """A setting for few labels. `key` is dotted."""
+
+    key: str
+    value: Any
+    why: str
+
+    def __str__(self) -> str:
+        """As `--set` takes it, in a shell."""
+        return shlex.quote(f"{self.key}={self.value}")
+
+
+def with_few_labels(config: FinetuneConfig, console: Console) -> FinetuneConfig:
+    """The configuration with what the user has not set chosen for so few labels; says what, and what to expect.
+
+    More than a thousand products are not few: then the configuration stays as it is.
+
+    Raises `UsageError` if the data cannot be read.
+    """
+    records = _read_records(config)
+    found = choices(config, records)
+    if found is None:
+        console.print(
+            f"{len(records):,} labelled products are not few: --few chooses nothing, what you have not set is as "
+            f"without it. Keys to look at: {', '.join(_KEYS)}"
+        )
+        return config
+    missing = [choice for choice in found if not is_set(config, choice.key)]
+    for line in _lines(config, len(records), found, missing):
+        console.print(line)
+    for choice in missing:
+        config = _with(config, choice.key.split("."), choice.value)
+    share = config.validation.share
+    taught = Counter(record.category for record in records if not is_held_out(record, share))
+    if taught:  # if not, validation.share takes them all, which is refused later
+        for line in read_curve().lines(config.model, taught):
+            console.print(line)
+    return config
+
+
+def choices(config: FinetuneConfig, records: Sequence[Record]) -> list[Choice] | None:
+    """All that is chosen for so many labelled products, what the user has set included; None: they are not few."""
+    count = len(records)
+    row = next((row for row in _ROWS if count <= row.at_most), None)
+    if row is None:
+        return None
+    found = []
+    if _can_start_from_shipped(config):
+        found.append(Choice("adapter", shipped_file(_ADAPTER), "the shipped adapter as the start: it answers already"))
+    start = "a continued adapter" if config.adapter or found else "a new adapter"
+    if config.method == "full":
+        start = "all weights"
+    found += [
+        Choice("optimizer.epochs", row.epochs, "times that every product is seen"),
+        Choice("optimizer.learning_rate", _LEARNING_RATES[start], f"for {start}"),
+        Choice("labels.variants", row.variants, "asked as your schemas ask, not otherwise"),
+    ]
+    return found + _validation(config, records, row)
+
+
+def _validation(config: FinetuneConfig, records: Sequence[Record], row: _Row) -> list[Choice]:
+    share = row.validation_share
+    held_out = sum(is_held_out(record, share) for record in records)
+    # By chance a share may hold out nothing, which is refused where a user asks for it.
+    why = f"{held_out:,} products are not trained on, and decoded to choose the best weights"
+    if not held_out:
+        share, why = 0.0, "a share of so few is too few to choose by: all are trained on"
+    found = [Choice("validation.share", share, why)]
+    if config.validation.share if is_set(config, "validation.share") else share:
+        found.append(Choice("validation.patience", _PATIENCE, "evaluations without a better F1, then it stops"))
+    return found
+
+
+def _can_start_from_shipped(config: FinetuneConfig) -> bool:
+    """Whether the shipped adapter belongs to this model, was trained for what is to be decoded, and nothing was set
+    that it would decide otherwise."""
+    is_as_trained = (
+        config.model == _MODEL
+        and config.layout == "tree"
+        and config.engine.prompt.keys != "short"
+        and not config.engine.reads_both_ways
+    )
+    has_its_shape = config.lora.model_copy(update={"dropout": 0.0}) == LoraSettings()
+    return is_as_trained and has_its_shape and not is_set(config, "adapter") and not is_set(config, "method")
+
+
+def is_set(section: Section, key: str) -> bool:
+    """Whether the user has set this dotted key, in the file or by `--set`."""
+    first, _, rest = key.partition(".")
+    return first in section.model_fields_set and (not rest or is_set(getattr(section, first), rest))
+
+
+def _with(section: Any, key: Sequence[str], value: Any) -> Any:
+    first, *rest = key
+    return section.model_copy(update={first: _with(getattr(section, first), rest, value) if rest else value})
+
+
+def _value(section: Any, key: str) -> Any:
+    for name in key.split("."):
+        section = getattr(section, name)
+    return section
+
+
+def _lines(config: FinetuneConfig, count: int, found: Sequence[Choice], missing: Sequence[Choice]) -> Iterator[str]:
+    """What is chosen and why, and what the user has set otherwise."""
+    yield f"{count:,} labelled products; what is not set is chosen for so few" + (":" if missing else ": nothing")
+    width = max((len(str(choice)) for choice in missing), default=0)
+    for choice in missing:
+        yield f"  --set {choice!s:{width}}  {choice.why}"
+    for choice in found:
+        if choice not in missing and (own := _value(config, choice.key)) != choice.value:
+            yield f"  {choice.key} stays {own}, as you have set it; here it would be {choice.value}"
+
+
+def _read_records(config: FinetuneConfig) -> list[Record]:
+    """The labelled products of all data sets."""
+    report = DataReport()  # the driver, which reads all again to check it, tells what is left out
+    records = [
+        record
+        for dataset in config.datasets
+        for record, _ in gold_records(dataset, load_schemas(dataset.schemas), report)
+    ]
+    if not records:
+        raise UsageError("the datasets hold no product to train on")
+    return records
