@@ -136,13 +136,10 @@ class _Masked:
 
     Attributes:
         rows, states: int64 [m], the rows ascending.
-        kinds: int64 [d], the different states; `numbers`: int64 [m], of each row its place there.
     """
 
     rows: IntArray
     states: IntArray
-    kinds: IntArray
-    numbers: IntArray
     constraints: StateTable
 
     def correct(
@@ -156,23 +153,20 @@ class _Masked:
             size: of the vocabulary.
         """
         here = slice(*np.searchsorted(self.rows, (first, first + len(tokens))))
-        if here.start == here.stop:
-            return
-        masks = self.constraints.masks(self.kinds, size, tokens.device)
-        rows = to_device(self.rows[here] - first, tokens.device)
-        numbers = to_device(self.numbers[here], tokens.device)
-        own = tokens[rows].clamp(0, size - 1)  # of logits that are no numbers, none
-        is_right = masks[numbers, own]
-        if tokens.device.type == "cpu":  # another device would be waited for
-            rows, numbers, own, is_right = (each[~is_right] for each in (rows, numbers, own, is_right))
+        rows, states, device = self.rows[here] - first, self.states[here], tokens.device
+        if device.type == "cpu":  # another device would be waited for
+            is_wrong = ~self.constraints.allow(states, tokens.numpy()[rows])
+            rows, states = rows[is_wrong], states[is_wrong]
         at_once = max(1, _LOGITS_AT_ONCE // size)
         for some in (slice(begin, begin + at_once) for begin in range(0, len(rows), at_once)):
-            found = logits(rows[some]).float()
+            kinds, numbers = np.unique(states[some], return_inverse=True)
+            masks = self.constraints.masks(kinds, size, device)[to_device(numbers, device)]
+            at = to_device(rows[some], device)
+            found = logits(at).float()
             # What is allowed and impossible comes before what is not allowed.
             possible = found.clamp(min=torch.finfo(torch.float32).min)
-            best = possible.masked_fill_(~masks[numbers[some]], -math.inf).argmax(-1)
-            best = torch.where(is_right[some], own[some], best)
-            tokens[rows[some]], scores[rows[some]] = best, found.gather(1, best[:, None])[:, 0]
+            best = possible.masked_fill_(~masks, -math.inf).argmax(-1, keepdim=True)
+            tokens[at], scores[at] = best[:, 0], found.gather(1, best)[:, 0]
 
 
 def _bound(
@@ -190,7 +184,7 @@ def _bound(
         picked = torch.empty(len(few), dtype=torch.int64, device=device)
         bound = _Bound(few, ids, to_device(ids, device), behind, picked)
     if len(many):
-        masked = _Masked(many, states[many], *np.unique(states[many], return_inverse=True), constraints)
+        masked = _Masked(many, states[many], constraints)
     return bound, masked
 
 

@@ -57,6 +57,9 @@ _MOST_WAYS = 2**21
 _MOST_WAYS_IN_ALL = 2**25
 """Behind which kinds that nobody decodes are removed, and no new one is constrained if there are none: half a GB."""
 _MOST_KINDS = 2**14
+_MOST_MASKED = 2**28
+"""Bytes of masks, a byte for each token of the vocabulary, behind which all are made anew that are wanted again: long
+patterns have thousands of states."""
 _NUMBER_LINES = (" 20,000,\n", " 1.250,5,\n", " 12,34,567,\n", " 1/2,\n", " 2.5e6,\n", ' "1,250.5",\n')
 
 
@@ -131,12 +134,26 @@ class StateTable:
         Args:
             size: of the vocabulary.
         """
-        for state in states.tolist():
-            if state not in self._masks:
-                mask = np.zeros(size, dtype=np.bool_)
-                mask[self._ids[self._own(state)]] = True
-                self._masks[state] = to_device(mask, device)
-        return torch.stack([self._masks[state] for state in states.tolist()])
+        if len(self._masks) * size > _MOST_MASKED:
+            self._masks.clear()
+        return torch.stack([self._mask(state, size, device) for state in states.tolist()])
+
+    def _mask(self, state: int, size: int, device: torch.device) -> Tensor:
+        found = self._masks.get(state)
+        if found is None:
+            mask = np.zeros(size, dtype=np.bool_)
+            mask[self._ids[self._own(state)]] = True
+            found = self._masks[state] = to_device(mask, device)
+        return found
+
+    def allow(self, states: IntArray, tokens: IntArray) -> npt.NDArray[np.bool_]:
+        """bool [n], whether n states, none of them FREE, allow a token each."""
+        ids, found = self._ids, np.zeros(len(states), dtype=np.bool_)
+        for state in np.unique(states):
+            here, own = states == state, ids[self._own(state)]
+            places = np.minimum(np.searchsorted(own, tokens[here]), len(own) - 1)
+            found[here] = own[places] == tokens[here]
+        return found
 
     def behind_each(self, states: IntArray, tokens: IntArray) -> IntArray:
         """int64 [n], the states behind n tokens, each of which its state allows."""

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 
 from hpd_core import Attribute, Member, Unit
+from hpd_core.decoding import next_token
 from hpd_core.decoding.next_token import greedy
 from hpd_core.layout import FREE
+from hpd_core.text import constraints
 from hpd_core.text.constraints import Constraints, StateTable
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.token_states import TokenBytes, compile_automaton
@@ -408,6 +410,23 @@ def test_of_many_tokens_that_are_impossible_one_is_taken(native: bool, special: 
     assert not np.isfinite(chosen.logprobs[:2]).any()
 
 
+def test_masks_of_thousands_of_states_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constraints, "_MOST_MASKED", 5_000)
+    monkeypatch.setattr(next_token, "_LOGITS_AT_ONCE", 3_000)
+    table = StateTable()
+    ways = [dict.fromkeys(range(token, token + 300), token) for token in range(40)]
+    first = table.add(token_states(ways))
+    states = np.tile(np.arange(first, first + 40), 3)
+    logits = torch.randn(120, 1000, generator=torch.Generator().manual_seed(0))
+    chosen = greedy([logits], states, table, torch.device("cpu")).fetch()
+    expected = [
+        state - first + int(row[state - first :][:300].argmax()) for state, row in zip(states, logits, strict=True)
+    ]
+    assert chosen.tokens.tolist() == expected
+    assert chosen.states.tolist() == states.tolist()
+    assert 0 < len(table._masks) <= 8
+
+
 @pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
 @given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 12), cut=st.integers(0, 12))
 @settings(max_examples=examples(20), deadline=None)
@@ -418,13 +437,13 @@ def test_few_and_many_choices_stand_side_by_side(native: bool, seed: int, rows: 
     table = StateTable()
     first = table.add(token_states(ways))
     states = numbers.choice([FREE, *range(first, first + len(ways))], rows)
-    logits = torch.randn(rows, 1000, generator=torch.Generator().manual_seed(seed))
+    logits = torch.randn(rows, 1000, generator=torch.Generator().manual_seed(seed)).mul_(2).round_()  # many are equal
     blocks = [block for block in (logits[:cut], logits[cut:]) if len(block)]
     chosen = greedy(blocks, states, table, torch.device("cpu"), by="native" if native else "").fetch()
     for row, state in enumerate(states.tolist()):
         allowed = range(1000) if state == FREE else ways[state - first]
-        token = max(allowed, key=lambda each: float(logits[row, each]))
-        assert chosen.tokens[row] == token
+        token = max(sorted(allowed), key=lambda each: float(logits[row, each]))
+        assert chosen.tokens[row] == token, "of equals the lowest id"
         assert chosen.states[row] == (FREE if state == FREE else first + ways[state - first][token])
 
 
