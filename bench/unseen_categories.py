@@ -3,12 +3,15 @@
     python bench/unseen_categories.py DATA --out runs/unseen --recipe today
     python bench/unseen_categories.py DATA --out runs/unseen --recipe lora --set method=lora --set optimizer.epochs=3
     python bench/unseen_categories.py DATA --out runs/unseen --recipe today --few 10,30,100,300
+    python bench/unseen_categories.py DATA --out runs/unseen --recipe small-steps --few-from today --few 10,30 \
+        --few-set optimizer.documents_per_step=4
 
 DATA holds {oa-mine,ae-110k}.{train,test}.jsonl as published by ExtractGPT. Each set has ten categories. A fold trains
 one model on seven of each set, by configs/finetune-extractgpt.yaml and what `--set` changes in it, and answers the
 whole test sets: `unseen` are the products of the three others, `seen` the rest. There are three folds, no category is
 unseen in two of them. `--few` goes on from a fold's model with so many products of one of its unseen categories (the
-first of each set, or `--few-categories` of them), and answers that category's test products.
+first of each set, or `--few-categories` of them), and answers that category's test products; with `--few-from` it goes
+on from another recipe's models, and trains none for a fold.
 
 Killed, the same command goes on; what is finished is not done again. Under OUT/RECIPE there is a folder for each model
 and a file of answers for each test. The tables are of all that OUT holds:
@@ -151,6 +154,13 @@ class Study:
             }
             self._answer(folder, name, self.data.sets[name], about)
         return folder / "run" / "model"
+
+    def model_of(self, recipe: str, fold: int, seed: int) -> Path:
+        """The folder of a fold's model that another recipe has trained. Raises `UsageError` where there is none."""
+        model = self.out / recipe / f"fold-{fold}-seed-{seed}" / "run" / "model"
+        if not model.exists():
+            raise UsageError(f"--few-from: {recipe} has no model of fold {fold} and seed {seed}: train it first")
+        return model
 
     def run_few(self, fold: int, seed: int, model: Path, sizes: Sequence[int], num_categories: int) -> None:
         """Goes on from a fold's model with few labels of categories that it does not know."""
@@ -320,6 +330,9 @@ def main(
     folds: Annotated[str, typer.Option(metavar="N,N,...", help="Which of the folds 0, 1 and 2.")] = "0,1,2",
     seeds: Annotated[str, typer.Option(metavar="N,N,...", help="One model a fold for each.")] = "0",
     few: Annotated[str, typer.Option(metavar="N,N,...", help="Numbers of labels to go on with.")] = "",
+    few_from: Annotated[
+        str | None, typer.Option(metavar="RECIPE", help="Go on from the models of that recipe, and train none.")
+    ] = None,
     few_categories: Annotated[int, typer.Option(min=1, max=3, help="Unseen categories of each set that get them.")] = 1,
     max_train: Annotated[int | None, typer.Option(min=2, help="Train a fold on so many products alone.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N products of each test set.")] = None,
@@ -337,7 +350,7 @@ def main(
                 for fold in _numbers(folds):
                     if not 0 <= fold < _NUM_FOLDS:
                         raise UsageError(f"--folds: there is no fold {fold}; there are 0 to {_NUM_FOLDS - 1}")
-                    model = study.run_fold(fold, seed)
+                    model = study.model_of(few_from, fold, seed) if few_from else study.run_fold(fold, seed)
                     study.run_few(fold, seed, model, _numbers(few), few_categories)
         for line in table(read_cells(sets, out), against):
             typer.echo(line)
