@@ -54,6 +54,8 @@ _FULL = (
 )
 _MOST_WAYS = 2**21
 """Of one automaton, tokens at states: some hundred MB while it is made."""
+_MOST_WAYS_OF_PATTERNS = 2**22
+"""Of one, which any string is decoded in place of otherwise: `[a-z]{900}` has ten million, and takes many seconds."""
 _MOST_WAYS_IN_ALL = 2**25
 """Behind which kinds that nobody decodes are removed, and no new one is constrained if there are none: half a GB."""
 _MOST_KINDS = 2**14
@@ -246,7 +248,8 @@ class Constraints:
         with self._lock:
             if (found := self._known(key)) is not None:
                 return found
-        states = self._compile(kind_automaton(kind), kind_lines(kind), type(kind).__name__)
+        most = None if text == kind else _MOST_WAYS_OF_PATTERNS
+        states = self._compile(kind_automaton(kind), kind_lines(kind), type(kind).__name__, most)
         if states is None and text != kind:
             self._as_texts = {*self._as_texts, key} if len(self._as_texts) < _MOST_KINDS else {key}
             return self.lease(text)
@@ -281,7 +284,9 @@ class Constraints:
                 if start != FREE:
                     self.table.remove(start)
 
-    def _compile(self, automaton: Automaton | None, lines: Sequence[str], name: str) -> TokenStates | None:
+    def _compile(
+        self, automaton: Automaton | None, lines: Sequence[str], name: str, most_ways: int | None = None
+    ) -> TokenStates | None:
         """`lines`: answers that must be possible; None where they are not, or too many are."""
         if automaton is None:
             return None
@@ -290,10 +295,11 @@ class Constraints:
         if automaton.num_wide_nodes * len(tokens.ids) > _MOST_WAYS:
             logger.warning("values of %r are not constrained: too many texts fit", name)
             return None
-        states = compile_automaton(automaton, tokens)
-        answers = self._segments.encode_text(lines)
-        if states is None or not states.accepts(answers):
-            logger.warning("values of %r are not constrained: the tokenizer cannot write them", name)
+        states = compile_automaton(automaton, tokens, most_ways)
+        if states is None or not states.accepts(self._segments.encode_text(lines)):
+            logger.warning(
+                "values of %r are not constrained: the tokenizer cannot write them, or in too many ways", name
+            )
             return None
         return states
 

@@ -144,9 +144,15 @@ class TokenStates:
         return bool((states == len(self) - 1).all())
 
 
-def compile_automaton(automaton: Automaton, tokens: TokenBytes) -> TokenStates | None:
-    """The ways of whole tokens. From every state there is a way to the end; None if there is none from the start."""
-    sources, ids, targets = _token_ways(automaton, tokens)
+def compile_automaton(automaton: Automaton, tokens: TokenBytes, most_ways: int | None = None) -> TokenStates | None:
+    """The ways of whole tokens. From every state there is a way to the end.
+
+    None if there is none from the start, or there are more than `most_ways`, those that lead nowhere included.
+    """
+    ways = _token_ways(automaton, tokens, most_ways)
+    if ways is None:
+        return None
+    sources, ids, targets = ways
     alive = _reached(automaton.num_nodes, automaton.end, targets, sources)
     alive &= _reached(automaton.num_nodes, automaton.start, sources, targets)
     if not alive[automaton.start]:
@@ -164,8 +170,11 @@ def compile_automaton(automaton: Automaton, tokens: TokenBytes) -> TokenStates |
     return TokenStates(offsets, np.append(ids, ids[0]), np.append(targets, end))
 
 
-def _token_ways(automaton: Automaton, tokens: TokenBytes) -> tuple[IntArray, IntArray, IntArray]:
-    """Every token that can be written at a node: the node, the token, the node behind it."""
+def _token_ways(
+    automaton: Automaton, tokens: TokenBytes, most: int | None
+) -> tuple[IntArray, IntArray, IntArray] | None:
+    """Every token that can be written at a node: the node, the token, the node behind it. None: more than `most`."""
+    count = 0
     first = np.searchsorted(automaton.sources, np.arange(automaton.num_nodes + 1))
     steps = _Steps(automaton)
     found: list[tuple[IntArray, IntArray, IntArray]] = [(np.zeros(0, dtype=np.int64),) * 3]
@@ -185,6 +194,9 @@ def _token_ways(automaton: Automaton, tokens: TokenBytes) -> tuple[IntArray, Int
                 origins, nodes = origins[parts[is_written]], automaton.targets[ways[is_written]]
             ids, parts = tokens.tokens(prefixes)
             found.append((origins[parts], ids, nodes[parts]))
+            count += len(ids)
+            if most is not None and count > most:
+                return None
             longer = tokens.goes_on(prefixes)
             origins, nodes, prefixes = origins[longer], nodes[longer], prefixes[longer]
     sources, ids, targets = (np.concatenate(each) for each in zip(*found, strict=True))

@@ -114,7 +114,9 @@ def test_a_pattern_that_cannot_be_kept_to_leaves_a_string(monkeypatch: pytest.Mo
     tokenizer = build_tokenizer()
     constraints = Constraints(tokenizer, len(tokenizer))
     monkeypatch.setattr("hpd_core.text.constraints._MOST_WAYS", 10 * len(tokenizer))
-    for pattern in ("^\\n$", "^.{0,30}$", "[ab]*a[ab]{20}"):
+    monkeypatch.setattr("hpd_core.text.constraints._MOST_WAYS_OF_PATTERNS", 2_000)
+    assert constraints.lease(Pattern("^[a-z]{2}$")).start != constraints.lease(JsonString()).start
+    for pattern in ("^\\n$", "^.{0,30}$", "^[a-z]{200}$", "[ab]*a[ab]{20}"):
         assert constraints.lease(Pattern(pattern)).start == constraints.lease(JsonString()).start != FREE
     for pattern in ("^.{0,30}$", "[ab]*a[ab]{20}"):
         listed = constraints.lease(ListOf(Pattern(pattern), nullable=True)).start
