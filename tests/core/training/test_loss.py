@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hpd_core import EngineConfig
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import Branch, fill_layout, tree_layout
-from hpd_core.models import steering
 from hpd_core.text.endings import Endings, Read
 from hpd_core.training.cross_entropy import cross_entropy
 from hpd_core.training.examples import IGNORED, Example
@@ -111,7 +110,7 @@ def test_a_single_branch_is_a_plain_causal_row(family: str) -> None:
     model = build_model(family)
     attach_training(model)
     found = target_logprobs(model, collate([Example(fill_layout(layout, [value]), 5, 1)]))
-    with steering.own_attention(build_model(family)), torch.no_grad():
+    with torch.no_grad():
         plain = build_model(family)
         logits = plain(input_ids=torch.tensor([[*prefix, *document, *key, *value]]), use_cache=False).logits[0]
     rows = logits.log_softmax(-1)[15:-1]
