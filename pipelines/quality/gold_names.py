@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from hpd_core import Attribute, CategorySchema
+from hpd_core.nesting import joined
 from pipelines.quality.gold_objects import KnownPlaces
 
 T = TypeVar("T")
@@ -52,8 +53,8 @@ class GoldNames:
         names: defaultdict[str, list[str]] = defaultdict(list)
         for name in labels:
             names[self.asked(category, name)].append(name)
-        joined = {asked: _joined([labels[name] for name in written], join) for asked, written in names.items()}
-        found = {asked: label for asked, label in joined.items() if label is not None}
+        as_one = {asked: _joined([labels[name] for name in written], join) for asked, written in names.items()}
+        found = {asked: label for asked, label in as_one.items() if label is not None}
         return found, {asked: written for asked, written in names.items() if asked not in found}
 
 
@@ -64,9 +65,14 @@ def _joined(labels: Sequence[T], join: Callable[[T, T], T | None]) -> T | None:
     return found
 
 
+def _other_names(attribute: Attribute) -> set[str]:
+    """Its aliases, and these where it stands in an object."""
+    return {*attribute.aliases, *(joined((*attribute.path[:-1], alias)) for alias in attribute.aliases)}
+
+
 def _asked(name: str, attributes: Sequence[Attribute]) -> str:
     if any(each.name == name for each in attributes):
         return name
     with_id = {each.name for each in attributes if each.id == name}
-    aliased = {each.name for each in attributes if name in each.aliases}
+    aliased = {each.name for each in attributes if name in _other_names(each)}
     return next((found.pop() for found in (with_id, aliased) if len(found) == 1), name)

@@ -61,6 +61,15 @@ def test_nothing_of_an_object_is_nothing_of_all_in_it(tmp_path: Path) -> None:
     assert read(tmp_path, {"size": None}, with_schemas=False) == {"size": ABSENT}
 
 
+@pytest.mark.parametrize("values", [{"size": {"Breite": ["12"]}}, {"size.Breite": ["12"]}, {"Breite": ["12"]}])
+def test_what_stands_in_an_object_may_be_called_by_its_alias(tmp_path: Path, values: dict[str, Any]) -> None:
+    width = Attribute(name="size.width", path=("size", "width"), aliases=("Breite",))
+    schema = CategorySchema(category="Coffee", attributes=(width, Attribute(name="Brand", aliases=("size.Marke",))))
+    path = write(tmp_path / "gold.jsonl", ours(**values, Brand=["Acme"]))
+    (product,) = read_gold(path, {"Coffee": schema})
+    assert dict(product.values) == {"size.width": WIDTH, "Brand": GoldValue((("Acme",),))}
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
