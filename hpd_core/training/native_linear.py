@@ -31,7 +31,7 @@ def forward(module: torch.nn.Linear, x: Tensor) -> Tensor:
     if not (module.weight.requires_grad and x.dtype == torch.bfloat16 and takes(module.weight)):
         return F.linear(x, module.weight, module.bias)
     out: Tensor = _Linear.apply(x.flatten(0, -2), module.weight, module.bias)  # type: ignore[no-untyped-call]
-    return out.view(*x.shape[:-1], -1)
+    return out.view(*x.shape[:-1], len(module.weight))
 
 
 def takes(weight: Tensor) -> bool:
@@ -71,6 +71,8 @@ def weight_gradient(gradient: Tensor, x: Tensor) -> Tensor:
         or columns % _TOKENS
     ):
         raise RuntimeError(f"no product of {gradient.dtype} {tuple(gradient.shape)} and {x.dtype} {tuple(x.shape)}")
+    if not num_tokens:
+        return x.new_zeros(rows, columns)
     out = x.new_empty(rows, columns)
     threads = torch.get_num_threads()
     memory = x.new_empty((num_tokens + -num_tokens % _TOKENS) * (rows + columns + _ROWS * threads))

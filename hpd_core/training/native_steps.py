@@ -32,6 +32,8 @@ def takes(model: Any) -> bool:
     """Whether the layers of this model can be computed so, as it is now."""
     if model.device.type != "cpu" or why_not_ours(model, "native") is not None:
         return False
+    if torch.is_autocast_enabled("cpu"):  # then numbers are not of the model's dtype
+        return False
     repeats = any(layer.gradient_checkpointing for layer in decoder_layers(model))
     return library.is_here() and not (repeats and _REPEATS_CALLS)
 

@@ -222,6 +222,16 @@ def test_linear(seed: int, num_tokens: int, rows: int, columns: int, biased: boo
         assert_same(ours, F.linear, [x, *parameters])
 
 
+@needs_tiles
+def test_no_tokens_teach_nothing() -> None:
+    layer = torch.nn.Linear(64, 32, dtype=torch.bfloat16)
+    made = native_linear.forward(layer, numbers(2, 0, 64, dtype=torch.bfloat16))
+    made.sum().backward()
+    assert made.shape == (2, 0, 32)
+    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in layer.parameters() if p.grad is not None)
+    assert layer.weight.grad is not None
+
+
 def small_llama(dtype: torch.dtype, kind: type[Any] = tf.LlamaConfig) -> Any:
     """With heads of a size that tiles take."""
     config = kind(
@@ -349,3 +359,12 @@ def test_a_changed_model_runs_by_its_own_code() -> None:
         gradients(model, some_batch())
     assert calls
     assert not ours
+
+
+def test_what_torch_casts_runs_by_its_own_code() -> None:
+    model = small_llama(torch.float32)
+    attach_training(model)
+    with layers_by_ours() as ours, torch.autocast("cpu", dtype=torch.bfloat16):
+        loss, _ = forward_loss(model, some_batch())
+    assert not ours
+    assert float(loss) == pytest.approx(gradients(model, some_batch())[0], rel=0.01)
