@@ -157,16 +157,18 @@ class _Masked:
         if device.type == "cpu":  # another device would be waited for
             is_wrong = ~self.constraints.allow(states, tokens.numpy()[rows])
             rows, states = rows[is_wrong], states[is_wrong]
+        by_state = np.argsort(states, kind="stable")  # few masks at once
+        kinds, numbers = np.unique(states[by_state], return_inverse=True)
+        at, masks_of = to_device(rows[by_state], device), to_device(numbers, device)
         at_once = max(1, _LOGITS_AT_ONCE // size)
         for some in (slice(begin, begin + at_once) for begin in range(0, len(rows), at_once)):
-            kinds, numbers = np.unique(states[some], return_inverse=True)
-            masks = self.constraints.masks(kinds, size, device)[to_device(numbers, device)]
-            at = to_device(rows[some], device)
-            found = logits(at).float()
+            low, high = int(numbers[some][0]), int(numbers[some][-1])
+            masks = self.constraints.masks(kinds[low : high + 1], size, device)[masks_of[some] - low]
+            found = logits(at[some]).float()
             # What is allowed and impossible comes before what is not allowed.
             possible = found.clamp(min=torch.finfo(torch.float32).min)
             best = possible.masked_fill_(~masks, -math.inf).argmax(-1, keepdim=True)
-            tokens[at], scores[at] = best[:, 0], found.gather(1, best)[:, 0]
+            tokens[at[some]], scores[at[some]] = best[:, 0], found.gather(1, best)[:, 0]
 
 
 def _bound(
