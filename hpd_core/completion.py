@@ -5,7 +5,7 @@
     value      decoded                    JSON on one line, constrained by the branch's kind; see text/value_kinds.py
 
 A branch's value is what ordinary decoding behind prefix + text + suffix + branch would be, whatever else is decoded
-beside it.
+beside it. Where documents are read both ways, text and suffix are.
 """
 
 from __future__ import annotations
@@ -43,11 +43,13 @@ class Trunk:
         prefix: what many trunks begin with. A `Piece` that is not trusted, and the text, can hold no control tokens.
         text: its own: a document.
         suffix: what stands between it and the branches.
+        decoded: behind all of it, what grew from it before (`joined`): never read both ways.
     """
 
     prefix: tuple[Piece, ...]
     text: str
     suffix: tuple[Piece, ...] = ()
+    decoded: tuple[Piece, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +211,14 @@ class Completions:
             raise PromptError("the text still holds control tokens after they were cut")
         keys = self._segments.encode_schema_text([branch.text for branch in branches])
         document = [*own, *self._segments.encode_pieces(trunk.suffix)]
+        decoded = self._segments.encode_pieces(trunk.decoded)
         leases = [] if self._constraints is None else [self._constraints.lease(branch.kind) for branch in branches]
         starts = [lease.start for lease in leases] or [FREE] * len(branches)
         found = [self._branch(*each) for each in zip(keys, branches, starts, strict=True)]
         prompts = []
         for first in range(0, len(branches), _MOST_BRANCHES):
             part = slice(first, first + _MOST_BRANCHES)
-            layout = tree_layout(prefix, document, found[part], both_ways=self._both_ways)
+            layout = tree_layout(prefix, document, found[part], both_ways=self._both_ways, decoded=decoded)
             self._refuse_long(layout, len(own))
             prompts.append(prompt := Prompt(layout, prefix))
             prompt.owner = _Prepared(number, trunk.text, branches[part], first, leases[part])

@@ -40,4 +40,4 @@ def joined(trunk: Trunk, branches: Sequence[OpenBranch], found: TrunkCompletions
         if completion.status == "error":
             raise PromptError(f"{branch.text[:80]!r} was not decoded, and cannot be joined: leave it out")
         lines.append(f"{branch.text}{completion.raw}\n")
-    return replace(trunk, suffix=(*trunk.suffix, Piece("".join(lines), False)))
+    return replace(trunk, decoded=(*trunk.decoded, Piece("".join(lines), False)))

@@ -172,7 +172,12 @@ class StackedObject:
 
 
 def tree_layout(
-    prefix: Sequence[int], document: Sequence[int], branches: Sequence[Branch], *, both_ways: bool = False
+    prefix: Sequence[int],
+    document: Sequence[int],
+    branches: Sequence[Branch],
+    *,
+    both_ways: bool = False,
+    decoded: Sequence[int] = (),
 ) -> Layout:
     """One document with private branches; see the module's first picture.
 
@@ -181,11 +186,13 @@ def tree_layout(
         document: ids of the document and of everything up to the first key.
         branches: one per attribute.
         both_ways: whether the document's tokens see each other both ways.
+        decoded: ids behind the document that belong to the trunk and are causal in any case: values among them.
 
     Raises:
         ValueError: a branch without tokens, or no trunk at all.
     """
-    trunk = [*prefix, *document]
+    read = len(prefix) + len(document)
+    trunk = [*prefix, *document, *decoded]
     if not trunk:
         raise ValueError("a layout needs at least one token before its branches")
     lengths = _branch_lengths(branches)
@@ -193,7 +200,7 @@ def tree_layout(
     positions = np.concatenate([np.arange(start), *(np.arange(start, start + length) for length in lengths)])
     sights = positions.copy()
     if both_ways:
-        sights[len(prefix) : start] = start - 1
+        sights[len(prefix) : read] = read - 1
     widths = np.array([branch.members.num_nodes if branch.members else 1 for branch in branches], dtype=np.int64)
     lasts = np.cumsum(widths) - 1
     value_scopes = lasts - widths + 1

@@ -67,6 +67,10 @@ def test_picture_of_a_document_read_both_ways() -> None:
     branches = [Branch([BRAND1, BRAND2], 5), Branch([COLOR1, COLOR2], 5)]
     layout = tree_layout([P1, P2], [D1, D2, BRACE], branches, both_ways=True)
     assert layout.sights.tolist() == [0, 1, 4, 4, 4, 5, 6, 5, 6]
+    joined = tree_layout([P1, P2], [D1], branches, both_ways=True, decoded=[D2, BRACE])
+    assert joined.sights.tolist() == [0, 1, 2, 3, 4, 5, 6, 5, 6], "what was decoded is causal"
+    assert columns(fill_layout(joined, [[X], [X]])) == columns(fill_layout(layout, [[X], [X]]))
+    assert joined.trunk.tolist() == layout.trunk.tolist()
     values = [[NIKE1, NIKE2, COMMA, X], [RED1, X]]
     filled = fill_layout(layout, values)
     assert filled.sights.tolist() == [0, 1, 4, 4, 4, 5, 6, 5, 6, 7, 8, 9, 7]
