@@ -63,16 +63,19 @@ class AdapterRecord(BaseModel):
             ) from error
 
 
-def as_trained(config: EngineConfig, record: AdapterRecord | None) -> EngineConfig:
+def as_trained(config: EngineConfig, record: AdapterRecord | None, layout: str | None = None) -> EngineConfig:
     """The settings with what is 'auto' as the model has learned it: keys, and how it reads documents.
 
     Full keys and causal documents where nobody says so; documents are causal in any other layout than 'tree'.
+
+    Args:
+        layout: of what is done, where it is not the settings': of a training.
     """
     update: dict[str, Any] = {}
     if config.prompt.keys == "auto":
         keys = record.keys if record is not None else "full"
         update["prompt"] = config.prompt.model_copy(update={"keys": keys})
     if config.document_attention == "auto":
-        recorded = record if config.layout == "tree" else None
+        recorded = record if (layout or config.layout) == "tree" else None
         update["document_attention"] = "causal" if recorded is None else recorded.document_attention
     return config.model_copy(update=update)

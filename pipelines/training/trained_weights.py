@@ -63,7 +63,7 @@ class TrainedModel:
                 shape["exclude_modules"] = bypassed_linears(self.model) or None
             self._add_lora(shape | {"lora_dropout": lora.dropout}, None)
         # What goes on learning is asked as it was.
-        self.config = config.model_copy(update={"engine": as_trained(config.engine, record)})
+        self.config = config.model_copy(update={"engine": as_trained(config.engine, record, config.layout)})
         _keep_differentiable(self.model)
         if config.optimizer.gradient_checkpointing:
             settings = {"use_reentrant": False, "context_fn": running_anew}

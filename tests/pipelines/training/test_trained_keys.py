@@ -35,12 +35,14 @@ def test_keys_are_written_down_and_kept(layout: str, expected: str, tmp_path: Pa
 def test_how_documents_are_read_is_written_down_and_kept(tmp_path: Path, tiny_model_dir: Path) -> None:
     training = Training(tmp_path, tiny_model_dir)
     engine = dict(training.document["engine"])
-    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    first, second, third, fourth = (tmp_path / name for name in ("first", "second", "third", "fourth"))
     TrainedModel(training.config(engine=engine | {"document_attention": "bidirectional"})).save(first, None)
     TrainedModel(training.config(adapter=str(first), lora={})).save(second, None)
     TrainedModel(training.config()).save(third, None)
-    records = [AdapterRecord.read(folder) for folder in (first, second, third)]
-    assert [each and each.document_attention for each in records] == ["bidirectional", "bidirectional", "causal"]
+    TrainedModel(training.config(adapter=str(first), lora={}, layout="stacked")).save(fourth, None)
+    records = [AdapterRecord.read(folder) for folder in (first, second, third, fourth)]
+    read = [each and each.document_attention for each in records]
+    assert read == ["bidirectional", "bidirectional", "causal", "causal"], "in other layouts documents are causal"
 
 
 @pytest.mark.parametrize("layout", ["stacked", "ar"])
