@@ -254,7 +254,7 @@ def _tiles(
 ) -> IntArray:
     """int64 [tiles, 6]: large ones first, each kind in the order of the tokens.
 
-    A document that is read both ways is its prompt's leading columns, all of them open to its tokens: by positions, as
+    A document that is read both ways is the first of its prompt's leading columns, open to its tokens: by positions, as
     kernels decide behind the open columns, these would not see what is behind their own.
     """
     per_prompt = -(-of.counts // cut.tokens)

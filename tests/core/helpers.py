@@ -114,22 +114,25 @@ def random_ids(rng: np.random.Generator, low: int, high: int) -> list[int]:
 
 @dataclass
 class TreeCase:
-    """One record of the tree layout."""
+    """One record of the tree layout. Of the document, the last `num_decoded` tokens are causal in any case."""
 
     prefix: list[int]
     document: list[int]
     branches: list[Branch]
     both_ways: bool = False
+    num_decoded: int = 0
 
     def prompt(self) -> Prompt:
-        layout = tree_layout(self.prefix, self.document, self.branches, both_ways=self.both_ways)
+        size = len(self.document) - self.num_decoded
+        read, decoded = self.document[:size], self.document[size:]
+        layout = tree_layout(self.prefix, read, self.branches, both_ways=self.both_ways, decoded=decoded)
         return Prompt(layout, tuple(self.prefix))
 
     @property
     def read_both_ways(self) -> range:
         """As the oracles have it."""
         start = len(self.prefix)
-        return range(start, start + len(self.document)) if self.both_ways else CAUSAL
+        return range(start, start + len(self.document) - self.num_decoded) if self.both_ways else CAUSAL
 
     def _chain(self, model: Any, endings: Endings, branch: Branch, forced: list[int] | None) -> ReferenceValue:
         ids = [*self.prefix, *self.document, *branch.tokens]
@@ -217,7 +220,8 @@ def random_case(
     prefix = prefixes[int(rng.integers(len(prefixes)))]
     if layout in ("tree", BOTH_WAYS):
         own = random_ids(rng, 0 if prefix else 1, document)
-        return TreeCase(prefix, own, random_branches(rng, branches, k_max), layout == BOTH_WAYS)
+        case = TreeCase(prefix, own, random_branches(rng, branches, k_max), layout == BOTH_WAYS)
+        return replace(case, num_decoded=min(int(rng.integers(4)), len(own))) if case.both_ways else case
     objects = [
         StackedObject(random_ids(rng, 1, 3), random_branches(rng, branches, k_max), random_ids(rng, 0, 2))
         for _ in range(int(rng.integers(1, 4)))

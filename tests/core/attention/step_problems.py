@@ -179,8 +179,9 @@ def _cohort(
         both_ways = may_read_both_ways and is_prefill and first == 0 and rng.random() < 0.5
         leading.append(_leading(rng, np.concatenate([old_scopes, scopes[own]]), all_positions, is_whole=both_ways))
         length, at, _ = leading[-1]
-        is_document = np.arange(count) < (length if both_ways else 0)
-        sights[own] = np.where(is_document, at + length - 1, positions[own])
+        # Behind a document that is read so, public ones may follow that are not.
+        read = (length if rng.random() < 0.7 else int(rng.integers(0, length + 1))) if both_ways else 0
+        sights[own] = np.where(np.arange(count) < read, at + read - 1, positions[own])
         slots.append(slot)
     num_leading, leading_positions, leads_only = zip(*leading, strict=True)
     return AddressedPlan(
