@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from contextlib import nullcontext
 from typing import Any
 
@@ -253,11 +252,10 @@ def test_lists_in_lists_end_before_they_fill_the_memory() -> None:
     """Whatever a model says that there are."""
     inner = {"type": "array", "maxItems": 1000, "items": an_object(x={"type": "number"})}
     questions = Questions(read_schema(an_object(rows={"type": "array", "maxItems": 1000, "items": an_object(a=inner)})))
-    started = time.perf_counter()
     for _ in range(2):
         asked = questions.next_wave()
         assert len(asked) in (1, 1000)
         with pytest.raises(PromptError, match="more than 10,000 fields") if len(asked) > 1 else nullcontext():
             for question in asked:
                 questions.take(question, Completion(10**9, "value"))
-    assert time.perf_counter() - started < 5
+    assert len(questions._waiting) == 10_001
