@@ -18,6 +18,7 @@ and a file of answers for each test. The tables are of all that OUT holds:
 
     F1 [95%]   exact match, micro, of all folds together; a bootstrap over products
     change     against the first recipe (`--against`), paired over the products that both have answered, of one seed
+    categories seen and unseen by the fold's model; few: unseen ones that some labels were given of, before and after
     made up    of the attributes labelled absent, how many got a value (AE-110k alone has such labels)
     minutes    of training, one model, on this machine
 """
@@ -262,22 +263,29 @@ class Cell:
 
 
 def read_cells(data: Data, out: Path) -> dict[tuple[str, str, str, int], Cell]:
-    """All that was answered under `out`: by recipe, set, 'unseen' or 'seen', and number of labels."""
+    """All that was answered under `out`: by recipe, set, part and number of labels.
+
+    A part is 'unseen' or 'seen', or 'few': the unseen categories that some labels were given of, before and after.
+    """
     products: dict[tuple[str, str, str, int], dict[tuple[int, int, int], list[Judgement]]] = defaultdict(dict)
     minutes: dict[tuple[str, str, str, int], list[float]] = defaultdict(list)
-    for path in sorted(out.glob("*/*/*.answers.json")):
-        content = json.loads(path.read_text("utf-8"))
+    contents = [json.loads(path.read_text("utf-8")) for path in sorted(out.glob("*/*/*.answers.json"))]
+    few = {(each["set"], each["fold"], name) for each in contents if each["num_labels"] for name in each["unseen"]}
+    for content in contents:
         gold_set = data.sets[content["set"]]
         keys = set()
         for row, gold in gold_set.gold.items():
             if str(row) not in content["answers"]:
                 continue
-            part = "unseen" if gold.category in content["unseen"] else "seen"
-            key = (content["recipe"], content["set"], part, content["num_labels"])
             product = _product(gold_set, row, content["answers"][str(row)])
             judged = judge_products([0], [gold], {0: product}, Comparison.EXACT)
-            products[key][content["seed"], content["fold"], row] = judged
-            keys.add(key)
+            parts = {"unseen" if gold.category in content["unseen"] else "seen"}
+            if (content["set"], content["fold"], gold.category) in few:
+                parts = {*parts, "few"} if content["num_labels"] == 0 else {"few"}
+            for part in parts:
+                key = (content["recipe"], content["set"], part, content["num_labels"])
+                products[key][content["seed"], content["fold"], row] = judged
+                keys.add(key)
         for key in keys:
             minutes[key].append(content["minutes"])
     return {key: Cell(own, sum(minutes[key]) / len(minutes[key])) for key, own in products.items()}

@@ -74,6 +74,27 @@ def test_the_table_counts_unseen_and_seen_apart_and_compares_recipes(data: Path,
     assert by_key["today", "unseen"][7] == ""
 
 
+def test_a_category_with_few_labels_stands_beside_itself_without_any(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _write_answers(data, out, "today", 1)
+    first = out / "today" / "fold-0-seed-0" / "oa-mine.answers.json"
+    content = json.loads(first.read_text())
+    category = content["unseen"][0]
+    own = {row: {"Brand": ("value", ["Velor"])} for row in map(str, range(30)) if CATEGORIES[int(row) // 3] == category}
+    assert len(own) == 3
+    folder = out / "today" / "fold-0-seed-0-few-2"
+    folder.mkdir()
+    after = {**content, "num_labels": 2, "unseen": [category], "answers": own}
+    (folder / "oa-mine.answers.json").write_text(json.dumps(after))
+    result = _call(data, out)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.output.splitlines()[2:]]
+    few = {row[3]: row for row in rows if row[2] == "few"}
+    assert {labels: row[5] for labels, row in few.items()} == {"0": "3", "2": "3"}
+    assert few["0"][6].startswith("0.333")
+    assert few["2"][6] == "1.000 [1.000, 1.000]"
+    assert [row[5] for row in rows if row[2] == "unseen"] == ["9"]
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [(("--recipe", "today", "--folds", "3"), "no fold 3"), (("--recipe", "today", "--seeds", "x"), "'x'")],
