@@ -70,12 +70,19 @@ def _answers(model: str, adapter: str | None = None, **options: Any) -> list[Any
         return answers(engine.extract(products(20), SCHEMAS))
 
 
-@pytest.mark.parametrize("layout", ["tree", "stacked"])
-def test_answers_are_those_of_the_whole_model(tiny: str, layout: str) -> None:
-    expected = _answers(tiny, layout=layout)
+@pytest.mark.parametrize(
+    "reading",
+    [
+        {"layout": "tree"},
+        {"layout": "stacked"},
+        pytest.param({"document_attention": "bidirectional"}, marks=pytest.mark.full),
+    ],
+)
+def test_answers_are_those_of_the_whole_model(tiny: str, reading: dict[str, Any]) -> None:
+    expected = _answers(tiny, **reading)
     assert len({answer for record in expected for answer in record}) > 10
     small = {"max_tokens_per_step": 64, "max_prompts_per_cohort": 3}  # many steps, merges, waiting prompts
-    assert _answers(tiny, layout=layout, tensor_parallel=2, **small) == expected
+    assert _answers(tiny, **reading, tensor_parallel=2, **small) == expected
 
 
 @pytest.mark.full
