@@ -81,7 +81,10 @@ def _answers(model: str, adapter: str | None = None, **options: Any) -> list[Any
 def test_answers_are_those_of_the_whole_model(tiny: str, reading: dict[str, Any]) -> None:
     expected = _answers(tiny, **reading)
     assert len({answer for record in expected for answer in record}) > 10
-    small = {"max_tokens_per_step": 64, "max_prompts_per_cohort": 3}  # many steps, merges, waiting prompts
+    small: dict[str, Any] = {
+        "max_tokens_per_step": 64,
+        "max_prompts_per_cohort": 3,
+    }  # many steps, merges, waiting prompts
     assert _answers(tiny, **reading, tensor_parallel=2, **small) == expected
 
 
