@@ -44,6 +44,7 @@ _UNKNOWN = re.compile(r"\$|\.\.\.|…")
 _CONFIGS: dict[str, type[BaseModel]] = {
     "finetune": FinetuneConfig,
     "label": LabelConfig,
+    "training_speed": FinetuneConfig,
     "unseen_categories": FinetuneConfig,
 }
 _LINK = re.compile(r"(?<!`)\]\((?P<target>[^)\s]+)(?: \"[^\"]*\")?\)")
