@@ -226,7 +226,7 @@ def test_a_dry_run_of_the_command(training: Training) -> None:
     assert f"validations of {held_out[1]} products" in result.output, "as the training itself has it"
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.usefixtures("shared_ray")
 def test_a_run_from_few_labels_continues_under_the_same_settings(tmp_path: Path, tiny_model_dir: Path) -> None:
     training = FewTraining(tmp_path, tiny_model_dir)
