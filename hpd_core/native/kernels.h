@@ -30,12 +30,12 @@ struct Problem {
 extern "C" {
 // 0, or 1 where memory is missing: then what is written is not whole.
 int hpd_attend_bfloat16(const Problem* p);
-// x += delta, where there is one; out = the RMS norm of x times weight; rows of `size` numbers. `out` may be `x`.
-void hpd_add_norm_bfloat16(bf16* x, const bf16* delta, const bf16* weight, bf16* out, int64_t rows, int64_t size, double eps,
-                           int64_t threads);
-// Rotary embedding of x [tokens, heads, size] by cos and sin [tokens, size], in place.
-void hpd_rotate_bfloat16(bf16* x, const bf16* cos, const bf16* sin, int64_t tokens, int64_t heads, int64_t size,
-                         int64_t threads);
+// sum = x + delta, where there is one; out = the RMS norm of it times weight; rows of `size` numbers. `sum` and `out` may be `x`.
+void hpd_add_norm_bfloat16(const bf16* x, const bf16* delta, const bf16* weight, bf16* sum, bf16* out, int64_t rows, int64_t size,
+                           double eps, int64_t threads);
+// Rotary embedding of x [tokens, heads, size] by cos and sin [tokens, size], or its inverse. `out` may be `x`.
+void hpd_rotate_bfloat16(const bf16* x, const bf16* cos, const bf16* sin, bf16* out, int64_t tokens, int64_t heads, int64_t size,
+                         int64_t inverse, int64_t threads);
 // x: [rows, depth]; weight: of `blocks` blocks of columns; bias: [columns] or null; out: [rows, columns].
 void hpd_linear(const bf16* x, int64_t rows, int64_t depth, const uint32_t* weight, int64_t blocks, const bf16* bias, bf16* out,
                 int64_t columns, int64_t threads);

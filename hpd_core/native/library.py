@@ -60,15 +60,12 @@ POINTER, INT, NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _ARGUMENTS = {
     "attend": [POINTER],
     "columns_of_block": [INT, INT],
-    "add_norm": [POINTER, POINTER, POINTER, POINTER, INT, INT, NUMBER, INT],
-    "rotate": [POINTER, POINTER, POINTER, INT, INT, INT, INT],
-    "swiglu": [POINTER, POINTER, INT, INT],
+    "add_norm": [*5 * [POINTER], INT, INT, NUMBER, INT],
+    "rotate": [*4 * [POINTER], *5 * [INT]],
+    "swiglu": [*3 * [POINTER], INT, INT],
     "choose": [POINTER, INT, INT, POINTER, POINTER, POINTER, INT],
-    "trained_norm": [*5 * [POINTER], INT, INT, NUMBER, INT],
-    "trained_norm_backward": [*6 * [POINTER], INT, INT, NUMBER, INT],
-    "turn": [*4 * [POINTER], *5 * [INT]],
-    "gated": [*3 * [POINTER], INT, INT],
-    "gated_backward": [*5 * [POINTER], INT, INT],
+    "norm_backward": [*6 * [POINTER], INT, INT, NUMBER, INT],
+    "swiglu_backward": [*5 * [POINTER], INT, INT],
     "cross_entropy_backward": [*4 * [POINTER], INT, INT, NUMBER, NUMBER, INT],
 }
 """Of functions that there are for each of `DTYPES`."""

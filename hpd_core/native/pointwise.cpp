@@ -14,15 +14,17 @@ namespace {
 // Fewer numbers than this are not worth waking up other threads.
 constexpr int64_t MANY = 16384;
 
-// x += delta, where there is one, then out = x / sqrt(mean(x^2) + eps) * weight; rows of `size` numbers.
+// sum = x + delta, where there is one (sum may be x); out = sum / sqrt(mean(sum^2) + eps) * weight; rows of `size` numbers.
+// Without delta, `sum` is x and not written.
 template <typename T>
-void add_norm(T* x, const T* delta, const T* weight, T* out, int64_t rows, int64_t size, double eps, int64_t threads) {
+void add_norm(const T* x, const T* delta, const T* weight, T* sum, T* out, int64_t rows, int64_t size, double eps, int64_t threads) {
 #pragma omp parallel for num_threads(threads) if (rows * size > MANY) schedule(static)
   for (int64_t row = 0; row < rows; row++) {
-    T* here = x + row * size;
+    const T* here = (delta ? sum : x) + row * size;
     floats squares{};
     for (int64_t i = 0; i < size; i += LANES) {
-      if (delta) put(here + i, get(here + i, size - i) + get(delta + row * size + i, size - i), size - i);
+      const int64_t at = row * size + i;
+      if (delta) put(sum + at, get(x + at, size - i) + get(delta + at, size - i), size - i);
       const floats number = get(here + i, size - i);
       squares += number * number;
     }
@@ -32,33 +34,34 @@ void add_norm(T* x, const T* delta, const T* weight, T* out, int64_t rows, int64
   }
 }
 
-// Rotary embedding in place: of each token's heads, the number i of the first half and the one of the second are a pair.
-//   x: [tokens, heads, size]; cos, sin: [tokens, size].
+// Rotary embedding: of each token's heads, the number i of the first half and the one of the second are a pair.
+//   x, out: [tokens, heads, size], may be the same; cos, sin: [tokens, size]. `inverse`: its transpose, for a backward.
 template <typename T>
-void rotate(T* x, const T* cos, const T* sin, int64_t tokens, int64_t heads, int64_t size, int64_t threads) {
+void rotate(const T* x, const T* cos, const T* sin, T* out, int64_t tokens, int64_t heads, int64_t size, int64_t inverse,
+            int64_t threads) {
   const int64_t half = size / 2;
 #pragma omp parallel for num_threads(threads) if (tokens * heads * size > MANY) schedule(static)
   for (int64_t token = 0; token < tokens; token++)
     for (int64_t i = 0; i < half; i += LANES) {
       const int64_t count = half - i;
       const T *c = cos + token * size + i, *s = sin + token * size + i;
-      const floats first_cos = get(c, count), first_sin = get(s, count);
-      const floats second_cos = get(c + half, count), second_sin = get(s + half, count);
+      const floats first_cos = get(c, count), first_sin = inverse ? -get(s + half, count) : get(s, count);
+      const floats second_cos = get(c + half, count), second_sin = inverse ? -get(s, count) : get(s + half, count);
       for (int64_t head = 0; head < heads; head++) {
-        T* first = x + (token * heads + head) * size + i;
-        const floats a = get(first, count), b = get(first + half, count);
-        put(first, a * first_cos - b * first_sin, count);
-        put(first + half, b * second_cos + a * second_sin, count);
+        const int64_t at = (token * heads + head) * size + i;
+        const floats a = get(x + at, count), b = get(x + at + half, count);
+        put(out + at, a * first_cos - b * first_sin, count);
+        put(out + at + half, b * second_cos + a * second_sin, count);
       }
     }
 }
 
-// gate = silu(gate) * up
+// out = silu(gate) * up; out may be the gate.
 template <typename T>
-void swiglu(T* gate, const T* up, int64_t count, int64_t threads) {
+void swiglu(const T* gate, const T* up, T* out, int64_t count, int64_t threads) {
 #pragma omp parallel for num_threads(threads) if (count > MANY) schedule(static)
   for (int64_t i = 0; i < count; i += LANES) {
-    put(gate + i, silu(get(gate + i, count - i)) * get(up + i, count - i), count - i);
+    put(out + i, silu(get(gate + i, count - i)) * get(up + i, count - i), count - i);
   }
 }
 
@@ -99,15 +102,17 @@ void choose(const T* logits, int64_t rows, int64_t size, int64_t* tokens, float*
 }  // namespace
 
 #define EXPORT(NAME, T)                                                                                                    \
-  extern "C" void hpd_add_norm_##NAME(T* x, const T* delta, const T* weight, T* out, int64_t rows, int64_t size, double eps, \
-                                      int64_t threads) {                                                                   \
-    add_norm(x, delta, weight, out, rows, size, eps, threads);                                                             \
+  extern "C" void hpd_add_norm_##NAME(const T* x, const T* delta, const T* weight, T* sum, T* out, int64_t rows, int64_t size,\
+                                      double eps, int64_t threads) {                                                       \
+    add_norm(x, delta, weight, sum, out, rows, size, eps, threads);                                                        \
   }                                                                                                                        \
-  extern "C" void hpd_rotate_##NAME(T* x, const T* cos, const T* sin, int64_t tokens, int64_t heads, int64_t size,         \
-                                    int64_t threads) {                                                                     \
-    rotate(x, cos, sin, tokens, heads, size, threads);                                                                     \
+  extern "C" void hpd_rotate_##NAME(const T* x, const T* cos, const T* sin, T* out, int64_t tokens, int64_t heads, int64_t size,\
+                                    int64_t inverse, int64_t threads) {                                                    \
+    rotate(x, cos, sin, out, tokens, heads, size, inverse, threads);                                                       \
   }                                                                                                                        \
-  extern "C" void hpd_swiglu_##NAME(T* gate, const T* up, int64_t count, int64_t threads) { swiglu(gate, up, count, threads); } \
+  extern "C" void hpd_swiglu_##NAME(const T* gate, const T* up, T* out, int64_t count, int64_t threads) {                  \
+    swiglu(gate, up, out, count, threads);                                                                                 \
+  }                                                                                                                        \
   extern "C" void hpd_choose_##NAME(const T* logits, int64_t rows, int64_t size, int64_t* tokens, float* scores,           \
                                     float* normalizers, int64_t threads) {                                                 \
     choose(logits, rows, size, tokens, scores, normalizers, threads);                                                      \

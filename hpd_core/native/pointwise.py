@@ -30,7 +30,7 @@ def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Ten
     if weight.shape != (size,) or (delta is not None and delta.shape != x.shape):
         raise RuntimeError(f"a norm of {tuple(weight.shape)} for rows of {tuple(x.shape)}")
     library.function("add_norm", x.dtype)(
-        *(x.data_ptr(), None if delta is None else delta.data_ptr(), weight.data_ptr(), out.data_ptr()),
+        *(x.data_ptr(), None if delta is None else delta.data_ptr(), weight.data_ptr(), x.data_ptr(), out.data_ptr()),
         *(x.numel() // size, size, eps, torch.get_num_threads()),
     )
     return out
@@ -42,8 +42,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> None:
     num_tokens, num_heads, size = x.shape
     if cos.shape != (num_tokens, size) or sin.shape != cos.shape or size % 2:
         raise RuntimeError(f"angles of {tuple(cos.shape)} and {tuple(sin.shape)} for heads of {tuple(x.shape)}")
-    addresses = (x.data_ptr(), cos.data_ptr(), sin.data_ptr())
-    library.function("rotate", x.dtype)(*addresses, num_tokens, num_heads, size, torch.get_num_threads())
+    addresses = (x.data_ptr(), cos.data_ptr(), sin.data_ptr(), x.data_ptr())
+    library.function("rotate", x.dtype)(*addresses, num_tokens, num_heads, size, 0, torch.get_num_threads())
 
 
 def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, norms: tuple[Norm, Norm] | None) -> tuple[Tensor, Tensor]:
@@ -64,7 +64,8 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     _check(gate, up)
     if gate.shape != up.shape:
         raise RuntimeError(f"a gate of {tuple(gate.shape)} for {tuple(up.shape)}")
-    library.function("swiglu", gate.dtype)(gate.data_ptr(), up.data_ptr(), gate.numel(), torch.get_num_threads())
+    addresses = (gate.data_ptr(), up.data_ptr(), gate.data_ptr())
+    library.function("swiglu", gate.dtype)(*addresses, gate.numel(), torch.get_num_threads())
     return gate
 
 

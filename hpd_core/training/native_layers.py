@@ -1,4 +1,4 @@
-"""The functions of `training_layers.cpp`, with gradients: norms, rotary embedding and SwiGLU on a CPU."""
+"""Norms, rotary embedding and SwiGLU on a CPU with gradients: `pointwise.cpp`, backward `training_layers.cpp`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _AddNorm(torch.autograd.Function):
         total, out = x if delta is None else torch.empty_like(x), torch.empty_like(x)
         given = (x, None if delta is None else delta.contiguous(), weight, total, out)
         rows = x.numel() // x.shape[-1]
-        _call("trained_norm", given, rows, x.shape[-1], eps)
+        _call("add_norm", given, rows, x.shape[-1], eps)
         ctx.eps, ctx.has_delta = eps, delta is not None
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(total, weight)
@@ -63,7 +63,7 @@ class _AddNorm(torch.autograd.Function):
         parts = total.new_zeros(torch.get_num_threads(), size, dtype=torch.float32) if ctx.needs_input_grad[2] else None
         of_total = None if of_total is None else of_total.contiguous()
         given = (total, weight, of_total, of_out.contiguous(), gradient)
-        _call("trained_norm_backward", given, parts, total.numel() // size, size, ctx.eps)
+        _call("norm_backward", given, parts, total.numel() // size, size, ctx.eps)
         of_weight = None if parts is None else parts.sum(0).to(weight.dtype)
         return gradient, gradient if ctx.has_delta else None, of_weight, None
 
@@ -86,7 +86,7 @@ class _Rotated(torch.autograd.Function):
 
 def _turn(x: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool) -> Tensor:
     out = torch.empty_like(x)
-    _call("turn", (x, cos, sin, out), *x.shape, int(inverse))
+    _call("rotate", (x, cos, sin, out), *x.shape, int(inverse))
     return out
 
 
@@ -99,7 +99,7 @@ class _SwiGLU(torch.autograd.Function):
         gate, up = gate.contiguous(), up.contiguous()
         ctx.save_for_backward(gate, up)
         out = torch.empty_like(gate)
-        _call("gated", (gate, up, out), gate.numel())
+        _call("swiglu", (gate, up, out), gate.numel())
         return out
 
     @staticmethod
@@ -107,7 +107,7 @@ class _SwiGLU(torch.autograd.Function):
         """Of gate and up."""
         gate, up = ctx.saved_tensors
         of_gate, of_up = torch.empty_like(gate), torch.empty_like(up)
-        _call("gated_backward", (gate, up, gradients[0].contiguous(), of_gate, of_up), gate.numel())
+        _call("swiglu_backward", (gate, up, gradients[0].contiguous(), of_gate, of_up), gate.numel())
         return of_gate, of_up
 
 
