@@ -1,9 +1,16 @@
-"""Measures JSON by a schema on made-up forms (bench/workloads/forms.py): this engine beside transformers' `generate`.
+"""Measures JSON by a schema on made-up forms (bench/workloads/forms.py): this engine beside its rivals.
 
     python bench/json_forms.py --model smollm2 --documents 20
+    python bench/json_forms.py --model smollm2 --documents 20 --vllm .venv-rivals/bin/python
 
-`hpd` is Engine.extract_json. `generate` is given the schema and the document, and writes the whole JSON, all documents
-of a batch at once; it is not constrained. Both decode greedily, with the same weights.
+    hpd           Engine.extract_json
+    generate      transformers' `generate` is given the schema and the document, and writes the whole JSON, the
+                  documents of a batch at once; it is not constrained
+    vllm-schema   vLLM, likewise, all documents at once, each answer held to its schema
+    vllm-fan-out  vLLM with a request for each field, behind the engine's prompts, wave by wave; it writes as many
+                  tokens as the engine did, so that only its speed tells something
+
+All decode greedily, with the same weights.
 
     documents/s   of the second of two runs
     valid         share of the documents whose JSON fits the schema
@@ -17,6 +24,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,11 +36,16 @@ if not __package__:
 import torch
 import typer
 
+from bench.rivals import vllm_forms
+from bench.rivals.vllm_process import VllmProcess
 from bench.workloads.forms import Form, make_forms
 from hpd_core import Engine, EngineConfig
+from hpd_core.decoding.prompt import Prompt
 from hpd_core.json_schema.validation import checker
 from hpd_core.models import loading
 from hpd_core.text.template import PromptTemplate, chat_wrapping
+
+_BLOCK_SIZE = 32
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -60,20 +73,22 @@ def by_engine(engine: Engine, forms: Sequence[Form]) -> Outcome:
     return Outcome([result.data for result in found], num_tokens, time.perf_counter() - started)
 
 
+def prompt_of(form: Form, tokenizer: Any) -> str:
+    """Asks for all of the JSON, which begins behind it."""
+    head, tail = chat_wrapping(PromptTemplate(), tokenizer)
+    asked = f"Answer with JSON that fits this schema, and with nothing else.\n\n{json.dumps(form.schema)}\n\n"
+    return f"{head}{asked}Document:\n{form.document}{tail}"
+
+
 @torch.inference_mode()
 def by_generate(model: Any, tokenizer: Any, forms: Sequence[Form], batch: int, most: int) -> Outcome:
     """`batch` documents at a time."""
     started = time.perf_counter()
-    head, tail = chat_wrapping(PromptTemplate(), tokenizer)
     tokenizer.padding_side = "left"
     answers: list[Any] = []
     num_tokens = 0
     for first in range(0, len(forms), batch):
-        prompts = [
-            f"{head}Answer with JSON that fits this schema, and with nothing else.\n\n{json.dumps(form.schema)}\n\n"
-            f"Document:\n{form.document}{tail}{{"
-            for form in forms[first : first + batch]
-        ]
+        prompts = [prompt_of(form, tokenizer) + "{" for form in forms[first : first + batch]]
         encoded = tokenizer(prompts, return_tensors="pt", padding=True, add_special_tokens=False).to(model.device)
         written = model.generate(**encoded, max_new_tokens=most, do_sample=False, pad_token_id=tokenizer.pad_token_id)
         for row in written[:, encoded["input_ids"].shape[1] :].tolist():
@@ -81,6 +96,30 @@ def by_generate(model: Any, tokenizer: Any, forms: Sequence[Form], batch: int, m
             num_tokens += len(ids)
             answers.append(_first_json("{" + tokenizer.decode(ids, skip_special_tokens=True)))
     return Outcome(answers, num_tokens, time.perf_counter() - started)
+
+
+def by_vllm(
+    python: str,
+    model: str,
+    dtype: str,
+    tokenizer: Any,
+    forms: Sequence[Form],
+    waves: Sequence[Sequence[Prompt]],
+    most: int,
+) -> tuple[Outcome, Outcome]:
+    """By schema, and with a request for each field of `waves`. The latter's answers are not read."""
+    prompts = [tokenizer(prompt_of(form, tokenizer), add_special_tokens=False)["input_ids"] for form in forms]
+    fields = {f"wave {number}": vllm_forms.fan_out(wave) for number, wave in enumerate(waves, start=1)}
+    runs = {"schema": vllm_forms.by_schema(prompts, forms, most), **fields}
+    with closing(VllmProcess(python, loading.resolve_source(model), dtype, runs, _BLOCK_SIZE)) as vllm:
+        found = {name: vllm.run(name) for name in runs}
+    whole = found.pop("schema")
+    answers = [_first_json(tokenizer.decode(ids, skip_special_tokens=True)) for ids in whole.answers]
+    num_tokens = sum(len(ids) for run in found.values() for ids in run.answers)
+    return (
+        Outcome(answers, sum(map(len, whole.answers)), whole.seconds),
+        Outcome([], num_tokens, sum(run.seconds for run in found.values())),
+    )
 
 
 def _first_json(text: str) -> Any:
@@ -103,7 +142,10 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
 
 
 def report(name: str, forms: Sequence[Form], outcome: Outcome) -> str:
-    """One line of the table."""
+    """One line of the table. Without answers it is of speed alone."""
+    speed, tokens = f"{name:12} {len(forms) / outcome.seconds:11.3f}", f"{outcome.num_tokens:7,}"
+    if not outcome.answers:
+        return f"{speed} {'-':>6} {'-':>6} {tokens}"
     valid = [not checker(form.schema)(answer) for form, answer in zip(forms, outcome.answers, strict=True)]
     found = right = 0
     for form, answer in zip(forms, outcome.answers, strict=True):
@@ -111,10 +153,7 @@ def report(name: str, forms: Sequence[Form], outcome: Outcome) -> str:
         for path, value in leaves(dict(form.answer)):
             found += 1
             right += path in own and own[path] == value
-    return (
-        f"{name:10} {len(forms) / outcome.seconds:11.3f} {sum(valid) / len(valid):6.1%} {right / found:6.1%} "
-        f"{outcome.num_tokens:7,}"
-    )
+    return f"{speed} {sum(valid) / len(valid):6.1%} {right / found:6.1%} {tokens}"
 
 
 @app.command(help=__doc__)
@@ -122,19 +161,28 @@ def main(
     model: Annotated[str, typer.Option(help="Hub id, folder or embedded name.")] = "smollm2",
     documents: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
     batch: Annotated[int, typer.Option(min=1, help="Documents that generate has at a time.")] = 8,
-    most: Annotated[int, typer.Option(min=1, help="Tokens that generate may write for a document.")] = 600,
+    most: Annotated[int, typer.Option(min=1, help="Tokens of a document's whole answer, at most.")] = 600,
+    vllm: Annotated[str | None, typer.Option(metavar="PYTHON", help="vLLM, too: a Python that has it")] = None,
 ) -> None:
     """Prints a line for each."""
     forms, config = make_forms(documents), EngineConfig()
-    typer.echo(f"{'':10} {'documents/s':>11} {'valid':>6} {'right':>6} {'tokens':>7}")
+    typer.echo(f"{'':12} {'documents/s':>11} {'valid':>6} {'right':>6} {'tokens':>7}")
     with Engine.from_pretrained(model, config) as engine:
         by_engine(engine, forms)
-        typer.echo(report("hpd", forms, by_engine(engine, forms)))
+        with vllm_forms.recorded() as waves:
+            outcome = by_engine(engine, forms)
+        typer.echo(report("hpd", forms, outcome))
     alone, tokenizer = loading.load_model(model, config), loading.load_tokenizer(model, config)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     by_generate(alone, tokenizer, forms[:1], batch, 2)
     typer.echo(report("generate", forms, by_generate(alone, tokenizer, forms, batch, most)))
+    if vllm is not None:
+        by_schema, fan_out = by_vllm(
+            vllm, model, str(alone.dtype).removeprefix("torch."), tokenizer, forms, waves, most
+        )
+        typer.echo(report("vllm-schema", forms, by_schema))
+        typer.echo(report("vllm-fan-out", forms, fan_out))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,12 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from bench.json_forms import app, leaves
+from bench.json_forms import app, by_engine, leaves
+from bench.rivals.vllm_forms import fan_out, recorded
 from bench.workloads.forms import SCHEMAS, make_forms
-from hpd_core import check_schema
+from hpd_core import Engine, check_schema
+from hpd_core.json_schema.questions import Questions
+from hpd_core.json_schema.schema_reader import read_schema
 from hpd_core.json_schema.validation import checker
 
 
@@ -40,3 +43,15 @@ def test_the_benchmark_runs(tiny_model_dir: Path) -> None:
     assert found.exit_code == 0, found.output
     rows = [line.split() for line in found.stdout.splitlines() if line.startswith(("hpd", "generate"))]
     assert [(row[0], len(row)) for row in rows] == [("hpd", 5), ("generate", 5)]
+
+
+def test_a_request_for_each_field_is_as_long_as_what_the_engine_wrote(tiny_model_dir: Path) -> None:
+    forms = make_forms(5)
+    with Engine.from_pretrained(str(tiny_model_dir)) as engine, recorded() as waves:
+        outcome = by_engine(engine, forms)
+    requests = [fan_out(wave) for wave in waves]
+    assert sum(sum(each.limits) for each in requests) == outcome.num_tokens
+    assert [len(each.prompts) for each in requests] == [len(each.limits) for each in requests]
+    first = [Questions(read_schema(form.schema)).next_wave() for form in forms]
+    assert len(requests[0].prompts) == sum(map(len, first))
+    assert all(min(each.limits) >= 1 for each in requests)
