@@ -12,9 +12,10 @@ speed/ceilings.py: how fast the bare model and its matrix products are on as man
 Prints a table, what a reader must know of single rows, and one JSON object as last line. A sweep
 (speed/sweeps.py) changes one thing at a time.
 
-The rivals that take one product at a time run on request (`--only NAME`, `--all`). So does vLLM with a JSON schema, the
-only one whose answers end by themselves, since a schema and a forced length exclude each other. `--compare-answers`
-is no race: whether `tree` and vLLM write the same values.
+The rivals that take one product at a time run on request (`--only NAME`, `--all`). So does vLLM with a JSON schema,
+whose answers end by themselves, since a schema and a forced length exclude each other. So do the answers of models that
+were trained to write several tokens at once (bench/train_confident.py), who run where their folders are given.
+`--compare-answers` is no race: whether `tree` and vLLM write the same values.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from bench.rivals.llama_cpp_process import LlamaCppProcess, ggufs
 from bench.rivals.vllm_process import VllmProcess
 from bench.rivals.vllm_requests import Requests
 from bench.speed.contenders import (
+    BLOCK_DIFFUSION,
+    LEXICAL_UNITS,
     VLLM_AR,
     VLLM_FAN_OUT,
     EngineRuns,
@@ -53,6 +56,7 @@ from bench.speed.profiling import profile
 from bench.speed.sweeps import find_sweep, run_sweep
 from bench.speed.tables import report, report_latencies, report_shares, report_sweep
 from bench.speed.token_agreement import compare_with_vllm, report_agreement
+from bench.speed.trained_contenders import trained_contenders
 from bench.workloads.made_up import SINGLE, make_workload
 from bench.workloads.workload import Workload
 from hpd_core import HPDError
@@ -103,6 +107,12 @@ def main(
             metavar="FILE", help="Weights for llama.cpp, instead of the embedded model's own and bf16; can be repeated."
         ),
     ] = None,
+    lexical_units: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Also a model that was trained for lexical units (LUD).")
+    ] = None,
+    block_diffusion: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Also a model that was trained for block diffusion.")
+    ] = None,
     compiled: Annotated[
         bool, typer.Option("--compiled", help="Also the ceiling of a compiled model (torch.compile, minutes).")
     ] = False,
@@ -119,6 +129,7 @@ def main(
             | {"--natural": natural, "--profile": shares, "--workload single": made_up == SINGLE}
             | {"--draft-model": draft_model, "--all": everybody, "--compare-answers": compare_answers, "--only": only}
             | {"--compiled": compiled, "--llama-cpp": llama_cpp, "--gguf": gguf}
+            | {"--lexical-units": lexical_units, "--block-diffusion": block_diffusion}
         )
         swept = None if sweep is None else find_sweep(sweep, whole_numbers("--points", points))
         draw = None if out is None else plotter(out)
@@ -169,7 +180,9 @@ def main(
             report_latencies(job.model, model, name, repeats, latencies, facts)
         else:
             draft = load_draft_model(draft_model, job.model, tokenizer, job.engine) if draft_model else None
+            folders = {LEXICAL_UNITS: lexical_units, BLOCK_DIFFUSION: block_diffusion}
             entrants = enter(model, workload, job.engine, batch_size, natural, draft)
+            entrants = trained_contenders(folders, workload, job.engine, batch_size) | entrants
             outside, facts = {}, {}
             requests = {} if vllm is None else vllm_requests(model, workload, job.engine)
             files = [] if llama_cpp is None else ggufs(job.model, gguf or [])

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from hpd_core import CategorySchema, Engine, Record, RecordResult
+from hpd_core import CategorySchema, Record, RecordResult
+from hpd_core.extractor import Extractor
 from pipelines.catalog.small_catalog import CatalogRow, read_records
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
@@ -61,7 +62,7 @@ def read_set(data: Path, name: str, limit: int | None) -> GoldSet:
     return GoldSet(name, rows, {row.number: gold[row.number] for row in rows if row.number in gold}, schemas)
 
 
-def extract(engine: Engine, gold_set: GoldSet) -> Answered:
+def extract(engine: Extractor, gold_set: GoldSet) -> Answered:
     """What the engine says of every row; a row that is no record has been given up, as in a job."""
     records = gold_set.records
     started = time.perf_counter()

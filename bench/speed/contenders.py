@@ -31,6 +31,7 @@ CONTINUOUS = "transformers continuous batching"
 JACOBI, ANPD = "Jacobi decoding", "ANPD"
 VLLM_AR, VLLM_FAN_OUT, VLLM_SCHEMA = "vLLM AR", "vLLM fan-out", "vLLM AR, JSON schema"
 LLAMA_CPP_AR, LLAMA_CPP_FAN_OUT = "llama.cpp AR", "llama.cpp fan-out"
+LEXICAL_UNITS, BLOCK_DIFFUSION = "lexical units (LUD)", "block diffusion"
 CEILING, COMPILED, FLOOR = "ceiling", "ceiling, compiled", "floor"
 
 ON_REQUEST = frozenset({PROMPT_LOOKUP, CONTINUOUS, JACOBI, ANPD, VLLM_SCHEMA, APART})
@@ -43,6 +44,8 @@ _WHAT_IT_NEEDS = {
     VLLM_SCHEMA: "--vllm",
     LLAMA_CPP_AR: "--llama-cpp",
     LLAMA_CPP_FAN_OUT: "--llama-cpp",
+    LEXICAL_UNITS: "--lexical-units",
+    BLOCK_DIFFUSION: "--block-diffusion",
 }
 _ASSISTED = "one product at a time, transformers' assisted decoding takes no more"
 _OURS = "one product at a time; our implementation"

@@ -21,6 +21,11 @@ _EXCLUSIVE = (
     ("--vllm", "--profile"),
     *(("--llama-cpp", option) for option in ("--sweep", "--natural", "--profile", "--workload single")),
     ("--llama-cpp", "--compare-answers"),
+    *(
+        (trained, option)
+        for trained in ("--lexical-units", "--block-diffusion")
+        for option in ("--sweep", "--natural", "--profile", "--workload single", "--compare-answers")
+    ),
     ("--only", "--profile"),
     ("--only", "--compare-answers"),
     ("--only", "--all"),
