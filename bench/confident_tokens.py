@@ -94,7 +94,7 @@ def lines(
     for objective, folder in trained:
         with load_decoder(folder, config, objective, thresholds[0]) as decoder:
             for number, threshold in enumerate(thresholds):
-                decoder.way = dataclasses.replace(decoder.way, threshold=threshold)  # type: ignore[type-var]
+                decoder.way = dataclasses.replace(decoder.way, threshold=threshold)
                 yield _answer(decoder, gold_set, f"{objective}, {threshold:g}", is_warm=number > 0)
         gc.collect()
     if tree is not None:

@@ -22,10 +22,11 @@ In both, what was never verified may be wrong: thresholds buy speed with quality
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,35 +70,38 @@ class Row:
         return self.text[self.prompt_length :]
 
 
-class Way(Protocol):
-    """Which tokens see which, and which predictions are taken."""
-
-    @property
-    def mask_id(self) -> int:
-        """The token of a mask, which no answer has."""
-
-    @property
-    def num_masks(self) -> int:
-        """Of an empty block."""
-
-    @property
-    def num_predicted(self) -> int:
-        """Tokens that are predicted, the first behind the text."""
-
-    def sights(self, positions: Tensor, prompt_length: int) -> Tensor:
-        """The last position that each of these sees."""
-
-    def take(self, row: Row, tokens: Sequence[int], sure: Sequence[float]) -> None:
-        """Puts what is taken into `row.text` and `row.block`. Tokens and their probabilities: one a predicted place."""
-
-
 @dataclass(frozen=True, slots=True)
-class LexicalUnits:
-    """`num_masks` masks stand behind the text; tokens are taken from the left, the first in any case."""
+class Way(ABC):
+    """Which tokens see which, and which predictions are taken.
+
+    Attributes:
+        mask_id: the token of a mask, which no answer has.
+        num_masks: of an empty block.
+        threshold: the probability from which the model is sure.
+    """
 
     mask_id: int
     num_masks: int
     threshold: float
+
+    @property
+    @abstractmethod
+    def num_predicted(self) -> int:
+        """Tokens that are predicted, the first behind the text."""
+
+    @abstractmethod
+    def sights(self, positions: Tensor, prompt_length: int) -> Tensor:
+        """The last position that each of these sees."""
+
+    @abstractmethod
+    def take(self, row: Row, tokens: Sequence[int], sure: Sequence[float]) -> None:
+        """Puts what is taken into `row.text` and `row.block`. Tokens and their probabilities: one a predicted place."""
+
+
+class LexicalUnits(Way):
+    """Masks stand behind the text; tokens are taken from the left, the first in any case."""
+
+    __slots__ = ()
 
     @property
     def num_predicted(self) -> int:
@@ -114,13 +118,10 @@ class LexicalUnits:
         row.text += tokens[: max(1, unsure)]
 
 
-@dataclass(frozen=True, slots=True)
-class BlockDiffusion:
-    """Blocks of `num_masks` tokens, filled in any order; at least one token a forward."""
+class BlockDiffusion(Way):
+    """Blocks of as many tokens as there are masks, filled in any order; at least one token a forward."""
 
-    mask_id: int
-    num_masks: int
-    threshold: float
+    __slots__ = ()
 
     @property
     def num_predicted(self) -> int:
@@ -293,10 +294,7 @@ class ConfidentDecoder(AutoregressiveBaseline):
         return "\n}" in "\n" + self._segments.decode([answer])[0]
 
 
-WAYS: dict[str, type[LexicalUnits] | type[BlockDiffusion]] = {
-    "lexical-units": LexicalUnits,
-    "block-diffusion": BlockDiffusion,
-}
+WAYS: dict[str, type[Way]] = {"lexical-units": LexicalUnits, "block-diffusion": BlockDiffusion}
 """By the names of the objectives that they are trained with."""
 
 
