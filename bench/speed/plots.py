@@ -1,16 +1,22 @@
-"""Plots of the sweeps, as SVG. Ink takes the reader's colour, so that they are legible on light and on dark."""
+"""Plots as SVG, of the sweeps and for the documentation. Ink takes the reader's colour, on light and on dark."""
 
 from __future__ import annotations
 
 import io
 import statistics
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from bench.speed.sweeps import Swept
+
+Whiskers: TypeAlias = tuple[Sequence[float], Sequence[float]]
 
 _INK = "#123456"  # a colour that nothing else has; becomes the text colour of the style sheet
 COLOURS = ("#2f81d0", "#d0700a", "#16986a", "#b84f8c", "#c9483c", "#1f8fb5", "#808080")
@@ -32,37 +38,59 @@ _SETTINGS: dict[Any, Any] = {
 }
 
 
-def draw_sweep(swept: Swept, title: str) -> bytes:
-    """The median of every contender by point, on logarithmic x, with all rounds' spread."""
+@dataclass
+class Plot:
+    """Axes to draw on, and the picture as SVG when the `with` block of `plot` has ended."""
+
+    axes: Axes
+    svg: bytes = b""
+
+    def points(self, number: int, name: str, xs: Sequence[float], ys: Sequence[float], whiskers: Whiskers) -> None:
+        """Line `number`, from 0 on.
+
+        Args:
+            whiskers: how far its bars go down and up at each x.
+        """
+        colour, marker = COLOURS[number % len(COLOURS)], _MARKERS[number % len(_MARKERS)]
+        self.axes.errorbar(xs, ys, whiskers, label=name, color=colour, marker=marker, markersize=5, capsize=3)
+
+
+@contextmanager
+def plot(title: str, x_label: str, y_label: str) -> Iterator[Plot]:
+    """A picture with a legend below; y begins at 0."""
     with rc_context(_SETTINGS):
         figure = Figure(figsize=(8, 4.5), layout="constrained")
         figure.patch.set_alpha(0)
-        axes = figure.add_subplot()
+        found = Plot(figure.add_subplot())
+        axes = found.axes
         axes.patch.set_alpha(0)
-        for number, name in enumerate(swept.runs):
-            rounds = swept.rates(name)
-            medians = [statistics.median(values) for values in rounds]
-            below = [median - min(values) for median, values in zip(medians, rounds, strict=True)]
-            above = [max(values) - median for median, values in zip(medians, rounds, strict=True)]
-            colour, marker = COLOURS[number % len(COLOURS)], _MARKERS[number % len(_MARKERS)]
-            whiskers = (below, above)
-            axes.errorbar(swept.xs, medians, whiskers, label=name, color=colour, marker=marker, markersize=5, capsize=3)
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(FixedLocator(swept.xs))
+        yield found
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.set_ylim(bottom=0)
         axes.grid(axis="y", color=_INK, alpha=0.2)
-        axes.set_xlabel(swept.sweep.label)
-        axes.set_ylabel(swept.sweep.measure)
-        num_rounds = len(rounds[0])
-        summary = (
-            f"median of {num_rounds} rounds; bars from the fastest to the slowest" if num_rounds > 1 else "one round"
-        )
-        axes.set_title(f"{title}\n{summary}", fontsize=10)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.set_title(title, fontsize=10)
         figure.legend(loc="outside lower center", ncols=4, frameon=False)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
     svg = buffer.getvalue().decode("utf-8").replace(_INK, "currentColor")
     head, end, rest = svg.partition("<defs>")
-    return f"{head}{_STYLE}{end}{rest}".encode()
+    found.svg = f"{head}{_STYLE}{end}{rest}".encode()
+
+
+def draw_sweep(swept: Swept, title: str) -> bytes:
+    """The median of every contender by point, on logarithmic x, with all rounds' spread."""
+    num_rounds = max(len(values) for name in swept.runs for values in swept.rates(name))
+    summary = f"median of {num_rounds} rounds; bars from the fastest to the slowest" if num_rounds > 1 else "one round"
+    with plot(f"{title}\n{summary}", swept.sweep.label, swept.sweep.measure) as drawn:
+        for number, name in enumerate(swept.runs):
+            rounds = swept.rates(name)
+            medians = [statistics.median(values) for values in rounds]
+            below = [median - min(values) for median, values in zip(medians, rounds, strict=True)]
+            above = [max(values) - median for median, values in zip(medians, rounds, strict=True)]
+            drawn.points(number, name, swept.xs, medians, (below, above))
+        drawn.axes.set_xscale("log", base=2)
+        drawn.axes.xaxis.set_major_locator(FixedLocator(swept.xs))
+    return drawn.svg
