@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from hpd_core.decoding.prompt import BranchEnd, Prompt
@@ -22,12 +23,15 @@ from hpd_core.errors import PromptError
 from hpd_core.extractor import ExtractionMetrics
 from hpd_core.layout import FREE, Branch, Layout, tree_layout
 from hpd_core.task_queue import Owner, Task, TaskQueue
-from hpd_core.text.constraints import Constraints, Lease
+from hpd_core.text.closed_answers import ClosedAnswers
+from hpd_core.text.constraints import Constraints
 from hpd_core.text.kind_reading import read_value
-from hpd_core.text.member_tries import ClosedAnswers
+from hpd_core.text.leases import Lease
+from hpd_core.text.run_tries import RunTries
+from hpd_core.text.runs import Runs, lines_of
 from hpd_core.text.template import Piece
 from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.value_kinds import FreeText, ValueKind, is_closed
+from hpd_core.text.value_kinds import FreeText, ValueKind, Verbatim, is_closed
 from hpd_core.types import Choice, ValueStatus, is_encodable
 
 _MOST_KEPT = 2**20  # tokens of prefixes
@@ -125,16 +129,12 @@ OnBranch = Callable[[int, int, Completion], None]
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A prompt's trunk, by its number, and what its branches are: of the trunk's, those from number `first` on.
-
-    `leases`: of their kinds, for as long as the prompt is decoded.
-    """
+    """A prompt's trunk, by its number, and what its branches are: of the trunk's, those from number `first` on."""
 
     number: int
     text: str
     branches: Sequence[OpenBranch]
     first: int
-    leases: list[Lease]
 
 
 class Completions:
@@ -146,13 +146,15 @@ class Completions:
         queue: TaskQueue,
         constraints: Constraints | None,
         closed: ClosedAnswers,
+        runs: RunTries | None,
         max_value_tokens: int,
         max_positions: int | None,
         both_ways: bool,
     ) -> None:
-        """`constraints`: None where nothing is constrained; `both_ways`: how trunks are read behind their prefixes."""
+        """`constraints`, `runs`: None where nothing is constrained; `both_ways`: how trunks are read behind their
+        prefixes."""
         self._segments, self._queue = segments, queue
-        self._constraints, self._closed = constraints, closed
+        self._constraints, self._closed, self._runs = constraints, closed, runs
         self._max_value_tokens = max_value_tokens
         self._max_positions = math.inf if max_positions is None else max_positions
         self._both_ways = both_ways
@@ -182,6 +184,8 @@ class Completions:
     ) -> Task:
         if len(trunks) != len(branches):
             raise ValueError(f"branches of {len(branches)} trunks, there are {len(trunks)}")
+        if self._runs is None and any(isinstance(branch.kind, Verbatim) for own in branches for branch in own):
+            raise ValueError("a Verbatim value is constrained to its text: set engine.constrain_values to true")
         refused: dict[int, TrunkCompletions] = {}
         prompts: list[Prompt] = []
         for number, (trunk, own) in enumerate(zip(trunks, branches, strict=True)):
@@ -212,16 +216,20 @@ class Completions:
         keys = self._segments.encode_schema_text([branch.text for branch in branches])
         document = [*own, *self._segments.encode_pieces(trunk.suffix)]
         decoded = self._segments.encode_pieces(trunk.decoded)
-        leases = [] if self._constraints is None else [self._constraints.lease(branch.kind) for branch in branches]
-        starts = [lease.start for lease in leases] or [FREE] * len(branches)
-        found = [self._branch(*each) for each in zip(keys, branches, starts, strict=True)]
+        found, leases = zip(*map(self._branch, keys, branches), strict=True)
+        lines = lines_of([trunk.text]) if any(isinstance(branch.kind, Verbatim) for branch in branches) else ()
         prompts = []
         for first in range(0, len(branches), _MOST_BRANCHES):
             part = slice(first, first + _MOST_BRANCHES)
             layout = tree_layout(prefix, document, found[part], both_ways=self._both_ways, decoded=decoded)
             self._refuse_long(layout, len(own))
-            prompts.append(prompt := Prompt(layout, prefix))
-            prompt.owner = _Prepared(number, trunk.text, branches[part], first, leases[part])
+            runs = {
+                place: Runs(lines, found[first + place].max_new_tokens, branch.kind.nullable)
+                for place, branch in enumerate(branches[part])
+                if isinstance(branch.kind, Verbatim)
+            }
+            owner = _Prepared(number, trunk.text, branches[part], first)
+            prompts.append(Prompt(layout, prefix, owner, runs=runs, leases=list(chain.from_iterable(leases[part]))))
         return prompts
 
     def _refuse_long(self, layout: Layout, num_own: int) -> None:
@@ -244,20 +252,33 @@ class Completions:
             self._prefixes[pieces] = found
         return found
 
-    def _branch(self, ids: Sequence[int], branch: OpenBranch, state: int) -> Branch:
+    def _branch(self, ids: Sequence[int], branch: OpenBranch) -> tuple[Branch, list[Lease[Any]]]:
+        """And what keeps in the tables what it names."""
         limit = branch.max_tokens or self._max_value_tokens
-        found = None if state == FREE else self._closed.members_of(branch.kind)
-        if found is None:
-            return Branch(ids, limit, state)
-        members, longest = found
-        return Branch(ids, max(limit, longest), state, members)
+        if isinstance(branch.kind, Verbatim) and self._runs is not None:
+            return Branch(ids, self._runs.limit(limit)), []
+        if self._constraints is None:
+            return Branch(ids, limit), []
+        state = self._constraints.lease(branch.kind)
+        if state.kept == FREE:
+            return Branch(ids, limit), [state]
+        members = self._closed.lease(branch.kind)
+        longest = members.kept.longest if members.kept else 0
+        return Branch(ids, max(limit, longest), state.kept, members.kept), [state, members]
 
     # What comes of them, in the thread beside the one that decodes.
+
+    def _completion(self, item: _Prepared, end: BranchEnd, text: str) -> Completion:
+        found = _completion(item, end, text)
+        if self._runs is None or found.status != "value" or not isinstance(item.branches[end.branch].kind, Verbatim):
+            return found
+        runs = Runs(lines_of([item.text]), end.num_tokens)
+        return replace(found, value=self._runs.as_it_stands(runs, found.value, found.raw, end.tokens))
 
     def _tell(self, item: _Prepared, on_branch: OnBranch, end: BranchEnd) -> None:
         def tell() -> None:
             (text,) = self._segments.decode([end.tokens])
-            on_branch(item.number, item.first + end.branch, _completion(item, end, text))
+            on_branch(item.number, item.first + end.branch, self._completion(item, end, text))
 
         self._queue.finish_later(tell)
 
@@ -266,12 +287,11 @@ class Completions:
         for prompt in sorted(task.finished, key=lambda each: each.owner.item.first):
             item: _Prepared = prompt.owner.item
             texts = self._segments.decode(prompt.tokens)
-            ends = [_completion(item, end, text) for end, text in zip(prompt.ends, texts, strict=True)]
+            ends = [self._completion(item, end, text) for end, text in zip(prompt.ends, texts, strict=True)]
             trunk = len(prompt.layout.trunk)
             before = found.get(item.number) or TrunkCompletions((), None, trunk, trunk)
             num_tokens = before.num_prompt_tokens + prompt.layout.num_tokens - trunk
             found[item.number] = TrunkCompletions((*before.branches, *ends), None, trunk, num_tokens)
-            item.leases.clear()  # whoever keeps the future keeps the prompts
         task.count_tokens()
         task.metrics.num_records = count
         task.metrics.num_errors = sum(each.error is not None for each in found.values())
@@ -292,6 +312,6 @@ def _completion(item: _Prepared, end: BranchEnd, text: str) -> Completion:
         end.logprob_mean,
         end.logprob_min,
         end.probability,
-        end.chosen or ("greedy" if is_closed(kind) else None),
+        end.chosen or ("greedy" if is_closed(kind) or isinstance(kind, Verbatim) else None),
         end.margin,
     )

@@ -10,6 +10,7 @@ from hpd_core.text.template import PromptTemplate
 
 LayoutName = Literal["tree", "stacked"]
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
+Strings = Literal["free", "verbatim"]
 DocumentAttention = Literal["causal", "bidirectional"]
 Quantization = Literal["nf4", "int8", "fp8"]
 AutoCount = Annotated[int, Field(ge=1)] | Literal["auto"]
@@ -100,6 +101,11 @@ class EngineConfig(BaseModel):
         "ones; where these are too few, with the likeliest that was found, or, where a likelier one may be left, token "
         "by token. 0: it is decoded token by token, as other values are",
     )
+    strings: Strings = Field(
+        "free",
+        description="'tree': what an attribute of the type string (no list) may be. 'free': any text; 'verbatim': what "
+        "stands in the document, letter for letter, as if each had `verbatim: true`: chosen as a boolean or enum is",
+    )
     tensor_parallel: int = Field(
         1,
         ge=1,
@@ -122,6 +128,19 @@ class EngineConfig(BaseModel):
                 "the two out"
             )
         return self
+
+    @model_validator(mode="after")
+    def _copies_in_trees(self) -> Self:
+        if self.strings == "verbatim" and (problem := self.why_not_verbatim):
+            raise ValueError(f"strings 'verbatim' {problem}")
+        return self
+
+    @property
+    def why_not_verbatim(self) -> str | None:
+        """What is in the way of verbatim values."""
+        if self.layout != "tree":
+            return f"is for the layout 'tree', where no value sees another one, not for {self.layout!r}"
+        return None if self.constrain_values else "is a constraint: set constrain_values to true"
 
     @property
     def reads_both_ways(self) -> bool:

@@ -19,11 +19,12 @@ from hpd_core.json_schema.extraction import JsonForm, submit_json
 from hpd_core.json_schema.schema_reader import SchemaLimits
 from hpd_core.models import both_ways, description, loading, steering
 from hpd_core.parallel.group import Group
-from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.prompt_builder import PromptBuilder, refuse_verbatim
 from hpd_core.submission import Submission
 from hpd_core.task_queue import Owner, Task, TaskQueue
+from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
-from hpd_core.text.member_tries import ClosedAnswers
+from hpd_core.text.run_tries import RunTries
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.types import CategorySchema, Record
 
@@ -69,7 +70,9 @@ class Engine(Extractor):
         used = constraints if self.config.constrain_values else None
         self.endings = endings = description.endings(model, self._segments)
         closed = ClosedAnswers(tokenizer, endings, self.config.max_scored_tokens)
-        self._builder = PromptBuilder(tokenizer, self.config, description.max_positions(model.config), used, closed)
+        self._runs = RunTries(self._segments, endings, constraints, closed) if used is not None else None
+        max_positions = description.max_positions(model.config)
+        self._builder = PromptBuilder(tokenizer, self.config, max_positions, used, closed, self._runs)
         self._decoder: Decoder
         if group is not None:
             self._decoder = group.decoder(tokenizer, endings, constraints.table, closed.table)
@@ -79,14 +82,15 @@ class Engine(Extractor):
             steering.verify(model, tokenizer, self._decoder)
             self._decoder.fit()
 
-        self._queue = TaskQueue(self._decoder)
+        self._queue = TaskQueue(self._decoder, self._runs)
         self._completions = Completions(
             self._segments,
             self._queue,
             used,
             closed,
+            self._runs,
             self.config.max_value_tokens,
-            description.max_positions(model.config),
+            max_positions,
             self.config.reads_both_ways,
         )
         self.load_seconds = time.perf_counter() - started
@@ -154,11 +158,13 @@ class Engine(Extractor):
         wanted: Sequence[Collection[str] | None] | None = None,
     ) -> ExtractionFuture:
         """As `Extractor.submit`. A callback of the future must not wait for the engine."""
+        if (problem := self.config.why_not_verbatim) is not None:
+            refuse_verbatim(schemas, problem)
         future = ExtractionFuture()
         # Work is shared with others, so it cannot be called back.
         future.set_running_or_notify_cancel()
         prepared, refusals = self._builder.build(records, schemas, document_ids, wanted)
-        asked = Submission(list(records), dict(schemas), refusals, self._segments)
+        asked = Submission(list(records), dict(schemas), refusals, self._segments, self._runs)
         prompts = [item.prompt for item in prepared]
         task = Task(prompts, future, asked.results, future.metrics)
         for item in prepared:

@@ -156,6 +156,7 @@ class EngineDescription(TypedDict):
     layers: Annotated[str, "whose code runs the model's layers"]
     quantization: Annotated[str | None, "of the weights"]
     max_scored_tokens: Annotated[int, "of the setting; 0 where closed answers are decoded token by token"]
+    strings: Annotated[str | None, "of the setting: 'free' or 'verbatim'"]
     limits: Annotated[
         dict[str, int] | None,
         "how much is decoded at a time, when it has been loaded: max_tokens_per_step, max_prompts_per_cohort, "
@@ -304,7 +305,8 @@ class Extractor(ABC):
                 among all. For the layout `tree` only: elsewhere answers depend on each other.
 
         Raises:
-            ValueError: `document_ids` or `wanted` do not fit the records, their schemas or the layout.
+            ValueError: `document_ids` or `wanted` do not fit the records, their schemas or the layout; or an attribute
+                is verbatim where that cannot be.
         """
 
     @abstractmethod
@@ -332,6 +334,7 @@ class Extractor(ABC):
             "layers": self.layers,
             "quantization": "fp8" if is_fp8(model) else self.config.quantization,
             "max_scored_tokens": self.max_scored_tokens,
+            "strings": self.config.strings,
             "limits": None if limits is None else asdict(limits),
             "overlap_steps": self.overlaps_steps,
             "model_size": (self._weights.whole_size or description.size(model)) | {"cached_bytes": self.cached_bytes},

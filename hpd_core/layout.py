@@ -48,8 +48,8 @@ each key a gap of K_max positions is left for its value. Here K_max = 3; s is a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,11 +78,13 @@ class Members:
         root: its first node; the others follow.
         num_nodes: of the trie.
         max_fed: the most of them that are fed; the root is none of them.
+        longest: the most tokens of a value, the one that ends it included.
     """
 
     root: int
     num_nodes: int
     max_fed: int
+    longest: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,25 @@ class Layout:
         """Positions that the prompt needs when every value is as long as it may be."""
         open_ends = self.positions[self.ends] + self.max_new_tokens if self.num_branches else self.positions[-1:]
         return int(max(self.positions.max(), open_ends.max())) + 1
+
+    def with_members(self, found: Mapping[int, tuple[int, Members | None]]) -> Layout:
+        """The same, where it has become known what some branches' values may be: by branch, where the constraint
+        begins and what is chosen among. For the layout `tree`, and values that are no longer for it."""
+        states, roots, max_fed = self.states.copy(), self.roots.copy(), self.max_fed.copy()
+        widths = self.lasts[self.ends] - self.value_scopes + 1
+        for branch, (state, members) in found.items():
+            states[branch] = state
+            if members is not None:
+                roots[branch], max_fed[branch], widths[branch] = members.root, members.max_fed, members.num_nodes
+        last_of = np.cumsum(widths) - 1
+        first_of = last_of - widths + 1
+        is_key = self.scopes != PUBLIC
+        branches = np.searchsorted(self.value_scopes, self.scopes[is_key])
+        scopes, lasts = self.scopes.copy(), self.lasts.copy()
+        scopes[is_key], lasts[is_key] = first_of[branches], last_of[branches]
+        return replace(
+            self, scopes=scopes, lasts=lasts, value_scopes=first_of, states=states, roots=roots, max_fed=max_fed
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,11 @@ from hpd_core.decoding.prompt import Prompt
 from hpd_core.errors import PromptError
 from hpd_core.layout import FREE, Branch, Layout, StackedObject, stacked_layout, tree_layout
 from hpd_core.text import template as texts
+from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
-from hpd_core.text.member_tries import ClosedAnswers
 from hpd_core.text.near_names import NearNames, missing_schema
+from hpd_core.text.run_tries import RunTries
+from hpd_core.text.runs import Runs, field_lines
 from hpd_core.text.template import (
     Piece,
     render_document,
@@ -97,12 +99,14 @@ class PromptBuilder:
         max_positions: int | None,
         constraints: Constraints | None = None,
         closed: ClosedAnswers | None = None,
+        runs: RunTries | None = None,
     ) -> None:
         """`constraints`: states for typed values; without it every value may be anything. `closed`: what those that are
-        constrained to a few answers are chosen among, with the layout 'tree'."""
+        constrained to a few answers are chosen among, with the layout 'tree'; `runs`: likewise, what is verbatim."""
         self._segments = SegmentTokenizer(tokenizer)
         self._constraints = constraints
         self._closed = closed if config.layout == "tree" else None
+        self._runs = runs
         self._documents = DocumentTokenizer(tokenizer)
         self._config = config
         self._max_positions = max_positions
@@ -125,14 +129,27 @@ class PromptBuilder:
         return self._categories[schema]
 
     def _branch(self, ids: Sequence[int], attribute: Attribute) -> Branch:
-        state = FREE if self._constraints is None else self._constraints.start(attribute)
         max_tokens = attribute.max_value_tokens or self._config.max_value_tokens
-        found = None if self._closed is None or state == FREE else self._closed.members(attribute)
-        if found is None:
-            return Branch(ids, max_tokens, state)
-        members, longest = found
+        if self._runs is not None and self._is_verbatim(attribute):
+            return Branch(ids, self._runs.limit(max_tokens))
+        state = FREE if self._constraints is None else self._constraints.start(attribute)
+        members = None if self._closed is None or state == FREE else self._closed.members(attribute)
         # A member is known, however long it is.
-        return Branch(ids, max(max_tokens, longest), state, members)
+        return Branch(ids, max(max_tokens, members.longest if members else 0), state, members)
+
+    def _is_verbatim(self, attribute: Attribute) -> bool:
+        is_any = self._config.strings == "verbatim" and attribute.type == "string" and not attribute.multiple
+        return attribute.verbatim or is_any
+
+    def _runs_of(
+        self, record: Record, schema: CategorySchema, tokens: CategoryTokens, asked: Sequence[int]
+    ) -> dict[int, Runs]:
+        """By branch, what is chosen among where a value is verbatim."""
+        if self._runs is None:
+            return {}
+        verbatim = [place for place, index in enumerate(asked) if self._is_verbatim(schema.attributes[index])]
+        lines = field_lines(record.fields) if verbatim else ()
+        return {place: Runs(lines, tokens.branches[asked[place]].max_new_tokens) for place in verbatim}
 
     def _keys(self, schema: CategorySchema) -> list[list[int]]:
         """The ids of each attribute's key."""
@@ -198,7 +215,7 @@ class PromptBuilder:
             if self._config.layout == "stacked":
                 prompts = list(self._build_stacked(tokens, numbers, document_ids, refusals))
             else:
-                prompts = list(self._build_tree(tokens, numbers, document_ids, refusals, schemas[category], wanted))
+                prompts = list(self._build_tree(tokens, numbers, records, document_ids, refusals, schemas, wanted))
             prepared += sorted(prompts, key=lambda item: item.prompt.layout.num_tokens)
         return prepared, refusals
 
@@ -212,22 +229,25 @@ class PromptBuilder:
         self,
         tokens: CategoryTokens,
         numbers: Sequence[int],
+        records: Sequence[Record],
         document_ids: Sequence[Sequence[int]],
         refusals: dict[int, Refusal],
-        schema: CategorySchema,
+        schemas: Mapping[str, CategorySchema],
         wanted: Sequence[Collection[str] | None] | None,
     ) -> Iterator[PreparedPrompt]:
-        first: dict[tuple[tuple[int, ...], tuple[int, ...]], PreparedPrompt] = {}
+        first: dict[Any, PreparedPrompt] = {}
+        schema = schemas[records[numbers[0]].category]
         for number in numbers:
             asked = asked_attributes(schema, wanted[number] if wanted is not None else None)
-            text = (tuple(document_ids[number]), tuple(asked))
+            runs = self._runs_of(records[number], schema, tokens, asked)
+            text = (tuple(document_ids[number]), tuple(asked), tuple(runs.values()))
             if text in first:
                 first[text].twins.append(number)
                 continue
             layout = self.tree(tokens, document_ids[number], asked)
             if self.fits(layout):
                 slots = [Slot(number, index) for index in asked]
-                yield first.setdefault(text, PreparedPrompt(Prompt(layout, tokens.prefix), slots))
+                yield first.setdefault(text, PreparedPrompt(Prompt(layout, tokens.prefix, runs=runs), slots))
             else:
                 refusals[number] = self._too_long(layout, len(document_ids[number]))
 
@@ -323,6 +343,16 @@ def not_text(record: Record) -> Refusal | None:
                 ErrorCode.NOT_TEXT, f"field {name!r} holds half of a surrogate pair at character {error.start}"
             )
     return None
+
+
+def refuse_verbatim(schemas: Mapping[str, CategorySchema], problem: str) -> None:
+    """Raises ValueError, with the problem, if an attribute is verbatim."""
+    for schema in schemas.values():
+        for attribute in schema.attributes:
+            if attribute.verbatim:
+                raise ValueError(
+                    f"attribute {attribute.name!r} of category {schema.category!r} is verbatim, which {problem}"
+                )
 
 
 def asked_attributes(schema: CategorySchema, names: Collection[str] | None) -> list[int]:

@@ -12,6 +12,8 @@ from hpd_core.decoding.prompt import BranchEnd
 from hpd_core.extractor import refused_result
 from hpd_core.prompt_builder import Refusal
 from hpd_core.task_queue import Task
+from hpd_core.text.run_tries import RunTries
+from hpd_core.text.runs import Runs
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import decoded_choice, parse_value
 from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, RecordResult, Value
@@ -32,6 +34,7 @@ class Submission:
     schemas: Mapping[str, CategorySchema]
     refusals: dict[int, Refusal]
     segments: SegmentTokenizer
+    runs: RunTries | None = None
 
     def results(self, task: Task) -> list[RecordResult]:
         """One a record, of a finished task; fills in the task's metrics."""
@@ -42,7 +45,10 @@ class Submission:
             for slot, end, text in zip(prompt.owner.item.slots, prompt.ends, texts, strict=True):
                 record = self.records[slot.record]
                 attribute = self.schemas[record.category].attributes[slot.attribute]
-                answers.setdefault(slot.record, {})[attribute.name] = _value(attribute, record, end, text)
+                value = _value(attribute, record, end, text)
+                if (runs := prompt.runs.get(end.branch)) is not None:
+                    value = self._verbatim(value, runs, end)
+                answers.setdefault(slot.record, {})[attribute.name] = value
             records = prompt.owner.item.records
             if not all(map(math.isfinite, chain.from_iterable(prompt.logprobs))):
                 self.refusals.update(dict.fromkeys(records, NO_NUMBERS))
@@ -57,6 +63,13 @@ class Submission:
             replace(self._result(record, number, answers), engine_seconds=seconds[number])
             for number, record in enumerate(self.records)
         ]
+
+    def _verbatim(self, value: Value, runs: Runs, end: BranchEnd) -> Value:
+        value = replace(value, choice=end.chosen or "greedy")
+        if value.text is None or self.runs is None:
+            return value
+        text = self.runs.as_it_stands(runs, value.text, value.raw, end.tokens)
+        return replace(value, text=text, items=(text,))
 
     def _result(self, record: Record, number: int, answers: Mapping[int, dict[str, Value]]) -> RecordResult:
         refusal = self.refusals.get(number)

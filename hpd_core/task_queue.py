@@ -14,6 +14,8 @@ from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.errors import EngineError
 from hpd_core.extractor import ExtractionMetrics
+from hpd_core.preparation import Preparation
+from hpd_core.text.run_tries import RunTries
 
 
 @dataclass(eq=False)
@@ -79,9 +81,10 @@ class Owner:
 class TaskQueue:
     """Takes tasks from any thread. `close` it."""
 
-    def __init__(self, decoder: Decoder) -> None:
-        """Its thread starts with the first task."""
+    def __init__(self, decoder: Decoder, runs: RunTries | None = None) -> None:
+        """Its thread starts with the first task. `runs`: what prepares prompts with verbatim values."""
         self._decoder = decoder
+        self._preparation = Preparation(runs, self._wake_up)
         self._inbox: deque[Task] = deque()
         self._abandoned: deque[Task] = deque()
         self._wake = threading.Condition()
@@ -116,6 +119,10 @@ class TaskQueue:
         """Does something that needs no model in the thread that makes results, and not in the one that decodes."""
         self._finisher.submit(work)
 
+    def _wake_up(self) -> None:
+        with self._wake:
+            self._wake.notify()
+
     def close(self) -> None:
         """Ends its threads; what is not finished fails with EngineError."""
         with self._wake:
@@ -123,6 +130,7 @@ class TaskQueue:
             self._wake.notify()
         if self._thread is not None:
             self._thread.join()
+        self._preparation.close()
         self._finisher.shutdown()
 
     @property
@@ -144,8 +152,9 @@ class TaskQueue:
 
     def _take(self) -> bool:
         """Moves new tasks to the decoder; sleeps while there is nothing to do. False: time to end."""
+        self._preparation.go_on(is_needed=not self._decoder.has_work)
         with self._wake:
-            while not (self._inbox or self._abandoned or self._decoder.has_work or self.is_closed):
+            while not (self._inbox or self._abandoned or self._has_work or self.is_closed):
                 self._wake.wait()
             arrived, abandoned = list(self._inbox), list(self._abandoned)
             self._inbox.clear()
@@ -157,11 +166,20 @@ class TaskQueue:
             if not task.prompts:
                 self._finish(task)
             elif not task.is_settled:
-                self._decoder.add(task.prompts)
+                self._decoder.add(self._preparation.add(task.prompts))
+        for prompts, error in self._preparation.take():
+            if error is None:
+                self._decoder.add([prompt for prompt in prompts if not prompt.owner.task.is_settled])
+            else:
+                abandoned += self._fail({prompt.owner.task for prompt in prompts}, error)
         for task in abandoned:
             self._active.discard(task)
             self._decoder.drop(task.prompts)
         return True
+
+    @property
+    def _has_work(self) -> bool:
+        return self._decoder.has_work or self._preparation.has_ready
 
     def _account(self, report: StepReport) -> None:
         """Splits the step's time by tokens, and hands finished tasks on."""
@@ -183,6 +201,7 @@ class TaskQueue:
             metrics.document_tokens += prompt.num_own_tokens
             metrics.document_tokens_shared -= prompt.num_own_tokens  # of one of those who share it, it was forwarded
         for prompt in report.finished:
+            prompt.leases.clear()
             task = prompt.owner.task
             task.finished.append(prompt)
             if len(task.finished) == len(task.prompts):
@@ -195,11 +214,19 @@ class TaskQueue:
 
     def _fail_all(self, error: Exception) -> None:
         self._decoder.clear()
-        for task in self._active:
+        self._preparation.clear()
+        for task in self._fail(self._active, error):
+            for prompt in task.prompts:
+                prompt.leases.clear()  # whoever keeps the future keeps the prompts
+        self._active.clear()
+
+    def _fail(self, tasks: Iterable[Task], error: Exception) -> list[Task]:
+        failed = list(tasks)
+        for task in failed:
             failure = EngineError(f"the engine failed while decoding: {type(error).__name__}: {error}")
             failure.__cause__ = error
             task.settle(error=failure)
-        self._active.clear()
+        return failed
 
 
 def _resolve(task: Task) -> None:

@@ -74,6 +74,11 @@ class Attribute(Frozen):
         default=None, description="the unit a number is wanted in, shown to the model; or a mapping with want, accept"
     )
     multiple: bool = Field(default=False, description="several values, as a JSON array")
+    verbatim: bool = Field(
+        default=False,
+        description="of a string: its value stands in the product's text, letter for letter; of all that it can "
+        "be, the likeliest is chosen",
+    )
     max_value_tokens: int | None = Field(
         default=None,
         ge=1,
@@ -99,6 +104,13 @@ class Attribute(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _check_verbatim(self) -> Self:
+        if self.verbatim and (self.type != "string" or self.multiple):
+            what = "a list" if self.multiple else f"of the type {self.type!r}"
+            raise ValueError(f"attribute {self.name!r} is {what}: 'verbatim' is for one string, copied from the text")
+        return self
+
+    @model_validator(mode="after")
     def _check_enum(self) -> Self:
         if self.type == "enum" and not self.values:
             raise ValueError(f"attribute {self.name!r} is an enum and needs a non-empty list 'values'")
@@ -114,7 +126,7 @@ class Attribute(Frozen):
 
     @model_serializer(mode="wrap")
     def _leave_out_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_unset(handler(self), "id", "aliases", "path")
+        return _without_unset(handler(self), "id", "verbatim", "aliases", "path")
 
     @property
     def place(self) -> Place:
@@ -248,8 +260,8 @@ class Value:
         num_dropped: characters after the first complete JSON value that were dropped (a comma apart).
         logprob_mean, logprob_min: over the generated tokens, natural logarithm; None if there are none.
         evidence: per item, where it stands in the record; empty until `ground` has run.
-        choice: how one of few possible answers was chosen (enum, boolean): "scored", the likeliest of all; "beam", of
-            those there was room for; "greedy", token by token. None where it may be any text.
+        choice: how one of few possible answers was chosen (enum, boolean, what is verbatim): "scored", the likeliest of
+            all; "beam", of those there was room for; "greedy", token by token. None where it may be any text.
         probability: the model's own: of a scored answer its share among all possible ones, null among them, wrong by
             0.01 at most (of a "beam" too low, by more); of another that of its tokens. None where there are no
             log-probabilities (the baseline 'ar').

@@ -28,12 +28,14 @@ from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_byte
 from hpd_core.errors import EngineError, ModelError
 from hpd_core.extractor import ExtractionFuture, ExtractionMetrics, Extractor, Weights, answer_in_turn, refused_result
 from hpd_core.models import description, steering
-from hpd_core.prompt_builder import PreparedPrompt, PromptBuilder, Refusal
+from hpd_core.prompt_builder import PreparedPrompt, PromptBuilder, Refusal, refuse_verbatim
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import decoded_choice, parse_value
 from hpd_core.types import CategorySchema, ErrorCode, Record, RecordResult, Value
 
 _KEY = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:')
+
+_NOT_VERBATIM = "'ar' writes what it likes: set it to 'free', or decode with 'hpd'"
 
 
 class AutoregressiveBaseline(Extractor):
@@ -51,7 +53,8 @@ class AutoregressiveBaseline(Extractor):
         `layout` and `prompt.keys` of `config` are ignored.
 
         Raises:
-            ModelError: documents are to be read both ways, which transformers' generation does not do.
+            ModelError: documents are to be read both ways, or strings to be verbatim, which transformers' generation
+                does not do.
         """
         started = time.perf_counter()
         self.config = (config or EngineConfig()).autoregressive()
@@ -60,6 +63,8 @@ class AutoregressiveBaseline(Extractor):
                 "engine.document_attention is 'bidirectional', by the settings or as the model was trained, and 'ar' "
                 "reads documents in the order of their text: set it to 'causal', or decode with 'hpd'"
             )
+        if self.config.strings != "free":
+            raise ModelError("engine.strings is 'verbatim', and " + _NOT_VERBATIM)
         self._weights = Weights.of(model)
         steering.use_own_attention(model)
         self._segments = SegmentTokenizer(tokenizer)
@@ -106,6 +111,8 @@ class AutoregressiveBaseline(Extractor):
         """As `Extractor.submit`; submissions run one after the other."""
         if wanted is not None:
             raise ValueError("the baseline writes whole answers: all attributes or none")
+
+        refuse_verbatim(schemas, "is for decoding 'hpd': " + _NOT_VERBATIM)
 
         def work(metrics: ExtractionMetrics) -> list[RecordResult]:
             try:

@@ -110,6 +110,7 @@ class NullEngine(Extractor):
             "layers": self.layers,
             "quantization": None,
             "max_scored_tokens": self.max_scored_tokens,
+            "strings": None,
             "limits": None,
             "overlap_steps": self.overlaps_steps,
             "model_size": None,

@@ -131,6 +131,7 @@ class Decoder:
         for prompt in found:
             prompt.is_dropped = True
         for prompt in self._scheduler.drop(found):
+            prompt.leases.clear()
             del self._open[prompt]
 
     @property

@@ -193,9 +193,9 @@ class MemberSearch:
         lasts = spelled.logprobs[np.searchsorted(spelled.keys, verdicts.values << NODE_BITS | verdicts.spellings)]
         found = []
         for value, spelling, last in zip(verdicts.values.tolist(), verdicts.spellings.tolist(), lasts, strict=True):
-            part = slice(*table.ends[spelling : spelling + 2])
-            places = np.searchsorted(heard.keys, value << NODE_BITS | table.path[part])
-            found.append((table.spelled[part], np.diff(heard.logprobs[places], append=last)))
+            tokens, path = table.spelling(spelling)
+            places = np.searchsorted(heard.keys, value << NODE_BITS | path)
+            found.append((tokens, np.diff(heard.logprobs[places], append=last)))
         return found
 
 

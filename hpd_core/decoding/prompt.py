@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hpd_core.layout import IntArray, Layout
+from hpd_core.text.leases import Lease
+from hpd_core.text.runs import Runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,9 @@ class Prompt:
         owner: whatever the caller wants to find again when the prompt is finished.
         on_ended: told of each value as soon as it has ended, in the thread that makes the steps.
         told: the branches of which it was told.
+        runs: by branch, the runs of the document that its value is chosen among: `RunTries.prepare` says in the layout
+            what that means, before it is decoded.
+        leases: of what stands in tables for its values; they end when it is finished.
         is_dropped: nobody waits for it any more: what is running of it ends as it is.
         tokens, logprobs: after it is finished, per branch: generated ids (the closing one last) and their
             log-probabilities. `closed[b]` is False where the value was cut at its limit.
@@ -88,6 +93,8 @@ class Prompt:
     num_shared_tokens: int = 0
     on_ended: Callable[[BranchEnd], None] | None = None
     told: set[int] = field(default_factory=set)
+    runs: Mapping[int, Runs] = field(default_factory=dict)
+    leases: list[Lease[Any]] = field(default_factory=list)
     is_dropped: bool = False
     tokens: list[list[int]] = field(default_factory=list)
     logprobs: list[list[float]] = field(default_factory=list)

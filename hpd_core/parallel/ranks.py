@@ -11,7 +11,7 @@ is gone ends itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +26,12 @@ from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.next_token import Choice, Chosen
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.extractor import Weights
+from hpd_core.layout import IntArray
 from hpd_core.models import description, loading, steering
 from hpd_core.parallel.tensor_parallel import cut
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.endings import Endings
-from hpd_core.text.member_tries import MemberTrie, TrieTable
+from hpd_core.text.member_tries import TriePlace, TrieTable
 
 if TYPE_CHECKING:
     from hpd_core.parallel.followers import Followers
@@ -141,20 +142,21 @@ class SharedDecoder(Decoder):
         """As `Decoder.add`."""
         arrived = list(dict.fromkeys(prompts))
         if self._followers is not None:
-            new = self._tries.tries[self._num_tries_told :]
+            new = self._tries.added_since(self._num_tries_told)
             if new:
-                self._followers.tell("learn", new)
-                self._num_tries_told += len(new)
+                self._followers.tell("learn", [(place, self._tries.part(place)) for place in new])
+                self._num_tries_told = new[-1].number + 1
             self._followers.tell("add", [Prompt(prompt.layout, prompt.prefix_key) for prompt in arrived])
         super().add(arrived)
 
     def drop(self, prompts: Iterable[Prompt]) -> None:
         """Nothing: the other ranks would not know, and their steps have to be the same."""
 
-    def learn(self, tries: Sequence[MemberTrie]) -> None:
-        """Takes tries that prompts to come may name."""
-        for trie in tries:
-            self._tries.add(trie)
+    def learn(self, tries: Sequence[tuple[TriePlace, Mapping[str, IntArray]]]) -> None:
+        """Takes tries that prompts to come may name: where they stand in rank 0's table. What stood there before is of
+        prompts that have finished, since they have here when they have there."""
+        for place, arrays in tries:
+            self._tries.put(place, arrays)
 
     def clear(self) -> None:
         """As `Decoder.clear`."""

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
-from weakref import ReferenceType, ref
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +26,7 @@ from hpd_core.layout import FREE, IntArray
 from hpd_core.system.device import to_device
 from hpd_core.text.automata import Automaton
 from hpd_core.text.kind_automata import kind_automaton
+from hpd_core.text.leases import Lease, Leases
 from hpd_core.text.ranges_in_use import RangesInUse
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.token_states import TokenBytes, TokenStates, compile_automaton
@@ -185,17 +184,6 @@ def grown(array: IntArray, size: int) -> IntArray:
     return np.concatenate([array, np.zeros(max(size, 2 * len(array)) - len(array), dtype=np.int64)])
 
 
-class Lease:
-    """Keeps the states of a kind in the table for as long as anybody has it.
-
-    Attributes:
-        start: the state in which a value begins; FREE if it is not constrained.
-    """
-
-    def __init__(self, start: int) -> None:
-        self.start = start
-
-
 class Constraints:
     """The constraints of all attributes seen so far, for one tokenizer, and of kinds for as long as there is room.
 
@@ -210,8 +198,7 @@ class Constraints:
         self._segments = SegmentTokenizer(tokenizer)
         self._tokens: TokenBytes | None = None
         self._starts: dict[Any, int] = {}
-        # Of each kind the first state and who has it; those that were asked for last are the last ones.
-        self._kinds: OrderedDict[bytes, tuple[int, ReferenceType[Lease]]] = OrderedDict()
+        self._leases: Leases[int] = Leases(self._remove)
         self._as_texts: set[bytes] = set()  # whose pattern cannot be kept to
         self._lock, self._tokens_lock = threading.Lock(), threading.Lock()
 
@@ -233,7 +220,7 @@ class Constraints:
                     self._starts[key] = FREE if states is None else self.table.add(states)
         return self._starts[key]
 
-    def lease(self, kind: ValueKind) -> Lease:
+    def lease(self, kind: ValueKind) -> Lease[int]:
         """As `start`, of a value of this kind: its states are in the table as long as the caller has what is returned.
 
         FREE, too, where its automaton over tokens would be too large, or those that others have take too much memory:
@@ -246,7 +233,7 @@ class Constraints:
         if key in self._as_texts:
             return self.lease(text)
         with self._lock:
-            if (found := self._known(key)) is not None:
+            if (found := self._leases.find(key)) is not None:
                 return found
         most = None if text == kind else _MOST_WAYS_OF_PATTERNS
         states = self._compile(kind_automaton(kind), kind_lines(kind), type(kind).__name__, most)
@@ -254,35 +241,26 @@ class Constraints:
             self._as_texts = {*self._as_texts, key} if len(self._as_texts) < _MOST_KINDS else {key}
             return self.lease(text)
         with self._lock:
-            if (found := self._known(key)) is not None:
+            if (found := self._leases.find(key)) is not None:
                 return found
-            self._make_room()
+            self._leases.make_room(self._has_room)
             if self.table.num_ways > _MOST_WAYS_IN_ALL:
                 logger.warning("values of a new %s are not constrained: %s", type(kind).__name__, _FULL)
                 return Lease(FREE)
-            lease = Lease(FREE if states is None else self.table.add(states))
-            self._kinds[key] = lease.start, ref(lease)
-            return lease
+            return self._leases.put(key, FREE if states is None else self.table.add(states))
 
-    def _known(self, key: bytes) -> Lease | None:
-        """Of a kind that is in the table; the lock is held."""
-        if key not in self._kinds:
-            return None
-        start, there = self._kinds[key]
-        lease = there() or Lease(start)
-        self._kinds[key] = start, ref(lease)
-        self._kinds.move_to_end(key)
-        return lease
+    def lend(self, states: TokenStates) -> Lease[int]:
+        """Adds an automaton over tokens that nobody else will ask for; it is removed behind the end of its lease."""
+        with self._lock:
+            self._leases.collect()
+            return self._leases.lend(self.table.add(states))
 
-    def _make_room(self) -> None:
-        """Removes kinds that nobody has until there is room for one more; the lock is held."""
-        for key, (start, there) in list(self._kinds.items()):
-            if self.table.num_ways <= _MOST_WAYS_IN_ALL and len(self._kinds) < _MOST_KINDS:
-                return
-            if there() is None:
-                del self._kinds[key]
-                if start != FREE:
-                    self.table.remove(start)
+    def _has_room(self) -> bool:
+        return self.table.num_ways <= _MOST_WAYS_IN_ALL and len(self._leases) < _MOST_KINDS
+
+    def _remove(self, start: int) -> None:
+        if start != FREE:
+            self.table.remove(start)
 
     def _compile(
         self, automaton: Automaton | None, lines: Sequence[str], name: str, most_ways: int | None = None

@@ -78,11 +78,15 @@ def find_evidence(
     """As `ground`: the evidence alone, by attribute, of those that have items."""
     grounder = Grounder(record.fields)
     attributes = {attribute.name: attribute for attribute in schema.attributes}
-    return {
+    found = {
         name: tuple([grounder.find(attributes[name], item) for item in value.items])
         for name, value in result.values.items()
         if value.items
     }
+    for name, value in result.values.items():
+        if value.choice is not None and attributes[name].type == "string" and found.get(name) == ((),):
+            found[name] = (grounder.find_copied(value.items[0]),)
+    return found
 
 
 class Grounder:
@@ -113,6 +117,13 @@ class Grounder:
                 return tuple(found[:MAX_PLACES])
             perhaps = perhaps or tuple(cut_perhaps[:MAX_PLACES])
         return perhaps
+
+    def find_copied(self, item: str) -> tuple[Evidence, ...]:
+        """The places of an item that was copied from the texts, and may end inside of a word."""
+        places = [
+            (field.name, place.span()) for field in self._fields for place in re.finditer(re.escape(item), field.text)
+        ]
+        return tuple([Evidence(name, *span, item, "ambiguous") for name, span in places[:MAX_PLACES]])
 
     @cached_property
     def _numbers(self) -> list[list[Number]]:

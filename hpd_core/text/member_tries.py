@@ -11,35 +11,25 @@ A *member* is a label, true or false, or null; a *spelling* one way to write it:
                └── null ──▶  null
 
 Tries are compiled a whole vocabulary at a time, and stand in one table whose nodes and spellings are numbered through,
-so that a step looks up those of all its values at once (as constraints do, text/constraints.py).
+so that a step looks up those of all its values at once (as constraints do, text/constraints.py). Those of schemas stay;
+others are there for as long as somebody has them.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
-from hpd_core.layout import NO_NODE, IntArray, Members
-from hpd_core.text.constraints import grown, kind_key, kind_lines
-from hpd_core.text.endings import Endings
-from hpd_core.text.template import render_answer_line
+from hpd_core.layout import NO_NODE, IntArray
+from hpd_core.text.constraints import grown
+from hpd_core.text.ranges_in_use import RangesInUse
 from hpd_core.text.token_states import ranges
-from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.value_automata import BOOLEAN_WORDS
-from hpd_core.text.value_kinds import Boolean, ValueKind, is_closed
-from hpd_core.types import Attribute
-
-logger = logging.getLogger(__name__)
 
 NULL_MEMBER = 0
-_MOST_SPELLED = 2**23
-"""Tokens of all spellings, behind which no kind gets a trie that had none before: a GB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +45,7 @@ class MemberTrie:
             tokens.
         ids, behind: int64 [w], their tokens, and the node behind each; ~spelling where there is none.
         members: int64 [s], what each spelling means.
-        ends: int64 [s + 1]: spelling i has the tokens `spelled[ends[i] : ends[i + 1]]`, written at the nodes `path`.
-        spelled, path: int64 [tokens of all spellings]
+        ends, closings: int64 [s], the node behind which each ends, and the token that ends it.
     """
 
     tokens: IntArray
@@ -71,8 +60,7 @@ class MemberTrie:
     behind: IntArray
     members: IntArray
     ends: IntArray
-    spelled: IntArray
-    path: IntArray
+    closings: IntArray
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -80,7 +68,7 @@ class MemberTrie:
     @property
     def longest(self) -> int:
         """Tokens of the longest spelling."""
-        return int(np.diff(self.ends).max())
+        return int(self.depths[self.ends].max()) + 1
 
     @classmethod
     def of(cls, spellings: Sequence[Sequence[int]], members: Sequence[int]) -> MemberTrie | None:
@@ -88,15 +76,13 @@ class MemberTrie:
 
         None where two members are spelled alike, or one spelling is the beginning of another: they cannot be told.
         """
-        pairs = {tuple(tokens): member for tokens, member in zip(spellings, members, strict=True)}
-        if any(pairs[tuple(tokens)] != member for tokens, member in zip(spellings, members, strict=True)):
-            return None
-        sizes = np.array([len(tokens) for tokens in pairs], dtype=np.int64)
-        grid = np.full((len(pairs), int(sizes.max())), -1, dtype=np.int64)
-        for row, tokens in zip(grid, pairs, strict=True):
-            row[: len(tokens)] = tokens
+        (grid, sizes), numbers = token_grid(spellings), np.array(members, dtype=np.int64)
         order = np.lexsort(grid.T[::-1])
-        return cls._of_sorted(grid[order], sizes[order], np.array(list(pairs.values()), dtype=np.int64)[order])
+        grid, sizes, numbers = grid[order], sizes[order], numbers[order]
+        is_new = np.append(True, (grid[1:] != grid[:-1]).any(axis=1))
+        if (numbers[1:] != numbers[:-1])[~is_new[1:]].any():
+            return None
+        return cls._of_sorted(grid[is_new], sizes[is_new], numbers[is_new])
 
     @classmethod
     def _of_sorted(cls, grid: IntArray, sizes: IntArray, members: IntArray) -> MemberTrie | None:
@@ -147,10 +133,17 @@ class MemberTrie:
             ids=ids,
             behind=behind,
             members=members,
-            ends=np.cumsum([0, *sizes]),
-            spelled=grid[is_token],
-            path=before[is_token],
+            ends=before[np.arange(count), sizes - 1],
+            closings=grid[np.arange(count), sizes - 1],
         )
+
+
+def token_grid(spellings: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
+    """Spellings as rows, int64 [s, longest], -1 behind the last token of each; and how many tokens each has."""
+    sizes = np.array([len(tokens) for tokens in spellings], dtype=np.int64)
+    grid = np.full((len(sizes), int(sizes.max())), -1, dtype=np.int64)
+    grid[np.arange(grid.shape[1]) < sizes[:, None]] = np.fromiter(chain.from_iterable(spellings), dtype=np.int64)
+    return grid, sizes
 
 
 def _goes_on(differs: npt.NDArray[np.bool_], sizes: IntArray) -> bool:
@@ -176,21 +169,37 @@ def _runs(lasts: IntArray, num_ways: IntArray) -> IntArray:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class TriePlace:
+    """Where a trie stands in a table.
+
+    Attributes:
+        number: how many were added before it.
+        firsts, counts: by the kind of what tries have (`_SIZES`), its first number and how many there are.
+    """
+
+    number: int
+    firsts: Mapping[str, int]
+    counts: Mapping[str, int]
+
+
 class TrieTable:
     """Tries, side by side; their nodes, ways and spellings are numbered through.
 
-    One thread may add while another one reads the tries that it knows: arrays are as `MemberTrie` has them, with room
-    behind what is in use.
+    One thread may add and remove while another one reads the tries that it has: arrays are as `MemberTrie` has them,
+    with room between and behind what is in use.
 
     Attributes:
-        tries: all of them, in order.
         roots: int64 [n], the root of each node.
+        num_bytes: of the tries in use.
     """
 
     def __init__(self) -> None:
-        self.tries: list[MemberTrie] = []
-        self._counts = dict.fromkeys(("nodes", "ways", "spellings", "spelled"), 0)
-        for name in (*_SIZES, "roots"):
+        self._in_use = {size: RangesInUse() for size in ("nodes", "ways", "spellings")}
+        self._places: dict[int, TriePlace] = {}  # by their roots
+        self._num_added = 0
+        self.num_bytes = 0
+        for name in _SIZES:
             setattr(self, name, np.zeros(1, dtype=np.int64))
 
     tokens: IntArray
@@ -205,39 +214,58 @@ class TrieTable:
     behind: IntArray
     members: IntArray
     ends: IntArray
-    spelled: IntArray
-    path: IntArray
+    closings: IntArray
     roots: IntArray
 
     def add(self, trie: MemberTrie) -> int:
         """Adds a trie. Returns the number of its root."""
-        node, way, spelling, spelled = self._counts.values()
+        # Offsets are one more than nodes.
+        counts = {"nodes": len(trie) + 1, "ways": len(trie.ids), "spellings": len(trie.members)}
+        firsts = {size: self._in_use[size].take(count) for size, count in counts.items()}
+        node, way, spelling = firsts.values()
         shifted = {
             "lasts": trie.lasts + node,
             "way_of": np.where(trie.way_of >= 0, trie.way_of + way, -1),
             "above": np.where(trie.above >= 0, trie.above + node, -1),
             "offsets": trie.offsets + way,
             "behind": np.where(trie.behind >= 0, trie.behind + node, trie.behind - spelling),
-            "ends": trie.ends + spelled,
-            "path": trie.path + node,
+            "ends": trie.ends + node,
+            "roots": np.full(len(trie), node),
         }
-        self._put("roots", node, np.full(len(trie), node))
-        for name, size in _SIZES.items():
-            self._put(name, self._counts[size], shifted.get(name, getattr(trie, name)))
-        sizes = (len(trie), len(trie.ids), len(trie.members), len(trie.spelled))
-        self._counts = {size: self._counts[size] + more for size, more in zip(self._counts, sizes, strict=True)}
-        self.tries.append(trie)
+        place = TriePlace(self._num_added, firsts, counts)
+        self.put(place, {name: shifted[name] if name in shifted else getattr(trie, name) for name in _SIZES})
+        self._num_added += 1
+        self.num_bytes += _bytes(place)
+        self._places[node] = place
         return node
 
-    @property
-    def num_spelled(self) -> int:
-        """Tokens of all spellings."""
-        return self._counts["spelled"]
+    def remove(self, root: int) -> None:
+        """Removes the trie of this root: others may have its numbers from now on."""
+        place = self._places.pop(root)
+        for size, first in place.firsts.items():
+            self._in_use[size].give_back(first, place.counts[size])
+        self.num_bytes -= _bytes(place)
 
-    def _put(self, name: str, first: int, items: IntArray) -> None:
-        array = grown(getattr(self, name), first + len(items))
-        array[first : first + len(items)] = items
-        setattr(self, name, array)
+    def added_since(self, number: int) -> list[TriePlace]:
+        """The places of the tries before which at least so many were added, and that are there still, in order."""
+        found = [place for place in list(self._places.values()) if place.number >= number]
+        return sorted(found, key=lambda place: place.number)
+
+    def part(self, place: TriePlace) -> dict[str, IntArray]:
+        """What stands there, for `put` of another table."""
+        return {name: getattr(self, name)[place.firsts[size] :][: place.counts[size]] for name, size in _SIZES.items()}
+
+    def put(self, place: TriePlace, arrays: Mapping[str, IntArray]) -> None:
+        """Writes what is numbered as at this place, whatever stands there."""
+        for name, size in _SIZES.items():
+            first, items = place.firsts[size], arrays[name]
+            array = grown(getattr(self, name), first + place.counts[size])
+            array[first : first + len(items)] = items
+            setattr(self, name, array)
+
+    def spelling(self, number: int) -> tuple[IntArray, IntArray]:
+        """The tokens of a spelling, and the node behind which each is written."""
+        return spelling_of(self, number)
 
     def ways(self, nodes: IntArray) -> tuple[IntArray, IntArray]:
         """What is written behind some nodes: the ways of all, and for each the number in `nodes` that it is of."""
@@ -259,91 +287,23 @@ class TrieTable:
         return int((self.offsets[found + 1] - self.offsets[found]).sum())
 
 
+_OF_NODES = ("tokens", "depths", "lasts", "runs", "heights", "way_of", "above", "offsets", "roots")
 _SIZES = {
-    **dict.fromkeys(("tokens", "depths", "lasts", "runs", "heights", "way_of", "above", "offsets"), "nodes"),
+    **dict.fromkeys(_OF_NODES, "nodes"),
     **dict.fromkeys(("ids", "behind"), "ways"),
-    **dict.fromkeys(("members", "ends"), "spellings"),
-    **dict.fromkeys(("spelled", "path"), "spelled"),
+    **dict.fromkeys(("members", "ends", "closings"), "spellings"),
 }
-"""Of a trie's arrays, what they have an element for; offsets and ends have one more."""
+"""Of a trie's arrays, what they have an element for; offsets have one more."""
 
 
-class ClosedAnswers:
-    """The tries of all closed attributes seen so far, for one tokenizer. Grows with the schemas.
-
-    Thread-safe. What is compiled is compiled in the thread that asks, and holds up no other one.
-    """
-
-    def __init__(self, tokenizer: Any, endings: Endings, max_fed: int) -> None:
-        """`max_fed`: of each value, the most nodes that are fed (`EngineConfig.max_scored_tokens`); 0: no tries."""
-        self.table = TrieTable()
-        self._segments = SegmentTokenizer(tokenizer)
-        self._endings = endings
-        self._max_fed = max_fed
-        self._found: dict[Any, tuple[Members, int] | None] = {}
-        self._lock = threading.Lock()
-
-    def members(self, attribute: Attribute) -> tuple[Members, int] | None:
-        """What a value of `attribute` is chosen among, and the tokens of the longest; None: it is decoded by tokens.
-
-        That is for texts, numbers and lists, and where two members are the same tokens.
-        """
-        if not self._max_fed or not attribute.is_closed:
-            return None
-        key = (attribute.type, tuple(attribute.vocabulary.spellings.items()))
-        if key not in self._found:
-            self._put(key, self._compile(answer_lines(attribute), attribute.name))
-        return self._found[key]
-
-    def members_of(self, kind: ValueKind) -> tuple[Members, int] | None:
-        """As `members`, of a value of this kind. None, too, where there are too many tries already: kinds may come from
-        strangers."""
-        if not self._max_fed or not is_closed(kind):
-            return None
-        key = kind_key(kind)
-        if key not in self._found:
-            if self.table.num_spelled > _MOST_SPELLED:
-                return None
-            self._put(key, self._compile(closed_lines(kind), type(kind).__name__))
-        return self._found[key]
-
-    def _put(self, key: Any, trie: MemberTrie | None) -> None:
-        """Adds what was compiled, unless another thread has done so meanwhile."""
-        with self._lock:
-            if key not in self._found:
-                self._found[key] = None if trie is None else (self._members(trie), trie.longest)
-
-    def _members(self, trie: MemberTrie) -> Members:
-        return Members(self.table.add(trie), len(trie), min(self._max_fed, len(trie) - 1))
-
-    def _compile(self, spellings: Sequence[tuple[str, int]], name: str) -> MemberTrie | None:
-        """`spellings`: as `answer_lines` has them."""
-        lines, members = zip(*spellings, strict=True)
-        encoded = self._segments.encode_text(lines)
-        trie = MemberTrie.of([tokens[: self._endings.length(tokens, True)] for tokens in encoded], members)
-        if trie is None:
-            logger.warning("values of %r are not scored: the tokenizer does not tell them apart", name)
-        return trie
+def _bytes(place: TriePlace) -> int:
+    return 8 * sum(place.counts[size] for size in _SIZES.values())
 
 
-def closed_lines(kind: ValueKind) -> list[tuple[str, int]]:
-    """As `answer_lines`, of a closed kind."""
-    lines = kind_lines(kind)
-    numbered = [(line, number) for number, line in enumerate(lines[: len(lines) - kind.nullable], start=1)]
-    if isinstance(kind, Boolean):
-        words = enumerate(BOOLEAN_WORDS.values(), start=1)
-        numbered += [(f' "{word}",\n', member) for member, of_member in words for word in of_member]
-    return [*numbered, *((line, NULL_MEMBER) for line in lines[len(lines) - kind.nullable :])]
-
-
-def answer_lines(attribute: Attribute) -> list[tuple[str, int]]:
-    """Every spelling of a closed attribute as a line of an answer, and its member: 0 for null, then from 1 on."""
-    lines = [(render_answer_line(attribute, None), NULL_MEMBER)]
-    if attribute.type == "boolean":
-        for member, item in enumerate(("true", "false"), start=1):
-            lines.append((render_answer_line(attribute, (item,)), member))
-            lines += [(f' "{word}",\n', member) for word in BOOLEAN_WORDS[item]]
-        return lines
-    numbers = {label: member for member, label in enumerate(attribute.labels, start=1)}
-    spellings = attribute.vocabulary.spellings.items()
-    return lines + [(render_answer_line(attribute, (text,)), numbers[label]) for text, label in spellings]
+def spelling_of(trie: MemberTrie | TrieTable, number: int) -> tuple[IntArray, IntArray]:
+    """The tokens of a spelling, and the node behind which each is written."""
+    path = [int(trie.ends[number])]
+    while (above := int(trie.above[path[-1]])) >= 0:
+        path.append(above)
+    nodes = np.array(path[::-1], dtype=np.int64)
+    return np.append(trie.tokens[nodes[1:]], trie.closings[number]), nodes

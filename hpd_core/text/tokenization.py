@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -14,6 +15,9 @@ from hpd_core.errors import PromptError
 from hpd_core.text.endings import Endings, is_telling
 from hpd_core.text.template import Piece
 
+_CHARACTERS = "aZéя中あ한ก1²\"'-.,\\&_😀"
+_OF_LETTERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase")
+"""Normalizers that change letters and what belongs to them, whatever stands behind the next space."""
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
 
@@ -39,6 +43,23 @@ class SegmentTokenizer:
         self._control_ids -= {tokenizer.unk_token_id}
         literals = sorted((re.escape(text) for text in self.control_tokens), key=len, reverse=True)
         self._control_pattern = re.compile("|".join(literals)) if literals else None
+
+    @cached_property
+    def encodes_words_apart(self) -> bool:
+        """Whether a text's ids are those of its parts, wherever it is cut before a single space between characters.
+
+        So it is where the pre-tokenizer cuts there whatever the characters, and nothing is changed before.
+        """
+        backend = self._within or self._backend
+        if backend is None or backend.pre_tokenizer is None or backend.truncation or backend.padding:
+            return False
+        if backend.normalizer is not None and json.loads(backend.normalizer.__getstate__())["type"] not in _OF_LETTERS:
+            return False
+        if any(re.search(r"\s", text) for text in self.control_tokens):
+            return False
+        cuts = backend.pre_tokenizer.pre_tokenize_str
+        pairs = [(before, f"{before} {behind}") for before in _CHARACTERS for behind in _CHARACTERS]
+        return all(any(place[0] == len(before) for _, place in cuts(text)) for before, text in pairs)
 
     def encode_pieces(self, pieces: Iterable[Piece], *, begins: bool = False) -> list[int]:
         """The ids of `pieces`, one after the other.

@@ -6,6 +6,7 @@ too, and means that there is none.
     FreeText()               anything: the line as it is
     JsonString()             "..."; what stands between the quotes may be any text
     Pattern("[A-Z]{2}")      "..." in which the regular expression finds something; ^ and $ pin it
+    Verbatim()               "..." that stands in the trunk's text
     OneOf(("red", 5))        "red" or 5
     Number(), Integer()      12, 1.5, "1,250.5": in the forms that texts have (text/value_automata.py)
     Boolean()                true or false
@@ -46,6 +47,13 @@ class Pattern:
     """
 
     regex: str
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """A string that stands in the trunk's text: the likeliest of its runs of characters (text/runs.py)."""
+
     nullable: bool = False
 
 
@@ -99,7 +107,7 @@ class ListOf:
     nullable: bool = False
 
 
-ValueKind: TypeAlias = FreeText | JsonString | Pattern | OneOf | Number | Integer | Boolean | ListOf
+ValueKind: TypeAlias = FreeText | JsonString | Pattern | Verbatim | OneOf | Number | Integer | Boolean | ListOf
 
 
 def spelled(value: Any) -> str:

@@ -78,9 +78,11 @@ def features_of(row: Mapping[str, Any], attribute: Attribute, *further: Mapping[
 
 
 def definition_of(attribute: Attribute) -> str:
-    """A hash of all that the model reads of an attribute: what is true of one is not of another of its name."""
+    """A hash of all that the model reads of an attribute, and of whether it is copied: what is true of one is not of
+    another of its name."""
     data = attribute.model_dump(mode="json", include={"name", "description", "type", "unit", "multiple"})
-    return content_hash({**data, "labels": attribute.labels})
+    copied = {"verbatim": True} if attribute.verbatim else {}
+    return content_hash({**data, **copied, "labels": attribute.labels})
 
 
 def answer_probability(num_tokens: int | None, logprob_mean: float | None) -> float | None:

@@ -118,6 +118,14 @@ class JobConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_strings(self) -> JobConfig:
+        if self.decoding == "ar" and self.engine.strings != "free":
+            raise ValueError(
+                "engine.strings 'verbatim' is for decoding: hpd; 'ar' writes what it likes: set it to 'free'"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_cascade(self) -> JobConfig:
         cascade = self.cascade
         if cascade is None:

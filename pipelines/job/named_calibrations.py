@@ -53,6 +53,7 @@ def _known(config: JobConfig) -> CalibratedModel:
         quantization=settings.quantization or NOT_SAID,
         max_scored_tokens=_scored_tokens(settings) if is_hpd else NOT_SAID,
         document_attention=asked.document_attention if is_hpd else NOT_SAID,
+        strings=settings.strings if is_hpd else NOT_SAID,
     )
 
 

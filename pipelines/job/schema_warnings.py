@@ -21,6 +21,7 @@ def schema_warnings(config: JobConfig, schemas: Mapping[str, CategorySchema]) ->
 
     Raises `UsageError` if no product of any category can be decoded.
     """
+    refuse_verbatim(config, schemas)
     suspects = [schema for schema in schemas.values() if _may_be_tight(schema, config)]
     if not suspects:
         return []
@@ -35,6 +36,24 @@ def schema_warnings(config: JobConfig, schemas: Mapping[str, CategorySchema]) ->
     if {problem.category for problem in problems if problem.is_fatal} == set(schemas):
         raise UsageError("\n  ".join([f"{config.schemas}: no product can be decoded", *_shown(problems)]))
     return list(_shown(problems))
+
+
+def refuse_verbatim(config: JobConfig, schemas: Mapping[str, CategorySchema]) -> None:
+    """Raises `UsageError` if an attribute is verbatim, and a model of the job cannot copy."""
+    engines = [("engine", config.engine)]
+    if config.cascade is not None:
+        engines.append(("cascade.engine", config.cascade.engine))
+    problems = [f"{name}: it {problem}" for name, engine in engines if (problem := engine.why_not_verbatim)]
+    if config.decoding == "ar":
+        problems.append("decoding: 'ar' writes what it likes, set it to 'hpd'")
+    named = (
+        f"{each.name!r} of {schema.category!r}"
+        for schema in schemas.values()
+        for each in schema.attributes
+        if each.verbatim
+    )
+    if problems and (attribute := next(named, None)) is not None:
+        raise UsageError(f"{config.schemas}: attribute {attribute} is verbatim. {problems[0]}")
 
 
 def _shown(problems: Sequence[object]) -> Iterator[str]:

@@ -141,7 +141,18 @@ def _all_handles(category: SourceCategory, imported: Imported) -> list[str]:
 def _plain(attribute: Attribute) -> dict[str, Any]:
     """The attribute as YAML has it, without what is not said."""
     data = attribute.model_dump(mode="json", exclude_defaults=True)
-    order = ("name", "id", "description", "type", "unit", "multiple", "max_value_tokens", "aliases", "values")
+    order = (
+        "name",
+        "id",
+        "description",
+        "type",
+        "unit",
+        "multiple",
+        "verbatim",
+        "max_value_tokens",
+        "aliases",
+        "values",
+    )
     return {key: data[key] for key in order if key in data}
 
 

@@ -17,8 +17,8 @@ from hpd_core import Completion, Engine, EngineError, OpenBranch, PatternError, 
 from hpd_core.baselines.reference import decode_chain, spelling_logprobs
 from hpd_core.completion import TrunkCompletions
 from hpd_core.models.loading import load_model, load_tokenizer
-from hpd_core.text import constraints, member_tries
-from hpd_core.text.member_tries import closed_lines
+from hpd_core.text import closed_answers, constraints
+from hpd_core.text.closed_answers import closed_lines
 from hpd_core.text.template import Piece
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import (
@@ -269,7 +269,7 @@ def test_a_thousand_schemas_of_strangers_are_constrained_and_take_no_memory_with
             kept.append(engine.complete([trunk("red")] * 50, [strange(first + number) for number in range(50)]))
             found.update(enumerate(map(written, kept[-1].result(TIMEOUT)), start=first))
             assert known.table.num_ways < 100_000
-        assert sum(len(each) for each in known._kinds) < 16 * 1000, "a kind is not kept by its texts"
+        assert sum(len(each) for each in known._leases._by_key) < 16 * 1000, "a kind is not kept by its texts"
     for value, text, _ in found.values():
         assert (value[1], text[1] in ("value", "truncated")) == ("value", True)
     assert "not constrained" not in caplog.text
@@ -295,16 +295,16 @@ def test_kinds_that_are_being_decoded_are_not_removed(
 
 
 def test_tries_of_strangers_take_no_memory_without_end(tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind a limit no new ones are made; those before it are as they were."""
+    """Those that nobody decodes make room; what is decoded again is as it was."""
     branches = [[OpenBranch("a:", OneOf((1, "red")))]]
     with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
         before = engine.complete([trunk("red")], branches).result(TIMEOUT)[0]
-        monkeypatch.setattr(member_tries, "_MOST_SPELLED", 0)
-        size = engine._decoder._tries.num_spelled
+        monkeypatch.setattr(closed_answers, "_MOST_BYTES", 2_000)
+        for number in range(20):
+            (found,) = engine.complete([trunk("red")], [[OpenBranch("a:", OneOf((number, "x")))]]).result(TIMEOUT)
+            assert found.branches[0].choice == "scored"
+            assert engine._decoder._tries.num_bytes < 3_000
         assert written(engine.complete([trunk("red")], branches).result(TIMEOUT)[0]) == written(before)
-        for number in range(3):
-            engine.complete([trunk("red")], [[OpenBranch("a:", OneOf((number, "x")))]]).result(TIMEOUT)
-        assert engine._decoder._tries.num_spelled == size
 
 
 def test_many_branches_are_parted_over_prompts_that_share_their_text(engine: Engine) -> None:

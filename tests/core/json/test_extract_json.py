@@ -166,7 +166,7 @@ def walk(engine: Engine, branch: OpenBranch) -> Any:
     """What the constraint of a kind allows; tests/core/json/test_completion.py proves that it is right."""
     constraints = engine._completions._constraints
     assert constraints is not None
-    start = constraints.lease(branch.kind).start
+    start = constraints.lease(branch.kind).kept
 
     def allowed(tokens: Sequence[int]) -> Any:
         state = start

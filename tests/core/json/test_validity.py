@@ -115,9 +115,9 @@ def test_a_pattern_that_cannot_be_kept_to_leaves_a_string(monkeypatch: pytest.Mo
     constraints = Constraints(tokenizer, len(tokenizer))
     monkeypatch.setattr("hpd_core.text.constraints._MOST_WAYS", 10 * len(tokenizer))
     monkeypatch.setattr("hpd_core.text.constraints._MOST_WAYS_OF_PATTERNS", 2_000)
-    assert constraints.lease(Pattern("^[a-z]{2}$")).start != constraints.lease(JsonString()).start
+    assert constraints.lease(Pattern("^[a-z]{2}$")).kept != constraints.lease(JsonString()).kept
     for pattern in ("^\\n$", "^.{0,30}$", "^[a-z]{200}$", "[ab]*a[ab]{20}"):
-        assert constraints.lease(Pattern(pattern)).start == constraints.lease(JsonString()).start != FREE
+        assert constraints.lease(Pattern(pattern)).kept == constraints.lease(JsonString()).kept != FREE
     for pattern in ("^.{0,30}$", "[ab]*a[ab]{20}"):
-        listed = constraints.lease(ListOf(Pattern(pattern), nullable=True)).start
-        assert listed == constraints.lease(ListOf(JsonString(), nullable=True)).start != FREE
+        listed = constraints.lease(ListOf(Pattern(pattern), nullable=True)).kept
+        assert listed == constraints.lease(ListOf(JsonString(), nullable=True)).kept != FREE

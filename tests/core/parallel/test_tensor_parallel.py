@@ -73,7 +73,7 @@ def _answers(model: str, adapter: str | None = None, **options: Any) -> list[Any
 @pytest.mark.parametrize(
     "reading",
     [
-        {"layout": "tree"},
+        {"layout": "tree", "strings": "verbatim"},
         {"layout": "stacked"},
         pytest.param({"document_attention": "bidirectional"}, marks=pytest.mark.full),
     ],

@@ -10,9 +10,9 @@ import pytest
 
 from hpd_core.layout import FREE
 from hpd_core.text import constraints
+from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.endings import Endings
-from hpd_core.text.member_tries import ClosedAnswers
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import JsonString, OneOf
 from tests.core.engines import TIMEOUT
@@ -35,11 +35,11 @@ def test_what_somebody_has_stays_as_it_is_whoever_else_comes(tokenizer: Any, mon
     def ask(number: int) -> int:
         texts = (f"a{number % 37}", f"b{number % 37}")
         lease = known.lease(OneOf(texts))
-        if lease.start == FREE:
+        if lease.kept == FREE:
             return 0
         for _ in range(3):
             for ids in segments.encode_text([f' "{text}",\n' for text in texts]):
-                state: int | None = lease.start
+                state: int | None = lease.kept
                 for token in ids:
                     assert state is not None
                     state = known.table.behind(state, token)
@@ -48,14 +48,14 @@ def test_what_somebody_has_stays_as_it_is_whoever_else_comes(tokenizer: Any, mon
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(ask, range(600), timeout=TIMEOUT)) > 300
-    assert known.lease(OneOf(("a1", "b1"))).start != FREE
+    assert known.lease(OneOf(("a1", "b1"))).kept != FREE
 
 
 def test_what_was_compiled_meanwhile_is_used(tokenizer: Any) -> None:
     known = new_constraints(tokenizer)
     with ThreadPoolExecutor(8) as pool:
         leases = list(pool.map(lambda _: known.lease(JsonString()), range(16), timeout=TIMEOUT))
-    assert len({lease.start for lease in leases}) == 1
+    assert len({lease.kept for lease in leases}) == 1
 
 
 def test_nobody_waits_for_what_another_one_compiles(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_nobody_waits_for_what_another_one_compiles(tokenizer: Any, monkeypatch:
         assert entered.wait(TIMEOUT)
         assert known.lease(JsonString()) is mine
         go_on.set()
-        assert other.result(TIMEOUT).start != FREE
+        assert other.result(TIMEOUT).kept != FREE
 
     encode, entered, go_on = SegmentTokenizer.encode_text, threading.Event(), threading.Event()
 
@@ -85,11 +85,11 @@ def test_nobody_waits_for_what_another_one_compiles(tokenizer: Any, monkeypatch:
             assert go_on.wait(TIMEOUT)
         return encode(segments, texts)
 
-    few = closed.members_of(OneOf(("red", "blue")))
+    few = closed.lease(OneOf(("red", "blue")))
     monkeypatch.setattr(SegmentTokenizer, "encode_text", slow)
     with ThreadPoolExecutor(1) as pool:
-        many = pool.submit(closed.members_of, OneOf(("a", "b", "c")))
+        many = pool.submit(closed.lease, OneOf(("a", "b", "c")))
         assert entered.wait(TIMEOUT)
-        assert closed.members_of(OneOf(("red", "blue"))) == few
+        assert closed.lease(OneOf(("red", "blue"))) == few
         go_on.set()
-        assert many.result(TIMEOUT) is not None
+        assert many.result(TIMEOUT).kept is not None

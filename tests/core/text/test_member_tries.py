@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hpd_core import Attribute, EngineConfig
 from hpd_core.layout import NO_NODE
 from hpd_core.models.loading import load_tokenizer
-from hpd_core.text.member_tries import ClosedAnswers, MemberTrie, TrieTable, answer_lines
+from hpd_core.text.closed_answers import ClosedAnswers, answer_lines
+from hpd_core.text.member_tries import MemberTrie, TrieTable, spelling_of
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import parse_value
 from tests.core import constrained
@@ -49,9 +50,9 @@ def check(trie: Any, spellings: Spellings, root: int = 0, first_spelling: int = 
         spelling = found[tokens]
         assert spelling >= first_spelling
         assert trie.members[spelling] == member
-        part = slice(*trie.ends[spelling : spelling + 2].tolist())
-        assert tuple(trie.spelled[part]) == tokens
-        assert [texts[node] for node in trie.path[part].tolist()] == [tokens[:size] for size in range(len(tokens))]
+        found_tokens, path = spelling_of(trie, spelling)
+        assert tuple(found_tokens) == tokens
+        assert [texts[node] for node in path.tolist()] == [tokens[:size] for size in range(len(tokens))]
 
 
 @given(vocabularies())
@@ -184,18 +185,16 @@ def test_spellings_are_the_tokens_of_training_up_to_the_one_that_ends_them(
     attribute: Attribute, tokenizer: Any
 ) -> None:
     closed = closed_answers(tokenizer)
-    found = closed.members(attribute)
-    assert found is not None
-    members, longest = found
-    (trie,) = closed.table.tries
-    assert (members.root, members.num_nodes, members.max_fed) == (0, len(trie), len(trie) - 1)
+    members = closed.members(attribute)
+    assert members is not None
+    assert (members.root, members.max_fed) == (0, members.num_nodes - 1)
     endings = SegmentTokenizer(tokenizer).endings(len(tokenizer))
     encoded = SegmentTokenizer(tokenizer).encode_text([line for line, _ in constrained.answer_lines(attribute)])
-    expected = [tuple(tokens[: endings.length(tokens, True)]) for tokens in encoded]
-    spelled = [tuple(part) for part in np.split(trie.spelled, trie.ends[1:-1])]
+    expected = [tokens[: endings.length(tokens, True)] for tokens in encoded]
+    spelled = [closed.table.spelling(number)[0].tolist() for number in range(len(expected))]
     assert sorted(spelled) == sorted(expected)
-    assert longest == max(map(len, expected))
-    for tokens, member in zip(spelled, trie.members.tolist(), strict=True):
+    assert members.longest == max(map(len, expected))
+    for tokens, member in zip(spelled, closed.table.members.tolist(), strict=False):
         raw = tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
         value = parse_value(attribute, raw, closed=True)
         labels = ["true", "false"] if attribute.type == "boolean" else list(attribute.labels)
@@ -204,13 +203,13 @@ def test_spellings_are_the_tokens_of_training_up_to_the_one_that_ends_them(
 
 def test_a_trie_is_made_once_and_bounded(tiny_tokenizer: Any) -> None:
     closed = closed_answers(tiny_tokenizer, max_fed=5)
-    first, _ = closed.members(ENUM) or pytest.fail("no trie")
+    first = closed.members(ENUM) or pytest.fail("no trie")
     assert first.max_fed == 5
     assert closed.members(ENUM.model_copy(update={"name": "Tint", "description": "another"})) == closed.members(ENUM)
     other = closed.members(BOOLEAN)
     assert other is not None
-    assert other[0].root == first.num_nodes
-    assert len(closed.table.tries) == 2
+    assert other.root > first.root
+    assert [place.firsts["nodes"] for place in closed.table.added_since(0)] == [first.root, other.root]
 
 
 @pytest.mark.parametrize(
@@ -261,8 +260,6 @@ def test_thousands_of_members(tiny_tokenizer: Any) -> None:
     attribute = Attribute.model_validate({"name": "Many", "type": "enum", "values": labels})
     closed = closed_answers(tiny_tokenizer)
     assert closed.members(attribute) is not None
-    (trie,) = closed.table.tries
-    spelled = {
-        tiny_tokenizer.decode(part).strip().rstrip(",").strip() for part in np.split(trie.spelled, trie.ends[1:-1])
-    }
+    parts = [closed.table.spelling(number)[0] for number in range(len(labels) + 1)]
+    spelled = {tiny_tokenizer.decode(part).strip().rstrip(",").strip() for part in parts}
     assert spelled == {"null", *map(json.dumps, labels)}

@@ -1,0 +1,126 @@
+"""The tries (text/member_tries.py) of closed attributes and kinds: who has which, and of what lines they are made."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from hpd_core.layout import Members
+from hpd_core.text.constraints import kind_key, kind_lines
+from hpd_core.text.endings import Endings
+from hpd_core.text.leases import Lease, Leases
+from hpd_core.text.member_tries import NULL_MEMBER, MemberTrie, TrieTable
+from hpd_core.text.template import render_answer_line
+from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.value_automata import BOOLEAN_WORDS
+from hpd_core.text.value_kinds import Boolean, ValueKind, is_closed
+from hpd_core.types import Attribute
+
+logger = logging.getLogger(__name__)
+
+_MOST_BYTES = 2**30
+"""Of all tries, behind which those of kinds that nobody decodes are removed, and no kind gets one that had none before
+if there are none."""
+_MOST_KINDS = 2**14
+
+
+class ClosedAnswers:
+    """The tries of all closed attributes seen so far, for one tokenizer, and of kinds for as long as there is room.
+
+    Thread-safe. What is compiled is compiled in the thread that asks, and holds up no other one.
+    """
+
+    def __init__(self, tokenizer: Any, endings: Endings, max_fed: int) -> None:
+        """`max_fed`: of each value, the most nodes that are fed (`EngineConfig.max_scored_tokens`); 0: no tries."""
+        self.table = TrieTable()
+        self.max_fed = max_fed
+        self._segments = SegmentTokenizer(tokenizer)
+        self._endings = endings
+        self._of_attributes: dict[Any, Members | None] = {}
+        self._leases: Leases[Members | None] = Leases(self._remove)
+        self._lock = threading.Lock()
+
+    def members(self, attribute: Attribute) -> Members | None:
+        """What a value of `attribute` is chosen among; None: it is decoded by tokens.
+
+        That is for texts, numbers and lists, and where two members are the same tokens.
+        """
+        if not self.max_fed or not attribute.is_closed:
+            return None
+        key = (attribute.type, tuple(attribute.vocabulary.spellings.items()))
+        if key not in self._of_attributes:
+            trie = self._compile(answer_lines(attribute), attribute.name)
+            with self._lock:
+                if key not in self._of_attributes:
+                    self._of_attributes[key] = self._added(trie)
+        return self._of_attributes[key]
+
+    def lease(self, kind: ValueKind) -> Lease[Members | None]:
+        """As `members`, of a value of this kind: its trie is in the table for as long as the caller has what is
+        returned. None, too, where those that others have take too much memory: kinds may come from strangers."""
+        if not self.max_fed or not is_closed(kind):
+            return Lease(None)
+        key = kind_key(kind)
+        with self._lock:
+            if (found := self._leases.find(key)) is not None:
+                return found
+        trie = self._compile(closed_lines(kind), type(kind).__name__)
+        with self._lock:
+            if (found := self._leases.find(key)) is not None:
+                return found
+            self._leases.make_room(self._has_room)
+            if self.table.num_bytes > _MOST_BYTES:
+                return Lease(None)
+            return self._leases.put(key, self._added(trie))
+
+    def lend(self, trie: MemberTrie) -> Lease[Members | None]:
+        """Adds a trie that nobody else will ask for; it is removed behind the end of its lease."""
+        with self._lock:
+            self._leases.collect()
+            return self._leases.lend(self._added(trie))
+
+    def _has_room(self) -> bool:
+        return self.table.num_bytes <= _MOST_BYTES and len(self._leases) < _MOST_KINDS
+
+    def _added(self, trie: MemberTrie | None) -> Members | None:
+        if trie is None:
+            return None
+        return Members(self.table.add(trie), len(trie), min(self.max_fed, len(trie) - 1), trie.longest)
+
+    def _remove(self, members: Members | None) -> None:
+        if members is not None:
+            self.table.remove(members.root)
+
+    def _compile(self, spellings: Sequence[tuple[str, int]], name: str) -> MemberTrie | None:
+        """`spellings`: as `answer_lines` has them."""
+        lines, members = zip(*spellings, strict=True)
+        encoded = self._segments.encode_text(lines)
+        trie = MemberTrie.of([tokens[: self._endings.length(tokens, True)] for tokens in encoded], members)
+        if trie is None:
+            logger.warning("values of %r are not scored: the tokenizer does not tell them apart", name)
+        return trie
+
+
+def closed_lines(kind: ValueKind) -> list[tuple[str, int]]:
+    """As `answer_lines`, of a closed kind."""
+    lines = kind_lines(kind)
+    numbered = [(line, number) for number, line in enumerate(lines[: len(lines) - kind.nullable], start=1)]
+    if isinstance(kind, Boolean):
+        words = enumerate(BOOLEAN_WORDS.values(), start=1)
+        numbered += [(f' "{word}",\n', member) for member, of_member in words for word in of_member]
+    return [*numbered, *((line, NULL_MEMBER) for line in lines[len(lines) - kind.nullable :])]
+
+
+def answer_lines(attribute: Attribute) -> list[tuple[str, int]]:
+    """Every spelling of a closed attribute as a line of an answer, and its member: 0 for null, then from 1 on."""
+    lines = [(render_answer_line(attribute, None), NULL_MEMBER)]
+    if attribute.type == "boolean":
+        for member, item in enumerate(("true", "false"), start=1):
+            lines.append((render_answer_line(attribute, (item,)), member))
+            lines += [(f' "{word}",\n', member) for word in BOOLEAN_WORDS[item]]
+        return lines
+    numbers = {label: member for member, label in enumerate(attribute.labels, start=1)}
+    spellings = attribute.vocabulary.spellings.items()
+    return lines + [(render_answer_line(attribute, (text,)), numbers[label]) for text, label in spellings]

@@ -1,0 +1,74 @@
+"""What stands in a table for as long as somebody has it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+from weakref import ReferenceType, finalize, ref
+
+Kept = TypeVar("Kept")
+
+
+class Lease(Generic[Kept]):
+    """Keeps something in a table for as long as anybody has the lease.
+
+    Attributes:
+        kept: what names it there.
+    """
+
+    def __init__(self, kept: Kept) -> None:
+        self.kept = kept
+
+
+class Leases(Generic[Kept]):
+    """Who has what of a table. Whoever calls it holds a lock of his own; leases may end in any thread, without one."""
+
+    def __init__(self, remove: Callable[[Kept], None]) -> None:
+        """`remove`: takes what nobody has out of the table."""
+        self._remove = remove
+        # By a key: asked for again as a rule, so that it stays while there is room. The last asked for is the last one.
+        self._by_key: OrderedDict[bytes, tuple[Kept, ReferenceType[Lease[Kept]]]] = OrderedDict()
+        self._ended: deque[Kept] = deque()
+
+    def __len__(self) -> int:
+        """How many are kept by a key."""
+        return len(self._by_key)
+
+    def find(self, key: bytes) -> Lease[Kept] | None:
+        """A lease of what is kept by this key."""
+        if key not in self._by_key:
+            return None
+        kept, there = self._by_key[key]
+        lease = there() or Lease(kept)
+        self._by_key[key] = kept, ref(lease)
+        self._by_key.move_to_end(key)
+        return lease
+
+    def put(self, key: bytes, kept: Kept) -> Lease[Kept]:
+        """Keeps something by a key."""
+        lease = Lease(kept)
+        self._by_key[key] = kept, ref(lease)
+        return lease
+
+    def lend(self, kept: Kept) -> Lease[Kept]:
+        """Keeps something that nobody will ask for again: `collect` removes it when its lease has ended."""
+        lease = Lease(kept)
+        # Nothing but this: it runs wherever the last reference goes, in the middle of whatever runs there.
+        finalize(lease, self._ended.append, kept).atexit = False
+        return lease
+
+    def collect(self) -> None:
+        """Removes what was lent and nobody has any more."""
+        while self._ended:
+            self._remove(self._ended.popleft())
+
+    def make_room(self, has_room: Callable[[], bool]) -> None:
+        """Removes what is kept by keys and nobody has, what was asked for longest ago first, until there is room."""
+        self.collect()
+        for key, (kept, there) in list(self._by_key.items()):
+            if has_room():
+                return
+            if there() is None:
+                del self._by_key[key]
+                self._remove(kept)

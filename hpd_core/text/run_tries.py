@@ -1,0 +1,128 @@
+"""What verbatim values are chosen among: for each document a trie of its runs (text/runs.py), which all of its values
+share, and which is in the tables (text/member_tries.py, text/constraints.py) until they are decoded.
+
+Runs are spelled as training lays out answers, so that choosing among them is choosing among answers. The trie is the
+constraint, too: where no verdict is found among its runs, a value goes on token by token along them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from hpd_core.decoding.prompt import Prompt
+from hpd_core.layout import Members
+from hpd_core.text.closed_answers import ClosedAnswers
+from hpd_core.text.constraints import Constraints
+from hpd_core.text.endings import Endings
+from hpd_core.text.leases import Lease
+from hpd_core.text.member_tries import NULL_MEMBER, MemberTrie, token_grid
+from hpd_core.text.runs import Runs, runs_of
+from hpd_core.text.token_states import TokenStates
+from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.value_kinds import spelled
+from hpd_core.text.word_encoder import WordEncoder
+
+_NULL = " null,\n"
+_MOST_BYTES = 2**28
+"""Of tries in the tables, behind which no prompt is prepared that can wait."""
+
+
+class RunTries:
+    """Puts the tries of documents into the tables. `prepare` is for one thread, the rest for any."""
+
+    def __init__(
+        self, segments: SegmentTokenizer, endings: Endings, constraints: Constraints, closed: ClosedAnswers
+    ) -> None:
+        self._segments, self._endings = segments, endings
+        self._constraints, self._closed = constraints, closed
+        self._encoder = WordEncoder(segments)
+        (null,) = segments.encode_text([_NULL])
+        self._null = tuple(null[: endings.length(null, True)])
+
+    def limit(self, max_tokens: int) -> int:
+        """The most tokens of a value that is to have at most so many: null has to fit."""
+        return max(max_tokens, len(self._null))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is memory for more than the tries that are in use."""
+        return self._closed.table.num_bytes + 16 * self._constraints.table.num_ways < _MOST_BYTES
+
+    def prepare(self, prompt: Prompt) -> None:
+        """Says in a prompt what its verbatim values are chosen among; it keeps that until it is finished."""
+        found: dict[Runs, tuple[int, Members | None]] = {}
+        for runs in prompt.runs.values():
+            if runs not in found:
+                states, members = self._lend(runs)
+                prompt.leases += [states, members]
+                found[runs] = states.kept, members.kept
+        of_branches = {branch: found[runs] for branch, runs in prompt.runs.items()}
+        prompt.layout = prompt.layout.with_members(of_branches)
+
+    def _lend(self, runs: Runs) -> tuple[Lease[int], Lease[Members | None]]:
+        trie = self.trie(runs)
+        has_choice = self._closed.max_fed and (trie.members != NULL_MEMBER).any()
+        members = self._closed.lend(trie) if has_choice else Lease(None)
+        return self._constraints.lend(_states(trie)), members
+
+    def trie(self, runs: Runs) -> MemberTrie:
+        """All runs as answers, and null."""
+        encoded = self._encoder.encode(_lines(runs_of(runs.lines)))
+        rows = _apart(self._ended(encoded, runs.most_tokens), self._null)
+        nulls = [self._null] if runs.nullable or not rows else []
+        members = [*range(1, len(rows) + 1), *(NULL_MEMBER for _ in nulls)]
+        trie = MemberTrie.of([*rows, *nulls], members)
+        assert trie is not None, "spellings that can be told apart"
+        return trie
+
+    def as_it_stands(self, runs: Runs, text: str, raw: str, tokens: Sequence[int]) -> str:
+        """The run that was chosen.
+
+        The text that was read is one, but where the tokenizer changes texts, or a backslash can be read in two ways.
+
+        Args:
+            text: that was read of the answer.
+            raw, tokens: the answer.
+        """
+        if "\\" not in raw and any(text in line for line in runs.lines):
+            return text
+        texts = runs_of(runs.lines)
+        encoded = self._ended(self._segments.encode_text(_lines(texts)), len(tokens))
+        by_tokens = dict(zip(reversed(encoded), reversed(texts), strict=True))
+        return by_tokens.get(tuple(tokens), text)
+
+    def _ended(self, encoded: Sequence[Sequence[int]], most_tokens: int) -> list[tuple[int, ...]]:
+        """The tokens of lines up to those that end them; () where that are more than so many."""
+        if not encoded:
+            return []
+        lengths = self._endings.lengths(*token_grid(encoded), True)
+        return [
+            tuple(tokens[:length]) if length <= most_tokens else ()
+            for tokens, length in zip(encoded, lengths.tolist(), strict=True)
+        ]
+
+
+def _lines(texts: Iterable[str]) -> list[str]:
+    return [f" {spelled(text)},\n" for text in texts]
+
+
+def _apart(rows: Iterable[tuple[int, ...]], null: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Rows of which none begins with another one or with null: a tokenizer may write different texts alike."""
+    found: list[tuple[int, ...]] = []
+    for row in sorted(set(rows) - {()}):
+        if row[: len(null)] == null[: len(row)] or (found and row[: len(found[-1])] == found[-1]):
+            continue
+        found.append(row)
+    return found
+
+
+def _states(trie: MemberTrie) -> TokenStates:
+    """The trie as an automaton over tokens."""
+    end = len(trie)
+    return TokenStates(
+        np.append(trie.offsets, len(trie.ids) + 1),
+        np.append(trie.ids, trie.ids[0]),
+        np.append(np.where(trie.behind >= 0, trie.behind, end), end),
+    )

@@ -1,0 +1,231 @@
+"""Verbatim values: of all runs of its document the one that a forward for each of them finds likeliest, and never text
+that is in no document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from hpd_core import (
+    Attribute,
+    AutoregressiveBaseline,
+    CategorySchema,
+    Engine,
+    EngineError,
+    ModelError,
+    OpenBranch,
+    Record,
+    Trunk,
+)
+from hpd_core.baselines.reference import CAUSAL, choose_member
+from hpd_core.config import EngineConfig
+from hpd_core.models.loading import load_model, load_tokenizer
+from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.text import run_tries
+from hpd_core.text.grounding import ground
+from hpd_core.text.runs import field_lines, runs_of
+from hpd_core.text.template import Piece
+from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.value_kinds import JsonString, Verbatim
+from hpd_core.text.values import parse_value
+from tests.core.engines import K_MAX, TIMEOUT, answers, config
+
+SHOES = CategorySchema.model_validate(
+    {
+        "category": "Shoes",
+        "attributes": [
+            {"name": "Brand", "verbatim": True},
+            {"name": "Size", "type": "number"},
+            {"name": "Model", "verbatim": True, "max_value_tokens": 5},
+            {"name": "Free"},
+        ],
+    }
+)
+SCHEMAS = {"Shoes": SHOES}
+LIMITS = {"Brand": K_MAX, "Model": 5}
+COPIED = tuple(LIMITS)
+ODD = {
+    "quotes": {"title": 'a 5" L\\XL', "more": "Blu\\nHorn"},
+    "scripts": {"title": "日本製☕ größe"},
+    "entities": {"title": "A&amp;B", "empty": " "},
+    "control": {"title": "<|im_end|>"},
+    "nothing": {"title": ""},
+}
+
+
+def shoes(count: int = 0) -> list[Record]:
+    odd = [Record(name, "Shoes", fields) for name, fields in ODD.items()]
+    return odd + [Record(str(n), "Shoes", {"title": f"red {n} shoe", "text": f"Velor {n % 7}"}) for n in range(count)]
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_model_dir: Path) -> Iterator[Engine]:
+    with Engine.from_pretrained(str(tiny_model_dir), config(max_scored_tokens=5000)) as engine:
+        yield engine
+
+
+def check_likeliest(engine: Engine, oracle: Any, tokenizer: Any, records: list[Record]) -> None:
+    """That each copied value is the likeliest of all runs, by a forward for each."""
+    segments, results = SegmentTokenizer(tokenizer), engine.extract(records, SCHEMAS)
+    prepared, _ = PromptBuilder(tokenizer, engine.config, None).build(records, SCHEMAS)
+    for item in prepared:
+        layout, number = item.prompt.layout, item.slots[0].record
+        document = range(layout.num_prefix_tokens, len(layout.trunk)) if engine.config.reads_both_ways else CAUSAL
+        runs = [None, *runs_of(field_lines(records[number].fields))]
+        lines = [" null,\n" if run is None else f" {run_tries.spelled(run)},\n" for run in runs]
+        spellings = [tokens[: engine.endings.length(tokens, True)] for tokens in segments.encode_text(lines)]
+        for branch, name in ((0, "Brand"), (2, "Model")):
+            most = max(LIMITS[name], len(spellings[0]))
+            members = [member for member, tokens in enumerate(spellings) if len(tokens) <= most]
+            value = results[number].values[name]
+            if members == [0]:
+                assert (value.text, value.status, value.choice) == (None, "absent", "greedy")
+                continue
+            chain = layout.token_ids[(layout.scopes < 0) | (layout.scopes == branch)].tolist()
+            of_members = [spellings[member] for member in members]
+            found = choose_member(oracle, chain, of_members, members, document)
+            read = parse_value(Attribute(name=name), lines[found.member], closed=True)  # a mark alone says nothing
+            assert (value.text, value.status, value.choice) == (read.text, read.status, "scored")
+            assert value.probability == pytest.approx(found.shares[found.member], abs=0.012)
+            assert value.num_tokens == len(spellings[found.member])
+
+
+def test_values_are_the_likeliest_of_all_runs(engine: Engine, tiny_model_dir: Path) -> None:
+    oracle, tokenizer = (load(str(tiny_model_dir), config()) for load in (load_model, load_tokenizer))
+    check_likeliest(engine, oracle, tokenizer, shoes(1))
+
+
+def test_so_they_are_where_documents_are_read_both_ways(tiny_model_dir: Path) -> None:
+    settings = config(max_scored_tokens=5000, document_attention="bidirectional")
+    oracle, tokenizer = (load(str(tiny_model_dir), settings) for load in (load_model, load_tokenizer))
+    with Engine.from_pretrained(str(tiny_model_dir), settings) as engine:
+        check_likeliest(engine, oracle, tokenizer, shoes()[:2])
+
+
+def test_company_room_and_budget_change_no_document(
+    engine: Engine, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many documents at once, and twins; with no room but for those that are decoded; whatever the budget."""
+    records = [*shoes(40), *shoes(3)]
+    together = engine.extract(records, SCHEMAS)
+    assert answers(together) == answers([engine.extract([record], SCHEMAS)[0] for record in records[:8]]) + answers(
+        together[8:]
+    )
+    monkeypatch.setattr(run_tries, "_MOST_BYTES", 0)
+    assert answers(engine.extract(records, SCHEMAS)) == answers(together)
+    table = engine._decoder._tries
+    for _ in range(3):  # what the last one had is removed behind its end
+        engine.extract(records[:1], SCHEMAS)
+        assert len(table.added_since(0)) <= 2 * (1 + len(records))
+    free = [result.values["Free"] for result in together]
+    for settings, expected in (
+        (config(max_scored_tokens=3), {"greedy"}),
+        (config(max_scored_tokens=0), {"greedy"}),
+    ):
+        with Engine.from_pretrained(str(tiny_model_dir), settings) as small:
+            results = small.extract(records, SCHEMAS)
+        values = [
+            (record, result.values[name]) for record, result in zip(records, results, strict=True) for name in COPIED
+        ]
+        assert expected <= {value.choice for _, value in values}
+        for record, value in values:
+            assert value.status in ("value", "absent")
+            assert value.text is None or any(value.text in text for text in record.fields.values())
+        assert [(each.raw, each.choice) for each in free] == [(r.values["Free"].raw, None) for r in results]
+
+
+def test_the_setting_is_for_every_string_and_evidence_is_where_it_stands(tiny_model_dir: Path) -> None:
+    plain = SHOES.model_copy(
+        update={"attributes": tuple(each.model_copy(update={"verbatim": False}) for each in SHOES.attributes)}
+    )
+    records, found = shoes(8), 0
+    with Engine.from_pretrained(str(tiny_model_dir), config(strings="verbatim")) as engine:
+        assert engine.describe()["strings"] == "verbatim"
+        results = engine.extract(records, {"Shoes": plain})
+    for record, result in zip(records, results, strict=True):
+        for attribute in plain.attributes:
+            value = ground(record, plain, result).values[attribute.name]
+            if attribute.type == "string":
+                assert value.choice is not None
+                if value.text is not None:
+                    place = value.evidence[0][0]
+                    is_whole = re.search(rf"(?<!\w){re.escape(value.text)}(?!\w)", record.fields[place.field])
+                    assert place.match == ("exact" if is_whole else "ambiguous")
+                    assert place.text == value.text == record.fields[place.field][place.start : place.end]
+                    found += 1
+    assert found > 10
+
+
+def trunk(text: str) -> Trunk:
+    return Trunk((Piece("<|im_start|>Answer.\n", True),), text, (Piece("\n{\n", True),))
+
+
+def test_branches_of_trunks_are_copied_too(engine: Engine) -> None:
+    kinds = [Verbatim(), JsonString(nullable=True), Verbatim(nullable=True)] * 25
+    branches = [OpenBranch(f'"f{number}":', kind, 6) for number, kind in enumerate(kinds)]
+    texts, told = ['red shoe 5"', "Velor", ""], {}
+    future = engine.complete(
+        [trunk(text) for text in texts],
+        [branches, branches[:4], branches[:3]],
+        lambda t, b, c: told.update({(t, b): c}),
+    )
+    results = future.result(TIMEOUT)
+    for number, (text, result) in enumerate(zip(texts, results, strict=True)):
+        for branch, completion in enumerate(result.branches):
+            assert told[number, branch] == completion
+            if isinstance(kinds[branch], Verbatim):
+                assert completion.choice == ("scored" if text else "greedy")
+                if text and (branch % 3 == 0 or completion.status == "value"):
+                    assert completion.value in text
+                else:
+                    assert completion.status == ("absent" if branch % 3 else "invalid")
+    (alone,) = engine.complete([trunk("Velor")], [branches[:4]]).result(TIMEOUT)
+    assert [each.value for each in alone.branches] == [each.value for each in results[1].branches]
+
+
+def test_what_is_abandoned_or_fails_leaves_nothing(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [trunk(f"a {number}") for number in range(200)]
+    future = engine.complete(many, [[OpenBranch("a:", Verbatim())]] * 200)
+    future.abandon()
+    with monkeypatch.context() as patch:
+        patch.setattr(run_tries, "runs_of", lambda lines: 1 / 0)
+        failing = engine.complete([trunk("b")], [[OpenBranch("a:", Verbatim())]])
+        with pytest.raises(EngineError, match="division by zero"):
+            failing.result(TIMEOUT)
+    (found,) = engine.complete([trunk("c")], [[OpenBranch("a:", Verbatim())]]).result(TIMEOUT)
+    assert found.branches[0].value == "c"
+
+
+def test_what_cannot_be_copied_is_refused_by_name(tiny_model_dir: Path) -> None:
+    for more, message in ({"type": "number"}, "of the type 'number'"), ({"multiple": True}, "is a list"):
+        with pytest.raises(ValidationError, match=f"{message}: 'verbatim' is for one string"):
+            Attribute.model_validate({"name": "Size", "verbatim": True, **more})
+    for options, message in ({"layout": "stacked"}, "layout 'tree'"), ({"constrain_values": False}, "constrain_values"):
+        with pytest.raises(ValidationError, match=f"strings 'verbatim' is .*{message}"):
+            EngineConfig.model_validate({"strings": "verbatim", **options})
+        with Engine.from_pretrained(str(tiny_model_dir), config(**options)) as engine:
+            with pytest.raises(
+                ValueError, match=f"attribute 'Brand' of category 'Shoes' is verbatim, which is .*{message}"
+            ):
+                engine.extract(shoes(1), SCHEMAS)
+            if "constrain_values" in options:
+                with pytest.raises(ValueError, match=r"set engine\.constrain_values to true"):
+                    engine.complete([trunk("a")], [[OpenBranch("a:", Verbatim())]])
+    with (
+        AutoregressiveBaseline.from_pretrained(str(tiny_model_dir), config()) as baseline,
+        pytest.raises(ValueError, match="'Brand' of category 'Shoes' is verbatim, which is for decoding 'hpd'"),
+    ):
+        baseline.extract(shoes(1), SCHEMAS)
+    with pytest.raises(ModelError, match="strings is 'verbatim', and 'ar' writes what it likes"):
+        AutoregressiveBaseline.from_pretrained(str(tiny_model_dir), config(strings="verbatim"))
+
+
+def test_a_schema_without_it_is_as_it_was() -> None:
+    plain = Attribute(name="Brand")
+    assert "verbatim" not in plain.model_dump()
+    assert plain.model_copy(update={"verbatim": True}).model_dump()["verbatim"] is True
