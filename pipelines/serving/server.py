@@ -15,6 +15,9 @@ from pipelines.serving.limits import ServingLimits
 
 _MARGIN_SECONDS = 5  # of a drain, beyond the longest that a request may take
 _BACKLOG = 2048  # connections that may wait to be taken
+_KEEP_ALIVE_SECONDS = 75
+"""Clients use a connection again. One that is closed just then fails a request that nobody sends anew: so an idle one
+is kept for longer than load balancers (60 s) and clients keep theirs. uvicorn's own 5 s are as long as httpx's."""
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -42,6 +45,7 @@ def make_server(engine: Engine, model: str, limits: ServingLimits, api_key: str 
         server_header=False,
         lifespan="off",
         backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(limits.timeout_seconds + _MARGIN_SECONDS),
     )
     return uvicorn.Server(config)

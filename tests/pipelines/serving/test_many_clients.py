@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import threading
 import time
@@ -86,6 +87,19 @@ def test_two_hundred_clients_get_the_answers_that_each_gets_alone(engine: Engine
     assert together == [result.data for result in engine.extract_json(texts, SHOE)]
     assert together[::20] == [engine.extract_json([text], SHOE)[0].data for text in texts[::20]]
     assert server.counted("hpd_server_open_requests") == 0
+
+
+@pytest.mark.full
+def test_a_connection_that_was_idle_is_used_again(server: Served) -> None:
+    """6 seconds: uvicorn closes it after 5 by itself, and fails the client who uses it just then."""
+    client = http.client.HTTPConnection(*server.place)
+    for pause in (6, 0):
+        client.request("GET", "/health")
+        client.getresponse().read()
+        taken = client.sock
+        time.sleep(pause)
+    assert client.sock is taken
+    client.close()
 
 
 @pytest.mark.parametrize("stream", [False, True])
