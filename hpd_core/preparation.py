@@ -32,7 +32,7 @@ class Preparation:
 
     def add(self, prompts: Iterable[Prompt]) -> list[Prompt]:
         """Queues prompts. Returns those that need no preparation."""
-        ready = []
+        ready: list[Prompt] = []
         for prompt in prompts:
             (self._waiting if prompt.runs else ready).append(prompt)
         return ready

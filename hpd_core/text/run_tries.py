@@ -64,8 +64,8 @@ class RunTries:
     def _lend(self, runs: Runs) -> tuple[Lease[int], Lease[Members | None]]:
         trie = self.trie(runs)
         has_choice = self._closed.max_fed and (trie.members != NULL_MEMBER).any()
-        members = self._closed.lend(trie) if has_choice else Lease(None)
-        return self._constraints.lend(_states(trie)), members
+        states = self._constraints.lend(_states(trie))
+        return states, self._closed.lend(trie) if has_choice else Lease[Members | None](None)
 
     def trie(self, runs: Runs) -> MemberTrie:
         """All runs as answers, and null."""

@@ -1,0 +1,107 @@
+"""Measures what it brings and costs to copy strings from the text (`engine.strings: verbatim`), on ExtractGPT's sets.
+
+    python bench/verbatim_values.py DATA --model MODEL
+    python bench/verbatim_values.py DATA --model MODEL --schemas FOLDER --limit 60
+
+DATA holds {oa-mine,ae-110k}.{train,test}.jsonl as published by ExtractGPT; FOLDER holds {oa-mine,ae-110k}.yaml, where
+the schemas shall not be made of the training sets. The engine is used alone, loaded anew for each line, and scored as
+`hpd evaluate` and `hpd compare` do. A line for each set and variant: free strings; verbatim with the default budget,
+and with a budget of 0, which is greedy along the runs of the document.
+
+    F1, change     exact, with the 95% interval of a bootstrap over products; the change against free, paired
+    elsewhere      values that stand in none of the product's texts, of all values
+    s              the engine's time, without loading; the model has answered a few products before
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+if not __package__:
+    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+import typer
+
+from bench.gold_sets import CONFIG, Answered, GoldSet, compare, extract, figure, read_set
+from hpd_core import Engine
+from hpd_core.config import DTypeName
+from pipelines.config.extraction import JobConfig
+from pipelines.config.loading import load_config
+from pipelines.schemas.schema_file import load_schemas
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+_SETS = ("oa-mine", "ae-110k")
+_VARIANTS: dict[str, dict[str, Any]] = {
+    "free": {},
+    "verbatim": {"strings": "verbatim"},
+    "verbatim, greedy": {"strings": "verbatim", "max_scored_tokens": 0},
+}
+_WARM_UP = 8
+_HEAD = ("set", "strings", "products", "precision", "recall", "F1", "change of F1", "elsewhere", "s")
+
+
+def elsewhere(gold_set: GoldSet, answered: Answered) -> tuple[int, int]:
+    """How many values stand in no text of their record, and how many there are."""
+    records, found = gold_set.records, []
+    for row, product in answered.products.items():
+        texts = records[row].fields.values() if row in records else ()
+        found += [
+            not any(item in text for text in texts) for answer in product.answers.values() for item in answer.items
+        ]
+    return sum(found), len(found)
+
+
+def lines(engines: Iterator[tuple[str, Engine]], gold_set: GoldSet) -> Iterator[tuple[str, ...]]:
+    """A line of the table for each engine; the first one is what others are compared with."""
+    first: Answered | None = None
+    for name, engine in engines:
+        engine.extract(list(islice(gold_set.records.values(), _WARM_UP)), gold_set.schemas)
+        answered = extract(engine, gold_set)
+        first = first or answered
+        rates = compare(gold_set, first, answered)
+        shares = (figure(each, ".3f") for each in (rates.b.precision, rates.b.recall, rates.b.f1))
+        num_elsewhere, num_values = elsewhere(gold_set, answered)
+        yield (
+            *(gold_set.name, name, str(len(gold_set.rows)), *shares, figure(rates.difference.f1, "+.3f")),
+            *(f"{num_elsewhere} of {num_values}", f"{answered.seconds:.1f}"),
+        )
+
+
+def loaded(model: str, adapter: str | None, dtype: DTypeName, device: str) -> Iterator[tuple[str, Engine]]:
+    """An engine for each variant, one at a time."""
+    settings = load_config(JobConfig, str(CONFIG)).engine.model_copy(update={"dtype": dtype, "device": device})
+    for name, options in _VARIANTS.items():
+        with Engine.from_pretrained(model, settings.model_copy(update=options), adapter) as engine:
+            yield name, engine
+
+
+@app.command()
+def main(
+    data: Annotated[Path, typer.Argument(help="folder of ExtractGPT's files")],
+    model: Annotated[str, typer.Option(help="as in a job")] = "smollm2",
+    adapter: Annotated[str | None, typer.Option(help="as in a job")] = None,
+    schemas: Annotated[Path | None, typer.Option(help="folder of schema files")] = None,
+    sets: Annotated[str, typer.Option(help="which, with commas between")] = ",".join(_SETS),
+    limit: Annotated[int | None, typer.Option(help="products of each set; all by default")] = None,
+    dtype: Annotated[DTypeName, typer.Option(help="engine.dtype")] = "auto",
+    device: Annotated[str, typer.Option(help="engine.device")] = "auto",
+) -> None:
+    """Prints a table."""
+    print(" | ".join(_HEAD))
+    for name in sets.split(","):
+        gold_set = read_set(data, name, limit)
+        if schemas is not None:
+            gold_set = replace(gold_set, schemas=load_schemas(str(schemas / f"{name}.yaml")))
+        for line in lines(loaded(model, adapter, dtype, device), gold_set):
+            print(" | ".join(line), flush=True)
+
+
+if __name__ == "__main__":
+    app()
