@@ -5,9 +5,9 @@
 
 DATA holds {oa-mine,ae-110k}.train.jsonl as published by ExtractGPT. MODEL is a folder of a model that was fine-tuned
 for `ar` on the same titles (pipelines/finetune.py, layout=ar). All weights are trained, by the steps and the optimizer
-of configs/finetune-extractgpt.yaml; the learning rate follows the time, and ends where the time does. What the examples
-look like is said in rivals/confident_examples.py. OUT is a model's folder afterwards; printed are the loss a learned
-token, and how many tokens were learned and forwarded.
+of configs/finetune-extractgpt.yaml; the learning rate follows the time that was computed, and ends where it does. What
+the examples look like is said in rivals/confident_examples.py. OUT is a model's folder afterwards; printed are the loss
+a learned token, and how many tokens were learned and forwarded.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def main(
     objective: Annotated[Objective, typer.Option(help="What is learned.")],
     start: Annotated[str, typer.Option("--from", metavar="MODEL", help="A model that was fine-tuned for 'ar'.")],
     out: Annotated[Path, typer.Option(help="Folder of the trained model.")],
-    minutes: Annotated[float, typer.Option(min=0, help="Of training.")],
+    minutes: Annotated[float, typer.Option(min=0, help="Of training, which waiting for a core is no part of.")],
     name: Annotated[str, typer.Option("--set", help="Of which data set.")] = "oa-mine",
     masks: Annotated[int, typer.Option(min=1, help="Behind what is certain; of block diffusion, a block.")] = 8,
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Probability of a lexical unit's tokens.")] = 0.9,
@@ -173,19 +173,19 @@ def main(
 
 
 def _train(training: Training, course: Course, seconds: float) -> float:
-    """Epochs that were trained."""
-    started = said = time.monotonic()
+    """Epochs that were trained, in so many seconds of this thread: other work on the machine takes nothing away."""
+    started = said = time.thread_time()
     epoch, losses = 0, list[float]()
     while True:
         steps = course.first_epoch if epoch == 0 else course.planner.epoch(epoch)
         for number, step in enumerate(steps):
-            share = (time.monotonic() - started) / seconds if seconds else 1.0
+            share = (time.thread_time() - started) / seconds if seconds else 1.0
             if share >= 1:
                 return epoch + number / len(steps)
             losses.append(training.take(step, share))
-            if time.monotonic() - said > course.config.log_seconds:
+            if time.thread_time() - said > course.config.log_seconds:
                 typer.echo(f"{share:.0%}, epoch {epoch}: loss a token {sum(losses) / len(losses):.4f}", err=True)
-                said, losses = time.monotonic(), []
+                said, losses = time.thread_time(), []
         epoch += 1
 
 
