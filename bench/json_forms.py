@@ -1,7 +1,7 @@
 """Measures JSON by a schema on made-up forms (bench/workloads/forms.py): this engine beside its rivals.
 
     python bench/json_forms.py --model smollm2 --documents 20
-    python bench/json_forms.py --model smollm2 --documents 20 --vllm .venv-rivals/bin/python
+    python bench/json_forms.py --adapter adapters/smollm2-generalist --vllm .venv-rivals/bin/python
 
     hpd           Engine.extract_json
     generate      transformers' `generate` is given the schema and the document, and writes the whole JSON, the
@@ -10,7 +10,7 @@
     vllm-fan-out  vLLM with a request for each field, behind the engine's prompts, wave by wave; it writes as many
                   tokens as the engine did, so that only its speed tells something
 
-All decode greedily, with the same weights.
+All decode greedily, with the same weights: an adapter is merged into the model beforehand.
 
     documents/s   of the second of two runs
     valid         share of the documents whose JSON fits the schema
@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,6 +36,7 @@ if not __package__:
 
 import torch
 import typer
+from peft import PeftModel
 
 from bench.rivals import vllm_forms
 from bench.rivals.vllm_process import VllmProcess
@@ -96,6 +98,20 @@ def by_generate(model: Any, tokenizer: Any, forms: Sequence[Form], batch: int, m
             num_tokens += len(ids)
             answers.append(_first_json("{" + tokenizer.decode(ids, skip_special_tokens=True)))
     return Outcome(answers, num_tokens, time.perf_counter() - started)
+
+
+@contextmanager
+def merged(model: str, adapter: str | None) -> Iterator[str]:
+    """A model that everybody can load: `model`, or a folder for it with the adapter in its weights."""
+    if adapter is None:
+        yield model
+        return
+    config = EngineConfig()
+    with tempfile.TemporaryDirectory(prefix="hpd-merged-") as folder:
+        whole = PeftModel.from_pretrained(loading.load_model(model, config), adapter).merge_and_unload()
+        whole.save_pretrained(folder)
+        loading.load_tokenizer(model, config).save_pretrained(folder)
+        yield folder
 
 
 def by_vllm(
@@ -163,8 +179,15 @@ def main(
     batch: Annotated[int, typer.Option(min=1, help="Documents that generate has at a time.")] = 8,
     most: Annotated[int, typer.Option(min=1, help="Tokens of a document's whole answer, at most.")] = 600,
     vllm: Annotated[str | None, typer.Option(metavar="PYTHON", help="vLLM, too: a Python that has it")] = None,
+    adapter: Annotated[str | None, typer.Option(help="Folder of a LoRA adapter of the model.")] = None,
 ) -> None:
     """Prints a line for each."""
+    with merged(model, adapter) as folder:
+        run(folder, documents, batch, most, vllm)
+
+
+def run(model: str, documents: int, batch: int, most: int, vllm: str | None) -> None:
+    """As `main` is told."""
     forms, config = make_forms(documents), EngineConfig()
     typer.echo(f"{'':12} {'documents/s':>11} {'valid':>6} {'right':>6} {'tokens':>7}")
     with Engine.from_pretrained(model, config) as engine:
