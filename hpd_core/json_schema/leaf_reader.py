@@ -20,6 +20,7 @@ from hpd_core.text.value_kinds import (
     OneOf,
     Pattern,
     ValueKind,
+    Verbatim,
     spelled,
 )
 
@@ -60,7 +61,7 @@ def read_leaf(schema: Mapping[str, Any], type_: Any, where: str, *, takes_null: 
         SchemaError: it is none, or cannot be decoded.
     """
     kind = _kind(schema, type_, where, takes_null or can_miss)
-    default = TEXT_TOKENS if isinstance(kind, JsonString | Pattern) else _TYPED_TOKENS
+    default = TEXT_TOKENS if isinstance(kind, JsonString | Pattern | Verbatim) else _TYPED_TOKENS
     return Leaf(kind, _note(schema, kind), takes_null, max_tokens_of(schema, default, where))
 
 
@@ -113,7 +114,12 @@ def _one_of(values: Any, type_: Any, where: str, nullable: bool) -> OneOf:
     return OneOf(tuple({spelled(value): value for value in values}.values()), nullable)
 
 
-def _text(schema: Mapping[str, Any], where: str, nullable: bool) -> JsonString | Pattern:
+def _text(schema: Mapping[str, Any], where: str, nullable: bool) -> JsonString | Pattern | Verbatim:
+    copied = schema.get("x-hpd-verbatim", False)
+    if not isinstance(copied, bool) or (copied and ("pattern" in schema or "format" in schema)):
+        raise SchemaError(where, "'x-hpd-verbatim' is true for a text that is copied, without a pattern or a format")
+    if copied:
+        return Verbatim(nullable)
     pattern, format_ = schema.get("pattern"), FORMATS.get(schema.get("format", ""))
     if pattern is None:
         return JsonString(nullable) if format_ is None else Pattern(format_[0], nullable)
@@ -136,7 +142,7 @@ def _note(schema: Mapping[str, Any], kind: ValueKind) -> str:
             notes.append("a number")
         case Boolean():
             notes.append("true or false")
-        case JsonString() | Pattern() | FreeText():
+        case JsonString() | Pattern() | Verbatim() | FreeText():
             notes += _text_notes(schema)
     notes += [f"{words} {schema[name]}" for name, words in _LIMITS.items() if name in schema]
     return "; ".join([*notes, *(["or null"] if kind.nullable else [])])

@@ -33,7 +33,7 @@ from hpd_core.json_schema.leaf_reader import (
     read_leaf,
 )
 from hpd_core.json_schema.references import References
-from hpd_core.text.value_kinds import Integer, JsonString, ListOf, OneOf, Pattern, spelled
+from hpd_core.text.value_kinds import Integer, JsonString, ListOf, OneOf, Pattern, Verbatim, spelled
 
 _REFUSED = {
     "patternProperties": "name each field in 'properties'",
@@ -241,6 +241,8 @@ class _Reader:
                 if item_takes_null:
                     raise SchemaError(pointer(inside), "null in a list cannot be decoded: leave it out")
                 item = self._leaf(plain, plain.get("type"), pointer(inside), takes_null=False, can_miss=False)
+                if isinstance(item.kind, Verbatim):
+                    raise SchemaError(pointer(inside), "'x-hpd-verbatim' is for a text, not for those of a list")
                 kind = ListOf(item.kind, nullable)  # type: ignore[arg-type]
                 note = "; ".join(filter(None, [note_of(schema), "a list", item.note]))
                 return Leaf(kind, note, takes_null, max_tokens_of(schema, LIST_TOKENS, where))

@@ -20,6 +20,7 @@ from hpd_core import (
     ModelError,
     OpenBranch,
     Record,
+    SchemaError,
     Trunk,
 )
 from hpd_core.baselines.reference import CAUSAL, choose_member
@@ -186,6 +187,21 @@ def test_branches_of_trunks_are_copied_too(engine: Engine) -> None:
                     assert completion.status == ("absent" if branch % 3 else "invalid")
     (alone,) = engine.complete([trunk("Velor")], [branches[:4]]).result(TIMEOUT)
     assert [each.value for each in alone.branches] == [each.value for each in results[1].branches]
+
+
+def test_a_text_of_a_json_schema_is_copied(engine: Engine) -> None:
+    copied = {"type": "string", "x-hpd-verbatim": True}
+    schema = {"type": "object", "properties": {"brand": copied, "part": copied}, "required": ["part"]}
+    for text, result in zip(("red shoe", "Velor 5"), engine.extract_json(["red shoe", "Velor 5"], schema), strict=True):
+        assert result.problems == ()
+        assert "part" in result.data
+        assert all(value in text for value in result.data.values())
+    for wrong, message in (
+        ({**copied, "pattern": "a"}, "without a pattern"),
+        ({"type": "array", "items": copied}, "not for those of a list"),
+    ):
+        with pytest.raises(SchemaError, match=message):
+            engine.submit_json(["a"], {"type": "object", "properties": {"x": wrong}})
 
 
 def test_what_is_abandoned_or_fails_leaves_nothing(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

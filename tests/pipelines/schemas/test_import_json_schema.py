@@ -15,7 +15,7 @@ SCHEMA = {
     "title": "Suitcase",
     "type": "object",
     "properties": {
-        "brand": {"type": "string", "title": "Brand", "description": "the  maker's\nname"},
+        "brand": {"type": "string", "title": "Brand", "description": "the  maker's\nname", "x-hpd-verbatim": True},
         "shell": {"enum": ["hard", "soft", None]},
         "wheels": {"enum": [2, 4]},
         "width": {"type": ["number", "null"], "x-unit": "cm"},
@@ -46,7 +46,7 @@ def test_every_form(tmp_path: Path) -> None:
     model = done(tmp_path, write(tmp_path, "suitcase.json", SCHEMA))
     assert list(model.schemas) == ["Suitcase"]
     found = {each.name: each for each in model.schemas["Suitcase"].attributes}
-    assert found["Brand"] == Attribute(name="Brand", id="brand", description="the maker's name")
+    assert found["Brand"] == Attribute(name="Brand", id="brand", description="the maker's name", verbatim=True)
     assert found["shell"].labels == ("hard", "soft")
     assert found["wheels"].labels == ("2", "4")
     assert found["width"].unit == Unit(want="cm")

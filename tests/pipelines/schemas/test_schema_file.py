@@ -29,16 +29,18 @@ categories:
       values: [light, "no", dark]
     - {name: Weight, type: number, unit: g, max_value_tokens: 5}
     - {name: Notes, multiple: true}
+    - {name: Part number, verbatim: true}
   "007": [Brand]
 """,
         )
     )
     assert list(schemas) == ["Kaffee & Tee", "007"]
-    brand, roast, weight, notes = schemas["Kaffee & Tee"].attributes
+    brand, roast, weight, notes, part_number = schemas["Kaffee & Tee"].attributes
     assert (brand.name, brand.type) == ("Brand", "string")
     assert roast.labels == ("light", "no", "dark")
     assert (weight.unit, weight.max_value_tokens) == (Unit(want="g"), 5)
     assert notes.multiple
+    assert [each.verbatim for each in (brand, part_number)] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,7 @@ categories:
         ("categories:\n  A:\n    - {nmae: x}\n", "category 'A', attribute 1: unknown key 'nmae'; did you mean 'name'?"),
         ("categories:\n  A:\n    - {name: x, type: enmu}\n", "category 'A', attribute 'x': type: Input should be"),
         ("categories:\n  A:\n    - {name: x, type: enum}\n", "is an enum and needs a non-empty list 'values'"),
+        ("categories:\n  A:\n    - {name: x, type: date, verbatim: true}\n", "'verbatim' is for one string"),
         ("categories:\n  A:\n    - {name: x, values: [a]}\n", "lists 'values' but its type is 'string'"),
         (
             "categories:\n  A:\n    - {name: x, type: enum, values: [yes, no]}\n",
