@@ -79,7 +79,15 @@ class ClosedAnswers:
         """Adds a trie that nobody else will ask for; it is removed behind the end of its lease."""
         with self._lock:
             self._leases.collect()
-            return self._leases.lend(self._added(trie))
+            before = self.table.num_bytes
+            return self._leases.lend(self._added(trie), self.table.num_bytes - before)
+
+    @property
+    def num_lent_bytes(self) -> int:
+        """Of what was lent and somebody has."""
+        with self._lock:
+            self._leases.collect()
+            return self._leases.num_lent_bytes
 
     def _has_room(self) -> bool:
         return self.table.num_bytes <= _MOST_BYTES and len(self._leases) < _MOST_KINDS

@@ -253,7 +253,14 @@ class Constraints:
         """Adds an automaton over tokens that nobody else will ask for; it is removed behind the end of its lease."""
         with self._lock:
             self._leases.collect()
-            return self._leases.lend(self.table.add(states))
+            return self._leases.lend(self.table.add(states), 16 * (len(states) + len(states.ids)))
+
+    @property
+    def num_lent_bytes(self) -> int:
+        """Of what was lent and somebody has."""
+        with self._lock:
+            self._leases.collect()
+            return self._leases.num_lent_bytes
 
     def _has_room(self) -> bool:
         return self.table.num_ways <= _MOST_WAYS_IN_ALL and len(self._leases) < _MOST_KINDS

@@ -29,7 +29,9 @@ class Leases(Generic[Kept]):
         self._remove = remove
         # By a key: asked for again as a rule, so that it stays while there is room. The last asked for is the last one.
         self._by_key: OrderedDict[bytes, tuple[Kept, ReferenceType[Lease[Kept]]]] = OrderedDict()
-        self._ended: deque[Kept] = deque()
+        self._ended: deque[tuple[Kept, int]] = deque()
+        self.num_lent_bytes = 0
+        """Of what was lent, up to the last `collect`."""
 
     def __len__(self) -> int:
         """How many are kept by a key."""
@@ -51,17 +53,20 @@ class Leases(Generic[Kept]):
         self._by_key[key] = kept, ref(lease)
         return lease
 
-    def lend(self, kept: Kept) -> Lease[Kept]:
+    def lend(self, kept: Kept, num_bytes: int) -> Lease[Kept]:
         """Keeps something that nobody will ask for again: `collect` removes it when its lease has ended."""
         lease = Lease(kept)
+        self.num_lent_bytes += num_bytes
         # Nothing but this: it runs wherever the last reference goes, in the middle of whatever runs there.
-        finalize(lease, self._ended.append, kept).atexit = False
+        finalize(lease, self._ended.append, (kept, num_bytes)).atexit = False
         return lease
 
     def collect(self) -> None:
         """Removes what was lent and nobody has any more."""
         while self._ended:
-            self._remove(self._ended.popleft())
+            kept, num_bytes = self._ended.popleft()
+            self._remove(kept)
+            self.num_lent_bytes -= num_bytes
 
     def make_room(self, has_room: Callable[[], bool]) -> None:
         """Removes what is kept by keys and nobody has, what was asked for longest ago first, until there is room."""

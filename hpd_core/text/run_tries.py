@@ -26,7 +26,7 @@ from hpd_core.text.word_encoder import WordEncoder
 
 _NULL = " null,\n"
 _MOST_BYTES = 2**28
-"""Of tries in the tables, behind which no prompt is prepared that can wait."""
+"""Of documents' tries, behind which no prompt is prepared that can wait."""
 
 
 class RunTries:
@@ -47,8 +47,8 @@ class RunTries:
 
     @property
     def has_room(self) -> bool:
-        """Whether there is memory for more than the tries that are in use."""
-        return self._closed.table.num_bytes + 16 * self._constraints.table.num_ways < _MOST_BYTES
+        """Whether there is memory for more documents' tries than those that are in use."""
+        return self._closed.num_lent_bytes + self._constraints.num_lent_bytes < _MOST_BYTES
 
     def prepare(self, prompt: Prompt) -> None:
         """Says in a prompt what its verbatim values are chosen among; it keeps that until it is finished."""
