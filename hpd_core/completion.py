@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Any
 
 from hpd_core.decoding.prompt import BranchEnd, Prompt
+from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import PromptError
 from hpd_core.extractor import ExtractionMetrics
 from hpd_core.layout import FREE, Branch, Layout, tree_layout
@@ -27,7 +28,6 @@ from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.kind_reading import read_value
 from hpd_core.text.leases import Lease
-from hpd_core.text.run_tries import RunTries
 from hpd_core.text.runs import Runs, lines_of
 from hpd_core.text.template import Piece
 from hpd_core.text.tokenization import SegmentTokenizer

@@ -12,6 +12,7 @@ from hpd_core.completion import CompletionFuture, Completions, OnBranch, OpenBra
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.memory import Limits
+from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import ModelError
 from hpd_core.extractor import ExtractionFuture, Extractor, Weights
 from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField
@@ -24,7 +25,6 @@ from hpd_core.submission import Submission
 from hpd_core.task_queue import Owner, Task, TaskQueue
 from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
-from hpd_core.text.run_tries import RunTries
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.types import CategorySchema, Record
 

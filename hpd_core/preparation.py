@@ -1,6 +1,6 @@
 """Prompts whose values are chosen among runs of their documents, before they are decoded.
 
-What that takes memory for (text/run_tries.py) is made a few prompts at a time in a thread of its own, shortly before
+What that takes memory for (decoding/run_tries.py) is made a few prompts at a time in a thread of its own, shortly before
 they are decoded, and is given back when they are finished: a submission may have thousands of documents.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.text.run_tries import RunTries
+from hpd_core.decoding.run_tries import RunTries
 
 _AT_ONCE = 32
 

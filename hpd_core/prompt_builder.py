@@ -10,13 +10,13 @@ from typing import Any, Self
 
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.prompt import Prompt
+from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import PromptError
 from hpd_core.layout import FREE, Branch, Layout, StackedObject, stacked_layout, tree_layout
 from hpd_core.text import template as texts
 from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.near_names import NearNames, missing_schema
-from hpd_core.text.run_tries import RunTries
 from hpd_core.text.runs import Runs, field_lines
 from hpd_core.text.template import (
     Piece,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from hpd_core.decoding.prompt import BranchEnd
+from hpd_core.decoding.run_tries import RunTries
 from hpd_core.extractor import refused_result
 from hpd_core.prompt_builder import Refusal
 from hpd_core.task_queue import Task
-from hpd_core.text.run_tries import RunTries
 from hpd_core.text.runs import Runs
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import decoded_choice, parse_value

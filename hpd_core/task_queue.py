@@ -12,10 +12,10 @@ from typing import Any
 
 from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.prompt import Prompt
+from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import EngineError
 from hpd_core.extractor import ExtractionMetrics
 from hpd_core.preparation import Preparation
-from hpd_core.text.run_tries import RunTries
 
 
 @dataclass(eq=False)

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpd_core.decoding import run_tries
+from hpd_core.decoding.run_tries import RunTries
 from hpd_core.layout import FREE, Branch, tree_layout
-from hpd_core.text import run_tries, runs
+from hpd_core.text import runs
 from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.member_tries import spelling_of
-from hpd_core.text.run_tries import RunTries
 from hpd_core.text.runs import Runs, lines_of, runs_of
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.word_encoder import WordEncoder
