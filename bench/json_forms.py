@@ -22,10 +22,9 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,8 +35,8 @@ if not __package__:
 
 import torch
 import typer
-from peft import PeftModel
 
+from bench.merged_model import merged
 from bench.rivals import vllm_forms
 from bench.rivals.vllm_process import VllmProcess
 from bench.workloads.forms import Form, make_forms
@@ -98,20 +97,6 @@ def by_generate(model: Any, tokenizer: Any, forms: Sequence[Form], batch: int, m
             num_tokens += len(ids)
             answers.append(_first_json("{" + tokenizer.decode(ids, skip_special_tokens=True)))
     return Outcome(answers, num_tokens, time.perf_counter() - started)
-
-
-@contextmanager
-def merged(model: str, adapter: str | None) -> Iterator[str]:
-    """A model that everybody can load: `model`, or a folder for it with the adapter in its weights."""
-    if adapter is None:
-        yield model
-        return
-    config = EngineConfig()
-    with tempfile.TemporaryDirectory(prefix="hpd-merged-") as folder:
-        whole = PeftModel.from_pretrained(loading.load_model(model, config), adapter).merge_and_unload()
-        whole.save_pretrained(folder)
-        loading.load_tokenizer(model, config).save_pretrained(folder)
-        yield folder
 
 
 def by_vllm(

@@ -1,7 +1,7 @@
 """How long a client waits for one product, when 1, 8 or 64 of them ask at once: hpd serve and others in the same run.
 
     python bench/serve_latency.py
-    python bench/serve_latency.py --transformers --vllm .venv-rivals/bin/python --seconds 60
+    python bench/serve_latency.py --transformers --vllm .venv-rivals/bin/python --adapter adapters/smollm2-generalist
 
 Products and attributes are the sample's, one category. Attributes that are lists are left out: a small model that was
 not taught does not end them. `hpd serve` is sent a product's text and the schema. The others are sent what a teacher is
@@ -31,6 +31,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bench.merged_model import merged
 from bench.served_load import Waits, measure, started
 from hpd_core import CategorySchema, Record
 from hpd_core.models.loading import resolve_source
@@ -71,8 +72,23 @@ def main(
     max_tokens: Annotated[int, typer.Option(min=1, help="of a rival's answer")] = 256,
     transformers: Annotated[bool, typer.Option("--transformers", help="transformers serve, too")] = False,
     vllm: Annotated[str | None, typer.Option(metavar="PYTHON", help="vLLM's server, too: a Python that has it")] = None,
+    adapter: Annotated[str | None, typer.Option(help="folder of a LoRA adapter, merged into the model of all")] = None,
 ) -> None:
     """Starts each server in turn and measures."""
+    with merged(model, adapter) as whole:
+        _run(whole, category, clients, seconds, dtype, max_tokens, transformers, vllm)
+
+
+def _run(
+    model: str,
+    category: str,
+    clients: str,
+    seconds: float,
+    dtype: str,
+    max_tokens: int,
+    transformers: bool,
+    vllm: str | None,
+) -> None:
     console = Console(stderr=True)
 
     def work() -> int:
