@@ -4,10 +4,10 @@
     python bench/train_confident.py DATA --set oa-mine --from MODEL --out OUT --objective block-diffusion --minutes 20
 
 DATA holds {oa-mine,ae-110k}.train.jsonl as published by ExtractGPT. MODEL is a folder of a model that was fine-tuned
-for `ar` on the same titles (pipelines/finetune.py, layout=ar). All weights are trained, by the steps and the optimizer
-of configs/finetune-extractgpt.yaml; the learning rate follows the time that was computed, and ends where it does. What
-the examples look like is said in rivals/confident_examples.py. OUT is a model's folder afterwards; printed are the loss
-a learned token, and how many tokens were learned and forwarded.
+for `ar` on the same titles (pipelines/finetune.py, layout=ar). All weights are trained, by the optimizer of
+configs/finetune-extractgpt.yaml, in smaller steps; the learning rate follows the time that was computed, and ends where
+it does. What the examples look like is said in rivals/confident_examples.py. OUT is a model's folder afterwards;
+printed are the loss a learned token, and how many tokens were learned and forwarded.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ MakePack = Callable[[Sequence[Example]], list[Example]]
 _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "finetune-extractgpt.yaml"
 _COURSE_STEPS = 1000  # of the learning rate, over the whole time
 _PADDING_MULTIPLE = 128  # few shapes, for which libraries prepare kernels
+_DOCUMENTS_PER_STEP = 4  # many small steps: these trainings are short
 _TOKENS_PER_PACK = 768  # of the examples of `ar`; masks make two to four times as many of them
 
 
@@ -134,6 +135,7 @@ def load_course(data: Path, name: str, model: str, out: Path, seed: int, setting
     dataset = {"gold": str(gold), "schemas": str(schemas), "input": {"path": str(gold), "fields": {"title": "input"}}}
     wanted = [f"datasets={json.dumps([dataset])}", "layout=ar", f"model={model}", f"output={out}", f"seed={seed}"]
     wanted.append(f"optimizer.max_tokens_per_pack={_TOKENS_PER_PACK}")
+    wanted.append(f"optimizer.documents_per_step={_DOCUMENTS_PER_STEP}")
     config = load_config(FinetuneConfig, str(_CONFIG), [*wanted, *settings])
     return Course.load(config, lambda what: typer.echo(what, err=True))
 
