@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from hpd_core import Unit
+from pipelines.config.extraction import JobConfig
+from pipelines.config.loading import parse_config
 from pipelines.errors import UsageError
+from pipelines.job.schema_warnings import schema_warnings
 from pipelines.schemas.schema_file import load_schemas, schemas_hash
 
 
@@ -80,6 +83,21 @@ def test_what_is_no_schema_is_refused_by_name(tmp_path: Path, text: str, message
         load_schemas(path)
     assert str(caught.value).startswith(path)
     assert message in str(caught.value)
+
+
+def test_a_job_that_cannot_copy_refuses_to(tmp_path: Path) -> None:
+    path = write(tmp_path, "categories:\n  A:\n    - {name: x, verbatim: true}\n")
+    job = {"model": "m", "input": {"path": "in", "id": "id", "fields": ["t"]}, "schemas": path, "output": "out"}
+    for changes, message in (
+        ({"engine": {"layout": "stacked"}}, "engine: it is for the layout 'tree'"),
+        ({"engine": {"constrain_values": False}}, "engine: it is a constraint"),
+        ({"decoding": "ar"}, "decoding: 'ar' writes what it likes"),
+    ):
+        with pytest.raises(UsageError, match=f"attribute 'x' of 'A' is verbatim. {message}"):
+            schema_warnings(parse_config(JobConfig, job | changes, "job.yaml"), load_schemas(path))
+    assert schema_warnings(parse_config(JobConfig, job, "job.yaml"), load_schemas(path)) == []
+    with pytest.raises(UsageError, match=r"engine\.strings 'verbatim' is for decoding: hpd"):
+        parse_config(JobConfig, job | {"decoding": "ar", "engine": {"strings": "verbatim"}}, "job.yaml")
 
 
 def test_a_missing_file_is_named() -> None:
