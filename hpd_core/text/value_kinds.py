@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+_JSON = json.JSONEncoder(ensure_ascii=False)  # made once: a document has hundreds of runs
 JsonScalar: TypeAlias = str | int | float | bool | None
 
 
@@ -112,7 +113,7 @@ ValueKind: TypeAlias = FreeText | JsonString | Pattern | Verbatim | OneOf | Numb
 
 def spelled(value: Any) -> str:
     """A value as an answer writes it: JSON on one line."""
-    return json.dumps(value, ensure_ascii=False)
+    return _JSON.encode(value)
 
 
 def without_pattern(kind: ValueKind) -> ValueKind:
