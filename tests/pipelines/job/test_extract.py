@@ -24,7 +24,7 @@ from pipelines.job.context import JobContext, unpack
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.lease import RunLease
 from pipelines.store.tables import TABLES
-from tests.pipelines.conftest import Workplace, product, products, read_table
+from tests.pipelines.conftest import SCHEMAS, Workplace, product, products, read_table
 from tests.pipelines.job import faulty
 
 pytestmark = pytest.mark.usefixtures("shared_ray")
@@ -53,6 +53,9 @@ def test_a_run_gives_what_the_engine_gives_and_accounts_for_every_row(workplace:
     good = [row | {"bullets": [*row["bullets"], "blue"]} for row in products(20)]
     rows = [*good[:10], *BAD_ROWS, good[0], *good[10:]]
     path = workplace.write_jsonl("c.jsonl", rows)
+    coffee = {"Coffee": [{"name": "Brand", "verbatim": True}, {"name": "Weight", "type": "number", "unit": "g"}]}
+    copied = json.dumps({"categories": SCHEMAS["categories"] | coffee})
+    (workplace.folder / "schemas.yaml").write_text(copied, encoding="utf-8")
     outcome = workplace.run()
     output = workplace.folder / "out"
 
@@ -111,6 +114,9 @@ def test_a_run_gives_what_the_engine_gives_and_accounts_for_every_row(workplace:
         fields = next(record.fields for record in records if record.id == row["product_id"])
         for place in row["evidence"] or ():
             assert fields[place["field"]][place["start"] : place["end"]] == place["text"]
+    brands = [row for row in tables["attributes"] if (row["category"], row["attribute"]) == ("Coffee", "Brand")]
+    assert {row["status"] for row in brands} <= {"value", "absent"}
+    assert all(row["choice"] and (row["evidence"] or row["status"] == "absent") for row in brands), "it is copied"
     assert any(row["evidence"] for row in tables["attributes"]), "some values stand in the text"
     assert any(row["evidence"] == [] for row in tables["attributes"]), "and some do not"
     num_rows = sum(max(1, len(v.items)) for result in results.values() for v in result.values.values())
