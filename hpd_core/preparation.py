@@ -1,7 +1,7 @@
 """Prompts whose values are chosen among runs of their documents, before they are decoded.
 
-What that takes memory for (decoding/run_tries.py) is made a few prompts at a time in a thread of its own, shortly before
-they are decoded, and is given back when they are finished: a submission may have thousands of documents.
+What that takes memory for (decoding/run_tries.py) is made a few prompts at a time in a thread of its own, shortly
+before they are decoded, and is given back when they are finished: a submission may have thousands of documents.
 """
 
 from __future__ import annotations
