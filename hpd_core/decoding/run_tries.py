@@ -97,6 +97,7 @@ class RunTries:
         """The tokens of lines up to those that end them; () where that are more than so many."""
         if not encoded:
             return []
+        encoded = [tokens[: most_tokens + 1] for tokens in encoded]  # one that is too long makes all rows so long
         lengths = self._endings.lengths(*token_grid(encoded), True)
         return [
             tuple(tokens[:length]) if length <= most_tokens else ()

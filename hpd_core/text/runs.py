@@ -4,9 +4,10 @@
                                       runs     B  Bl  Blu  Blu H  Blu Ho ...  Horn  Horn 2  Horn 2- ...  mug  mugs
 
 A run begins where a word, a number or a mark does (a letter of a script that writes no spaces is a word). It goes on
-to anywhere in the first 30 characters and 4 words ("Men" in "Mens"), or to the end of a word within 12. It crosses no
-line break and no field. A document with more than `MOST_RUNS` of them has shorter ones: those that end with a word, of
-at most 12 words, or 6, 3, 1; and of a text that is longer still, those of its beginning.
+to anywhere in the first 30 characters and 4 words ("Men" in "Mens"), or to the end of a word within 12, and within 40
+characters for each of these. It crosses no line break and no field. A document with more than `MOST_RUNS` of them has
+shorter ones: those that end with a word, of at most 12 words, or 6, 3, 1; and of a text that is longer still, those of
+its beginning.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from hpd_core.layout import IntArray
 MOST_RUNS = 8192
 _LONGEST, _FEW_WORDS = 30, 4
 _MOST_WORDS = 12
+_OF_A_WORD = 40
+"""Characters that a run may have for each word that it may have: what is written without spaces is one word."""
+_MOST_PLACES = 2**17
+"""Of a text that is too long in any case, so many places are looked at."""
 _SHORTER = (_MOST_WORDS, 6, 3, 1)
 _WITHOUT_SPACES = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _PIECE = regex.compile(rf"{_WITHOUT_SPACES}\p{{M}}*|[[^\W\d_]--{_WITHOUT_SPACES}]+|\d+|[^\w\s]", regex.V1)
@@ -64,7 +69,7 @@ def runs_of(lines: Iterable[str]) -> list[str]:
             break
         spans = [line.spans(0, most_words) for line in read]
     found = (line.text[a:b] for line, each in zip(read, spans, strict=True) for a, b in each.pairs())
-    return list(islice(dict.fromkeys(found), MOST_RUNS))
+    return list(islice(dict.fromkeys(islice(found, _MOST_PLACES)), MOST_RUNS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +88,11 @@ class _Spans:
         return cls(starts, stops, firsts, np.maximum(np.searchsorted(stops, limits, side="right") - firsts, 0))
 
     def pairs(self) -> list[tuple[int, int]]:
-        """(start, stop) of each run, in order."""
-        rows = np.repeat(np.arange(len(self.starts)), self.counts)
-        ranks = np.arange(len(rows)) - np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
+        """(start, stop) of each run, in order, up to `_MOST_PLACES`."""
+        before = np.cumsum(self.counts) - self.counts
+        counts = np.clip(_MOST_PLACES - before, 0, self.counts)
+        rows = np.repeat(np.arange(len(self.starts)), counts)
+        ranks = np.arange(len(rows)) - before[rows]
         return list(zip(self.starts[rows].tolist(), self.stops[self.firsts[rows] + ranks].tolist(), strict=True))
 
 
@@ -116,7 +123,8 @@ class _Line:
         """`text`: not empty, without spaces at its ends."""
         ends = range(1, len(text) + 1) if text.isascii() else [match.end() for match in _CHARACTER.finditer(text)]
         characters = [end for end in ends if not text[end - 1].isspace()]
-        pieces, whole = [match.span() for match in _PIECE.finditer(text)], {0, *ends}  # no part of a character
+        whole = {0, *ends}  # no part of a character
+        pieces = [match.span() for match in _PIECE.finditer(text) if not match.group().isspace()]  # of controls some are
         starts = [start for start, _ in pieces if start in whole]
         stops = [stop for _, stop in pieces if stop in whole]
         words = [match.end() for match in _WORD.finditer(text)]
@@ -128,5 +136,5 @@ class _Line:
         few, many = (
             self.words[np.minimum(first + count - 1, len(self.words) - 1)] for count in (_FEW_WORDS, most_words)
         )
-        near = np.minimum(self.starts + longest, few)
+        near, many = np.minimum(self.starts + longest, few), np.minimum(self.starts + _OF_A_WORD * most_words, many)
         return _BothSpans(_Spans.of(self.starts, self.characters, near), _Spans.of(self.starts, self.stops, many))

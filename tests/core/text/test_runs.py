@@ -79,12 +79,13 @@ def test_a_run_stands_in_one_line_of_one_field(texts: list[str]) -> None:
         ("日本ABC", {"日", "日本", "日本A", "本", "本AB", "ABC"}),
         ("cafe\u0301 👩‍👩‍👧", {"caf", "cafe\u0301", "👩‍👩‍👧", "cafe\u0301 👩‍👩‍👧"}),
         ("a &amp; b", {"&", "&amp", "&amp;", "amp;", "; b"}),
+        ("a\x1f \x1f b\0", {"a", "b", "b\0"}),
     ],
 )
 def test_letters_are_whole_in_every_script(text: str, expected: set[str]) -> None:
     found = set(runs_of([text]))
     assert expected <= found
-    assert not {"cafe", "👩", "\u0301", "BC"} & found
+    assert not {"cafe", "👩", "\u0301", "BC", "a\x1f", "\x1f"} & found
 
 
 def test_long_documents_have_shorter_runs() -> None:
@@ -97,6 +98,13 @@ def test_long_documents_have_shorter_runs() -> None:
         longest.append(max(len(run.split()) for run in found))
     assert longest == [10, 12, 6, 3, 1]
     assert len(runs_of([" ".join(words)])) == runs.MOST_RUNS
+
+
+def test_a_text_without_spaces_is_no_endless_word() -> None:
+    found = runs_of(["".join(f"a{number}-" for number in range(20_000))])
+    assert len(found) == runs.MOST_RUNS
+    assert max(map(len, found)) <= 40
+    assert max(map(len, runs_of(["x" * 500, "y" * 400]))) == 400
 
 
 @given(lines=st.lists(TEXTS, max_size=5))
