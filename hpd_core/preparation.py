@@ -15,8 +15,8 @@ from hpd_core.decoding.run_tries import RunTries
 
 _AT_ONCE = 32
 
-Prepared = tuple[Sequence[Prompt], Exception | None]
-"""Prompts that are ready; or that are not, and why."""
+Prepared = tuple[Prompt, Exception | None]
+"""A prompt that is ready; or that is not, and why."""
 
 
 class Preparation:
@@ -26,7 +26,7 @@ class Preparation:
         """`runs`: None where no prompt needs it. `tell` is called when prompts are ready, in another thread."""
         self._runs, self._tell = runs, tell
         self._waiting: deque[Prompt] = deque()
-        self._ready: deque[Prepared] = deque()
+        self._ready: deque[list[Prepared]] = deque()
         self._is_running = False
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hpd-prepare")
 
@@ -53,9 +53,9 @@ class Preparation:
 
     def take(self) -> list[Prepared]:
         """What has become ready; goes on with the next ones."""
-        found = []
+        found: list[Prepared] = []
         while self._ready:
-            found.append(self._ready.popleft())
+            found += self._ready.popleft()
             self._is_running = False
         self.go_on(is_needed=False)
         return found
@@ -69,12 +69,15 @@ class Preparation:
         self._executor.shutdown()
 
     def _prepare(self, runs: RunTries, prompts: Sequence[Prompt]) -> None:
-        try:
-            for prompt in prompts:
-                if not prompt.owner.task.is_settled:
-                    runs.prepare(prompt)
-        except Exception as error:
-            self._ready.append((prompts, error))
-        else:
-            self._ready.append((prompts, None))
+        self._ready.append([(prompt, _problem(runs, prompt)) for prompt in prompts])
         self._tell()
+
+
+def _problem(runs: RunTries, prompt: Prompt) -> Exception | None:
+    """Prepares a prompt that somebody waits for. What goes wrong with it concerns no other one."""
+    try:
+        if not prompt.owner.task.is_settled:
+            runs.prepare(prompt)
+    except Exception as error:
+        return error
+    return None

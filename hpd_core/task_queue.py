@@ -167,15 +167,25 @@ class TaskQueue:
                 self._finish(task)
             elif not task.is_settled:
                 self._decoder.add(self._preparation.add(task.prompts))
-        for prompts, error in self._preparation.take():
-            if error is None:
-                self._decoder.add([prompt for prompt in prompts if not prompt.owner.task.is_settled])
-            else:
-                abandoned += self._fail({prompt.owner.task for prompt in prompts}, error)
+        prepared = self._preparation.take()
+        for prompt, error in prepared:
+            if error is not None:
+                abandoned += self._fail([prompt.owner.task], error)
+        self._add_prepared([prompt for prompt, _ in prepared])
         for task in abandoned:
             self._active.discard(task)
             self._decoder.drop(task.prompts)
         return True
+
+    def _add_prepared(self, prompts: Sequence[Prompt]) -> None:
+        wanted = []
+        for prompt in prompts:
+            if prompt.owner.task.is_settled:
+                prompt.leases.clear()  # whoever keeps the future keeps the prompts
+            else:
+                wanted.append(prompt)
+        if wanted:
+            self._decoder.add(wanted)
 
     @property
     def _has_work(self) -> bool:

@@ -231,6 +231,9 @@ class Decoder:
         gc.collect()  # cycles may hold on to tensors
         if self._shape.device.type == "cuda":
             torch.cuda.empty_cache()
+        for prompt in prompts:
+            if prompt.is_dropped:
+                prompt.leases.clear()
         self.add(prompt for prompt in prompts if not (prompt.is_finished or prompt.is_dropped))
         return [prompt for prompt in prompts if prompt.is_finished]
 

@@ -208,13 +208,25 @@ def test_what_is_abandoned_or_fails_leaves_nothing(engine: Engine, monkeypatch: 
     many = [trunk(f"a {number}") for number in range(200)]
     future = engine.complete(many, [[OpenBranch("a:", Verbatim())]] * 200)
     future.abandon()
+
+    def runs_or_trouble(lines: tuple[str, ...]) -> list[str]:
+        """Of "b" none; who waits for "d" goes meanwhile."""
+        if lines == ("d",):
+            gone.abandon()
+        return runs_of(lines) if lines != ("b",) else runs_of(1 / 0)  # type: ignore[arg-type]
+
     with monkeypatch.context() as patch:
-        patch.setattr(run_tries, "runs_of", lambda lines: 1 / 0)
-        failing = engine.complete([trunk("b")], [[OpenBranch("a:", Verbatim())]])
+        patch.setattr(run_tries, "runs_of", runs_or_trouble)
+        calls = [([trunk(text)], [[OpenBranch("a:", Verbatim())]]) for text in "bcd"]
+        failing, other, gone = engine._completions.submit_each(calls)
         with pytest.raises(EngineError, match="division by zero"):
             failing.result(TIMEOUT)
-    (found,) = engine.complete([trunk("c")], [[OpenBranch("a:", Verbatim())]]).result(TIMEOUT)
+        assert other.result(TIMEOUT)[0].branches[0].value == "c"  # prepared beside it
+        assert gone.exception(TIMEOUT) is not None
+    (found,) = engine.complete(*calls[1]).result(TIMEOUT)
     assert found.branches[0].value == "c"
+    assert engine._runs is not None
+    assert engine._runs._closed.num_lent_bytes == engine._runs._constraints.num_lent_bytes == 0
 
 
 def test_what_cannot_be_copied_is_refused_by_name(tiny_model_dir: Path) -> None:
