@@ -1,6 +1,6 @@
 """Measures the rivals that were trained to write several tokens of an answer at once: what they gain and lose.
 
-    python bench/confident_tokens.py DATA --set oa-mine --ar AR --lexical-units LUD --block-diffusion BLOCKS --tree TREE
+    python bench/confident_tokens.py DATA --name oa-mine --ar AR --lexical-units LUD --block-diffusion BLOCKS --tree TREE
 
 DATA holds {oa-mine,ae-110k}.{train,test}.jsonl as published by ExtractGPT. AR is a model that was fine-tuned for `ar`,
 LUD and BLOCKS are what bench/train_confident.py has made of it; TREE is a model that was fine-tuned for `tree`, and is
@@ -107,7 +107,7 @@ def lines(
 def main(
     data: Annotated[Path, typer.Argument(help="Folder with the set's files.")],
     ar: Annotated[str, typer.Option(metavar="MODEL", help="Fine-tuned for 'ar'.")],
-    name: Annotated[str, typer.Option("--set", help="Which data set.")] = "oa-mine",
+    name: Annotated[str, typer.Option("--name", help="Which data set.")] = "oa-mine",
     units: Annotated[Path | None, typer.Option("--lexical-units", metavar="FOLDER", help="Trained for them.")] = None,
     blocks: Annotated[Path | None, typer.Option("--block-diffusion", metavar="FOLDER", help="Trained for it.")] = None,
     tree: Annotated[str | None, typer.Option(metavar="MODEL", help="Fine-tuned for 'tree'.")] = None,

@@ -1,7 +1,7 @@
 """Trains a model to write several tokens of an answer at once: for the rivals of rivals/confident_tokens.py.
 
-    python bench/train_confident.py DATA --set oa-mine --from MODEL --out OUT --objective lexical-units --minutes 10
-    python bench/train_confident.py DATA --set oa-mine --from MODEL --out OUT --objective block-diffusion --minutes 20
+    python bench/train_confident.py DATA --name oa-mine --from MODEL --out OUT --objective lexical-units --minutes 10
+    python bench/train_confident.py DATA --name oa-mine --from MODEL --out OUT --objective block-diffusion --minutes 20
 
 DATA holds {oa-mine,ae-110k}.train.jsonl as published by ExtractGPT. MODEL is a folder of a model that was fine-tuned
 for `ar` on the same titles (pipelines/finetune.py, layout=ar). All weights are trained, by the optimizer of
@@ -147,7 +147,7 @@ def main(
     start: Annotated[str, typer.Option("--from", metavar="MODEL", help="A model that was fine-tuned for 'ar'.")],
     out: Annotated[Path, typer.Option(help="Folder of the trained model.")],
     minutes: Annotated[float, typer.Option(min=0, help="Of training, which waiting for a core is no part of.")],
-    name: Annotated[str, typer.Option("--set", help="Of which data set.")] = "oa-mine",
+    name: Annotated[str, typer.Option("--name", help="Of which data set.")] = "oa-mine",
     masks: Annotated[int, typer.Option(min=1, help="Behind what is certain; of block diffusion, a block.")] = 8,
     alpha: Annotated[float, typer.Option(min=0, max=1, help="Probability of a lexical unit's tokens.")] = 0.9,
     rate: Annotated[float, typer.Option(help="Learning rate at its highest.")] = 2e-4,
