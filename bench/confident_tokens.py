@@ -1,6 +1,6 @@
 """Measures the rivals that were trained to write several tokens of an answer at once: what they gain and lose.
 
-    python bench/confident_tokens.py DATA --name oa-mine --ar AR --lexical-units LUD --block-diffusion BLOCKS --tree TREE
+    python bench/confident_tokens.py DATA --ar AR --lexical-units LUD --block-diffusion BLOCKS --tree TREE
 
 DATA holds {oa-mine,ae-110k}.{train,test}.jsonl as published by ExtractGPT. AR is a model that was fine-tuned for `ar`,
 LUD and BLOCKS are what bench/train_confident.py has made of it; TREE is a model that was fine-tuned for `tree`, and is

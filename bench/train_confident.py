@@ -1,7 +1,7 @@
 """Trains a model to write several tokens of an answer at once: for the rivals of rivals/confident_tokens.py.
 
-    python bench/train_confident.py DATA --name oa-mine --from MODEL --out OUT --objective lexical-units --minutes 10
-    python bench/train_confident.py DATA --name oa-mine --from MODEL --out OUT --objective block-diffusion --minutes 20
+    python bench/train_confident.py DATA --from MODEL --out OUT --objective lexical-units --minutes 10
+    python bench/train_confident.py DATA --from MODEL --out OUT --objective block-diffusion --minutes 20
 
 DATA holds {oa-mine,ae-110k}.train.jsonl as published by ExtractGPT. MODEL is a folder of a model that was fine-tuned
 for `ar` on the same titles (pipelines/finetune.py, layout=ar). All weights are trained, by the optimizer of

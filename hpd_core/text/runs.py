@@ -124,7 +124,9 @@ class _Line:
         ends = range(1, len(text) + 1) if text.isascii() else [match.end() for match in _CHARACTER.finditer(text)]
         characters = [end for end in ends if not text[end - 1].isspace()]
         whole = {0, *ends}  # no part of a character
-        pieces = [match.span() for match in _PIECE.finditer(text) if not match.group().isspace()]  # of controls some are
+        pieces = [
+            match.span() for match in _PIECE.finditer(text) if not match.group().isspace()
+        ]  # of controls some are
         starts = [start for start, _ in pieces if start in whole]
         stops = [stop for _, stop in pieces if stop in whole]
         words = [match.end() for match in _WORD.finditer(text)]
