@@ -48,7 +48,8 @@ class SegmentTokenizer:
     def encodes_words_apart(self) -> bool:
         """Whether a text's ids are those of its parts, wherever it is cut before a single space between characters.
 
-        So it is where the pre-tokenizer cuts there whatever the characters, and nothing is changed before.
+        So it is where the pre-tokenizer cuts there whatever the characters, and makes the same of both parts when each
+        is a text of its own (one by scripts leaves the first space out), and nothing is changed before.
         """
         backend = self._within or self._backend
         if backend is None or backend.pre_tokenizer is None or backend.truncation or backend.padding:
@@ -58,8 +59,13 @@ class SegmentTokenizer:
         if any(re.search(r"\s", text) for text in self.control_tokens):
             return False
         cuts = backend.pre_tokenizer.pre_tokenize_str
-        pairs = [(before, f"{before} {behind}") for before in _CHARACTERS for behind in _CHARACTERS]
-        return all(any(place[0] == len(before) for _, place in cuts(text)) for before, text in pairs)
+
+        def is_cut(before: str, behind: str) -> bool:
+            whole = cuts(before + behind)
+            is_there = any(place[0] == len(before) for _, place in whole)
+            return is_there and [part for part, _ in whole] == [part for part, _ in [*cuts(before), *cuts(behind)]]
+
+        return all(is_cut(before, f" {behind}") for before in _CHARACTERS for behind in _CHARACTERS)
 
     def encode_pieces(self, pieces: Iterable[Piece], *, begins: bool = False) -> list[int]:
         """The ids of `pieces`, one after the other.

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from hpd_core.decoding import run_tries
 from hpd_core.decoding.run_tries import RunTries
@@ -115,7 +117,12 @@ def test_words_apart_are_the_tokens_of_the_whole(lines: list[str], tiny_tokenize
     assert WordEncoder(segments).encode(asked) == segments.encode_text(asked)
 
 
-def test_a_tokenizer_of_whole_texts_is_given_whole_texts() -> None:
+def test_a_tokenizer_of_whole_texts_is_given_whole_texts(tiny_tokenizer: Any) -> None:
+    by_scripts = Tokenizer.from_str(tiny_tokenizer.backend_tokenizer.to_str())
+    parts = [pre_tokenizers.UnicodeScripts(), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    by_scripts.pre_tokenizer = pre_tokenizers.Sequence(parts)
+    # It leaves out a space that a text begins with, and no other one.
+    assert not SegmentTokenizer(PreTrainedTokenizerFast(tokenizer_object=by_scripts)).encodes_words_apart
     segments = SegmentTokenizer(sentencepiece_tokenizer())
     assert not segments.encodes_words_apart
     asked = [' "red shoe",\n', ' "a",\n']
