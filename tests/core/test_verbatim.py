@@ -32,7 +32,7 @@ from hpd_core.text.grounding import ground
 from hpd_core.text.runs import field_lines, runs_of
 from hpd_core.text.template import Piece
 from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.value_kinds import JsonString, Verbatim
+from hpd_core.text.value_kinds import JsonString, ValueKind, Verbatim, spelled
 from hpd_core.text.values import parse_value
 from tests.core.engines import K_MAX, TIMEOUT, answers, config
 
@@ -78,7 +78,7 @@ def check_likeliest(engine: Engine, oracle: Any, tokenizer: Any, records: list[R
         layout, number = item.prompt.layout, item.slots[0].record
         document = range(layout.num_prefix_tokens, len(layout.trunk)) if engine.config.reads_both_ways else CAUSAL
         runs = [None, *runs_of(field_lines(records[number].fields))]
-        lines = [" null,\n" if run is None else f" {run_tries.spelled(run)},\n" for run in runs]
+        lines = [" null,\n" if run is None else f" {spelled(run)},\n" for run in runs]
         spellings = [tokens[: engine.endings.length(tokens, True)] for tokens in segments.encode_text(lines)]
         for branch, name in ((0, "Brand"), (2, "Model")):
             most = max(LIMITS[name], len(spellings[0]))
@@ -167,7 +167,7 @@ def trunk(text: str) -> Trunk:
 
 
 def test_branches_of_trunks_are_copied_too(engine: Engine) -> None:
-    kinds = [Verbatim(), JsonString(nullable=True), Verbatim(nullable=True)] * 25
+    kinds: list[ValueKind] = [Verbatim(), JsonString(nullable=True), Verbatim(nullable=True)] * 25
     branches = [OpenBranch(f'"f{number}":', kind, 6) for number, kind in enumerate(kinds)]
     texts, told = ['red shoe 5"', "Velor", ""], {}
     future = engine.complete(

@@ -22,6 +22,7 @@ from hpd_core.text.constraints import Constraints
 from hpd_core.text.member_tries import spelling_of
 from hpd_core.text.runs import Runs, lines_of, runs_of
 from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.value_kinds import spelled
 from hpd_core.text.word_encoder import WordEncoder
 from tests.core.engines import TIMEOUT
 from tests.core.text.test_tokenization import _normalizing_tokenizer
@@ -135,7 +136,7 @@ def test_spellings_are_answers(tiny_tokenizer: Any) -> None:
     trie = made.trie(Runs((line,), 99))
     texts = [tiny_tokenizer.decode(spelling_of(trie, number)[0]).strip() for number in range(len(trie.members))]
     quoted = {text.removesuffix(",") for text in texts} - {"null"}
-    assert quoted == {run_tries.spelled(run) for run in runs_of([line])}
+    assert quoted == {spelled(run) for run in runs_of([line])}
     assert "null" in {text.removesuffix(",") for text in texts}
     short = made.trie(Runs((line,), 6))
     assert short.longest == 6
