@@ -137,7 +137,7 @@ ATTRIBUTE_COLUMNS = (
     Column(
         "choice",
         pa.string(),
-        "how an answer was chosen that can only be one of few (enum, boolean): `scored`: the likeliest of all; "
+        "how an answer was chosen that can only be one of few (enum, boolean, verbatim text): `scored`: the likeliest of all; "
         "`beam`: the likeliest of those that `engine.max_scored_tokens` had room for; `greedy`: token by token. Null "
         "for others",
     ),
