@@ -97,7 +97,9 @@ def test_what_comes_fits_the_schema_or_is_named(engine: Engine, schema: Schema, 
     for number, result in enumerate(results):
         errors = list(Draft202012Validator(schema).iter_errors(result.data))
         named = {problem.path for problem in result.problems}
-        assert {pointer(error.absolute_path) for error in errors} <= named
+        for error in errors:
+            # An optional object that is not whole is named by what it misses.
+            assert any(each.startswith(pointer(error.absolute_path)) for each in named), error
         assert json.loads(json.dumps(result.data, allow_nan=False)) == result.data
         for path, field in result.fields.items():
             assert field.path == path
