@@ -22,6 +22,7 @@ from hpd_core.text.value_kinds import (
 
 _GROUPED = "-?(?:0|[1-9][0-9]*|[1-9][0-9]{0,2}(?:,[0-9]{3})+)"
 _INTEGER = f' {{0,2}}(?:%s{_GROUPED}|"{_GROUPED}"),?'
+_ITEM = "-?(?:0|[1-9][0-9]{0,17})"
 _HEX = "[0-9A-Fa-f]"
 # A surrogate is written with the one that it makes a pair with.
 _UNIT = rf"(?:[0-9ABCEFabcef]{_HEX}{{3}}|[dD](?:[0-7]{_HEX}{{2}}|[89ABab]{_HEX}{{2}}\\u[dD][C-Fc-f]{_HEX}{{2}}))"
@@ -69,6 +70,8 @@ def _add(nodes: Nodes, start: int, behind: int, kind: ValueKind) -> None:
                 nodes[start][_QUOTE] = opened = nodes.new()
                 nodes.spell_each(opened, texts, behind)
             _spell_bare(nodes, start, (text for text in kind.spellings if text[0] != '"'), behind)
+        case Integer():  # of a list: a comma stands before the next one, so there are no groups
+            nodes[start] |= nodes[_embed(nodes, full_match(_ITEM), behind)]
         case _:
             add = add_json_number if is_item else add_number
             add(nodes, start, behind)

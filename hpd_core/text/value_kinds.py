@@ -102,7 +102,8 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list of values of one kind, in one value. In a list numbers are written as JSON has them, or in quotes."""
+    """A list of values of one kind, in one value. In a list numbers are written as JSON has them, or in quotes; whole
+    numbers as JSON has them."""
 
     item: JsonString | Pattern | OneOf | Number | Integer | Boolean
     nullable: bool = False
