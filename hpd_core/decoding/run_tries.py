@@ -48,7 +48,7 @@ class RunTries:
     @property
     def has_room(self) -> bool:
         """Whether there is memory for more documents' tries than those that are in use."""
-        return self._closed.num_lent_bytes + self._constraints.num_lent_bytes < _MOST_BYTES
+        return self._closed.leases.num_lent_bytes + self._constraints.leases.num_lent_bytes < _MOST_BYTES
 
     def prepare(self, prompt: Prompt) -> None:
         """Says in a prompt what its verbatim values are chosen among; it keeps that until it is finished."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,8 +38,7 @@ class ClosedAnswers:
         self._segments = SegmentTokenizer(tokenizer)
         self._endings = endings
         self._of_attributes: dict[Any, Members | None] = {}
-        self._leases: Leases[Members | None] = Leases(self._remove)
-        self._lock = threading.Lock()
+        self.leases: Leases[Members | None] = Leases(self._remove)
 
     def members(self, attribute: Attribute) -> Members | None:
         """What a value of `attribute` is chosen among; None: it is decoded by tokens.
@@ -52,7 +50,7 @@ class ClosedAnswers:
         key = (attribute.type, tuple(attribute.vocabulary.spellings.items()))
         if key not in self._of_attributes:
             trie = self._compile(answer_lines(attribute), attribute.name)
-            with self._lock:
+            with self.leases.lock:
                 if key not in self._of_attributes:
                     self._of_attributes[key] = self._added(trie)
         return self._of_attributes[key]
@@ -63,34 +61,29 @@ class ClosedAnswers:
         if not self.max_fed or not is_closed(kind):
             return Lease(None)
         key = kind_key(kind)
-        with self._lock:
-            if (found := self._leases.find(key)) is not None:
+        with self.leases.lock:
+            if (found := self.leases.find(key)) is not None:
                 return found
         trie = self._compile(closed_lines(kind), type(kind).__name__)
-        with self._lock:
-            if (found := self._leases.find(key)) is not None:
+        with self.leases.lock:
+            if (found := self.leases.find(key)) is not None:
                 return found
-            self._leases.make_room(self._has_room)
+            self.leases.make_room(self._has_room)
             if self.table.num_bytes > _MOST_BYTES:
                 return Lease(None)
-            return self._leases.put(key, self._added(trie))
+            return self.leases.put(key, self._added(trie))
 
     def lend(self, trie: MemberTrie) -> Lease[Members | None]:
         """Adds a trie that nobody else will ask for; it is removed behind the end of its lease."""
-        with self._lock:
-            self._leases.collect()
-            before = self.table.num_bytes
-            return self._leases.lend(self._added(trie), self.table.num_bytes - before)
 
-    @property
-    def num_lent_bytes(self) -> int:
-        """Of what was lent and somebody has."""
-        with self._lock:
-            self._leases.collect()
-            return self._leases.num_lent_bytes
+        def add() -> tuple[Members | None, int]:
+            before = self.table.num_bytes
+            return self._added(trie), self.table.num_bytes - before
+
+        return self.leases.lend(add)
 
     def _has_room(self) -> bool:
-        return self.table.num_bytes <= _MOST_BYTES and len(self._leases) < _MOST_KINDS
+        return self.table.num_bytes <= _MOST_BYTES and len(self.leases) < _MOST_KINDS
 
     def _added(self, trie: MemberTrie | None) -> Members | None:
         if trie is None:

@@ -198,9 +198,9 @@ class Constraints:
         self._segments = SegmentTokenizer(tokenizer)
         self._tokens: TokenBytes | None = None
         self._starts: dict[Any, int] = {}
-        self._leases: Leases[int] = Leases(self._remove)
+        self.leases: Leases[int] = Leases(self._remove)
         self._as_texts: set[bytes] = set()  # whose pattern cannot be kept to
-        self._lock, self._tokens_lock = threading.Lock(), threading.Lock()
+        self._tokens_lock = threading.Lock()
 
     def start(self, attribute: Attribute) -> int:
         """The state in which a value of `attribute` begins; FREE if it is not constrained.
@@ -215,7 +215,7 @@ class Constraints:
             if attribute.type == "number" and not attribute.multiple:
                 lines += _NUMBER_LINES
             states = self._compile(value_automaton(attribute), lines, attribute.name)
-            with self._lock:
+            with self.leases.lock:
                 if key not in self._starts:
                     self._starts[key] = FREE if states is None else self.table.add(states)
         return self._starts[key]
@@ -232,38 +232,29 @@ class Constraints:
         key, text = kind_key(kind), without_pattern(kind)
         if key in self._as_texts:
             return self.lease(text)
-        with self._lock:
-            if (found := self._leases.find(key)) is not None:
+        with self.leases.lock:
+            if (found := self.leases.find(key)) is not None:
                 return found
         most = None if text == kind else _MOST_WAYS_OF_PATTERNS
         states = self._compile(kind_automaton(kind), kind_lines(kind), type(kind).__name__, most)
         if states is None and text != kind:
             self._as_texts = {*self._as_texts, key} if len(self._as_texts) < _MOST_KINDS else {key}
             return self.lease(text)
-        with self._lock:
-            if (found := self._leases.find(key)) is not None:
+        with self.leases.lock:
+            if (found := self.leases.find(key)) is not None:
                 return found
-            self._leases.make_room(self._has_room)
+            self.leases.make_room(self._has_room)
             if self.table.num_ways > _MOST_WAYS_IN_ALL:
                 logger.warning("values of a new %s are not constrained: %s", type(kind).__name__, _FULL)
                 return Lease(FREE)
-            return self._leases.put(key, FREE if states is None else self.table.add(states))
+            return self.leases.put(key, FREE if states is None else self.table.add(states))
 
     def lend(self, states: TokenStates) -> Lease[int]:
         """Adds an automaton over tokens that nobody else will ask for; it is removed behind the end of its lease."""
-        with self._lock:
-            self._leases.collect()
-            return self._leases.lend(self.table.add(states), 16 * (len(states) + len(states.ids)))
-
-    @property
-    def num_lent_bytes(self) -> int:
-        """Of what was lent and somebody has."""
-        with self._lock:
-            self._leases.collect()
-            return self._leases.num_lent_bytes
+        return self.leases.lend(lambda: (self.table.add(states), 16 * (len(states) + len(states.ids))))
 
     def _has_room(self) -> bool:
-        return self.table.num_ways <= _MOST_WAYS_IN_ALL and len(self._leases) < _MOST_KINDS
+        return self.table.num_ways <= _MOST_WAYS_IN_ALL and len(self.leases) < _MOST_KINDS
 
     def _remove(self, start: int) -> None:
         if start != FREE:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from threading import Lock
 from typing import Generic, TypeVar
 from weakref import ReferenceType, finalize, ref
 
@@ -22,16 +23,20 @@ class Lease(Generic[Kept]):
 
 
 class Leases(Generic[Kept]):
-    """Who has what of a table. Whoever calls it holds a lock of his own; leases may end in any thread, without one."""
+    """Who has what of a table. Leases may end in any thread, without a lock.
+
+    Attributes:
+        lock: of the table. `lend` and `num_lent_bytes` take it; whoever calls the rest has it.
+    """
 
     def __init__(self, remove: Callable[[Kept], None]) -> None:
         """`remove`: takes what nobody has out of the table."""
+        self.lock = Lock()
         self._remove = remove
         # By a key: asked for again as a rule, so that it stays while there is room. The last asked for is the last one.
         self._by_key: OrderedDict[bytes, tuple[Kept, ReferenceType[Lease[Kept]]]] = OrderedDict()
         self._ended: deque[tuple[Kept, int]] = deque()
-        self.num_lent_bytes = 0
-        """Of what was lent, up to the last `collect`."""
+        self._num_lent_bytes = 0
 
     def __len__(self) -> int:
         """How many are kept by a key."""
@@ -53,24 +58,38 @@ class Leases(Generic[Kept]):
         self._by_key[key] = kept, ref(lease)
         return lease
 
-    def lend(self, kept: Kept, num_bytes: int) -> Lease[Kept]:
-        """Keeps something that nobody will ask for again: `collect` removes it when its lease has ended."""
+    def lend(self, add: Callable[[], tuple[Kept, int]]) -> Lease[Kept]:
+        """Keeps something that nobody will ask for again: it is removed behind the end of its lease.
+
+        Args:
+            add: puts it into the table, and says what names it there and how many bytes it takes.
+        """
+        with self.lock:
+            self._collect()
+            kept, num_bytes = add()
+            self._num_lent_bytes += num_bytes
         lease = Lease(kept)
-        self.num_lent_bytes += num_bytes
         # Nothing but this: it runs wherever the last reference goes, in the middle of whatever runs there.
         finalize(lease, self._ended.append, (kept, num_bytes)).atexit = False
         return lease
 
-    def collect(self) -> None:
+    @property
+    def num_lent_bytes(self) -> int:
+        """Of what was lent and somebody has."""
+        with self.lock:
+            self._collect()
+            return self._num_lent_bytes
+
+    def _collect(self) -> None:
         """Removes what was lent and nobody has any more."""
         while self._ended:
             kept, num_bytes = self._ended.popleft()
             self._remove(kept)
-            self.num_lent_bytes -= num_bytes
+            self._num_lent_bytes -= num_bytes
 
     def make_room(self, has_room: Callable[[], bool]) -> None:
         """Removes what is kept by keys and nobody has, what was asked for longest ago first, until there is room."""
-        self.collect()
+        self._collect()
         for key, (kept, there) in list(self._by_key.items()):
             if has_room():
                 return

@@ -226,7 +226,7 @@ def test_what_is_abandoned_or_fails_leaves_nothing(engine: Engine, monkeypatch: 
     (found,) = engine.complete(*calls[1]).result(TIMEOUT)
     assert found.branches[0].value == "c"
     assert engine._runs is not None
-    assert engine._runs._closed.num_lent_bytes == engine._runs._constraints.num_lent_bytes == 0
+    assert engine._runs._closed.leases.num_lent_bytes == engine._runs._constraints.leases.num_lent_bytes == 0
 
 
 def test_what_cannot_be_copied_is_refused_by_name(tiny_model_dir: Path) -> None:

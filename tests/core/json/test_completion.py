@@ -269,7 +269,7 @@ def test_a_thousand_schemas_of_strangers_are_constrained_and_take_no_memory_with
             kept.append(engine.complete([trunk("red")] * 50, [strange(first + number) for number in range(50)]))
             found.update(enumerate(map(written, kept[-1].result(TIMEOUT)), start=first))
             assert known.table.num_ways < 100_000
-        assert sum(len(each) for each in known._leases._by_key) < 16 * 1000, "a kind is not kept by its texts"
+        assert sum(len(each) for each in known.leases._by_key) < 16 * 1000, "a kind is not kept by its texts"
     for value, text, _ in found.values():
         assert (value[1], text[1] in ("value", "truncated")) == ("value", True)
     assert "not constrained" not in caplog.text

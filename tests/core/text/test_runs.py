@@ -212,7 +212,7 @@ def test_tries_are_gone_with_those_who_had_them(tiny_tokenizer: Any) -> None:
     del last
     made._closed.lend(made.trie(Runs((), 9)))
     assert len(table.added_since(0)) == 1
-    assert made._closed.num_lent_bytes == made._constraints.num_lent_bytes == 0
+    assert made._closed.leases.num_lent_bytes == made._constraints.leases.num_lent_bytes == 0
 
 
 @settings(max_examples=examples(5), deadline=None)
