@@ -101,8 +101,8 @@ def by_generate(model: Any, tokenizer: Any, forms: Sequence[Form], batch: int, m
 
 def by_vllm(
     python: str,
-    model: str,
-    dtype: str,
+    source: str,
+    model: Any,
     tokenizer: Any,
     forms: Sequence[Form],
     waves: Sequence[Sequence[Prompt]],
@@ -112,7 +112,7 @@ def by_vllm(
     prompts = [tokenizer(prompt_of(form, tokenizer), add_special_tokens=False)["input_ids"] for form in forms]
     fields = {f"wave {number}": vllm_forms.fan_out(wave) for number, wave in enumerate(waves, start=1)}
     runs = {"schema": vllm_forms.by_schema(prompts, forms, most), **fields}
-    with closing(VllmProcess(python, loading.resolve_source(model), dtype, runs, _BLOCK_SIZE)) as vllm:
+    with closing(VllmProcess.of_model(python, source, model, runs, _BLOCK_SIZE)) as vllm:
         found = {name: vllm.run(name) for name in runs}
     whole = found.pop("schema")
     answers = [_first_json(tokenizer.decode(ids, skip_special_tokens=True)) for ids in whole.answers]

@@ -75,32 +75,20 @@ def main(
     adapter: Annotated[str | None, typer.Option(help="folder of a LoRA adapter, merged into the model of all")] = None,
 ) -> None:
     """Starts each server in turn and measures."""
-    with merged(model, adapter) as whole:
-        _run(whole, category, clients, seconds, dtype, max_tokens, transformers, vllm)
-
-
-def _run(
-    model: str,
-    category: str,
-    clients: str,
-    seconds: float,
-    dtype: str,
-    max_tokens: int,
-    transformers: bool,
-    vllm: str | None,
-) -> None:
     console = Console(stderr=True)
 
     def work() -> int:
-        contenders = [_hpd(model, category, dtype)]
-        if transformers:
-            contenders.append(_transformers(model, category, dtype, max_tokens))
-        if vllm is not None:
-            contenders.append(_vllm(vllm, model, category, dtype, max_tokens))
         counts = [int(count) for count in clients.split(",")]
-        rows = [row for contender in contenders for row in _measure(contender, counts, seconds, console)]
+        with merged(model, adapter) as whole:
+            contenders = [_hpd(whole, category, dtype)]
+            if transformers:
+                contenders.append(_transformers(whole, category, dtype, max_tokens))
+            if vllm is not None:
+                contenders.append(_vllm(vllm, whole, category, dtype, max_tokens))
+            rows = [row for contender in contenders for row in _measure(contender, counts, seconds, console)]
         _print(rows)
-        print(json.dumps({"model": model, "category": category, "dtype": dtype, "rows": rows}))
+        said = {"model": model, "adapter": adapter, "category": category, "dtype": dtype}
+        print(json.dumps(said | {"rows": rows}))
         return EXIT_CLEAN
 
     run_command(work)
