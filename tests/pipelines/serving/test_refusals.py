@@ -200,7 +200,9 @@ def test_one_request_too_many_is_told_when_to_come_again(engine: Engine) -> None
 
 def test_what_takes_too_long_is_given_up(engine: Engine) -> None:
     with serving_here(engine, ServingLimits(timeout_seconds=0.3)) as server, server.half_sent(chat("Velor")) as slow:
-        answer = slow.recv(10_000)
+        answer = b""
+        while b"no answer within 0.3 s" not in answer:  # it comes in one piece or in several
+            answer += (piece := slow.recv(10_000))
+            assert piece, answer
         assert answer.startswith(b"HTTP/1.1 504 ")
-        assert b"no answer within 0.3 s" in answer + slow.recv(10_000)
         assert server.counted("hpd_server_open_requests") == 0
