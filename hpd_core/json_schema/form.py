@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 from hpd_core.text.value_kinds import ValueKind
 
+_DEFAULT_ROWS = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
@@ -51,7 +53,7 @@ class Rows:
         row: one of them.
         key: the field that tells them apart: the list of its values is asked for first, or, without one, their number.
         asked: that first question.
-        most: rows that are asked for.
+        most: rows that the schema allows; None: it does not say.
     """
 
     row: Group
@@ -59,7 +61,12 @@ class Rows:
     asked: Leaf
     note: str
     takes_null: bool
-    most: int
+    most: int | None
+
+    @property
+    def num_asked(self) -> int:
+        """The most rows that are asked for."""
+        return _DEFAULT_ROWS if self.most is None else self.most
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,8 +94,8 @@ class Questions:
             return
         value = completion.value
         written = value if rows.key is None else len(value)
-        if not 0 <= written <= rows.most:
-            message = f"{written} items, of which at most {rows.most} are asked for: set 'maxItems' higher"
+        if written < 0 or (rows.most is None and written > rows.num_asked):
+            message = f"{written} items, of which at most {rows.num_asked} are asked for: set 'maxItems'"
             self.problems.append(Problem(pointer(question.path), message))
         self.lengths[question.path] = count = num_rows(rows, value)
         for number in range(count):
@@ -182,7 +182,7 @@ def found_by(question: Question, completion: Completion) -> list[tuple[Path, Fie
 
 def num_rows(rows: Rows, value: Any) -> int:
     """Objects of a list that are asked for, of the answer to its first question: their keys, or how many there are."""
-    return max(0, min(value if rows.key is None else len(value), rows.most))
+    return max(0, min(value if rows.key is None else len(value), rows.num_asked))
 
 
 def _what_is_wrong(completion: Completion) -> str:

@@ -46,7 +46,6 @@ _REFUSED = {
     "unevaluatedItems": "use 'items'",
     "$dynamicRef": "use '$ref'",
 }
-_DEFAULT_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +242,7 @@ class _Reader:
                 item = self._leaf(plain, plain.get("type"), pointer(inside), takes_null=False, can_miss=False)
                 if isinstance(item.kind, Verbatim):
                     raise SchemaError(pointer(inside), "'x-hpd-verbatim' is for a text, not for those of a list")
-                kind = ListOf(item.kind, nullable)  # type: ignore[arg-type]
+                kind = ListOf(item.kind, nullable, _most_items(schema))  # type: ignore[arg-type]
                 note = "; ".join(filter(None, [note_of(schema), "a list", item.note]))
                 return Leaf(kind, note, takes_null, max_tokens_of(schema, LIST_TOKENS, where))
         row = self._node(items, inside, can_miss=False)
@@ -261,17 +260,21 @@ class _Reader:
             raise SchemaError(where, f"'x-hpd-key' must name a text among the items' fields, {key!r} is none")
         if key is not None and row.fields[key].after:
             raise SchemaError(where, f"{key!r} tells the items apart and is asked for first: it can wait for no other")
-        most = int(schema.get("maxItems", _DEFAULT_ROWS))
-        if most > self._limits.max_rows:
-            raise SchemaError(where, f"more than {self._limits.max_rows:,} objects: set 'maxItems' lower")
-        note = note_of(schema)
+        most, note = _most_items(schema), note_of(schema)
         max_tokens = max_tokens_of(schema, ROWS_TOKENS, where)
         if key is None:
             asked = Leaf(Integer(nullable), f"how many there are; {note}", takes_null, 30)
         else:
             kind = key_kind(row.fields[key].node) or JsonString()
-            asked = Leaf(ListOf(replace(kind, nullable=False), nullable), note, takes_null, max_tokens)
-        return Rows(row, key, asked, note, takes_null, most)
+            asked = Leaf(ListOf(replace(kind, nullable=False), nullable, most), note, takes_null, max_tokens)
+        rows = Rows(row, key, asked, note, takes_null, most)
+        if rows.num_asked > self._limits.max_rows:
+            raise SchemaError(where, f"more than {self._limits.max_rows:,} objects: set 'maxItems' lower")
+        return rows
+
+
+def _most_items(schema: Mapping[str, Any]) -> int | None:
+    return int(schema["maxItems"]) if "maxItems" in schema else None
 
 
 def _listed(group: Group, name: str) -> Sequence[Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -282,7 +283,8 @@ class Constraints:
 
 def kind_key(kind: ValueKind) -> bytes:
     """What a kind is kept by: little memory, however long it is. Of equal kinds, as those of 1 and true are, it differs
-    where their answers are written differently."""
+    where their answers are written differently; of lists of which more or fewer items are read it does not."""
+    kind = replace(kind, most=None) if isinstance(kind, ListOf) else kind
     return blake2b(repr(kind).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 

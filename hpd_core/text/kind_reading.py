@@ -18,6 +18,8 @@ from hpd_core.types import Attribute, ValueStatus, is_encodable
 _NUMBER, _NUMBERS = Attribute(name="value", type="number"), Attribute(name="value", type="number", multiple=True)
 _BOOLEAN, _BOOLEANS = Attribute(name="value", type="boolean"), Attribute(name="value", type="boolean", multiple=True)
 _EMPTY_LIST = re.compile(r"\[\s*\]")
+_ITEM = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^\s",\[\]{}]+)\s*,')
+"""Of a list, an item that another one follows."""
 
 
 def read_value(kind: ValueKind, raw: str, *, closed: bool, fields: Mapping[str, str]) -> tuple[Any, ValueStatus]:
@@ -33,10 +35,25 @@ def read_value(kind: ValueKind, raw: str, *, closed: bool, fields: Mapping[str, 
         return (None, "absent") if kind.nullable and line == "null" else (line, "value" if closed else "truncated")
     item = kind.item if isinstance(kind, ListOf) else kind
     is_list = isinstance(kind, ListOf)
+    if isinstance(kind, ListOf) and kind.most is not None and (first := _first_items(line, kind.most)) is not None:
+        line, closed = first, True
     if isinstance(item, Number | Integer | Boolean) and not _EMPTY_LIST.match(line):
         single, several = (_BOOLEAN, _BOOLEANS) if isinstance(item, Boolean) else (_NUMBER, _NUMBERS)
         return _typed(several if is_list else single, kind, line, closed, fields)
     return _scalars(kind, line, closed, fields)
+
+
+def _first_items(line: str, most: int) -> str | None:
+    """A list of which no more than so many items are read, as if it ended behind them; None: it has no more."""
+    if not line.startswith("["):
+        return None
+    end = place = 1
+    for _ in range(most):
+        found = _ITEM.match(line, place)
+        if found is None:
+            return None
+        end, place = found.end(1), found.end()
+    return f"{line[:end]}]"
 
 
 def _typed(

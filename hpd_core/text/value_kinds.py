@@ -16,7 +16,7 @@ too, and means that there is none.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -103,10 +103,16 @@ class Boolean:
 @dataclass(frozen=True, slots=True)
 class ListOf:
     """A list of values of one kind, in one value. In a list numbers are written as JSON has them, or in quotes; whole
-    numbers as JSON has them."""
+    numbers as JSON has them.
+
+    Attributes:
+        most: of its items, the first ones that are read; None: all. It is no constraint: a model that may not write
+            the comma behind the last of them would make that one longer instead.
+    """
 
     item: JsonString | Pattern | OneOf | Number | Integer | Boolean
     nullable: bool = False
+    most: int | None = None
 
 
 ValueKind: TypeAlias = FreeText | JsonString | Pattern | Verbatim | OneOf | Number | Integer | Boolean | ListOf
@@ -123,7 +129,7 @@ def without_pattern(kind: ValueKind) -> ValueKind:
         case Pattern():
             return JsonString(kind.nullable)
         case ListOf(item=Pattern()):
-            return ListOf(JsonString(), kind.nullable)
+            return replace(kind, item=JsonString())
     return kind
 
 

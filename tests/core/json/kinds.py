@@ -48,8 +48,8 @@ def value_pattern(kind: ValueKind) -> str:
             return "|".join(regex.escape(text) for text in kind.spellings)
         case Integer():
             return f'{_GROUPED}|"{_GROUPED}"'
-        case ListOf(JsonString() | Pattern() | OneOf() as item):
-            inner = value_pattern(item)
+        case ListOf(JsonString() | Pattern() | OneOf() | Integer() as item):
+            inner = "-?(?:0|[1-9][0-9]{0,17})" if isinstance(item, Integer) else value_pattern(item)
             return rf"\[(?:(?:{inner})(?:, (?:{inner}))*)?\]"
     item = kind.item if isinstance(kind, ListOf) else kind
     type_ = "boolean" if isinstance(item, Boolean) else "number"

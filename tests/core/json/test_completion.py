@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +70,7 @@ def seen_ids(segments: SegmentTokenizer, of: Trunk, branch: OpenBranch) -> list[
 
 
 def nullables(build: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.builds(lambda kind, nullable: type(kind)(*fields_of(kind), nullable), build, st.booleans())
-
-
-def fields_of(kind: Any) -> list[Any]:
-    return [getattr(kind, name) for name in type(kind).__dataclass_fields__ if name != "nullable"]
+    return st.builds(lambda kind, nullable: replace(kind, nullable=nullable), build, st.booleans())
 
 
 SCALARS = st.one_of(

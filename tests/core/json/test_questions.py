@@ -145,13 +145,16 @@ def test_a_shape_of_many_values_is_read_once_however_deep_it_stands() -> None:
     assert lines[1].endswith(f"and 951 more; only if a.kind is {some} and 950 more")
 
 
-def test_more_items_than_are_asked_for_are_named() -> None:
-    schema = an_object(lines={"type": "array", "maxItems": 2, "items": an_object(name=TEXT, price=TEXT)})
+@pytest.mark.parametrize("most", [2, None])
+def test_objects_beyond_maxitems_are_left_out_and_those_beyond_ours_named(most: int | None) -> None:
+    lines = {"type": "array", "items": an_object(pages={"type": "integer"})}
+    schema = an_object(lines=lines if most is None else {**lines, "maxItems": most})
     questions = Questions(read_schema(schema))
-    say(questions, wave(questions), lines=["a", "b", "c"])
-    assert [question.path for question in wave(questions).values()] == [("lines", 0, "price"), ("lines", 1, "price")]
-    assert [problem.path for problem in questions.problems] == ["/lines"]
-    assert "maxItems" in questions.problems[0].message
+    say(questions, wave(questions), lines=100)
+    count = most or 64
+    assert [question.path for question in wave(questions).values()] == [("lines", n, "pages") for n in range(count)]
+    assert [problem.path for problem in questions.problems] == ["/lines"] * (most is None)
+    assert all("maxItems" in problem.message for problem in questions.problems)
 
 
 @pytest.mark.parametrize("count", [-1, 0, None])
@@ -208,7 +211,7 @@ def value_of(kind: ValueKind) -> st.SearchStrategy[Any]:
     """Values that a kind allows; of patterns those of the schemas here."""
     match kind:
         case ListOf():
-            return st.lists(value_of(kind.item), max_size=4)
+            return st.lists(value_of(kind.item), max_size=4 if kind.most is None else kind.most)
         case OneOf():
             return st.sampled_from(kind.values)
         case Boolean():

@@ -48,6 +48,7 @@ def field(schema: Any, root: Any = None, *, is_required: bool = True) -> Node:
         ({"type": "string", "pattern": "^a$", "format": "date"}, Pattern("^a$")),
         ({"type": "string", "format": "colour"}, JsonString()),
         ({"type": "array", "items": {"type": "integer"}}, ListOf(Integer())),
+        ({"type": "array", "items": {"type": "integer"}, "maxItems": 2.0}, ListOf(Integer(), most=2)),
         ({"type": ["array", "null"], "items": {"enum": ["a"]}}, ListOf(OneOf(("a",)), nullable=True)),
         ({"allOf": [TEXT, {"description": "d"}]}, JsonString()),
         ({"$ref": "#/$defs/a~1b", "description": "d"}, Integer()),
@@ -84,7 +85,7 @@ def test_objects_lists_and_constants() -> None:
     assert isinstance(field(an_object()), Group)
     rows = field({"type": "array", "items": an_object("sku", "name", sku={"enum": ["a"]}, name=TEXT), "maxItems": 5})
     assert isinstance(rows, Rows)
-    assert (rows.key, rows.most, repr(rows.asked.kind)) == ("name", 5, repr(ListOf(JsonString())))
+    assert (rows.key, rows.most, repr(rows.asked.kind)) == ("name", 5, repr(ListOf(JsonString(), most=5)))
     counted = field({"type": "array", "items": an_object(name=TEXT)})
     assert isinstance(counted, Rows)
     assert (counted.key, repr(counted.asked.kind)) == (None, "Integer(nullable=False)"), "what may miss is no key"

@@ -24,7 +24,7 @@ from .kinds import STRING
 from .schemas import SCHEMAS, Schema
 from .test_completion import trunk
 
-CHECKED = {"maxLength", "minimum", "maximum", "maxItems", "format", "required"}
+CHECKED = {"maxLength", "minimum", "maximum", "format", "required"}
 """What of a schema is looked at when the values are there: its limits, and whether an object that may miss is whole."""
 WISHES = {
     "anything": ".",

@@ -28,7 +28,7 @@ KINDS: list[ValueKind] = [
             Integer,
             Boolean,
             lambda nullable: ListOf(JsonString(), nullable),
-            lambda nullable: ListOf(Integer(), nullable),
+            lambda nullable: ListOf(Integer(), nullable, 2),
             lambda nullable: ListOf(OneOf((1, "a")), nullable),
         )
     ),
@@ -82,6 +82,31 @@ def test_what_is_read(kind: ValueKind, line: str, expected: tuple[Any, str]) -> 
     assert repr(read_value(kind, line, closed=True, fields={"": ""})) == repr(expected)
 
 
+@pytest.mark.parametrize(
+    ("most", "line", "closed", "expected"),
+    [
+        (2, ' ["a, b", "c\\"]", "d", "e"],\n', True, (["a, b", 'c"]'], "value")),
+        (2, ' ["a", "b"],\n', True, (["a", "b"], "value")),
+        (2, ' ["a", "b", "c", "d', False, (["a", "b"], "value")),
+        (2, ' ["a", "b', False, (None, "truncated")),
+        (0, ' ["a', False, ([], "value")),
+        (0, " [],\n", True, ([], "value")),
+        (10**30, ' ["a"],\n', True, (["a"], "value")),
+    ],
+)
+def test_no_more_items_are_read_than_a_list_may_have(
+    most: int, line: str, closed: bool, expected: tuple[Any, str]
+) -> None:
+    """And those are whole, wherever it was cut behind them."""
+    assert read_value(ListOf(JsonString(), most=most), line, closed=closed, fields={"": ""}) == expected
+
+
+def test_of_numbers_the_last_one_that_is_read_is_whole() -> None:
+    kind = ListOf(Number(), most=2)
+    assert read_value(kind, ' ["1,250.5", 12, 13', closed=False, fields={}) == ([1250.5, 12], "value")
+    assert read_value(kind, " [1, 12", closed=False, fields={}) == (None, "truncated")
+
+
 @settings(max_examples=examples(400), deadline=None)
 @given(kind=st.sampled_from(KINDS), line=LINES, closed=st.booleans(), text=LINES)
 def test_whatever_is_written_there_is_a_value_or_a_status(kind: ValueKind, line: str, closed: bool, text: str) -> None:
@@ -89,6 +114,7 @@ def test_whatever_is_written_there_is_a_value_or_a_status(kind: ValueKind, line:
     assert status in ("value", "absent", "truncated", "invalid")
     if status == "value":
         json.dumps(value, allow_nan=False)
+        assert not isinstance(kind, ListOf) or kind.most is None or len(value) <= kind.most
     elif not isinstance(kind, FreeText):
         assert value is None
 
