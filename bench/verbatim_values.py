@@ -6,7 +6,8 @@
 DATA holds {oa-mine,ae-110k}.{train,test}.jsonl as published by ExtractGPT; FOLDER holds {oa-mine,ae-110k}.yaml, where
 the schemas shall not be made of the training sets. The engine is used alone, loaded anew for each line, and scored as
 `hpd evaluate` and `hpd compare` do. A line for each set and variant: free strings; verbatim with the default budget,
-and with a budget of 0, which is greedy along the runs of the document.
+and with a budget of 0, which is greedy along the runs of the document; exclusive, but of the attributes that share text
+in the labels of the training set.
 
     F1, change     exact, with the 95% interval of a bootstrap over products; the change against free, paired
     elsewhere      values that stand in none of the product's texts, of all values
@@ -16,7 +17,7 @@ and with a budget of 0, which is greedy along the runs of the document.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -29,11 +30,13 @@ if not __package__:
 import typer
 
 from bench.gold_sets import CONFIG, Answered, GoldSet, compare, extract, figure, read_set
-from hpd_core import Engine
+from hpd_core import CategorySchema, Engine
 from hpd_core.config import DTypeName
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
+from pipelines.quality.gold import read_gold
 from pipelines.schemas.schema_file import load_schemas
+from pipelines.schemas.shared_text import exclusive_schemas, shared_text
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -42,6 +45,7 @@ _VARIANTS: dict[str, dict[str, Any]] = {
     "free": {},
     "verbatim": {"strings": "verbatim"},
     "verbatim, greedy": {"strings": "verbatim", "max_scored_tokens": 0},
+    "exclusive": {"strings": "verbatim"},
 }
 _WARM_UP = 8
 _HEAD = ("set", "strings", "products", "precision", "recall", "F1", "change of F1", "elsewhere", "s")
@@ -58,12 +62,19 @@ def elsewhere(gold_set: GoldSet, answered: Answered) -> tuple[int, int]:
     return sum(found), len(found)
 
 
-def lines(engines: Iterator[tuple[str, Engine]], gold_set: GoldSet) -> Iterator[tuple[str, ...]]:
-    """A line of the table for each engine; the first one is what others are compared with."""
+def lines(
+    engines: Iterator[tuple[str, Engine]], gold_set: GoldSet, exclusive: Mapping[str, CategorySchema]
+) -> Iterator[tuple[str, ...]]:
+    """A line of the table for each engine; the first one is what others are compared with.
+
+    Args:
+        exclusive: the set's schemas, exclusive.
+    """
     first: Answered | None = None
     for name, engine in engines:
-        engine.extract(list(islice(gold_set.records.values(), _WARM_UP)), gold_set.schemas)
-        answered = extract(engine, gold_set)
+        asked = replace(gold_set, schemas=exclusive) if name == "exclusive" else gold_set
+        engine.extract(list(islice(asked.records.values(), _WARM_UP)), asked.schemas)
+        answered = extract(engine, asked)
         first = first or answered
         rates = compare(gold_set, first, answered)
         shares = (figure(each, ".3f") for each in (rates.b.precision, rates.b.recall, rates.b.f1))
@@ -99,7 +110,9 @@ def main(
         gold_set = read_set(data, name, limit)
         if schemas is not None:
             gold_set = replace(gold_set, schemas=load_schemas(str(schemas / f"{name}.yaml")))
-        for line in lines(loaded(model, adapter, dtype, device), gold_set):
+        sharing = shared_text(read_gold(str(data / f"{name}.train.jsonl")))
+        exclusive = exclusive_schemas(gold_set.schemas, sharing)
+        for line in lines(loaded(model, adapter, dtype, device), gold_set, exclusive):
             print(" | ".join(line), flush=True)
 
 

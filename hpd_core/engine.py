@@ -14,13 +14,14 @@ from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.memory import Limits
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import ModelError
+from hpd_core.exclusive_rounds import ExclusiveRounds
 from hpd_core.extractor import ExtractionFuture, Extractor, Weights
 from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField
 from hpd_core.json_schema.extraction import JsonForm, submit_json
 from hpd_core.json_schema.schema_reader import SchemaLimits
 from hpd_core.models import both_ways, description, loading, steering
 from hpd_core.parallel.group import Group
-from hpd_core.prompt_builder import PromptBuilder, refuse_verbatim
+from hpd_core.prompt_builder import Left, PromptBuilder, refuse_verbatim
 from hpd_core.submission import Submission
 from hpd_core.task_queue import Owner, Task, TaskQueue
 from hpd_core.text.closed_answers import ClosedAnswers
@@ -160,10 +161,22 @@ class Engine(Extractor):
         """As `Extractor.submit`. A callback of the future must not wait for the engine."""
         if (problem := self.config.why_not_verbatim) is not None:
             refuse_verbatim(schemas, problem)
+        if any(schema.rivals for schema in schemas.values()):
+            return ExclusiveRounds(self._ask, records, schemas, document_ids, wanted).start()
+        return self._ask(records, schemas, document_ids, wanted)
+
+    def _ask(
+        self,
+        records: Sequence[Record],
+        schemas: Mapping[str, CategorySchema],
+        document_ids: Sequence[Sequence[int]] | None,
+        wanted: Sequence[Collection[str] | None] | None,
+        left: Sequence[Left] | None = None,
+    ) -> ExtractionFuture:
         future = ExtractionFuture()
         # Work is shared with others, so it cannot be called back.
         future.set_running_or_notify_cancel()
-        prepared, refusals = self._builder.build(records, schemas, document_ids, wanted)
+        prepared, refusals = self._builder.build(records, schemas, document_ids, wanted, left)
         asked = Submission(list(records), dict(schemas), refusals, self._segments, self._runs)
         prompts = [item.prompt for item in prepared]
         task = Task(prompts, future, asked.results, future.metrics)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.prompt import Prompt
@@ -69,6 +69,21 @@ class Refusal:
 
     code: ErrorCode
     message: str
+
+
+Left = Mapping[str, tuple[str, ...]]
+"""By attribute, the lines that its value is copied from; of those that are not named, all lines of the record."""
+
+
+class _Asked(NamedTuple):
+    """What of a record is asked for: the attributes (None: all), and what is left of the text for some of them."""
+
+    names: Collection[str] | None
+    left: Left
+
+    @classmethod
+    def of(cls, number: int, wanted: Sequence[Collection[str] | None] | None, left: Sequence[Left] | None) -> _Asked:
+        return cls(None if wanted is None else wanted[number], {} if left is None else left[number])
 
 
 class DocumentTokenizer:
@@ -139,17 +154,22 @@ class PromptBuilder:
 
     def _is_verbatim(self, attribute: Attribute) -> bool:
         is_any = self._config.strings == "verbatim" and attribute.type == "string" and not attribute.multiple
-        return attribute.verbatim or is_any
+        return bool(attribute.verbatim) or is_any
 
     def _runs_of(
-        self, record: Record, schema: CategorySchema, tokens: CategoryTokens, asked: Sequence[int]
+        self, record: Record, schema: CategorySchema, tokens: CategoryTokens, asked: Sequence[int], left: Left
     ) -> dict[int, Runs]:
         """By branch, what is chosen among where a value is verbatim."""
         if self._runs is None:
             return {}
         verbatim = [place for place, index in enumerate(asked) if self._is_verbatim(schema.attributes[index])]
         lines = field_lines(record.fields) if verbatim else ()
-        return {place: Runs(lines, tokens.branches[asked[place]].max_new_tokens) for place in verbatim}
+        return {
+            place: Runs(
+                left.get(schema.attributes[asked[place]].name, lines), tokens.branches[asked[place]].max_new_tokens
+            )
+            for place in verbatim
+        }
 
     def _keys(self, schema: CategorySchema) -> list[list[int]]:
         """The ids of each attribute's key."""
@@ -171,6 +191,7 @@ class PromptBuilder:
         schemas: Mapping[str, CategorySchema],
         document_ids: Sequence[Sequence[int]] | None = None,
         wanted: Sequence[Collection[str] | None] | None = None,
+        left: Sequence[Left] | None = None,
     ) -> tuple[list[PreparedPrompt], dict[int, Refusal]]:
         """Prompts for all records that can be taken, and the reasons for the others by record number.
 
@@ -178,6 +199,7 @@ class PromptBuilder:
         answers apart.
 
         `wanted` names the attributes to answer, by record; None for all. The prompt shows them all in any case.
+        `left` has the lines that are left for some verbatim attributes, by record.
 
         The prompts of one category follow each other, short ones first: prompts that run together are then of
         similar length. No answer depends on this order with `tree`; with `stacked`, documents are stacked in input
@@ -215,7 +237,8 @@ class PromptBuilder:
             if self._config.layout == "stacked":
                 prompts = list(self._build_stacked(tokens, numbers, document_ids, refusals))
             else:
-                prompts = list(self._build_tree(tokens, numbers, records, document_ids, refusals, schemas, wanted))
+                asked = {number: _Asked.of(number, wanted, left) for number in numbers}
+                prompts = list(self._build_tree(tokens, asked, records, document_ids, refusals, schemas[category]))
             prepared += sorted(prompts, key=lambda item: item.prompt.layout.num_tokens)
         return prepared, refusals
 
@@ -228,18 +251,16 @@ class PromptBuilder:
     def _build_tree(
         self,
         tokens: CategoryTokens,
-        numbers: Sequence[int],
+        asked_of: Mapping[int, _Asked],
         records: Sequence[Record],
         document_ids: Sequence[Sequence[int]],
         refusals: dict[int, Refusal],
-        schemas: Mapping[str, CategorySchema],
-        wanted: Sequence[Collection[str] | None] | None,
+        schema: CategorySchema,
     ) -> Iterator[PreparedPrompt]:
         first: dict[Any, PreparedPrompt] = {}
-        schema = schemas[records[numbers[0]].category]
-        for number in numbers:
-            asked = asked_attributes(schema, wanted[number] if wanted is not None else None)
-            runs = self._runs_of(records[number], schema, tokens, asked)
+        for number, (names, left) in asked_of.items():
+            asked = asked_attributes(schema, names)
+            runs = self._runs_of(records[number], schema, tokens, asked, left)
             text = (tuple(document_ids[number]), tuple(asked), tuple(runs.values()))
             if text in first:
                 first[text].twins.append(number)

@@ -74,10 +74,13 @@ class Attribute(Frozen):
         default=None, description="the unit a number is wanted in, shown to the model; or a mapping with want, accept"
     )
     multiple: bool = Field(default=False, description="several values, as a JSON array")
-    verbatim: bool = Field(
+    verbatim: bool | Literal["exclusive"] = Field(
         default=False,
         description="of a string: its value stands in the product's text, letter for letter; of all that it can "
-        "be, the likeliest is chosen",
+        "be, the likeliest is chosen. 'exclusive': and in a place that no other exclusive value has",
+    )
+    shares_text_with: tuple[str, ...] = Field(
+        default=(), description="of one that is exclusive: names of others that may have the same place, all the same"
     )
     max_value_tokens: int | None = Field(
         default=None,
@@ -95,7 +98,7 @@ class Attribute(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _accept_lists(cls, data: Any) -> Any:
-        return with_tuples(data, "values", "aliases", "path")
+        return with_tuples(data, "values", "aliases", "path", "shares_text_with")
 
     @model_validator(mode="after")
     def _check_path(self) -> Self:
@@ -108,6 +111,8 @@ class Attribute(Frozen):
         if self.verbatim and (self.type != "string" or self.multiple):
             what = "a list" if self.multiple else f"of the type {self.type!r}"
             raise ValueError(f"attribute {self.name!r} is {what}: 'verbatim' is for one string, copied from the text")
+        if self.shares_text_with and not self.is_exclusive:
+            raise ValueError(f"attribute {self.name!r} has 'shares_text_with', which is for 'verbatim: exclusive'")
         return self
 
     @model_validator(mode="after")
@@ -126,7 +131,12 @@ class Attribute(Frozen):
 
     @model_serializer(mode="wrap")
     def _leave_out_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_unset(handler(self), "id", "verbatim", "aliases", "path")
+        return _without_unset(handler(self), "id", "verbatim", "shares_text_with", "aliases", "path")
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether its value stands in a place of the text that no other exclusive one has."""
+        return self.verbatim == "exclusive"
 
     @property
     def place(self) -> Place:
@@ -191,6 +201,22 @@ class CategorySchema(Frozen):
 
     def __hash__(self) -> int:
         return hash(self.hash)
+
+    @cached_property
+    def rivals(self) -> Mapping[str, frozenset[str]]:
+        """Of each exclusive attribute those whose values must not stand where its own stands; without those that have
+        none."""
+        exclusive = [attribute for attribute in self.attributes if attribute.is_exclusive]
+        sharing = {(one.name, name) for one in exclusive for name in (one.name, *one.shares_text_with)}
+        found = {
+            one.name: frozenset(
+                other.name
+                for other in exclusive
+                if sharing.isdisjoint({(one.name, other.name), (other.name, one.name)})
+            )
+            for one in exclusive
+        }
+        return {name: others for name, others in found.items() if others}
 
     def nested(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """What is known of some of the attributes, by name, in objects as the schema file has them.

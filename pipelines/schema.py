@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 if not __package__:
     # Started as a file: Python has put this folder on the path, the checkout around it is needed.
@@ -39,6 +39,7 @@ from pipelines.schemas.importing.schema_text import schema_text
 from pipelines.schemas.lint import lint
 from pipelines.schemas.prompt_costs import tokenizer_counts
 from pipelines.schemas.schema_file import dump_schemas, load_schemas, parse_schemas
+from pipelines.schemas.shared_text import exclusive_schemas, shared_text
 from pipelines.store.folders import open_filesystem
 
 if TYPE_CHECKING:
@@ -113,28 +114,43 @@ def import_command(
     require_values: Annotated[
         bool, typer.Option("--require-values", help="Of gold files: leave out attributes that never have a value.")
     ] = False,
+    exclusive: Annotated[
+        bool,
+        typer.Option(
+            "--exclusive",
+            help="Of gold files: texts are copied from the product's, each from a place of its own, but where labels "
+            "stand in each other.",
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
 ) -> None:
     """Make a schema file of one that another system has, or of labelled products."""
     with _usage_errors():
         if kind is Kind.GOLD or (kind is None and is_gold(source[0])):
-            _import_gold(source, out, category or [], plain=plain, require_values=require_values, force=force)
+            wishes = _GoldWishes(plain, require_values, exclusive)
+            _import_gold(source, out, category or [], wishes, force=force)
         else:
             imported = read_imported(source, kind, Wishes(language, name))
             _write_imported(imported, out, category or [], force=force)
 
 
-def _import_gold(
-    paths: list[str], out: str, categories: list[str], *, plain: bool, require_values: bool, force: bool
-) -> None:
+class _GoldWishes(NamedTuple):
+    plain: bool
+    require_values: bool
+    exclusive: bool
+
+
+def _import_gold(paths: list[str], out: str, categories: list[str], wishes: _GoldWishes, *, force: bool) -> None:
     products = [product for path in paths for product in read_gold(path)]
-    schemas = schemas_from_gold(products, require_values=require_values)
+    schemas = schemas_from_gold(products, require_values=wishes.require_values)
     if not schemas:
         raise UsageError(f"{', '.join(paths)}: no product has a label")
-    imported = typed_from_gold(products, require_values=require_values)
-    if not plain:
+    imported = typed_from_gold(products, require_values=wishes.require_values, exclusive=wishes.exclusive)
+    if not wishes.plain:
         _write_imported(imported, out, categories, force=force, origin=f", from {len(products)} products")
         return
+    if wishes.exclusive:
+        schemas = exclusive_schemas(schemas, shared_text(products))
     kept = {category.name for category in choose(imported, categories).categories}
     schemas = {each: schema for each, schema in schemas.items() if each in kept}
     _write_new(out, dump_schemas(schemas), force)

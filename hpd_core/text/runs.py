@@ -72,6 +72,12 @@ def runs_of(lines: Iterable[str]) -> list[str]:
     return list(islice(dict.fromkeys(islice(found, _MOST_PLACES)), MOST_RUNS))
 
 
+def starts_of(line: str) -> list[int]:
+    """Where in a line (as of `lines_of`) runs begin, in order."""
+    starts: list[int] = _Line.of(line).starts.tolist()
+    return starts
+
+
 @dataclass(frozen=True, slots=True)
 class _Spans:
     """For n starts, ranges of places where runs end: `stops[firsts[i] : firsts[i] + counts[i]]`."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from hpd_core import Attribute, CategorySchema
-from hpd_core.text.near_names import fold_name, is_blank
+from hpd_core.text.near_names import NearNames, fold_name, is_blank
 from pipelines.schemas.lint_texts import alike, beside, lint_text
 from pipelines.schemas.lint_values import lint_unit, lint_values
 from pipelines.schemas.prompt_costs import CountTokens, prompt_costs
@@ -24,6 +24,7 @@ def lint(schemas: Mapping[str, CategorySchema], count_tokens: CountTokens | None
     for category, earlier in alike(schemas, fold_name):
         yield Remark(category, None, f"almost the same name as category {beside(earlier, category)}")
     yield from _aliases(schemas)
+    yield from _sharing(schemas)
     types: dict[str, dict[str, str]] = {}
     counts = Counter(attribute for schema in schemas.values() for attribute in schema.attributes)
     for category, schema in schemas.items():
@@ -46,6 +47,18 @@ def lint(schemas: Mapping[str, CategorySchema], count_tokens: CountTokens | None
             described = ", ".join(f"{kind} in {category}" for kind, category in categories.items())
             yield Remark(next(iter(categories.values())), name, f"of different types: {described}")
     yield from prompt_costs(schemas, count_tokens)
+
+
+def _sharing(schemas: Mapping[str, CategorySchema]) -> Iterator[Remark]:
+    """Attributes that may share a text with one that there is nowhere: nothing else would tell that a name is wrong."""
+    known = {attribute.name for schema in schemas.values() for attribute in schema.attributes if attribute.is_exclusive}
+    for category, schema in schemas.items():
+        for attribute in schema.attributes:
+            for name in attribute.shares_text_with:
+                if name not in known:
+                    hint = NearNames(sorted(known)).hint(name)
+                    told = f"shares its text with {name!r}, and no category has an exclusive attribute of that name"
+                    yield Remark(category, attribute.name, f"{told}; {hint}" if hint else told)
 
 
 def _aliases(schemas: Mapping[str, CategorySchema]) -> Iterator[Remark]:

@@ -149,6 +149,7 @@ def _plain(attribute: Attribute) -> dict[str, Any]:
         "unit",
         "multiple",
         "verbatim",
+        "shares_text_with",
         "max_value_tokens",
         "aliases",
         "values",

@@ -1,0 +1,128 @@
+"""Records of which some values are exclusive: those that found their place taken are asked again, until none is.
+
+A round is a submission of its own, of the contested attributes alone, each chosen among what is left of the text for
+it (text/exclusive_places.py). Every round gives a place to one value of a record at least. Mostly there is one more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
+
+from hpd_core.extractor import ExtractionFuture, ExtractionMetrics
+from hpd_core.prompt_builder import Left
+from hpd_core.text.exclusive_places import Copied, ExclusivePlaces
+from hpd_core.text.runs import field_lines
+from hpd_core.types import CategorySchema, Record, RecordResult
+
+Wanted = Sequence[Collection[str] | None] | None
+
+
+Ask = Callable[
+    [Sequence[Record], Mapping[str, CategorySchema], Sequence[Sequence[int]] | None, Wanted, Sequence[Left] | None],
+    ExtractionFuture,
+]
+"""One submission: arguments as of `Engine.submit`, and what is left of each record's text."""
+
+
+class ExclusiveRounds:
+    """The rounds of one submission; `start` it, once."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        records: Sequence[Record],
+        schemas: Mapping[str, CategorySchema],
+        document_ids: Sequence[Sequence[int]] | None,
+        wanted: Wanted,
+    ) -> None:
+        """As `Engine.submit`."""
+        self._ask, self._records, self._schemas = ask, list(records), dict(schemas)
+        self._ids, self._wanted = document_ids, wanted
+        self._results: dict[int, RecordResult] = {}
+        self._places: dict[int, ExclusivePlaces] = {}
+        self.future = ExtractionFuture()
+        self.future.set_running_or_notify_cancel()
+
+    def start(self) -> ExtractionFuture:
+        """Asks for all. A wanted attribute is asked for together with all that it may have to give way to.
+
+        Raises:
+            ValueError, EngineError: as `Engine.submit`.
+        """
+        wanted = self._wanted
+        if wanted is not None and len(wanted) == len(self._records):
+            wanted = [self._with_rivals(*each) for each in zip(self._records, wanted, strict=True)]
+        first = self._ask(self._records, self._schemas, self._ids, wanted, None)
+        first.add_done_callback(partial(self._go_on, range(len(self._records))))
+        return self.future
+
+    def _with_rivals(self, record: Record, wanted: Collection[str] | None) -> Collection[str] | None:
+        schema = self._schemas.get(record.category)
+        if wanted is None or schema is None or schema.rivals.keys().isdisjoint(wanted):
+            return wanted
+        return {*wanted, *schema.rivals}
+
+    def _go_on(self, numbers: Sequence[int], future: ExtractionFuture) -> None:
+        """Takes a round's answers, and asks for what is contested; in a thread of the engine's."""
+        try:
+            self._count(future.metrics)
+            contested = {
+                number: names
+                for number, result in zip(numbers, future.result(), strict=True)
+                if (names := self._take(number, result))
+            }
+            if contested:
+                self._ask_again(contested)
+            else:
+                self.future.set_result(self._finished())
+        except Exception as error:
+            self.future.set_exception(error)
+
+    def _ask_again(self, contested: Mapping[int, Sequence[str]]) -> None:
+        numbers = list(contested)
+        again = self._ask(
+            [self._records[number] for number in numbers],
+            self._schemas,
+            None if self._ids is None else [self._ids[number] for number in numbers],
+            list(contested.values()),
+            [{name: self._places[number].left_for(name) for name in names} for number, names in contested.items()],
+        )
+        again.add_done_callback(partial(self._go_on, numbers))
+
+    def _take(self, number: int, result: RecordResult) -> list[str]:
+        """Takes what a round says of a record. Returns what of it is contested."""
+        before = self._results.get(number)
+        if before is None or result.error is not None:
+            self._results[number] = result
+        else:
+            seconds = before.engine_seconds + result.engine_seconds
+            self._results[number] = replace(before, values={**before.values, **result.values}, engine_seconds=seconds)
+        record, schema = self._records[number], self._schemas.get(result.category)
+        if result.error is not None or schema is None or not schema.rivals:
+            return []
+        if number not in self._places:
+            self._places[number] = ExclusivePlaces(field_lines(record.fields), schema.rivals)
+        return self._places[number].settle(
+            Copied(name, value.text, value.probability or 0.0)
+            for name, value in result.values.items()
+            if name in schema.rivals and value.text is not None
+        )
+
+    def _count(self, metrics: ExtractionMetrics) -> None:
+        total = self.future.metrics
+        for each in fields(ExtractionMetrics):
+            setattr(total, each.name, getattr(total, each.name) + getattr(metrics, each.name))
+
+    def _finished(self) -> list[RecordResult]:
+        results = [self._results[number] for number in range(len(self._records))]
+        self.future.metrics.num_records = len(results)
+        self.future.metrics.num_errors = sum(result.error is not None for result in results)
+        return [_only(*each) for each in zip(results, self._wanted or [None] * len(results), strict=True)]
+
+
+def _only(result: RecordResult, wanted: Collection[str] | None) -> RecordResult:
+    if wanted is None or result.error is not None:
+        return result
+    return replace(result, values={name: value for name, value in result.values.items() if name in wanted})

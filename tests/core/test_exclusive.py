@@ -1,0 +1,192 @@
+"""Exclusive values: each stands in a place of its own, and is the likeliest run of what likelier ones have left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpd_core import Attribute, CategorySchema, Engine, EngineError, ErrorCode, Record, RecordResult
+from hpd_core.baselines.reference import choose_member
+from hpd_core.models.loading import load_model, load_tokenizer
+from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.text.exclusive_places import Copied, ExclusivePlaces
+from hpd_core.text.runs import field_lines, runs_of
+from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.value_kinds import spelled
+from hpd_core.text.values import parse_value
+from tests.core.engines import K_MAX, TIMEOUT, answers, config
+
+EXCLUSIVE = {"verbatim": "exclusive"}
+SHOES = CategorySchema.model_validate(
+    {
+        "category": "Shoes",
+        "attributes": [
+            {"name": "Brand", **EXCLUSIVE},
+            {"name": "Size", "type": "number"},
+            {"name": "Model", **EXCLUSIVE, "max_value_tokens": 5},
+            {"name": "Colour", **EXCLUSIVE},
+            {"name": "Line", **EXCLUSIVE, "shares_text_with": ["Model"]},
+            {"name": "Copied", "verbatim": True},
+        ],
+    }
+)
+HATS = CategorySchema.model_validate(
+    {"category": "Hats", "attributes": [{"name": "Brand", **EXCLUSIVE}, {"name": "Size"}]}
+)
+SCHEMAS = {"Shoes": SHOES, "Hats": HATS}
+LIMITS = {"Model": 5}
+
+
+def shoes(count: int) -> list[Record]:
+    return [Record(str(n), "Shoes", {"title": f"red {n} shoe", "text": f"Velor {n % 7} red"}) for n in range(count)]
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_model_dir: Path) -> Iterator[Engine]:
+    with Engine.from_pretrained(str(tiny_model_dir), config(max_scored_tokens=5000)) as engine:
+        yield engine
+
+
+class Oracle:
+    """The rounds, one value at a time, by a forward for each run."""
+
+    def __init__(self, engine: Engine, tiny_model_dir: Path) -> None:
+        self._engine, name = engine, str(tiny_model_dir)
+        self._model = load_model(name, config())
+        tokenizer = load_tokenizer(name, config())
+        self._segments, self._builder = SegmentTokenizer(tokenizer), PromptBuilder(tokenizer, engine.config, None)
+
+    def values(self, record: Record) -> dict[str, str | None]:
+        """Of the exclusive attributes."""
+        places = ExclusivePlaces(field_lines(record.fields), SHOES.rivals)
+        found: dict[str, str | None] = {}
+        contested = sorted(SHOES.rivals)
+        while contested:
+            chosen = {name: self._choose(record, name, places.left_for(name)) for name in contested}
+            found |= {name: text for name, (text, _) in chosen.items()}
+            contested = places.settle(Copied(name, text, p) for name, (text, p) in chosen.items() if text is not None)
+        return found
+
+    def _choose(self, record: Record, name: str, lines: tuple[str, ...]) -> tuple[str | None, float]:
+        prepared, _ = self._builder.build([record], SCHEMAS)
+        layout = prepared[0].prompt.layout
+        branch = [attribute.name for attribute in SHOES.attributes].index(name)
+        written = [" null,\n", *(f" {spelled(run)},\n" for run in runs_of(lines))]
+        spellings = [ids[: self._engine.endings.length(ids, True)] for ids in self._segments.encode_text(written)]
+        most = max(LIMITS.get(name, K_MAX), len(spellings[0]))
+        members = [member for member, ids in enumerate(spellings) if len(ids) <= most]
+        if members == [0]:
+            return None, 1.0
+        chain = layout.token_ids[(layout.scopes < 0) | (layout.scopes == branch)].tolist()
+        chosen = choose_member(self._model, chain, [spellings[member] for member in members], members)
+        return parse_value(Attribute(name=name), written[chosen.member], closed=True).text, chosen.shares[chosen.member]
+
+
+def texts(result: RecordResult, names: Any = SHOES.rivals) -> dict[str, str | None]:
+    return {name: result.values[name].text for name in names}
+
+
+def check_places(record: Record, result: RecordResult) -> None:
+    """That every value finds a place that none of its rivals needs: as many places as values that want them."""
+    lines = field_lines(record.fields)
+    for name, rivals in SHOES.rivals.items():
+        text = result.values[name].text
+        alike = [other for other in rivals if text is not None and result.values[other].text == text]
+        assert text is None or sum(line.count(text) for line in lines) > len(alike)
+
+
+def test_who_is_a_rival_of_whom() -> None:
+    assert SHOES.rivals == {
+        "Brand": {"Model", "Colour", "Line"},
+        "Model": {"Brand", "Colour"},
+        "Colour": {"Brand", "Model", "Line"},
+        "Line": {"Brand", "Colour"},
+    }
+    assert HATS.rivals == {}, "one alone has nobody to give way to"
+
+
+def test_values_are_those_of_the_oracle(engine: Engine, tiny_model_dir: Path) -> None:
+    oracle, records = Oracle(engine, tiny_model_dir), shoes(3)
+    results = engine.extract(records, SCHEMAS)
+    plain = engine.extract(records, {"Shoes": without_exclusion(SHOES)})
+    assert [texts(result) for result in results] == [oracle.values(record) for record in records]
+    assert any(texts(one) != texts(other) for one, other in zip(results, plain, strict=True)), "some were contested"
+    for record, result, other in zip(records, results, plain, strict=True):
+        check_places(record, result)
+        assert list(result.values) == [attribute.name for attribute in SHOES.attributes]
+        assert texts(result, ("Size", "Copied")) == texts(other, ("Size", "Copied"))
+
+
+def without_exclusion(schema: CategorySchema) -> CategorySchema:
+    plain = {"verbatim": True, "shares_text_with": ()}
+    attributes = [each.model_copy(update=plain) if each.is_exclusive else each for each in schema.attributes]
+    return schema.model_copy(update={"attributes": tuple(attributes)})
+
+
+def test_company_and_what_else_is_wanted_change_no_answer(engine: Engine) -> None:
+    odd = [Record("empty", "Shoes", {"title": ""}), Record("hat", "Hats", {"title": "red hat"})]
+    lost = [Record("lost", "Boats", {"title": "red boat"}), Record("number", "Shoes", {"title": 5})]  # type: ignore[dict-item]
+    records = [*shoes(9), *odd, *lost, *shoes(2)]
+    future = engine.submit(records, SCHEMAS)
+    together = future.result(TIMEOUT)
+    alone = [engine.extract([record], SCHEMAS)[0] for record in records]
+    assert answers(together) == answers(alone)
+    assert [result.error_code for result in together[11:13]] == [ErrorCode.NO_SCHEMA, ErrorCode.NOT_TEXT]
+    assert (future.metrics.num_records, future.metrics.num_errors) == (len(records), 2)
+    seconds = future.metrics.prefix_seconds + sum(result.engine_seconds for result in together)
+    assert future.metrics.busy_seconds == pytest.approx(seconds)
+
+    names = [["Line"], None, ["Size"], ["Copied", "Brand"]]
+    some = engine.extract(records[:4], SCHEMAS, wanted=names)
+    for wanted, result, whole in zip(names, some, together, strict=False):
+        assert result.values.keys() == whole.values.keys() if wanted is None else set(wanted)
+        assert answers([result])[0] == [each for each in answers([whole])[0] if each[0] in result.values]
+    with pytest.raises(ValueError, match="wanted are"):
+        engine.extract(records[:1], SCHEMAS, wanted=[["Brnd"]])
+    with pytest.raises(ValueError, match="wanted attributes for 1 records, there are 2"):
+        engine.extract(records[:2], SCHEMAS, wanted=[None])
+    assert engine.extract([], SCHEMAS) == []
+
+
+def test_ids_that_are_known_are_used_in_every_round(engine: Engine) -> None:
+    from hpd_core import DocumentTokenizer
+
+    records = shoes(4)
+    ids = DocumentTokenizer(engine._builder._segments.tokenizer).encode(records)
+    assert answers(engine.extract(records, SCHEMAS, ids)) == answers(engine.extract(records, SCHEMAS))
+
+
+def test_an_engine_that_ends_or_fails_between_rounds_says_so(tiny_model_dir: Path, monkeypatch: Any) -> None:
+    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
+        ask = engine._ask
+
+        def fail(*arguments: Any, **_: Any) -> Any:
+            if arguments[-1] is not None:
+                raise EngineError("the engine is closed")
+            return ask(*arguments)
+
+        monkeypatch.setattr(engine, "_ask", fail)
+        with pytest.raises(EngineError, match="the engine is closed"):
+            engine.submit(shoes(9), SCHEMAS).result(TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"name": "Size", "type": "number", **EXCLUSIVE}, "'verbatim' is for one string"),
+        ({"name": "Brand", "verbatim": True, "shares_text_with": ["Line"]}, "which is for 'verbatim: exclusive'"),
+        ({"name": "Brand", "verbatim": "exclusiv"}, "exclusive"),
+    ],
+)
+def test_what_it_is_not_for(data: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Attribute.model_validate(data)
+
+
+def test_what_is_not_set_is_not_written() -> None:
+    assert "shares_text_with" not in Attribute(name="Brand", verbatim=True).model_dump()
+    attribute = Attribute.model_validate({"name": "Brand", **EXCLUSIVE, "shares_text_with": ["Line"]})
+    assert Attribute.model_validate_json(attribute.model_dump_json()) == attribute
