@@ -107,10 +107,9 @@ class EarlierRun:
             same = frozenset(
                 each.name for each in schema.attributes if known.get(each.name) == edited.get(each.name) == each
             )
-            changed = {each.name for each in schema.attributes} - same
-            if not changed.isdisjoint(schema.rivals):
+            if before.rivals != schema.rivals or not schema.rivals.keys() <= same:
                 # What one of them says may take a place from the others.
-                same -= schema.rivals.keys()
+                same -= before.rivals.keys() | schema.rivals.keys()
             # Where values see each other, an answer belongs to the schema as a whole.
             if same and (independent or before.hash == schema.hash):
                 found[category] = same

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,22 @@ def test_values_of_an_edited_attribute_are_not_taken_over(run: Path, workplace: 
     for attributes in (SHOES, (SCARLET, SHOES[1])):
         schemas = {"Shoes": CategorySchema(category="Shoes", attributes=attributes)}
         assert earlier.carriable(workplace.config(), schemas) == {"Shoes": {"Width"}}
+
+
+def test_exclusive_values_are_taken_over_together_or_not_at_all(run: Path, workplace: Workplace) -> None:
+    def schemas(width: str, **brand: object) -> dict[str, CategorySchema]:
+        line, model = ({"name": name, "verbatim": "exclusive"} for name in ("Line", "Model"))
+        attributes = [{"name": "Width", "description": width}, {**line, **brand}, model]
+        return {"Shoes": CategorySchema.model_validate({"category": "Shoes", "attributes": attributes})}
+
+    earlier = EarlierRun.open(str(run), Folder(str(workplace.folder / "next")))
+    earlier = replace(earlier, schemas=schemas("wide"), normalised={})
+    for changed, kept in (
+        (schemas("wider"), {"Line", "Model"}),
+        (schemas("wide", description="of shoes"), {"Width"}),
+        (schemas("wide", shares_text_with=["Model"]), {"Width"}),
+    ):
+        assert earlier.carriable(workplace.config(), changed) == {"Shoes": kept}
 
 
 def test_a_run_that_is_not_finished_is_refused(run: Path) -> None:
