@@ -11,13 +11,15 @@ in the labels of the training set.
 
     F1, change     exact, with the 95% interval of a bootstrap over products; the change against free, paired
     elsewhere      values that stand in none of the product's texts, of all values
+    no place       values that find no place in the texts that a likelier one has not, of all values; of the labels as
+                   many: a line of its own
     s              the engine's time, without loading; the model has answered a few products before
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -30,8 +32,10 @@ if not __package__:
 import typer
 
 from bench.gold_sets import CONFIG, Answered, GoldSet, compare, extract, figure, read_set
-from hpd_core import CategorySchema, Engine
+from hpd_core import Engine
 from hpd_core.config import DTypeName
+from hpd_core.text.exclusive_places import Copied, ExclusivePlaces
+from hpd_core.text.runs import field_lines
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.quality.gold import read_gold
@@ -48,7 +52,7 @@ _VARIANTS: dict[str, dict[str, Any]] = {
     "exclusive": {"strings": "verbatim"},
 }
 _WARM_UP = 8
-_HEAD = ("set", "strings", "products", "precision", "recall", "F1", "change of F1", "elsewhere", "s")
+_HEAD = ("set", "strings", "products", "precision", "recall", "F1", "change of F1", "elsewhere", "no place", "s")
 
 
 def elsewhere(gold_set: GoldSet, answered: Answered) -> tuple[int, int]:
@@ -62,17 +66,50 @@ def elsewhere(gold_set: GoldSet, answered: Answered) -> tuple[int, int]:
     return sum(found), len(found)
 
 
-def lines(
-    engines: Iterator[tuple[str, Engine]], gold_set: GoldSet, exclusive: Mapping[str, CategorySchema]
-) -> Iterator[tuple[str, ...]]:
+def without_place(gold_set: GoldSet, values: Mapping[int, Iterable[Copied]]) -> str:
+    """How many values of the rows of a set with exclusive schemas find no place of their own."""
+    contested = total = 0
+    for row, of_row in values.items():
+        record, found = gold_set.records[row], list(of_row)
+        places = ExclusivePlaces(field_lines(record.fields), gold_set.schemas[record.category].rivals)
+        contested, total = contested + len(places.settle(found)), total + len(found)
+    return f"{contested} of {total}"
+
+
+def answered_values(answered: Answered) -> dict[int, list[Copied]]:
+    """By row. Of equal probability: they are placed by their names."""
+    return {
+        row: [Copied(name, answer.items[0], 1.0) for name, answer in product.answers.items() if answer.items]
+        for row, product in answered.products.items()
+        if product.answers
+    }
+
+
+def labelled_values(gold_set: GoldSet) -> dict[int, list[Copied]]:
+    """By row, as `answered_values`."""
+    return {
+        row: [Copied(name, value.items[0][0], 1.0) for name, value in product.values.items() if not value.is_absent]
+        for row, product in gold_set.gold.items()
+    }
+
+
+def lines(engines: Iterator[tuple[str, Engine]], gold_set: GoldSet, exclusive: GoldSet) -> Iterator[tuple[str, ...]]:
     """A line of the table for each engine; the first one is what others are compared with.
 
     Args:
-        exclusive: the set's schemas, exclusive.
+        exclusive: the set with exclusive schemas.
     """
+    yield (
+        gold_set.name,
+        "labels",
+        str(len(gold_set.rows)),
+        *[""] * 5,
+        without_place(exclusive, labelled_values(exclusive)),
+        "",
+    )
     first: Answered | None = None
     for name, engine in engines:
-        asked = replace(gold_set, schemas=exclusive) if name == "exclusive" else gold_set
+        asked = exclusive if name == "exclusive" else gold_set
         engine.extract(list(islice(asked.records.values(), _WARM_UP)), asked.schemas)
         answered = extract(engine, asked)
         first = first or answered
@@ -81,7 +118,9 @@ def lines(
         num_elsewhere, num_values = elsewhere(gold_set, answered)
         yield (
             *(gold_set.name, name, str(len(gold_set.rows)), *shares, figure(rates.difference.f1, "+.3f")),
-            *(f"{num_elsewhere} of {num_values}", f"{answered.seconds:.1f}"),
+            f"{num_elsewhere} of {num_values}",
+            without_place(exclusive, answered_values(answered)),
+            f"{answered.seconds:.1f}",
         )
 
 
@@ -111,7 +150,7 @@ def main(
         if schemas is not None:
             gold_set = replace(gold_set, schemas=load_schemas(str(schemas / f"{name}.yaml")))
         sharing = shared_text(read_gold(str(data / f"{name}.train.jsonl")))
-        exclusive = exclusive_schemas(gold_set.schemas, sharing)
+        exclusive = replace(gold_set, schemas=exclusive_schemas(gold_set.schemas, sharing))
         for line in lines(loaded(model, adapter, dtype, device), gold_set, exclusive):
             print(" | ".join(line), flush=True)
 
