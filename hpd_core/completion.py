@@ -172,10 +172,15 @@ class Completions:
         self,
         calls: Sequence[tuple[Sequence[Trunk], Sequence[Sequence[OpenBranch]]]],
         on_branch: Sequence[OnBranch | None] | None = None,
+        caller: object = None,
     ) -> list[CompletionFuture]:
-        """Several calls of `submit` whose prompts share their first step, too."""
+        """Several calls of `submit` whose prompts share their first step, too. `caller`: whom they are for, as
+        other calls may be; None: nobody who has others."""
         listeners = on_branch or [None] * len(calls)
         tasks = [self._task(*call, listener) for call, listener in zip(calls, listeners, strict=True)]
+        caller = object() if caller is None else caller
+        for task in tasks:
+            task.caller = caller
         self._queue.add(tasks)
         return [task.future for task in tasks]  # type: ignore[misc]
 

@@ -27,6 +27,7 @@ class Task:
         future: for what is made of their answers.
         results: makes it of the task, in a thread beside the one that decodes, when all prompts are finished.
         metrics: what it costs.
+        caller: whom it is for: those of one caller take their turns (hpd_core/preparation.py) as if they were one task.
     """
 
     prompts: Sequence[Prompt]
@@ -34,6 +35,7 @@ class Task:
     results: Callable[[Task], Any]
     metrics: ExtractionMetrics
     finished: list[Prompt] = field(default_factory=list)
+    caller: object = field(default_factory=object)
     _settled: threading.Lock = field(default_factory=threading.Lock)
 
     def settle(self, result: Any = None, error: BaseException | None = None) -> bool:

@@ -129,7 +129,7 @@ class _Run:
             for document in map(self._documents.__getitem__, numbers)
         ]
         listeners = [self._listener(number) for number in numbers]
-        futures = self._completions.submit_each(calls, listeners)
+        futures = self._completions.submit_each(calls, listeners, self)
         goes_on = self.future.watch(zip(numbers, futures, strict=True))
         for number, future in zip(numbers, futures, strict=True):
             if not goes_on:

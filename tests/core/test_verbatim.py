@@ -204,6 +204,19 @@ def test_a_text_of_a_json_schema_is_copied(engine: Engine) -> None:
             engine.submit_json(["a"], {"type": "object", "properties": {"x": wrong}})
 
 
+def test_a_call_behind_a_large_one_is_not_held_up(engine: Engine) -> None:
+    """Each document of the large one is a task of its own."""
+    schema = {"type": "object", "properties": {"brand": {"type": "string", "x-hpd-verbatim": True}}}
+    many = engine.submit_json([f"red {number} shoe" for number in range(120)], schema)
+    few = engine.submit_json(["Velor"], schema)
+    ended: list[int] = []
+    for future in (many, few):
+        future.add_done_callback(lambda done: ended.append(len(done.result())))
+    assert [len(future.result(TIMEOUT)) for future in (many, few)] == [120, 1]
+    engine.extract_json(["Velor"], schema)  # behind the callbacks, which are called in the same thread
+    assert ended == [1, 120]
+
+
 def test_what_is_abandoned_or_fails_leaves_nothing(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [trunk(f"a {number}") for number in range(200)]
     future = engine.complete(many, [[OpenBranch("a:", Verbatim())]] * 200)

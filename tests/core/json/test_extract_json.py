@@ -65,8 +65,8 @@ class Asked:
         self.calls: list[tuple[Trunk, Sequence[OpenBranch], Any]] = []
         submit = Completions.submit_each
 
-        def keeping(completions: Completions, calls: Any, on_branch: Any = None) -> Any:
-            futures = submit(completions, calls, on_branch)
+        def keeping(completions: Completions, calls: Any, *more: Any) -> Any:
+            futures = submit(completions, calls, *more)
             for (trunks, branches), future in zip(calls, futures, strict=True):
                 self.calls.append((trunks[0], branches[0], future))
             return futures
