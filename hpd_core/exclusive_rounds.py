@@ -94,11 +94,9 @@ class ExclusiveRounds:
     def _take(self, number: int, result: RecordResult) -> list[str]:
         """Takes what a round says of a record. Returns what of it is contested."""
         before = self._results.get(number)
-        if before is None or result.error is not None:
-            self._results[number] = result
-        else:
-            seconds = before.engine_seconds + result.engine_seconds
-            self._results[number] = replace(before, values={**before.values, **result.values}, engine_seconds=seconds)
+        seconds = result.engine_seconds + (before.engine_seconds if before else 0.0)
+        values = result.values if before is None or result.error is not None else {**before.values, **result.values}
+        self._results[number] = replace(result, values=values, engine_seconds=seconds)
         record, schema = self._records[number], self._schemas.get(result.category)
         if result.error is not None or schema is None or not schema.rivals:
             return []

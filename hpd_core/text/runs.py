@@ -72,10 +72,10 @@ def runs_of(lines: Iterable[str]) -> list[str]:
     return list(islice(dict.fromkeys(islice(found, _MOST_PLACES)), MOST_RUNS))
 
 
-def starts_of(line: str) -> list[int]:
-    """Where in a line (as of `lines_of`) runs begin, in order."""
-    starts: list[int] = _Line.of(line).starts.tolist()
-    return starts
+def bounds_of(line: str) -> tuple[frozenset[int], frozenset[int]]:
+    """Where in a line (as of `lines_of`) runs begin, and where words, numbers and marks end."""
+    read = _Line.of(line)
+    return frozenset(read.starts.tolist()), frozenset(read.stops.tolist())
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,20 @@ def test_what_is_left_of_a_word_begins_no_run() -> None:
     assert found.left_for("b") == ("shirt, women",)
 
 
+def test_a_value_leaves_a_word_that_it_only_begins_to_others() -> None:
+    found = places("16 oz bottle, Menswear", "pack of 1, for Men")
+    values = [Copied("a", "1", 0.9), Copied("b", "16 oz", 0.5), Copied("c", "Men", 0.9), Copied("d", "Menswear", 0.5)]
+    assert found.settle(values) == []
+    assert (found.places["a"], found.places["c"]) == ((1, 8, 9), (1, 15, 18))
+
+
+def test_rounds_end_though_a_value_is_not_what_was_left_for_it() -> None:
+    # A tokenizer that changes texts may have "Men" read as "men".
+    found = places("men shirt", "Men women")
+    assert found.settle([Copied("a", "men shirt", 0.9), Copied("b", "men", 0.5)]) == ["b"]
+    assert found.settle([Copied("b", "men", 0.5)]) == []
+
+
 texts = st.text(st.sampled_from("ab -,日é\n"), max_size=24)
 
 
