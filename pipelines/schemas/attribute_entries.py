@@ -110,6 +110,9 @@ def _from_mapping(entry: Mapping[str, Any], spot: Spot, base: Mapping[str, Any],
         read["unit"] = _unit(entry["unit"], spot)
     if "aliases" in entry:
         read["aliases"] = spot.texts(entry["aliases"], "aliases", "alias", "aliases")
+    if "shares_text_with" in entry:
+        names = spot.texts(entry["shares_text_with"], "shares_text_with", "name", "shares_text_with")
+        read["shares_text_with"] = names
     try:
         return Attribute.model_validate({**base, **read})
     except ValidationError as error:

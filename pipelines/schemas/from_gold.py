@@ -9,7 +9,7 @@ from hpd_core import Attribute, CategorySchema
 from hpd_core.text.near_names import fold_name
 from pipelines.quality.gold import GoldProduct
 from pipelines.schemas.importing.imported import Imported, SourceCategory, listed
-from pipelines.schemas.shared_text import exclusive_attribute, shared_text
+from pipelines.schemas.shared_text import exclusive_attributes, shared_text
 from pipelines.schemas.value_kinds import ValueKind, described_counts, kind_of_values
 
 
@@ -55,9 +55,6 @@ def typed_from_gold(
     Its numbers of values are in the comments. `exclusive`: single texts are, of all that share theirs in no category.
     """
     schemas = schemas_from_gold(products, require_values=require_values)
-    sharing: dict[str, set[str]] = defaultdict(set)
-    for (_, name), others in shared_text(products).items() if exclusive else ():
-        sharing[name] |= others
     values, forms = _values(products)
     kinds = {name: kind_of_values(counts, forms[name]) for name, counts in values.items()}
     library: dict[str, Attribute] = {}
@@ -68,12 +65,16 @@ def typed_from_gold(
         for attribute in schema.attributes:
             name = attribute.name
             handle = f"{name} (several)" if attribute.multiple else name
-            typed = kinds.get(name, ValueKind()).attribute(name, multiple=attribute.multiple)
-            library[handle] = exclusive_attribute(typed, frozenset(sharing[name])) if exclusive else typed
+            library[handle] = kinds.get(name, ValueKind()).attribute(name, multiple=attribute.multiple)
             if counts := values.get(name):
                 comments[handle] = f"{counts.total():,} values, {len(counts):,} different: {described_counts(counts)}"
             handles.append(handle)
         categories.append(SourceCategory(category, (category,), tuple(handles)))
+    if exclusive:
+        sharing: dict[str, set[str]] = defaultdict(set)
+        for (_, name), others in shared_text(products).items():
+            sharing[name] |= others
+        library = dict(zip(library, exclusive_attributes(library.values(), sharing), strict=True))
     return Imported(
         f"{len(products):,} labelled products", library, categories, list(_alike(schemas.values())), comments=comments
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from itertools import combinations
 
 from hpd_core import Attribute, CategorySchema
@@ -35,24 +35,30 @@ def shared_text(products: Iterable[GoldProduct]) -> Sharing:
 
 def exclusive_schemas(schemas: Mapping[str, CategorySchema], sharing: Sharing) -> dict[str, CategorySchema]:
     """The schemas with all single texts exclusive, but of what shares theirs."""
-    return {
-        category: schema.model_copy(
-            update={
-                "attributes": tuple(
-                    exclusive_attribute(each, sharing.get((category, each.name), frozenset()))
-                    for each in schema.attributes
-                )
-            }
+    found = {}
+    for category, schema in schemas.items():
+        of_category = {name: others for (where, name), others in sharing.items() if where == category}
+        attributes = exclusive_attributes(schema.attributes, of_category)
+        found[category] = schema.model_copy(update={"attributes": tuple(attributes)})
+    return found
+
+
+def exclusive_attributes(attributes: Collection[Attribute], sharing: Mapping[str, Set[str]]) -> list[Attribute]:
+    """The attributes, of which single texts are exclusive. `sharing`: by name those that each may share its text with,
+    of which what is no single text is left out."""
+    texts = {each.name for each in attributes if _is_single_text(each)}
+    return [
+        each.model_copy(
+            update={"verbatim": "exclusive", "shares_text_with": tuple(sorted(texts & sharing.get(each.name, set())))}
         )
-        for category, schema in schemas.items()
-    }
+        if _is_single_text(each)
+        else each
+        for each in attributes
+    ]
 
 
-def exclusive_attribute(attribute: Attribute, sharing: frozenset[str]) -> Attribute:
-    """The attribute, exclusive if it is a single text, but of these."""
-    if attribute.type != "string" or attribute.multiple:
-        return attribute
-    return attribute.model_copy(update={"verbatim": "exclusive", "shares_text_with": tuple(sorted(sharing))})
+def _is_single_text(attribute: Attribute) -> bool:
+    return attribute.type == "string" and not attribute.multiple
 
 
 def _stand_in_each_other(one: GoldValue, other: GoldValue) -> bool:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hpd_core import CategorySchema
+from hpd_core import Attribute, CategorySchema
 from pipelines.quality.gold import GoldProduct, GoldValue
 from pipelines.schema import app
 from pipelines.schemas.lint import lint
-from pipelines.schemas.schema_file import load_schemas
+from pipelines.schemas.schema_file import load_schemas, parse_schemas
 from pipelines.schemas.shared_text import exclusive_schemas, shared_text
 
 
@@ -49,7 +49,9 @@ def test_single_texts_become_exclusive() -> None:
         ],
     }
     schemas = {"Shirts": CategorySchema.model_validate(data)}
-    found = exclusive_schemas(schemas, {("Shirts", "Type"): frozenset({"Gender"}), ("Hats", "Size"): frozenset({"x"})})
+    found = exclusive_schemas(
+        schemas, {("Shirts", "Type"): frozenset({"Gender", "x"}), ("Hats", "Size"): frozenset({"x"})}
+    )
     assert found["Shirts"].rivals == {}
     kind, gender, *others = found["Shirts"].attributes
     assert (kind.verbatim, kind.shares_text_with) == ("exclusive", ("Gender",))
@@ -60,7 +62,7 @@ def test_single_texts_become_exclusive() -> None:
 @pytest.mark.parametrize("plain", [["--plain"], []])
 def test_the_command_writes_what_can_be_read(tmp_path: Path, plain: list[str]) -> None:
     gold, out = tmp_path / "gold.jsonl", tmp_path / "schemas.yaml"
-    values = {"Type": ["Men's jersey"], "Gender": ["Men"], "Brand": ["Velor"], "Weight": ["12"]}
+    values = {"Type": ["Men's jersey"], "Gender": ["Men"], "Brand": ["Velor 12"], "Weight": ["12"]}
     lines = [{"product_id": str(n), "category": "Shirts", "values": values} for n in range(3)]
     gold.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     result = CliRunner().invoke(app, ["import", str(gold), "--exclusive", "--out", str(out), *plain])
@@ -68,7 +70,7 @@ def test_the_command_writes_what_can_be_read(tmp_path: Path, plain: list[str]) -
     schema = load_schemas(str(out))["Shirts"]
     shares = {each.name: each.shares_text_with for each in schema.attributes if each.is_exclusive}
     expected = {"Brand": (), "Gender": ("Type",), "Type": ("Gender",)}
-    assert shares == (expected | {"Weight": ()} if plain else expected)
+    assert shares == (expected | {"Weight": ("Brand",), "Brand": ("Weight",)} if plain else expected)
     assert not [str(remark) for remark in lint({"Shirts": schema}) if "shares" in str(remark)]
 
 
@@ -80,3 +82,10 @@ def test_a_name_that_is_nowhere_is_told() -> None:
         "Shirts > Type: shares its text with 'gender', and no category has an exclusive attribute of that name; did "
         "you mean 'Gender' (differs in capitals)?"
     ]
+
+
+def test_what_uses_an_exclusive_attribute_can_take_its_sharing_away() -> None:
+    library = {"brand": {"verbatim": "exclusive", "shares_text_with": ["line"]}}
+    used = {"use": "brand", "verbatim": True, "shares_text_with": None}
+    schemas = parse_schemas({"attributes": library, "categories": {"Shirts": [used]}}, "schemas.yaml")
+    assert schemas["Shirts"].attributes == (Attribute(name="brand", verbatim=True),)
