@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pydantic import ValidationError
 
 from hpd_core import (
@@ -20,6 +21,7 @@ from hpd_core import (
     ModelError,
     OpenBranch,
     Record,
+    RecordResult,
     SchemaError,
     Trunk,
 )
@@ -238,8 +240,51 @@ def test_what_is_abandoned_or_fails_leaves_nothing(engine: Engine, monkeypatch: 
         assert gone.exception(TIMEOUT) is not None
     (found,) = engine.complete(*calls[1]).result(TIMEOUT)
     assert found.branches[0].value == "c"
-    assert engine._runs is not None
-    assert engine._runs._closed.leases.num_lent_bytes == engine._runs._constraints.leases.num_lent_bytes == 0
+    assert num_lent_bytes(engine) == 0
+
+
+def num_lent_bytes(engine: Engine) -> int:
+    """Of the tries of documents that are in the tables."""
+    runs = engine._runs
+    assert runs is not None
+    return runs._closed.leases.num_lent_bytes + runs._constraints.leases.num_lent_bytes
+
+
+def test_where_memory_ends_values_begin_anew_among_the_same_runs(engine: Engine, tiny_model_dir: Path) -> None:
+    records, branches = shoes(2), [OpenBranch("a:", Verbatim())]
+    expected = engine.extract(records, SCHEMAS)
+    with Engine.from_pretrained(str(tiny_model_dir), config(max_scored_tokens=5000)) as starved:
+        forward, calls, in_use = starved._decoder._forward, 0, []
+
+        def failing(inputs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls in (1, 3):
+                in_use.append(num_lent_bytes(starved))
+                raise torch.OutOfMemoryError("made up")
+            if calls > 1000:
+                raise RuntimeError("made up")
+            return forward(inputs)
+
+        starved._decoder._forward = failing  # type: ignore[method-assign]
+        results = starved.extract(records, SCHEMAS)
+        assert answers(results) == answers(expected)
+        assert choices(results) == choices(expected)
+        assert len(in_use) == 2
+        assert min(in_use) > 0, "what is begun anew has what its values are chosen among"
+        assert starved._decoder.limits.max_tokens_per_step == engine._decoder.limits.max_tokens_per_step / 4
+        assert num_lent_bytes(starved) == starved._decoder.pool.num_used == 0
+        calls = 1000
+        with pytest.raises(EngineError, match="made up"):
+            starved.complete([trunk("red shoe"), trunk("Velor")], [branches] * 2).result(TIMEOUT)
+        calls = 10
+        (found,) = starved.complete([trunk("c")], [branches]).result(TIMEOUT)
+        assert found.branches[0].value == "c"
+        assert num_lent_bytes(starved) == starved._decoder.pool.num_used == 0
+
+
+def choices(results: list[RecordResult]) -> list[str | None]:
+    return [value.choice for result in results for value in result.values.values()]
 
 
 def test_what_cannot_be_copied_is_refused_by_name(tiny_model_dir: Path) -> None:
