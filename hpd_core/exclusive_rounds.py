@@ -62,7 +62,8 @@ class ExclusiveRounds:
         schema = self._schemas.get(record.category)
         if wanted is None or schema is None or schema.rivals.keys().isdisjoint(wanted):
             return wanted
-        return {*wanted, *schema.rivals}
+        known = {attribute.name for attribute in schema.attributes}
+        return {*wanted, *schema.rivals} if known.issuperset(wanted) else wanted  # which is refused, as it was said
 
     def _go_on(self, numbers: Sequence[int], future: ExtractionFuture) -> None:
         """Takes a round's answers, and asks for what is contested; in a thread of the engine's."""

@@ -2,7 +2,7 @@
 
     enum, oneOf with const and title   an enum, the titles its labels, the constants its ids
     type, format: date                 string, number, boolean, date
-    x-hpd-verbatim: true               a string that stands in the text, letter for letter
+    x-hpd-verbatim: true, exclusive    a string that stands in the text, letter for letter; in a place of its own
     x-unit, unit                       the unit of a number; x-units, a list: the first is wanted, the others accepted
     array, or one value or an array    several values
     several types                      numbers, if all are; else a text, by name
@@ -219,8 +219,9 @@ class _Reader:
         if held.is_mixed:
             self._mixed.append(path)
         unit = (_unit(node) or _unit(item)) if held.type == "number" else None
-        is_copied = (node.get("x-hpd-verbatim") or item.get("x-hpd-verbatim")) is True
-        return Attribute(**common, unit=unit, verbatim=is_copied and held.type == "string" and not held.is_list)
+        copied = node.get("x-hpd-verbatim") or item.get("x-hpd-verbatim")
+        is_text = held.type == "string" and not held.is_list
+        return Attribute(**common, unit=unit, verbatim=copied if is_text and copied in (True, "exclusive") else False)
 
     def _leave_out(self, reason: str, path: str) -> None:
         self._left_out.setdefault(reason, []).append(path)

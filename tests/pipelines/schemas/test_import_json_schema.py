@@ -16,6 +16,7 @@ SCHEMA = {
     "type": "object",
     "properties": {
         "brand": {"type": "string", "title": "Brand", "description": "the  maker's\nname", "x-hpd-verbatim": True},
+        "line": {"type": "string", "x-hpd-verbatim": "exclusive"},
         "shell": {"enum": ["hard", "soft", None]},
         "wheels": {"enum": [2, 4]},
         "width": {"type": ["number", "null"], "x-unit": "cm"},
@@ -47,6 +48,7 @@ def test_every_form(tmp_path: Path) -> None:
     assert list(model.schemas) == ["Suitcase"]
     found = {each.name: each for each in model.schemas["Suitcase"].attributes}
     assert found["Brand"] == Attribute(name="Brand", id="brand", description="the maker's name", verbatim=True)
+    assert found["line"] == Attribute(name="line", verbatim="exclusive")
     assert found["shell"].labels == ("hard", "soft")
     assert found["wheels"].labels == ("2", "4")
     assert found["width"].unit == Unit(want="cm")
