@@ -31,11 +31,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpd_core import CategorySchema
+from hpd_core.nesting import Place, joined
 from hpd_core.text import absence
 from hpd_core.types import is_encodable
 from pipelines.errors import UsageError
 from pipelines.quality.gold_names import GoldNames
-from pipelines.quality.gold_objects import by_name
+from pipelines.quality.gold_objects import by_place
 from pipelines.store.folders import open_filesystem
 
 Schemas = Mapping[str, CategorySchema]
@@ -96,6 +97,7 @@ class GoldProduct:
         renamed: names of attributes as they stand in the file -> as the schemas have them, where these differ.
         contradicted: attributes that the line labels under several names, and not alike -> these names. They are in
             `values` no more.
+        paths: of labels that stand in objects, the keys that lead to them, as in the file.
     """
 
     row: int
@@ -106,6 +108,7 @@ class GoldProduct:
     corrected: frozenset[str] | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
     contradicted: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    paths: Mapping[str, Place] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -227,9 +230,11 @@ class _LineReader:
         fields = _fields(entry, self._place)
         self._texts = fields or {}
         product_id = _text(entry, "product_id", self._place)
-        labels = by_name(values, self._names.places(self._category), _is_accepted, _key(self._place, "values"))
-        golds = {name: self._from_forms(name, forms, "values") for name, forms in labels.items()}
-        return GoldProduct(self._row, product_id, self._category, golds, fields, _corrected(entry, self._place))
+        labels = by_place(values, self._names.places(self._category), _is_accepted, _key(self._place, "values"))
+        golds = {(name := joined(place)): self._from_forms(name, forms, "values") for place, forms in labels.items()}
+        paths = {joined(place): place for place in labels if len(place) > 1}
+        corrected = _corrected(entry, self._place)
+        return GoldProduct(self._row, product_id, self._category, golds, fields, corrected, paths=paths)
 
     def _extractgpt(self, entry: Mapping[str, Any]) -> GoldProduct:
         scores = _mapping(entry, "target_scores", self._place)

@@ -45,10 +45,10 @@ class KnownPlaces:
         return cls(frozenset(names), objects)
 
 
-def by_name(
+def by_place(
     values: Mapping[str, Any], known: KnownPlaces, is_score: Callable[[Any], bool], place: str
-) -> dict[str, Any]:
-    """The labels of a line by the whole names of their attributes.
+) -> dict[Place, Any]:
+    """The labels of a line by their places, whose names are those of their attributes: no two are alike.
 
     Args:
         values: as the line has them.
@@ -58,17 +58,19 @@ def by_name(
     Raises:
         UsageError: a name is labelled twice, or objects are too deep.
     """
-    found: dict[str, Any] = {}
-    for name, label in _flat(values, known, is_score, place, ()):
-        if name in found:
+    found: dict[Place, Any] = {}
+    names: set[str] = set()
+    for where, label in _flat(values, known, is_score, place, ()):
+        if (name := joined(where)) in names:
             raise UsageError(f"{place}: {name!r} is labelled twice, in an object and by its whole name")
-        found[name] = label
+        names.add(name)
+        found[where] = label
     return found
 
 
 def _flat(
     values: Mapping[str, Any], known: KnownPlaces, is_score: Callable[[Any], bool], place: str, outer: Place
-) -> Iterator[tuple[str, Any]]:
+) -> Iterator[tuple[Place, Any]]:
     if len(outer) > MAX_DEPTH:
         raise UsageError(f"{place}: more than {MAX_DEPTH} objects within each other")
     for key, label in values.items():
@@ -76,11 +78,11 @@ def _flat(
         if not is_encodable(key):
             raise UsageError(f"{place} > {joined(here)!r}: the name holds half a surrogate pair, which is no text")
         if label is None and here in known.objects:
-            yield from ((name, None) for name in known.objects[here])
+            yield from (((name,), None) for name in known.objects[here])
         elif isinstance(label, dict) and _is_object(here, label, known, is_score):
             yield from _flat(label, known, is_score, place, here)
         else:
-            yield joined(here), label
+            yield here, label
 
 
 def _is_object(here: Place, label: Mapping[str, Any], known: KnownPlaces, is_score: Callable[[Any], bool]) -> bool:

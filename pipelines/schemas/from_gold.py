@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from hpd_core import Attribute, CategorySchema
+from hpd_core.nesting import Place, joined
 from hpd_core.text.near_names import fold_name
 from pipelines.quality.gold import GoldProduct
 from pipelines.schemas.importing.imported import Imported, SourceCategory, listed
@@ -17,17 +18,19 @@ def schemas_from_gold(products: Iterable[GoldProduct], *, require_values: bool =
     """The schemas that `products` are labelled with: every labelled attribute, as a string.
 
     Categories are in alphabetical order, attributes by number of labelled products, then name. A category
-    whose products have no label at all is left out.
+    whose products have no label at all is left out. Attributes stand in objects where labels do.
 
     Args:
         products: the lines of one or more gold files.
         require_values: leave out attributes that are absent wherever they are labelled.
     """
     num_labels: dict[str, Counter[str]] = {}
+    paths: dict[str, Place] = {}
     with_values: set[tuple[str, str]] = set()
     multiple: set[tuple[str, str]] = set()
     for product in products:
         counter = num_labels.setdefault(product.category, Counter())
+        paths |= product.paths
         for name, value in product.values.items():
             counter[name] += 1
             if not value.is_absent:
@@ -35,16 +38,26 @@ def schemas_from_gold(products: Iterable[GoldProduct], *, require_values: bool =
             if len(value.items) > 1:
                 multiple.add((product.category, name))
     schemas = {}
+    paths = _objects(paths, {name for counter in num_labels.values() for name in counter})
     for category, counter in sorted(num_labels.items()):
         names = sorted(counter, key=lambda name: (-counter[name], name))
         attributes = tuple(
-            Attribute(name=name, multiple=(category, name) in multiple)
+            Attribute(name=name, multiple=(category, name) in multiple, path=paths.get(name, ()))
             for name in names
             if not require_values or (category, name) in with_values
         )
         if attributes:
             schemas[category] = CategorySchema(category=category, attributes=attributes)
     return schemas
+
+
+def _objects(paths: Mapping[str, Place], names: Collection[str]) -> dict[str, Place]:
+    """The paths of labels through what is an object wherever it is labelled: what is a value, too, has whole names."""
+    return {
+        name: place
+        for name, place in paths.items()
+        if not any(joined(place[:depth]) in names for depth in range(1, len(place)))
+    }
 
 
 def typed_from_gold(
@@ -65,7 +78,8 @@ def typed_from_gold(
         for attribute in schema.attributes:
             name = attribute.name
             handle = f"{name} (several)" if attribute.multiple else name
-            library[handle] = kinds.get(name, ValueKind()).attribute(name, multiple=attribute.multiple)
+            typed = kinds.get(name, ValueKind()).attribute(name, multiple=attribute.multiple)
+            library[handle] = typed.model_copy(update={"path": attribute.path})
             if counts := values.get(name):
                 comments[handle] = f"{counts.total():,} values, {len(counts):,} different: {described_counts(counts)}"
             handles.append(handle)

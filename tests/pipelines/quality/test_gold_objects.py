@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from hpd_core import Attribute, CategorySchema
 from hpd_core.nesting import MAX_DEPTH, flattened, joined, nested
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldValue, read_gold
+from pipelines.schema import app
 from pipelines.schemas.from_gold import schemas_from_gold
+from pipelines.schemas.schema_file import load_schemas
 from tests.examples import examples
 from tests.pipelines.quality.test_gold import ours, write
 
@@ -104,8 +107,26 @@ def test_every_tree_of_labels_is_read_by_whole_names(
     assert read(tmp_path_factory.mktemp("drawn"), tree, with_schemas=False) == expected
 
 
-def test_a_schema_of_gold_has_whole_names(tmp_path: Path) -> None:
+def test_a_schema_of_gold_has_the_objects_of_its_labels(tmp_path: Path) -> None:
     path = write(tmp_path / "gold.jsonl", ours(size={"width": ["12"], **LID}))
     (schema,) = schemas_from_gold(read_gold(path)).values()
-    assert {attribute.place for attribute in schema.attributes} == {("size.width",), ("size.lid.closure",)}
+    assert {attribute.place for attribute in schema.attributes} == {("size", "width"), ("size", "lid", "closure")}
     assert dict(read_gold(path, {"Coffee": schema})[0].values) == {"size.width": WIDTH, "size.lid.closure": ZIP}
+    out = tmp_path / "schemas.yaml"
+    for plain in ([], ["--plain"]):
+        result = CliRunner().invoke(app, ["import", path, "--out", str(out), "--force", *plain])
+        assert result.exit_code == 0, result.output
+        assert "name: size" in out.read_text()
+        assert {each.place for each in load_schemas(str(out))["Coffee"].attributes} == {
+            ("size", "width"),
+            ("size", "lid", "closure"),
+        }
+
+
+@pytest.mark.parametrize("other", [{"size": ["large"]}, {"size": None}])
+def test_what_is_an_object_and_a_value_has_whole_names(tmp_path: Path, other: dict[str, Any]) -> None:
+    lines = [ours(size={"width": ["12"], **LID}, box={"width": ["3"]}), ours(**other) | {"product_id": "p2"}]
+    path = write(tmp_path / "gold.jsonl", *lines)
+    (schema,) = schemas_from_gold(read_gold(path)).values()
+    places = {("size",), ("size.width",), ("size.lid.closure",), ("box", "width")}
+    assert {attribute.place for attribute in schema.attributes} == places
