@@ -5,9 +5,9 @@
 
 DATA holds {oa-mine,ae-110k}.{train,test}.jsonl as published by ExtractGPT; FOLDER holds {oa-mine,ae-110k}.yaml, where
 the schemas shall not be made of the training sets. The engine is used alone, loaded anew for each line, and scored as
-`hpd evaluate` and `hpd compare` do. A line for each set and variant: free strings; verbatim with the default budget,
-and with a budget of 0, which is greedy along the runs of the document; exclusive, but of the attributes that share text
-in the labels of the training set.
+`hpd evaluate` and `hpd compare` do. A line for each set and variant: free strings; verbatim with the default budget;
+greedy, which is verbatim with a budget of 0, along the runs of the document; exclusive, but of the attributes that
+share text in the labels of the training set.
 
     F1, change     exact, with the 95% interval of a bootstrap over products; the change against free, paired
     elsewhere      values that stand in none of the product's texts, of all values
@@ -19,7 +19,7 @@ in the labels of the training set.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -33,7 +33,7 @@ import typer
 
 from bench.gold_sets import CONFIG, Answered, GoldSet, compare, extract, figure, read_set
 from hpd_core import Engine
-from hpd_core.config import DTypeName
+from hpd_core.config import DTypeName, EngineConfig
 from hpd_core.text.exclusive_places import Copied, ExclusivePlaces
 from hpd_core.text.runs import field_lines
 from pipelines.config.extraction import JobConfig
@@ -48,7 +48,7 @@ _SETS = ("oa-mine", "ae-110k")
 _VARIANTS: dict[str, dict[str, Any]] = {
     "free": {},
     "verbatim": {"strings": "verbatim"},
-    "verbatim, greedy": {"strings": "verbatim", "max_scored_tokens": 0},
+    "greedy": {"strings": "verbatim", "max_scored_tokens": 0},
     "exclusive": {"strings": "verbatim"},
 }
 _WARM_UP = 8
@@ -124,11 +124,12 @@ def lines(engines: Iterator[tuple[str, Engine]], gold_set: GoldSet, exclusive: G
         )
 
 
-def loaded(model: str, adapter: str | None, dtype: DTypeName, device: str) -> Iterator[tuple[str, Engine]]:
+def loaded(
+    model: str, adapter: str | None, settings: EngineConfig, variants: Sequence[str]
+) -> Iterator[tuple[str, Engine]]:
     """An engine for each variant, one at a time."""
-    settings = load_config(JobConfig, str(CONFIG)).engine.model_copy(update={"dtype": dtype, "device": device})
-    for name, options in _VARIANTS.items():
-        with Engine.from_pretrained(model, settings.model_copy(update=options), adapter) as engine:
+    for name in variants:
+        with Engine.from_pretrained(model, settings.model_copy(update=_VARIANTS[name]), adapter) as engine:
             yield name, engine
 
 
@@ -139,11 +140,16 @@ def main(
     adapter: Annotated[str | None, typer.Option(help="as in a job")] = None,
     schemas: Annotated[Path | None, typer.Option(help="folder of schema files")] = None,
     sets: Annotated[str, typer.Option(help="which, with commas between")] = ",".join(_SETS),
+    strings: Annotated[str, typer.Option(help="which variants, with commas between")] = ",".join(_VARIANTS),
     limit: Annotated[int | None, typer.Option(help="products of each set; all by default")] = None,
     dtype: Annotated[DTypeName, typer.Option(help="engine.dtype")] = "auto",
     device: Annotated[str, typer.Option(help="engine.device")] = "auto",
 ) -> None:
     """Prints a table."""
+    variants = strings.split(",")
+    if unknown := set(variants) - _VARIANTS.keys():
+        raise typer.BadParameter(f"no such strings: {', '.join(sorted(unknown))}; there are {', '.join(_VARIANTS)}")
+    settings = load_config(JobConfig, str(CONFIG)).engine.model_copy(update={"dtype": dtype, "device": device})
     print(" | ".join(_HEAD))
     for name in sets.split(","):
         gold_set = read_set(data, name, limit)
@@ -151,7 +157,7 @@ def main(
             gold_set = replace(gold_set, schemas=load_schemas(str(schemas / f"{name}.yaml")))
         sharing = shared_text(read_gold(str(data / f"{name}.train.jsonl")))
         exclusive = replace(gold_set, schemas=exclusive_schemas(gold_set.schemas, sharing))
-        for line in lines(loaded(model, adapter, dtype, device), gold_set, exclusive):
+        for line in lines(loaded(model, adapter, settings, variants), gold_set, exclusive):
             print(" | ".join(line), flush=True)
 
 
