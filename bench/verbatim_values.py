@@ -19,7 +19,7 @@ share text in the labels of the training set.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -66,11 +66,11 @@ def elsewhere(gold_set: GoldSet, answered: Answered) -> tuple[int, int]:
     return sum(found), len(found)
 
 
-def without_place(gold_set: GoldSet, values: Mapping[int, Iterable[Copied]]) -> str:
+def without_place(gold_set: GoldSet, values: Mapping[int, Sequence[Copied]]) -> str:
     """How many values of the rows of a set with exclusive schemas find no place of their own."""
     contested = total = 0
-    for row, of_row in values.items():
-        record, found = gold_set.records[row], list(of_row)
+    for row, record in gold_set.records.items():
+        found = values.get(row, [])
         places = ExclusivePlaces(field_lines(record.fields), gold_set.schemas[record.category].rivals)
         contested, total = contested + len(places.settle(found)), total + len(found)
     return f"{contested} of {total}"
@@ -81,7 +81,6 @@ def answered_values(answered: Answered) -> dict[int, list[Copied]]:
     return {
         row: [Copied(name, answer.items[0], 1.0) for name, answer in product.answers.items() if answer.items]
         for row, product in answered.products.items()
-        if product.answers
     }
 
 

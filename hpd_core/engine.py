@@ -161,7 +161,8 @@ class Engine(Extractor):
         """As `Extractor.submit`. A callback of the future must not wait for the engine."""
         if (problem := self.config.why_not_verbatim) is not None:
             refuse_verbatim(schemas, problem)
-        if any(schema.rivals for schema in schemas.values()):
+        of_records = {record.category for record in records} & schemas.keys()  # a job has thousands of others
+        if any(schemas[category].rivals for category in of_records):
             return ExclusiveRounds(self._ask, records, schemas, document_ids, wanted).start()
         return self._ask(records, schemas, document_ids, wanted)
 

@@ -145,7 +145,8 @@ def _import_gold(paths: list[str], out: str, categories: list[str], wishes: _Gol
     schemas = schemas_from_gold(products, require_values=wishes.require_values)
     if not schemas:
         raise UsageError(f"{', '.join(paths)}: no product has a label")
-    imported = typed_from_gold(products, require_values=wishes.require_values, exclusive=wishes.exclusive)
+    is_typed_exclusive = wishes.exclusive and not wishes.plain
+    imported = typed_from_gold(products, require_values=wishes.require_values, exclusive=is_typed_exclusive)
     if not wishes.plain:
         _write_imported(imported, out, categories, force=force, origin=f", from {len(products)} products")
         return

@@ -35,10 +35,12 @@ def shared_text(products: Iterable[GoldProduct]) -> Sharing:
 
 def exclusive_schemas(schemas: Mapping[str, CategorySchema], sharing: Sharing) -> dict[str, CategorySchema]:
     """The schemas with all single texts exclusive, but of what shares theirs."""
+    by_category: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+    for (category, name), others in sharing.items():
+        by_category[category][name] = others
     found = {}
     for category, schema in schemas.items():
-        of_category = {name: others for (where, name), others in sharing.items() if where == category}
-        attributes = exclusive_attributes(schema.attributes, of_category)
+        attributes = exclusive_attributes(schema.attributes, by_category[category])
         found[category] = schema.model_copy(update={"attributes": tuple(attributes)})
     return found
 
