@@ -7,7 +7,7 @@ DATA holds {oa-mine,ae-110k}.{train,test}.jsonl as published by ExtractGPT; FOLD
 the schemas shall not be made of the training sets. The engine is used alone, loaded anew for each line, and scored as
 `hpd evaluate` and `hpd compare` do. A line for each set and variant: free strings; verbatim with the default budget;
 greedy, which is verbatim with a budget of 0, along the runs of the document; exclusive, but of the attributes that
-share text in the labels of the training set.
+share text in the labels of the training set. verbatim@0.4, exclusive@0.4 and so on: with `engine.answer_threshold: 0.4`.
 
     F1, change     exact, with the 95% interval of a bootstrap over products; the change against free, paired
     elsewhere      values that stand in none of the product's texts, of all values
@@ -51,6 +51,7 @@ _VARIANTS: dict[str, dict[str, Any]] = {
     "greedy": {"strings": "verbatim", "max_scored_tokens": 0},
     "exclusive": {"strings": "verbatim"},
 }
+_THRESHOLD = "@"  # between a variant and its answer_threshold
 _WARM_UP = 8
 _HEAD = ("set", "strings", "products", "precision", "recall", "F1", "change of F1", "elsewhere", "no place", "s")
 
@@ -108,7 +109,7 @@ def lines(engines: Iterator[tuple[str, Engine]], gold_set: GoldSet, exclusive: G
     )
     first: Answered | None = None
     for name, engine in engines:
-        asked = exclusive if name == "exclusive" else gold_set
+        asked = exclusive if name.startswith("exclusive") else gold_set
         engine.extract(list(islice(asked.records.values(), _WARM_UP)), asked.schemas)
         answered = extract(engine, asked)
         first = first or answered
@@ -128,7 +129,9 @@ def loaded(
 ) -> Iterator[tuple[str, Engine]]:
     """An engine for each variant, one at a time."""
     for name in variants:
-        with Engine.from_pretrained(model, settings.model_copy(update=_VARIANTS[name]), adapter) as engine:
+        kind, _, threshold = name.partition(_THRESHOLD)
+        update = _VARIANTS[kind] | {"answer_threshold": float(threshold) if threshold else None}
+        with Engine.from_pretrained(model, settings.model_copy(update=update), adapter) as engine:
             yield name, engine
 
 
@@ -146,7 +149,7 @@ def main(
 ) -> None:
     """Prints a table."""
     variants = strings.split(",")
-    if unknown := set(variants) - _VARIANTS.keys():
+    if unknown := {variant.partition(_THRESHOLD)[0] for variant in variants} - _VARIANTS.keys():
         raise typer.BadParameter(f"no such strings: {', '.join(sorted(unknown))}; there are {', '.join(_VARIANTS)}")
     settings = load_config(JobConfig, str(CONFIG)).engine.model_copy(update={"dtype": dtype, "device": device})
     print(" | ".join(_HEAD))

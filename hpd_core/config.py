@@ -106,6 +106,14 @@ class EngineConfig(BaseModel):
         description="'tree': what an attribute of the type string (no list) may be. 'free': any text; 'verbatim': what "
         "stands in the document, letter for letter, as if each had `verbatim: true`: chosen as a boolean or enum is",
     )
+    answer_threshold: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="'tree': what is chosen among members (booleans, enums, verbatim strings) is answered where its "
+        "`probability` comes up to this, else with null. Half of the F1 that is to be expected makes F1 highest "
+        "(docs/answer-threshold.md). null: null where the model gives null one half",
+    )
     tensor_parallel: int = Field(
         1,
         ge=1,
@@ -134,6 +142,19 @@ class EngineConfig(BaseModel):
         if self.strings == "verbatim" and (problem := self.why_not_verbatim):
             raise ValueError(f"strings 'verbatim' {problem}")
         return self
+
+    @model_validator(mode="after")
+    def _judges_what_is_scored(self) -> Self:
+        if self.answer_threshold is not None and (problem := self.why_no_threshold):
+            raise ValueError(f"answer_threshold {problem}")
+        return self
+
+    @property
+    def why_no_threshold(self) -> str | None:
+        """What is in the way of a threshold of answers."""
+        if self.max_scored_tokens == 0:
+            return "is for answers that are scored: set max_scored_tokens above 0"
+        return self.why_not_verbatim
 
     @property
     def why_not_verbatim(self) -> str | None:

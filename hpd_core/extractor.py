@@ -157,6 +157,7 @@ class EngineDescription(TypedDict):
     quantization: Annotated[str | None, "of the weights"]
     max_scored_tokens: Annotated[int, "of the setting; 0 where closed answers are decoded token by token"]
     strings: Annotated[str | None, "of the setting: 'free' or 'verbatim'"]
+    answer_threshold: Annotated[float | None, "of the setting"]
     limits: Annotated[
         dict[str, int] | None,
         "how much is decoded at a time, when it has been loaded: max_tokens_per_step, max_prompts_per_cohort, "
@@ -335,6 +336,7 @@ class Extractor(ABC):
             "quantization": "fp8" if is_fp8(model) else self.config.quantization,
             "max_scored_tokens": self.max_scored_tokens,
             "strings": self.config.strings,
+            "answer_threshold": self.config.answer_threshold,
             "limits": None if limits is None else asdict(limits),
             "overlap_steps": self.overlaps_steps,
             "model_size": (self._weights.whole_size or description.size(model)) | {"cached_bytes": self.cached_bytes},

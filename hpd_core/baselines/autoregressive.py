@@ -53,8 +53,8 @@ class AutoregressiveBaseline(Extractor):
         `layout` and `prompt.keys` of `config` are ignored.
 
         Raises:
-            ModelError: documents are to be read both ways, or strings to be verbatim, which transformers' generation
-                does not do.
+            ModelError: documents are to be read both ways, strings to be verbatim, or answers to be judged by a
+                threshold, which transformers' generation does not do.
         """
         started = time.perf_counter()
         self.config = (config or EngineConfig()).autoregressive()
@@ -65,6 +65,8 @@ class AutoregressiveBaseline(Extractor):
             )
         if self.config.strings != "free":
             raise ModelError("engine.strings is 'verbatim', and " + _NOT_VERBATIM)
+        if self.config.answer_threshold is not None:
+            raise ModelError("engine.answer_threshold is for decoding with 'hpd': 'ar' scores no answers")
         self._weights = Weights.of(model)
         steering.use_own_attention(model)
         self._segments = SegmentTokenizer(tokenizer)

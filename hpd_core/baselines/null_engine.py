@@ -111,6 +111,7 @@ class NullEngine(Extractor):
             "quantization": None,
             "max_scored_tokens": self.max_scored_tokens,
             "strings": None,
+            "answer_threshold": None,
             "limits": None,
             "overlap_steps": self.overlaps_steps,
             "model_size": None,

@@ -127,17 +127,20 @@ def choose_member(
     spellings: Sequence[Sequence[int]],
     members: Sequence[int],
     both_ways: range = CAUSAL,
+    threshold: float | None = None,
 ) -> ReferenceAnswer:
     """The answer of a closed attribute behind `ids` (prefix, document, key), each spelling by a forward of its own.
 
     Null where it has a half of the model's probability, else the likeliest member. Null's share is its probability, the
-    others share the rest as their likelihoods are to each other.
+    others share the rest as their likelihoods are to each other. With a threshold: null where it can be null, and no
+    other's share comes up to that.
 
     Args:
         model: with an attention of transformers' own.
         spellings: the tokens of each, up to the one that ends the value.
         members: which member each spelling means; 0 is null.
         both_ways: as `decode_chain` has it.
+        threshold: `EngineConfig.answer_threshold`.
     """
     found: dict[int, list[tuple[tuple[int, ...], list[float]]]] = {}
     for spelling, member in zip(spellings, members, strict=True):
@@ -145,11 +148,13 @@ def choose_member(
     for each in found.values():
         each.sort(key=lambda pair: -sum(pair[1]))
     likelihoods = {member: sum(exp(sum(logprobs)) for _, logprobs in each) for member, each in found.items()}
-    null = likelihoods.pop(0, 0.0)
+    null = likelihoods.pop(0, None)
+    can_be_null, null = null is not None, null or 0.0
     total = sum(likelihoods.values())
     shares = {0: null} | {member: (1 - null) * mass / total for member, mass in likelihoods.items()}
-    answer = 0 if null >= 0.5 else max(likelihoods, key=lambda member: likelihoods[member])
-    return ReferenceAnswer(answer, shares, found)
+    answer = max(likelihoods, key=lambda member: likelihoods[member])
+    is_null = null >= 0.5 if threshold is None else can_be_null and shares[answer] < threshold
+    return ReferenceAnswer(0 if is_null else answer, shares, found)
 
 
 def _forward_chain(model: Any, ids: Sequence[int], both_ways: range) -> Tensor:

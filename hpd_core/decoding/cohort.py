@@ -23,6 +23,7 @@ from hpd_core.decoding.cohort_input import CohortInput, NewTokens, TokensInAnyOr
 from hpd_core.decoding.drafts import NO_DRAFTS, Drafter, DraftVerdict
 from hpd_core.decoding.hybrid_cache import HybridCache
 from hpd_core.decoding.next_token import Chosen
+from hpd_core.decoding.null_rule import NullRule
 from hpd_core.decoding.prefill import Prefill
 from hpd_core.decoding.prefix_groups import side_by_side
 from hpd_core.decoding.prompt import Prompt
@@ -71,6 +72,7 @@ class Cohort:
         max_finished: float = 0.5,
         tries: TrieTable | None = None,
         mixers: Sequence[MixerShape] = (),
+        rule: NullRule = NullRule(),
     ) -> Cohort:
         """A new cohort. It takes memory: whoever makes one has to `release` it.
 
@@ -82,11 +84,12 @@ class Cohort:
                 take the others to new memory.
             tries: that the prompts name.
             mixers: what layers beside attention keep.
+            rule: when an answer that is chosen among members is null.
         """
         order = side_by_side(prefixes, [prompt.num_own_tokens for prompt in prompts])
         ordered, prefixes = [prompts[row] for row in order], [prefixes[row] for row in order]
         prefill, values = Prefill(ordered), ValueStates.of_prompts(ordered)
-        scoring = Scoring(tries or TrieTable())
+        scoring = Scoring(tries or TrieTable(), rule)
         cache: CohortCache | AddressedCache | HybridCache
         if pool.order.by_address:
             most = np.array([prompt.most_own_tokens for prompt in ordered], dtype=np.int64)

@@ -24,6 +24,7 @@ from hpd_core.decoding.hybrid_cache import MixerRoom, slot_bytes
 from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes, halved
 from hpd_core.decoding.model_runner import ModelRunner
 from hpd_core.decoding.next_token import Choice, Chosen
+from hpd_core.decoding.null_rule import NullRule
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.scheduler import Scheduler, num_tokens
 from hpd_core.system.device import is_out_of_memory
@@ -104,8 +105,8 @@ class Decoder:
         self.pool = pool = CachePool(shape, cache_order(self.way, shape), max_tokens=self._limits.max_cached_tokens)
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
-            mixers = self._runner.mixer_shapes
-            return Cohort.admit(prompts, prefixes, pool, share, _MAX_FINISHED[self.way], self._tries, mixers)
+            mixers, rule = self._runner.mixer_shapes, NullRule(config.answer_threshold)
+            return Cohort.admit(prompts, prefixes, pool, share, _MAX_FINISHED[self.way], self._tries, mixers, rule)
 
         share_text = config.share_text and config.layout == "tree"
         self._scheduler = Scheduler(

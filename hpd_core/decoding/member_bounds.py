@@ -8,10 +8,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
+from hpd_core.decoding.null_rule import FloatArray, KnownMasses, NullRule, has_a_half
 from hpd_core.layout import IntArray
-from hpd_core.text.member_tries import NULL_MEMBER
-
-FloatArray = npt.NDArray[np.float64]
+from hpd_core.text.member_tries import NULL_MEMBER, TrieTable
 
 NODE_BITS = 40
 
@@ -19,7 +18,6 @@ NEGLIGIBLE = 0.01
 """Of the probability of all members, what may stay unknown: a share is wrong by no more than that. Little is gained by
 less, which is fed for (bench/closed_answers.py --negligible)."""
 
-_HALF = 0.5
 _LEAST = 1e-300
 
 
@@ -75,6 +73,7 @@ class MemberBounds:
         is_lost: bool [v], whether there is no such unit: some numbers are NaN, or nothing has a probability above 0.
         spellings, is_sure, shares, margins: [v], as `Verdicts` has them.
         limits: float64 [v], the mass of nodes that need not be looked at any more.
+        wants_null: bool [v], whether they are null, and no spelling of it is known as yet.
     """
 
     scales: FloatArray
@@ -84,10 +83,18 @@ class MemberBounds:
     shares: FloatArray
     margins: FloatArray
     limits: FloatArray
+    wants_null: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, spelled: Nodes, waiting: Nodes, members: IntArray, num_values: int) -> MemberBounds:
-        """`spelled`: `nodes` are spellings; `members`: of all spellings."""
+    def of(cls, spelled: Nodes, waiting: Nodes, table: TrieTable, roots: IntArray, rule: NullRule) -> MemberBounds:
+        """Of v values.
+
+        Args:
+            spelled: `nodes` are spellings.
+            roots: int64 [v]
+            rule: when they are null.
+        """
+        num_values, members = len(roots), table.members
         scales, is_lost = np.full(num_values, -np.inf), np.zeros(num_values, dtype=bool)
         for known in (spelled, waiting):
             is_lost[known.values[np.isnan(known.logprobs)]] = True
@@ -123,26 +130,30 @@ class MemberBounds:
 
         is_enough = open_mass <= NEGLIGIBLE * (all_mass - open_mass)
         ahead = best - second
-        is_null_out = null + units * open_mass < _HALF
-        is_sure = is_enough & (ahead >= open_mass) & is_null_out & (spellings >= 0)
         unit_share = (1 - null) / np.maximum(all_mass, _LEAST)
-        shares, others = best * unit_share, np.maximum(null, (second + open_mass) * unit_share)
-        # Null's: what its other spellings have is little, and it is sure without.
-        said = null >= _HALF
+        verdicts = rule.judge(KnownMasses(null, best, all_mass, open_mass, units), table.nulls[roots] >= 0)
         nulls = nulls[np.lexsort((-nulls.logprobs, nulls.values))]
         values, first = np.unique(nulls.values, return_index=True)
         null_spellings = np.full(num_values, -1, dtype=np.int64)
         null_spellings[values] = nulls.nodes[first]
-        shares, others = np.where(said, null, shares), np.where(said, (best + open_mass) * unit_share, others)
+        # Null's share: what its other spellings have is little, and it is sure without.
+        said = verdicts.is_null & (null_spellings >= 0)
+        wants_null = verdicts.is_null & ~said
+        is_sure = said | (is_enough & (ahead >= open_mass) & verdicts.is_value & (spellings >= 0))
+        is_null = said | (has_a_half(null) & ~is_sure)
+        shares, others = best * unit_share, np.maximum(null, (second + open_mass) * unit_share)
+        shares, others = np.where(is_null, null, shares), np.where(is_null, (best + open_mass) * unit_share, others)
+        limits = np.minimum(
+            np.minimum(NEGLIGIBLE * all_mass, verdicts.room),
+            np.where(is_enough, ahead, np.inf),
+        )
         return cls(
             scales=scales,
             is_lost=is_lost,
-            spellings=np.where(said, null_spellings, spellings),
-            is_sure=is_sure | said,
+            spellings=np.where(is_null, null_spellings, spellings),
+            is_sure=is_sure,
             shares=shares,
             margins=np.log(np.maximum(shares, _LEAST)) - np.log(np.maximum(others, _LEAST)),
-            limits=np.minimum(
-                np.minimum(NEGLIGIBLE * all_mass, np.maximum(0, _HALF - null) / units),
-                np.where(is_enough, ahead, np.inf),
-            ),
+            limits=np.where(wants_null, all_mass, limits),
+            wants_null=wants_null,
         )

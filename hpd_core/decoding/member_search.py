@@ -2,13 +2,14 @@
 
 An answer is null where the model gives that a half of its probability or more, else the likeliest member: what it would
 say instead of null stands for some member. So null's share is its own probability, and the members share the rest as
-their likelihoods are to each other. (By plain likelihoods null would win wherever the model would put a value in words
+their likelihoods are to each other. With a threshold an answer is the likeliest member where its share comes up to that,
+else null (decoding/null_rule.py). (By plain likelihoods null would win wherever the model would put a value in words
 that are no member's, or cannot decide between some: docs/log/2026-11-27-closed-answers.md has what that costs.)
 
 A node's log-probability is that of the tokens up to it, so all below it is less likely. What the model says behind the
 key gives those of all first tokens. Then, round by round, of each value those nodes are fed that can matter, likeliest
 first; what the model says to a node gives those of all behind it. A value is done when the nodes that wait (known, and
-not fed) can hold no likelier member than the best, nor make null a half, and all of them together no more than
+not fed) can hold no likelier member than the best, nor decide about null, and all of them together have no more than
 `NEGLIGIBLE` of what the members have. So the answer is exactly that of scoring all of them, mostly by little more than
 its own tokens.
 
@@ -29,7 +30,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from hpd_core.decoding.member_bounds import NODE_BITS, FloatArray, MemberBounds, Nodes
+from hpd_core.decoding.member_bounds import NODE_BITS, MemberBounds, Nodes
+from hpd_core.decoding.null_rule import FloatArray, NullRule
 from hpd_core.layout import IntArray
 from hpd_core.text.member_tries import TrieTable
 
@@ -48,9 +50,9 @@ class Verdicts:
             numbers are none.
         is_sure: bool [m], whether it is the answer that all of them would give; else there was no room to look further.
         shares: float64 [m], the answer's of the probability of all, wrong by `NEGLIGIBLE` at most; too low where it is
-            not sure.
+            not sure, and of a null with several spellings by those that were not looked for.
         margins: float64 [m], how much likelier it is than any other, as a logarithm, or somewhat less. Below 0 where
-            null is likelier than this member, but not than all.
+            null is likelier than this member, but not than all; with a threshold, where null is the less likely one.
     """
 
     values: IntArray
@@ -72,14 +74,17 @@ class MemberSearch:
         next: what is to be fed next, in the order of the keys; nothing of values that are done.
     """
 
-    def __init__(self, table: TrieTable, roots: IntArray, budgets: IntArray, logprobs: Logprobs) -> None:
+    def __init__(
+        self, table: TrieTable, roots: IntArray, budgets: IntArray, logprobs: Logprobs, rule: NullRule = NullRule()
+    ) -> None:
         """Of values with these roots.
 
         Args:
             roots, budgets: int64 [v]
             logprobs: float [m], what the model says to the roots, of all their ways (`TrieTable.wanted`).
+            rule: when they are null.
         """
-        self._table = table
+        self._table, self._roots, self._rule = table, roots, rule
         self.budgets = budgets
         self.num_fed = np.zeros_like(budgets)
         self._heard = self._waiting = self._spelled = self.next = Nodes.none()  # of _spelled, `nodes` are spellings
@@ -91,6 +96,7 @@ class MemberSearch:
         for name in ("_heard", "_waiting", "_spelled", "next"):
             own: Nodes = getattr(others, name)
             setattr(self, name, getattr(self, name) + Nodes(own.values + first, own.nodes, own.logprobs))
+        self._roots = np.concatenate([self._roots, others._roots])
         self.budgets = np.concatenate([self.budgets, others.budgets])
         self.num_fed = np.concatenate([self.num_fed, others.num_fed])
 
@@ -100,7 +106,9 @@ class MemberSearch:
         numbers[values] = np.arange(len(values))
         for name in ("_heard", "_waiting", "_spelled", "next"):
             setattr(self, name, getattr(self, name).numbered(numbers).in_order())
-        self.budgets, self.num_fed = self.budgets[values], self.num_fed[values]
+        self._roots, self.budgets, self.num_fed = (
+            each[values] for each in (self._roots, self.budgets, self.num_fed)
+        )
 
     def hear(self, fed: Nodes, logprobs: Logprobs) -> None:
         """Takes what the model says to nodes that were fed.
@@ -144,7 +152,7 @@ class MemberSearch:
     def decide(self) -> Verdicts:
         """Finds out which values are done, and what is to be fed of the others. Call it once behind `hear`, and `keep`
         the others then."""
-        found = MemberBounds.of(self._spelled, self._waiting, self._table.members, len(self.budgets))
+        found = MemberBounds.of(self._spelled, self._waiting, self._table, self._roots, self._rule)
         num_waiting = np.bincount(self._waiting.values, minlength=len(self.budgets))
         is_done = found.is_sure | found.is_lost | (self.budgets <= 0) | (num_waiting == 0)
         self.next = self._wanted(found, is_done)
@@ -152,9 +160,11 @@ class MemberSearch:
         return every[is_done]
 
     def _wanted(self, found: MemberBounds, is_done: npt.NDArray[np.bool_]) -> Nodes:
-        """Of each open value, the likeliest nodes that wait, until the others do not matter or the budget is spent."""
+        """Of each open value, the likeliest nodes that wait, until the others do not matter or the budget is spent. First
+        of all those that lead to a null which is the answer, whatever the others are."""
         waiting = self._waiting[~is_done[self._waiting.values]]
-        waiting = waiting[np.lexsort((waiting.nodes, -waiting.logprobs, waiting.values))]
+        is_later = ~(found.wants_null[waiting.values] & self._leads_to_null(waiting))
+        waiting = waiting[np.lexsort((waiting.nodes, -waiting.logprobs, is_later, waiting.values))]
         # Whole numbers, whose sums are the same among whatever others: its mass and that of those behind it.
         masses = _whole(np.exp(waiting.logprobs - found.scales[waiting.values]))
         until = np.searchsorted(waiting.values, waiting.values, side="right")
@@ -172,6 +182,11 @@ class MemberSearch:
         # Of those that are fed with the ones above them nobody has said anything yet.
         logprobs = np.where(ranks == 0, waiting.logprobs[rows], np.nan)
         return Nodes(waiting.values[rows], waiting.nodes[rows] + ranks, logprobs).in_order()
+
+    def _leads_to_null(self, nodes: Nodes) -> npt.NDArray[np.bool_]:
+        end = self._table.ends[self._table.nulls[self._roots[nodes.values]]]
+        found: npt.NDArray[np.bool_] = (nodes.nodes <= end) & (end <= self._table.lasts[nodes.nodes])
+        return found
 
     def _room(self, wanted: Nodes) -> IntArray:
         """int64 [v], how many nodes of each value are fed in this round.

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from hpd_core.decoding.cohort_input import TokensInAnyOrder
 from hpd_core.decoding.member_bounds import Nodes
 from hpd_core.decoding.member_search import MemberSearch
+from hpd_core.decoding.null_rule import NullRule
 from hpd_core.decoding.value_states import NO_VALUES, ValueIndex, ValueStates
 from hpd_core.layout import NO_NODE, IntArray
 from hpd_core.text.member_tries import TrieTable
@@ -24,9 +25,9 @@ class Scoring:
     """The open values of one cohort that are chosen among members, numbered from 0 in the order of rows and branches:
     so what is fed of them, and what is heard, comes in the order of the packed row."""
 
-    def __init__(self, table: TrieTable) -> None:
-        """None yet."""
-        self._table = table
+    def __init__(self, table: TrieTable, rule: NullRule = NullRule()) -> None:
+        """None yet. `rule`: when they are null."""
+        self._table, self._rule = table, rule
         self._at = NO_VALUES
         self._search: MemberSearch | None = None
         self._fed = Nodes.none()
@@ -34,7 +35,7 @@ class Scoring:
     @classmethod
     def merge(cls, parts: Sequence[Scoring], numbers: Sequence[IntArray]) -> Scoring:
         """The values of several cohorts; `numbers`: of each cohort, the new row of each row that has open values."""
-        merged = cls(parts[0]._table)
+        merged = cls(parts[0]._table, parts[0]._rule)
         for part, rows in zip(parts, numbers, strict=True):
             part.move(rows)
             if part._search is not None:
@@ -93,7 +94,7 @@ class Scoring:
         if not len(ours[0]):
             return
         values.is_scored[ours] = True
-        self._add(ours, MemberSearch(self._table, values.roots[ours], values.budgets[ours], logprobs))
+        self._add(ours, MemberSearch(self._table, values.roots[ours], values.budgets[ours], logprobs, self._rule))
         self._decide(values)
 
     def feed(self, values: ValueStates, most: int) -> tuple[TokensInAnyOrder, IntArray]:

@@ -70,6 +70,12 @@ class MemberTrie:
         """Tokens of the longest spelling."""
         return int(self.depths[self.ends].max()) + 1
 
+    @property
+    def null(self) -> int:
+        """The first spelling of null; -1 where there is none."""
+        found = np.nonzero(self.members == NULL_MEMBER)[0]
+        return int(found[0]) if len(found) else -1
+
     @classmethod
     def of(cls, spellings: Sequence[Sequence[int]], members: Sequence[int]) -> MemberTrie | None:
         """The trie of some spellings, as tokens, of the members whose numbers are `members`.
@@ -191,6 +197,7 @@ class TrieTable:
 
     Attributes:
         roots: int64 [n], the root of each node.
+        nulls: int64 [n], a spelling of null in the trie of each node, or -1 where there is none.
         num_bytes: of the tries in use.
     """
 
@@ -216,6 +223,7 @@ class TrieTable:
     ends: IntArray
     closings: IntArray
     roots: IntArray
+    nulls: IntArray
 
     def add(self, trie: MemberTrie) -> int:
         """Adds a trie. Returns the number of its root."""
@@ -231,6 +239,7 @@ class TrieTable:
             "behind": np.where(trie.behind >= 0, trie.behind + node, trie.behind - spelling),
             "ends": trie.ends + node,
             "roots": np.full(len(trie), node),
+            "nulls": np.full(len(trie), spelling + trie.null if trie.null >= 0 else -1),
         }
         place = TriePlace(self._num_added, firsts, counts)
         self.put(place, {name: shifted[name] if name in shifted else getattr(trie, name) for name in _SIZES})
@@ -287,7 +296,7 @@ class TrieTable:
         return int((self.offsets[found + 1] - self.offsets[found]).sum())
 
 
-_OF_NODES = ("tokens", "depths", "lasts", "runs", "heights", "way_of", "above", "offsets", "roots")
+_OF_NODES = ("tokens", "depths", "lasts", "runs", "heights", "way_of", "above", "offsets", "roots", "nulls")
 _SIZES = {
     **dict.fromkeys(_OF_NODES, "nodes"),
     **dict.fromkeys(("ids", "behind"), "ways"),

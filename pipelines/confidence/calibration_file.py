@@ -27,7 +27,10 @@ NOT_SAID = "not said"
 
 _FORMAT = 1
 _MOST_LABELS = 2**53  # what a float holds exactly
-_DECODED = ("decoding", "layout", "quantization", "max_scored_tokens", "document_attention", "strings")
+_DECODED = (
+    *("decoding", "layout", "quantization", "max_scored_tokens", "document_attention", "strings"),
+    "answer_threshold",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,8 @@ class CalibratedModel:
 
     Attributes:
         prompt_hash: of the prompt around the document; attributes have their own weights.
-        decoding, layout, quantization, max_scored_tokens, document_attention, strings: as in an engine's description;
-            `NOT_SAID` agrees with all.
+        decoding, layout, quantization, max_scored_tokens, document_attention, strings, answer_threshold: as in an
+            engine's description; `NOT_SAID` agrees with all.
     """
 
     model_id: str
@@ -50,6 +53,7 @@ class CalibratedModel:
     max_scored_tokens: int | str = NOT_SAID  # as in files of before it counted
     document_attention: str | None = NOT_SAID  # likewise
     strings: str | None = NOT_SAID  # likewise
+    answer_threshold: float | str | None = None  # there was none before
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> CalibratedModel:

@@ -126,6 +126,12 @@ class JobConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_answer_threshold(self) -> JobConfig:
+        if self.decoding == "ar" and self.engine.answer_threshold is not None:
+            raise ValueError("engine.answer_threshold is for decoding: hpd; 'ar' scores no answers: leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _check_cascade(self) -> JobConfig:
         cascade = self.cascade
         if cascade is None:

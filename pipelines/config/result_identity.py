@@ -60,6 +60,8 @@ def _result_engine(data: dict[str, Any]) -> dict[str, Any]:
         del found["document_attention"]  # likewise
     if found["strings"] == "free":
         del found["strings"]  # likewise
+    if found["answer_threshold"] is None:
+        del found["answer_threshold"]  # likewise
     if found["max_scored_tokens"] == 0:
         # As it was before there was a choice: a run that was begun then is continued with 0.
         del found["max_scored_tokens"]

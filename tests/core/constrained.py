@@ -110,13 +110,14 @@ def likeliest_answer(
     tokenizer: Any,
     endings: Endings,
     both_ways: range = CAUSAL,
+    threshold: float | None = None,
 ) -> LikeliestAnswer:
     """The answer of a closed attribute behind `ids`, by a forward for every spelling."""
     lines, meant = zip(*answer_lines(attribute), strict=True)
     encoded = SegmentTokenizer(tokenizer).encode_text(lines)  # as training lays them out
     members = list(dict.fromkeys(meant))  # null is the first
     spellings = [tokens[: endings.length(tokens, True)] for tokens in encoded]
-    found = choose_member(model, ids, spellings, [members.index(member) for member in meant], both_ways)
+    found = choose_member(model, ids, spellings, [members.index(member) for member in meant], both_ways, threshold)
     tokens, logprobs = found.spellings[found.member][0]
     return LikeliestAnswer(list(tokens), logprobs, members[found.member], found.shares[found.member])
 

@@ -284,7 +284,9 @@ def decode(
     return prompts
 
 
-def assert_equals_oracle(model: Any, case: Case, prompt: Prompt, endings: Endings) -> None:
+def assert_equals_oracle(
+    model: Any, case: Case, prompt: Prompt, endings: Endings, threshold: float | None = None
+) -> None:
     """Token for token, unless the oracle itself was at a near-tie; then teacher-forced on our tokens."""
     expected = case.expected(model, endings)
     ours = [branch for branch, choice in enumerate(prompt.choices) if choice is None]
@@ -305,10 +307,12 @@ def assert_equals_oracle(model: Any, case: Case, prompt: Prompt, endings: Ending
             assert abs(prompt.logprobs[branch][index] - oracle) < LOGPROB_TOLERANCE
     if isinstance(case, TreeCase):
         for branch, given in enumerate(case.branches):
-            _assert_is_likeliest(model, case, given, prompt, branch)
+            _assert_is_likeliest(model, case, given, prompt, branch, threshold)
 
 
-def _assert_is_likeliest(model: Any, case: TreeCase, given: Branch, prompt: Prompt, branch: int) -> None:
+def _assert_is_likeliest(
+    model: Any, case: TreeCase, given: Branch, prompt: Prompt, branch: int, threshold: float | None
+) -> None:
     """What was chosen among members is what a forward for each of them says."""
     choice, members = prompt.choices[branch], given.members
     if members is None:
@@ -321,7 +325,7 @@ def _assert_is_likeliest(model: Any, case: TreeCase, given: Branch, prompt: Prom
     assert choice.is_sure or not had_room
     spellings, meanings = ROOTS[members.root][0]
     ids = [*case.prefix, *case.document, *given.tokens]
-    expected = choose_member(model, ids, spellings, meanings, case.read_both_ways)
+    expected = choose_member(model, ids, spellings, meanings, case.read_both_ways, threshold)
     tokens = tuple(prompt.tokens[branch])
     member = meanings[spellings.index(tokens)]
     by_tokens = dict(expected.spellings[member])
@@ -330,10 +334,11 @@ def _assert_is_likeliest(model: Any, case: TreeCase, given: Branch, prompt: Prom
     assert choice.share <= expected.shares[member] + NEGLIGIBLE + LOGPROB_TOLERANCE
     if not choice.is_sure:
         return
-    if abs(expected.shares[0] - 0.5) > LOGPROB_TOLERANCE:
+    likeliest = max(share for other, share in expected.shares.items() if other)
+    distance = expected.shares[0] - 0.5 if threshold is None else likeliest - threshold
+    if abs(distance) > LOGPROB_TOLERANCE:
         assert (member == 0) == (expected.member == 0)
     if member:
-        likeliest = max(share for other, share in expected.shares.items() if other)
         assert expected.shares[member] >= (1 - LOGPROB_TOLERANCE) * likeliest
     assert sum(by_tokens[tokens]) >= sum(expected.spellings[member][0][1]) - LOGPROB_TOLERANCE
     assert abs(choice.share - expected.shares[member]) <= NEGLIGIBLE + LOGPROB_TOLERANCE

@@ -39,6 +39,19 @@ def closed_cases(count: int, max_fed: int | None = None, seed: int = 0) -> list[
     return cases
 
 
+@pytest.mark.parametrize("threshold", [0.4, 0.8])
+@pytest.mark.usefixtures("poison")
+def test_a_threshold_decides_between_null_and_the_likeliest(threshold: float) -> None:
+    cases, endings = closed_cases(24), random_endings(np.random.default_rng(0))
+    prompts = decode(build_model("llama"), cases, endings, EngineConfig(answer_threshold=threshold))
+    oracle = build_model("llama")
+    for case, prompt in list(zip(cases, prompts, strict=True))[::3]:
+        assert_equals_oracle(oracle, case, prompt, endings, threshold)
+    assert all(choice.is_sure for prompt in prompts for choice in prompt.choices if choice is not None)
+    plain = decode(build_model("llama"), cases, endings, EngineConfig())
+    assert [prompt.tokens for prompt in prompts] != [prompt.tokens for prompt in plain]
+
+
 @pytest.mark.parametrize("family", FAMILY_PARAMETERS)
 @pytest.mark.usefixtures("poison")
 def test_every_family(family: str) -> None:
@@ -108,9 +121,10 @@ def certainty(results: list[RecordResult]) -> list[list[tuple[str | None, float 
     return [[(v.choice, v.probability, v.margin) for v in result.values.values()] for result in results]
 
 
-def test_answers_are_the_likeliest_and_say_how_sure_they_are(tiny_model_dir: Path) -> None:
+@pytest.mark.parametrize("threshold", [None, 0.15])
+def test_answers_are_the_likeliest_and_say_how_sure_they_are(threshold: float | None, tiny_model_dir: Path) -> None:
     """Against a forward for each member, of the prompts that the engine has."""
-    settings = config()
+    settings = config(answer_threshold=threshold)
     records = shoes(5)
     tokenizer, oracle = load_tokenizer(str(tiny_model_dir), settings), load_model(str(tiny_model_dir), settings)
     prepared, _ = PromptBuilder(tokenizer, settings, None).build(records, SCHEMAS)
@@ -126,7 +140,7 @@ def test_answers_are_the_likeliest_and_say_how_sure_they_are(tiny_model_dir: Pat
                 assert value.probability == pytest.approx(math.exp(value.num_tokens * value.logprob_mean))
                 continue
             chain = layout.token_ids[(layout.scopes < 0) | (layout.scopes == number)].tolist()
-            answer = likeliest_answer(oracle, chain, attribute, tokenizer, endings)
+            answer = likeliest_answer(oracle, chain, attribute, tokenizer, endings, threshold=threshold)
             text = tokenizer.decode(answer.tokens, clean_up_tokenization_spaces=False).split("\n")[0]
             assert (value.raw, value.num_tokens) == (text, len(answer.tokens))
             assert value.logprob_min == pytest.approx(min(answer.logprobs), abs=2e-3)

@@ -91,7 +91,7 @@ def check_likeliest(engine: Engine, oracle: Any, tokenizer: Any, records: list[R
                 continue
             chain = layout.token_ids[(layout.scopes < 0) | (layout.scopes == branch)].tolist()
             of_members = [spellings[member] for member in members]
-            found = choose_member(oracle, chain, of_members, members, document)
+            found = choose_member(oracle, chain, of_members, members, document, engine.config.answer_threshold)
             read = parse_value(Attribute(name=name), lines[found.member], closed=True)  # a mark alone says nothing
             assert (value.text, value.status, value.choice) == (read.text, read.status, "scored")
             assert value.probability == pytest.approx(found.shares[found.member], abs=0.012)
@@ -101,6 +101,14 @@ def check_likeliest(engine: Engine, oracle: Any, tokenizer: Any, records: list[R
 def test_values_are_the_likeliest_of_all_runs(engine: Engine, tiny_model_dir: Path) -> None:
     oracle, tokenizer = (load(str(tiny_model_dir), config()) for load in (load_model, load_tokenizer))
     check_likeliest(engine, oracle, tokenizer, shoes(1))
+
+
+@pytest.mark.parametrize("threshold", [0.02, 0.1])
+def test_a_threshold_decides_between_null_and_the_likeliest(threshold: float, tiny_model_dir: Path) -> None:
+    settings = config(max_scored_tokens=5000, answer_threshold=threshold)
+    oracle, tokenizer = (load(str(tiny_model_dir), settings) for load in (load_model, load_tokenizer))
+    with Engine.from_pretrained(str(tiny_model_dir), settings) as engine:
+        check_likeliest(engine, oracle, tokenizer, shoes(1))
 
 
 def test_so_they_are_where_documents_are_read_both_ways(tiny_model_dir: Path) -> None:

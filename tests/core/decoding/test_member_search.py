@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hpd_core.decoding.member_bounds import NEGLIGIBLE
 from hpd_core.decoding.member_search import MemberSearch
+from hpd_core.decoding.null_rule import NullRule
 from hpd_core.text.member_tries import TrieTable
 from tests.core.member_vocabularies import CLOSING, MadeUpModel, Spellings, trie_of, vocabularies
 from tests.examples import examples
@@ -33,12 +34,18 @@ class Found:
 
 
 def search(
-    model: MadeUpModel, table: TrieTable, roots: list[int], budgets: list[int], rng: np.random.Generator | None = None
+    model: MadeUpModel,
+    table: TrieTable,
+    roots: list[int],
+    budgets: list[int],
+    rng: np.random.Generator | None = None,
+    threshold: float | None = None,
 ) -> tuple[list[Found], int]:
     """Of each value; and in how many rounds. With `rng` some values wait while others are fed, and change places."""
     numbers, starts = np.arange(len(roots)), np.array(roots)
     found: dict[int, Found] = {}
-    running = MemberSearch(table, starts, np.array(budgets), model.to_nodes(table, numbers, starts))
+    heard = model.to_nodes(table, numbers, starts)
+    running = MemberSearch(table, starts, np.array(budgets), heard, NullRule(threshold))
     num_rounds = 0
     while True:
         verdicts = running.decide()
@@ -80,22 +87,24 @@ class Truth:
     best: dict[int, tuple[int, ...]]
 
 
-def truth(model: MadeUpModel, value: int, spellings: Spellings) -> Truth:
+def truth(model: MadeUpModel, value: int, spellings: Spellings, threshold: float | None = None) -> Truth:
     masses: dict[int, float] = {}
     best: dict[int, tuple[float, tuple[int, ...]]] = {}
     for tokens, member in spellings:
         total = sum(model.of(value, tokens))
         masses[member] = masses.get(member, 0.0) + float(np.exp(total))
         best[member] = max(best.get(member, (-np.inf, ())), (total, tokens))
-    null = masses.pop(0, 0.0)
+    can_be_null, null = 0 in masses, masses.pop(0, 0.0)
     total = sum(masses.values())
     shares = {0: null} | {member: (1 - null) * mass / total for member, mass in masses.items()}
-    answer = 0 if null >= 0.5 else max(masses, key=lambda member: masses[member])
-    return Truth(answer, shares, {member: tokens for member, (_, tokens) in best.items()})
+    answer = max(masses, key=lambda member: masses[member])
+    is_null = null >= 0.5 if threshold is None else can_be_null and shares[answer] < threshold
+    return Truth(0 if is_null else answer, shares, {member: tokens for member, (_, tokens) in best.items()})
 
 
 with_members = vocabularies().filter(lambda spellings: any(member for _, member in spellings))
 models = st.builds(MadeUpModel, st.integers(0, 2**32 - 1), st.sampled_from([0.3, 1.0, 3.0, 8.0]))
+thresholds = st.none() | st.sampled_from([0.01, 0.1, 0.25, 0.4, 0.6, 0.99])
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -104,25 +113,30 @@ models = st.builds(MadeUpModel, st.integers(0, 2**32 - 1), st.sampled_from([0.3,
     st.lists(with_members, min_size=1, max_size=3),
     st.lists(st.integers(0, 2), min_size=1, max_size=5),
     st.integers(0, 2**32 - 1),
+    thresholds,
 )
 def test_the_answer_is_that_of_scoring_all(
-    model: MadeUpModel, several: list[Spellings], picked: list[int], seed: int
+    model: MadeUpModel, several: list[Spellings], picked: list[int], seed: int, threshold: float | None
 ) -> None:
     table = TrieTable()
     roots = [table.add(trie_of(spellings)) for spellings in several]
     of_value = [number % len(roots) for number in picked]
     of_roots = [roots[number] for number in of_value]
-    together, _ = search(model, table, of_roots, [PLENTY] * len(picked), np.random.default_rng(seed))
-    plain, _ = search(model, table, of_roots, [PLENTY] * len(picked))
+    plenty = [PLENTY] * len(picked)
+    together, _ = search(model, table, of_roots, plenty, np.random.default_rng(seed), threshold)
+    plain, _ = search(model, table, of_roots, plenty, threshold=threshold)
     assert together == plain, "company, order and waiting change nothing"
     for value, (number, found) in enumerate(zip(of_value, plain, strict=True)):
-        expected = truth(model, value, several[number])
+        expected = truth(model, value, several[number], threshold)
         member = int(table.members[found.spelling])
         assert found.is_sure
         assert member == expected.answer
-        assert found.tokens == expected.best[member]
         np.testing.assert_allclose(found.logprobs, model.of(value, found.tokens), atol=1e-9)
-        assert abs(found.share - expected.shares[member]) <= NEGLIGIBLE
+        assert dict(several[number])[found.tokens] == member
+        assert found.share <= expected.shares[member] + NEGLIGIBLE
+        if member or sum(not other for _, other in several[number]) == 1:
+            assert found.tokens == expected.best[member]
+            assert found.share >= expected.shares[member] - NEGLIGIBLE
         others = max(share for other, share in expected.shares.items() if other != member)
         if others:
             assert found.margin <= np.log(expected.shares[member] / others) + NEGLIGIBLE
@@ -130,15 +144,15 @@ def test_the_answer_is_that_of_scoring_all(
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(models, with_members, st.integers(0, 12))
+@given(models, with_members, st.integers(0, 12), thresholds)
 def test_a_budget_is_kept_and_the_best_of_what_is_known_is_said(
-    model: MadeUpModel, spellings: Spellings, budget: int
+    model: MadeUpModel, spellings: Spellings, budget: int, threshold: float | None
 ) -> None:
     table = TrieTable()
     root = table.add(trie_of(spellings))
-    (found,), _ = search(model, table, [root], [budget])
+    (found,), _ = search(model, table, [root], [budget], threshold=threshold)
     assert found.num_fed <= budget
-    expected = truth(model, 0, spellings)
+    expected = truth(model, 0, spellings, threshold)
     if found.spelling < 0:
         assert not found.is_sure
         return
@@ -147,9 +161,11 @@ def test_a_budget_is_kept_and_the_best_of_what_is_known_is_said(
     if found.is_sure:
         assert member == expected.answer
         return
-    assert member, "null would be sure"
-    assert expected.shares[0] < 0.5
     assert found.num_fed == budget
+    assert (member == 0) == (expected.shares[0] >= 0.5), "as without a threshold"
+    if not member:
+        assert threshold is not None, "null would be sure"
+        return
     assert found.share <= expected.shares[member] + NEGLIGIBLE
     # What greedy decoding would say is no likelier.
     greedy = greedy_spelling(model, spellings)
