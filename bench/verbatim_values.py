@@ -7,7 +7,8 @@ DATA holds {oa-mine,ae-110k}.{train,test}.jsonl as published by ExtractGPT; FOLD
 the schemas shall not be made of the training sets. The engine is used alone, loaded anew for each line, and scored as
 `hpd evaluate` and `hpd compare` do. A line for each set and variant: free strings; verbatim with the default budget;
 greedy, which is verbatim with a budget of 0, along the runs of the document; exclusive, but of the attributes that
-share text in the labels of the training set. verbatim@0.4, exclusive@0.4 and so on: with `engine.answer_threshold: 0.4`.
+share text in the labels of the training set. verbatim@0.4, exclusive@0.4 and the like: with that
+`engine.answer_threshold`.
 
     F1, change     exact, with the 95% interval of a bootstrap over products; the change against free, paired
     elsewhere      values that stand in none of the product's texts, of all values

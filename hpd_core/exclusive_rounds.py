@@ -1,11 +1,14 @@
 """Records of which some values are exclusive: those that found their place taken are asked again, until none is.
 
 A round is a submission of its own, of the contested attributes alone, each chosen among what is left of the text for
-it (text/exclusive_places.py). Every round gives a place to one value of a record at least. Mostly there is one more.
+it (text/exclusive_places.py). What has been taken is no answer any more, and its probability is nobody's: null and each
+run that is left have the shares that they had at first, of their sum. Every round gives a place to one value of a
+record at least. Mostly there is one more.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -14,7 +17,7 @@ from hpd_core.extractor import ExtractionFuture, ExtractionMetrics
 from hpd_core.prompt_builder import Left
 from hpd_core.text.exclusive_places import Copied, ExclusivePlaces
 from hpd_core.text.runs import field_lines
-from hpd_core.types import CategorySchema, Record, RecordResult
+from hpd_core.types import CategorySchema, Record, RecordResult, Value
 
 Wanted = Sequence[Collection[str] | None] | None
 
@@ -42,6 +45,7 @@ class ExclusiveRounds:
         self._ids, self._wanted = document_ids, wanted
         self._results: dict[int, RecordResult] = {}
         self._places: dict[int, ExclusivePlaces] = {}
+        self._rates: dict[int, dict[str, float | None]] = {}
         self.future = ExtractionFuture()
         self.future.set_running_or_notify_cancel()
 
@@ -88,9 +92,12 @@ class ExclusiveRounds:
             self._schemas,
             None if self._ids is None else [self._ids[number] for number in numbers],
             list(contested.values()),
-            [{name: self._places[number].left_for(name) for name in names} for number, names in contested.items()],
+            [{name: self._left(number, name) for name in names} for number, names in contested.items()],
         )
         again.add_done_callback(partial(self._go_on, numbers))
+
+    def _left(self, number: int, name: str) -> tuple[tuple[str, ...], float | None]:
+        return self._places[number].left_for(name), self._rates[number][name]
 
     def _take(self, number: int, result: RecordResult) -> list[str]:
         """Takes what a round says of a record. Returns what of it is contested."""
@@ -103,6 +110,7 @@ class ExclusiveRounds:
             return []
         if number not in self._places:
             self._places[number] = ExclusivePlaces(field_lines(record.fields), schema.rivals)
+            self._rates[number] = {name: _rate(value) for name, value in values.items() if name in schema.rivals}
         return self._places[number].settle(
             Copied(name, value.text, value.probability or 0.0)
             for name, value in result.values.items()
@@ -119,6 +127,14 @@ class ExclusiveRounds:
         self.future.metrics.num_records = len(results)
         self.future.metrics.num_errors = sum(result.error is not None for result in results)
         return [_only(*each) for each in zip(results, self._wanted or [None] * len(results), strict=True)]
+
+
+def _rate(value: Value) -> float | None:
+    """Of a value that is a run: what share a likelihood of 1 has."""
+    if value.logprob_mean is None or value.probability is None:
+        return None
+    likelihood = math.exp(value.num_tokens * value.logprob_mean)
+    return value.probability / likelihood if likelihood else None
 
 
 def _only(result: RecordResult, wanted: Collection[str] | None) -> RecordResult:

@@ -71,8 +71,9 @@ class Refusal:
     message: str
 
 
-Left = Mapping[str, tuple[str, ...]]
-"""By attribute, the lines that its value is copied from; of those that are not named, all lines of the record."""
+Left = Mapping[str, tuple[tuple[str, ...], float | None]]
+"""By attribute, the lines that its value is copied from, and the rate of their runs (text/runs.py); of those that are
+not named, all lines of the record."""
 
 
 class _Asked(NamedTuple):
@@ -164,12 +165,11 @@ class PromptBuilder:
             return {}
         verbatim = [place for place, index in enumerate(asked) if self._is_verbatim(schema.attributes[index])]
         lines = field_lines(record.fields) if verbatim else ()
-        return {
-            place: Runs(
-                left.get(schema.attributes[asked[place]].name, lines), tokens.branches[asked[place]].max_new_tokens
-            )
-            for place in verbatim
-        }
+        found = {}
+        for place in verbatim:
+            own_lines, rate = left.get(schema.attributes[asked[place]].name, (lines, None))
+            found[place] = Runs(own_lines, tokens.branches[asked[place]].max_new_tokens, rate=rate)
+        return found
 
     def _keys(self, schema: CategorySchema) -> list[list[int]]:
         """The ids of each attribute's key."""
@@ -199,7 +199,7 @@ class PromptBuilder:
         answers apart.
 
         `wanted` names the attributes to answer, by record; None for all. The prompt shows them all in any case.
-        `left` has the lines that are left for some verbatim attributes, by record.
+        `left` has what is left of the text for some verbatim attributes, by record.
 
         The prompts of one category follow each other, short ones first: prompts that run together are then of
         similar length. No answer depends on this order with `tree`; with `stacked`, documents are stacked in input

@@ -23,7 +23,7 @@ from hpd_core.decoding.cohort_input import CohortInput, NewTokens, TokensInAnyOr
 from hpd_core.decoding.drafts import NO_DRAFTS, Drafter, DraftVerdict
 from hpd_core.decoding.hybrid_cache import HybridCache
 from hpd_core.decoding.next_token import Chosen
-from hpd_core.decoding.null_rule import NullRule
+from hpd_core.decoding.null_rule import BY_HALF, NullRule
 from hpd_core.decoding.prefill import Prefill
 from hpd_core.decoding.prefix_groups import side_by_side
 from hpd_core.decoding.prompt import Prompt
@@ -72,7 +72,7 @@ class Cohort:
         max_finished: float = 0.5,
         tries: TrieTable | None = None,
         mixers: Sequence[MixerShape] = (),
-        rule: NullRule = NullRule(),
+        rule: NullRule = BY_HALF,
     ) -> Cohort:
         """A new cohort. It takes memory: whoever makes one has to `release` it.
 

@@ -86,12 +86,21 @@ class MemberBounds:
     wants_null: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, spelled: Nodes, waiting: Nodes, table: TrieTable, roots: IntArray, rule: NullRule) -> MemberBounds:
+    def of(
+        cls,
+        spelled: Nodes,
+        waiting: Nodes,
+        table: TrieTable,
+        roots: IntArray,
+        rates: FloatArray,
+        rule: NullRule,
+    ) -> MemberBounds:
         """Of v values.
 
         Args:
             spelled: `nodes` are spellings.
             roots: int64 [v]
+            rates: float64 [v], as `MemberSearch` has them.
             rule: when they are null.
         """
         num_values, members = len(roots), table.members
@@ -104,38 +113,23 @@ class MemberBounds:
         is_lost |= np.isinf(scales)
         scales[is_lost] = 0
 
-        def masses(known: Nodes) -> FloatArray:
-            found: FloatArray = np.exp(known.logprobs - scales[known.values])
-            return found
-
-        open_mass, likeliest_open = np.bincount(waiting.values, masses(waiting), num_values), np.zeros(num_values)
-        np.maximum.at(likeliest_open, waiting.values, masses(waiting))
+        open_mass, likeliest_open = _totals(waiting, scales), np.zeros(num_values)
+        np.maximum.at(likeliest_open, waiting.values, _masses(waiting, scales))
         is_null = members[spelled.nodes] == NULL_MEMBER
         nulls, spelled = spelled[is_null], spelled[~is_null]
         units = np.exp(scales)
-        null = units * np.bincount(nulls.values, masses(nulls), num_values)
-        all_mass = np.bincount(spelled.values, masses(spelled), num_values) + open_mass
-        # The spellings of each member, the likeliest first; then members by their mass, of each value the best first.
-        spelled = spelled[np.lexsort((spelled.nodes, -spelled.logprobs, members[spelled.nodes], spelled.values))]
-        keys = spelled.values << NODE_BITS | members[spelled.nodes]
-        first, groups = np.unique(keys, return_index=True, return_inverse=True)[1:]
-        values, mass = spelled.values[first], np.bincount(groups, masses(spelled), len(first))
-        order = np.lexsort((-mass, values))
-        values, mass, first = values[order], mass[order], first[order]
-        ranks = np.arange(len(values)) - np.searchsorted(values, values)
-        spellings, best, second = np.full(num_values, -1, dtype=np.int64), np.zeros(num_values), np.zeros(num_values)
-        spellings[values[ranks == 0]] = spelled.nodes[first[ranks == 0]]
-        best[values[ranks == 0]], second[values[ranks == 1]] = mass[ranks == 0], mass[ranks == 1]
+        null = units * _totals(nulls, scales)
+        all_mass = _totals(spelled, scales) + open_mass
+        spellings, best, second = _best_members(spelled, members, scales)
         spellings = np.where((best > 0) & (best >= likeliest_open), spellings, -1)
 
         is_enough = open_mass <= NEGLIGIBLE * (all_mass - open_mass)
         ahead = best - second
+        null, most_null = _of_what_is_left(null, rates, units, all_mass, open_mass)
         unit_share = (1 - null) / np.maximum(all_mass, _LEAST)
-        verdicts = rule.judge(KnownMasses(null, best, all_mass, open_mass, units), table.nulls[roots] >= 0)
-        nulls = nulls[np.lexsort((-nulls.logprobs, nulls.values))]
-        values, first = np.unique(nulls.values, return_index=True)
-        null_spellings = np.full(num_values, -1, dtype=np.int64)
-        null_spellings[values] = nulls.nodes[first]
+        masses_so_far = KnownMasses(null, most_null, best, all_mass, open_mass, units)
+        verdicts = rule.judge(masses_so_far, table.nulls[roots] >= 0)
+        null_spellings = _likeliest(nulls, num_values)
         # Null's share: what its other spellings have is little, and it is sure without.
         said = verdicts.is_null & (null_spellings >= 0)
         wants_null = verdicts.is_null & ~said
@@ -157,3 +151,52 @@ class MemberBounds:
             limits=np.where(wants_null, all_mass, limits),
             wants_null=wants_null,
         )
+
+
+def _masses(known: Nodes, scales: FloatArray) -> FloatArray:
+    found: FloatArray = np.exp(known.logprobs - scales[known.values])
+    return found
+
+
+def _totals(known: Nodes, scales: FloatArray) -> FloatArray:
+    found: FloatArray = np.bincount(known.values, _masses(known, scales), len(scales)).astype(np.float64)
+    return found
+
+
+def _best_members(spelled: Nodes, members: IntArray, scales: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Of v values: the likeliest spelling of the best member, -1 where there is none; its mass, and the next one's."""
+    # The spellings of each member, the likeliest first; then members by their mass, of each value the best first.
+    spelled = spelled[np.lexsort((spelled.nodes, -spelled.logprobs, members[spelled.nodes], spelled.values))]
+    keys = spelled.values << NODE_BITS | members[spelled.nodes]
+    first, groups = np.unique(keys, return_index=True, return_inverse=True)[1:]
+    values, mass = spelled.values[first], np.bincount(groups, _masses(spelled, scales), len(first))
+    order = np.lexsort((-mass, values))
+    values, mass, first = values[order], mass[order], first[order]
+    ranks = np.arange(len(values)) - np.searchsorted(values, values)
+    spellings = np.full(len(scales), -1, dtype=np.int64)
+    best, second = np.zeros(len(scales)), np.zeros(len(scales))
+    spellings[values[ranks == 0]] = spelled.nodes[first[ranks == 0]]
+    best[values[ranks == 0]], second[values[ranks == 1]] = mass[ranks == 0], mass[ranks == 1]
+    return spellings, best, second
+
+
+def _likeliest(spelled: Nodes, num_values: int) -> IntArray:
+    """Of v values, the likeliest of their spellings; -1 where there is none."""
+    spelled = spelled[np.lexsort((-spelled.logprobs, spelled.values))]
+    values, first = np.unique(spelled.values, return_index=True)
+    found = np.full(num_values, -1, dtype=np.int64)
+    found[values] = spelled.nodes[first]
+    return found
+
+
+def _of_what_is_left(
+    null: FloatArray, rates: FloatArray, units: FloatArray, every: FloatArray, waiting: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Null's probability, at least and at most: of values with a rate, of the sum of what is left, null among it."""
+    most_null = null + units * waiting
+    is_rated = ~np.isnan(rates)
+    least, most = (rates * units * mass for mass in (every - waiting, every))
+    return (
+        np.where(is_rated, null / np.maximum(null + most, _LEAST), null),
+        np.where(is_rated, most_null / np.maximum(most_null + least, _LEAST), most_null),
+    )

@@ -2,9 +2,11 @@
 
 An answer is null where the model gives that a half of its probability or more, else the likeliest member: what it would
 say instead of null stands for some member. So null's share is its own probability, and the members share the rest as
-their likelihoods are to each other. With a threshold an answer is the likeliest member where its share comes up to that,
-else null (decoding/null_rule.py). (By plain likelihoods null would win wherever the model would put a value in words
-that are no member's, or cannot decide between some: docs/log/2026-11-27-closed-answers.md has what that costs.)
+their likelihoods are to each other. (By plain likelihoods null would win wherever the model would put a value in words
+that are no member's, or cannot decide between some: docs/log/2026-11-27-closed-answers.md has what that costs.) With a
+threshold an answer is the likeliest member where its share comes up to that, else null (decoding/null_rule.py). Where
+members have been taken away since their shares were known, what these had is nobody's, and null and the others have as
+much more of what is left (`rates`).
 
 A node's log-probability is that of the tokens up to it, so all below it is less likely. What the model says behind the
 key gives those of all first tokens. Then, round by round, of each value those nodes are fed that can matter, likeliest
@@ -31,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpd_core.decoding.member_bounds import NODE_BITS, MemberBounds, Nodes
-from hpd_core.decoding.null_rule import FloatArray, NullRule
+from hpd_core.decoding.null_rule import BY_HALF, FloatArray, NullRule
 from hpd_core.layout import IntArray
 from hpd_core.text.member_tries import TrieTable
 
@@ -75,16 +77,24 @@ class MemberSearch:
     """
 
     def __init__(
-        self, table: TrieTable, roots: IntArray, budgets: IntArray, logprobs: Logprobs, rule: NullRule = NullRule()
+        self,
+        table: TrieTable,
+        roots: IntArray,
+        budgets: IntArray,
+        rates: FloatArray,
+        logprobs: Logprobs,
+        rule: NullRule = BY_HALF,
     ) -> None:
         """Of values with these roots.
 
         Args:
             roots, budgets: int64 [v]
+            rates: float64 [v], what share a member has for a likelihood of 1, as it was when there were more members;
+                NaN: they share all that null has not.
             logprobs: float [m], what the model says to the roots, of all their ways (`TrieTable.wanted`).
             rule: when they are null.
         """
-        self._table, self._roots, self._rule = table, roots, rule
+        self._table, self._roots, self._rates, self._rule = table, roots, rates, rule
         self.budgets = budgets
         self.num_fed = np.zeros_like(budgets)
         self._heard = self._waiting = self._spelled = self.next = Nodes.none()  # of _spelled, `nodes` are spellings
@@ -97,6 +107,7 @@ class MemberSearch:
             own: Nodes = getattr(others, name)
             setattr(self, name, getattr(self, name) + Nodes(own.values + first, own.nodes, own.logprobs))
         self._roots = np.concatenate([self._roots, others._roots])
+        self._rates = np.concatenate([self._rates, others._rates])
         self.budgets = np.concatenate([self.budgets, others.budgets])
         self.num_fed = np.concatenate([self.num_fed, others.num_fed])
 
@@ -106,9 +117,8 @@ class MemberSearch:
         numbers[values] = np.arange(len(values))
         for name in ("_heard", "_waiting", "_spelled", "next"):
             setattr(self, name, getattr(self, name).numbered(numbers).in_order())
-        self._roots, self.budgets, self.num_fed = (
-            each[values] for each in (self._roots, self.budgets, self.num_fed)
-        )
+        self._roots, self._rates = self._roots[values], self._rates[values]
+        self.budgets, self.num_fed = self.budgets[values], self.num_fed[values]
 
     def hear(self, fed: Nodes, logprobs: Logprobs) -> None:
         """Takes what the model says to nodes that were fed.
@@ -152,7 +162,7 @@ class MemberSearch:
     def decide(self) -> Verdicts:
         """Finds out which values are done, and what is to be fed of the others. Call it once behind `hear`, and `keep`
         the others then."""
-        found = MemberBounds.of(self._spelled, self._waiting, self._table, self._roots, self._rule)
+        found = MemberBounds.of(self._spelled, self._waiting, self._table, self._roots, self._rates, self._rule)
         num_waiting = np.bincount(self._waiting.values, minlength=len(self.budgets))
         is_done = found.is_sure | found.is_lost | (self.budgets <= 0) | (num_waiting == 0)
         self.next = self._wanted(found, is_done)
@@ -160,8 +170,8 @@ class MemberSearch:
         return every[is_done]
 
     def _wanted(self, found: MemberBounds, is_done: npt.NDArray[np.bool_]) -> Nodes:
-        """Of each open value, the likeliest nodes that wait, until the others do not matter or the budget is spent. First
-        of all those that lead to a null which is the answer, whatever the others are."""
+        """Of each open value, the likeliest nodes that wait, until the others do not matter or the budget is spent.
+        First of all those that lead to a null which is the answer, whatever the others are."""
         waiting = self._waiting[~is_done[self._waiting.values]]
         is_later = ~(found.wants_null[waiting.values] & self._leads_to_null(waiting))
         waiting = waiting[np.lexsort((waiting.nodes, -waiting.logprobs, is_later, waiting.values))]

@@ -17,11 +17,13 @@ _LEAST = 1e-300
 class KnownMasses(NamedTuple):
     """Of v values, float64 [v]: what is known of their answers so far.
 
-    `null` is a probability, the others are in `units` of one: the best member's mass, that of all members with all that
-    waits, and that of what waits alone, of which nobody knows yet whose it is, or whether it is anybody's.
+    `null` is a probability, and `most_null` what it is if all that waits is null's. The others are in `units` of one:
+    the best member's mass, that of all members with all that waits, and that of what waits alone, of which nobody knows
+    yet whose it is, or whether it is anybody's.
     """
 
     null: FloatArray
+    most_null: FloatArray
     best: FloatArray
     every: FloatArray
     waiting: FloatArray
@@ -59,6 +61,9 @@ class NullRule:
         )
 
 
+BY_HALF = NullRule()
+
+
 def has_a_half(null: FloatArray) -> npt.NDArray[np.bool_]:
     """bool [v], whether null's probability does without a threshold, and where there is no room to judge by one."""
     found: npt.NDArray[np.bool_] = null >= _HALF
@@ -66,15 +71,16 @@ def has_a_half(null: FloatArray) -> npt.NDArray[np.bool_]:
 
 
 def _by_half(known: KnownMasses) -> NullVerdicts:
-    is_value = known.null + known.units * known.waiting < _HALF
-    return NullVerdicts(has_a_half(known.null), is_value, np.maximum(0, _HALF - known.null) / known.units)
+    return NullVerdicts(
+        has_a_half(known.null), known.most_null < _HALF, np.maximum(0, _HALF - known.null) / known.units
+    )
 
 
 def _by_share(known: KnownMasses, threshold: float) -> NullVerdicts:
     """The best member's share is best (1 - null) / every. It is least where what waits is null's and another member's
     at once, and most where it is its own; another member's can be no more than that."""
-    null, best, every, waiting, units = known
-    is_value = best * (1 - null - units * waiting) >= threshold * every
+    null, most_null, best, every, waiting, units = known
+    is_value = best * (1 - most_null) >= threshold * every
     is_null = ((best + waiting) * (1 - null) < threshold * every) | (every <= 0)
     # How far the share is from the threshold with nothing waiting, and how much of that a unit that waits takes away.
     ahead = best * (1 - null) - threshold * (every - waiting)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from hpd_core.decoding.cohort_input import TokensInAnyOrder
 from hpd_core.decoding.member_bounds import Nodes
 from hpd_core.decoding.member_search import MemberSearch
-from hpd_core.decoding.null_rule import NullRule
+from hpd_core.decoding.null_rule import BY_HALF, NullRule
 from hpd_core.decoding.value_states import NO_VALUES, ValueIndex, ValueStates
 from hpd_core.layout import NO_NODE, IntArray
 from hpd_core.text.member_tries import TrieTable
@@ -25,7 +25,7 @@ class Scoring:
     """The open values of one cohort that are chosen among members, numbered from 0 in the order of rows and branches:
     so what is fed of them, and what is heard, comes in the order of the packed row."""
 
-    def __init__(self, table: TrieTable, rule: NullRule = NullRule()) -> None:
+    def __init__(self, table: TrieTable, rule: NullRule = BY_HALF) -> None:
         """None yet. `rule`: when they are null."""
         self._table, self._rule = table, rule
         self._at = NO_VALUES
@@ -94,7 +94,8 @@ class Scoring:
         if not len(ours[0]):
             return
         values.is_scored[ours] = True
-        self._add(ours, MemberSearch(self._table, values.roots[ours], values.budgets[ours], logprobs, self._rule))
+        roots, budgets, rates = values.roots[ours], values.budgets[ours], values.rates[ours]
+        self._add(ours, MemberSearch(self._table, roots, budgets, rates, logprobs, self._rule))
         self._decide(values)
 
     def feed(self, values: ValueStates, most: int) -> tuple[TokensInAnyOrder, IntArray]:

@@ -36,6 +36,7 @@ class ValueStates:
         states: int64 [P, B], what it may go on with (text/constraints.py).
         roots: int64 [P, B], of the trie of what it is to be chosen among; NO_NODE, as when that is over, too: nothing.
         budgets: int64 [P, B], the most nodes that are still fed for that.
+        rates: float64 [P, B], what share a member has for a likelihood of 1; NaN: they share all that null has not.
         fallbacks: int64 [P, B], the most tokens that are fed behind that, if no member is found.
         is_scored: bool [P, B], whether its member is being chosen (decoding/scoring.py): nothing else is fed of it.
         read: uint8 [P, B], what has been read of it (text/endings.py).
@@ -58,6 +59,7 @@ class ValueStates:
     states: IntArray
     roots: IntArray
     budgets: IntArray
+    rates: npt.NDArray[np.float64]
     fallbacks: IntArray
     is_scored: npt.NDArray[np.bool_]
     read: npt.NDArray[np.uint8]
@@ -93,6 +95,10 @@ class ValueStates:
         read = np.where(states == FREE, start_of(False), start_of(True)).astype(np.uint8)
         read[scopes == PUBLIC] = Read.LINE  # whoever is seen by others writes to the end of the line
         token_shape = (*shape, max(1, int(limits.max())))
+        rates = np.full(shape, np.nan)
+        for row, prompt in enumerate(prompts):
+            for branch, runs in prompt.runs.items():
+                rates[row, branch] = np.nan if runs.rate is None else runs.rate
         return cls(
             ends=ends,
             end_positions=padded(0, lambda layout: layout.positions[layout.ends]),
@@ -102,6 +108,7 @@ class ValueStates:
             states=states,
             roots=padded(NO_NODE, lambda layout: layout.roots),
             budgets=padded(0, lambda layout: layout.max_fed),
+            rates=rates,
             fallbacks=padded(0, lambda layout: layout.fallbacks),
             is_scored=np.zeros(shape, dtype=bool),
             read=read,

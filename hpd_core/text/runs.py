@@ -43,11 +43,14 @@ class Runs:
         lines: the document's; see `lines_of`.
         most_tokens: runs of more are left out.
         nullable: whether null is one; it is in any case, where there is no run.
+        rate: what share a run has for a likelihood of 1, as it was when there were more of them; None: the runs share
+            all that null has not.
     """
 
     lines: tuple[str, ...]
     most_tokens: int
     nullable: bool = True
+    rate: float | None = None
 
 
 def lines_of(texts: Iterable[str]) -> tuple[str, ...]:

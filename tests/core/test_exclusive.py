@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,14 +64,17 @@ class Oracle:
         """Of the exclusive attributes."""
         places = ExclusivePlaces(field_lines(record.fields), SHOES.rivals)
         found: dict[str, str | None] = {}
-        contested = sorted(SHOES.rivals)
+        contested, rates = sorted(SHOES.rivals), dict[str, float]()
         while contested:
-            chosen = {name: self._choose(record, name, places.left_for(name)) for name in contested}
+            chosen = {name: self._choose(record, name, places.left_for(name), rates) for name in contested}
             found |= {name: text for name, (text, _) in chosen.items()}
             contested = places.settle(Copied(name, text, p) for name, (text, p) in chosen.items() if text is not None)
         return found
 
-    def _choose(self, record: Record, name: str, lines: tuple[str, ...]) -> tuple[str | None, float]:
+    def _choose(
+        self, record: Record, name: str, lines: tuple[str, ...], rates: dict[str, float]
+    ) -> tuple[str | None, float]:
+        """The text and its share. `rates`: by attribute, what share a likelihood of 1 had in the first round."""
         prepared, _ = self._builder.build([record], SCHEMAS)
         layout = prepared[0].prompt.layout
         branch = [attribute.name for attribute in SHOES.attributes].index(name)
@@ -80,9 +84,18 @@ class Oracle:
         members = [member for member, ids in enumerate(spellings) if len(ids) <= most]
         if members == [0]:
             return None, 1.0
+        threshold = self._engine.config.answer_threshold
         chain = layout.token_ids[(layout.scopes < 0) | (layout.scopes == branch)].tolist()
-        chosen = choose_member(self._model, chain, [spellings[member] for member in members], members)
-        return parse_value(Attribute(name=name), written[chosen.member], closed=True).text, chosen.shares[chosen.member]
+        found = choose_member(self._model, chain, [spellings[member] for member in members], members)
+        masses = {member: math.exp(sum(each[0][1])) for member, each in found.spellings.items()}
+        likeliest = max(members[1:], key=lambda member: masses[member])
+        rate = rates.setdefault(name, found.shares[likeliest] / masses[likeliest])
+        # Null's own likelihood, and what the runs that are left had at first.
+        shares = {member: mass * (rate if member else 1.0) for member, mass in masses.items()}
+        shares = {member: share / sum(shares.values()) for member, share in shares.items()}
+        is_null = shares[0] >= 0.5 if threshold is None else shares[likeliest] < threshold
+        member = 0 if is_null else likeliest
+        return parse_value(Attribute(name=name), written[member], closed=True).text, shares[member]
 
 
 def texts(result: RecordResult, names: Any = SHOES.rivals) -> dict[str, str | None]:
@@ -118,6 +131,18 @@ def test_values_are_those_of_the_oracle(engine: Engine, tiny_model_dir: Path) ->
         check_places(record, result)
         assert list(result.values) == [attribute.name for attribute in SHOES.attributes]
         assert texts(result, ("Size", "Copied")) == texts(other, ("Size", "Copied"))
+
+
+def test_so_they_are_with_a_threshold(tiny_model_dir: Path) -> None:
+    """A random model is sure of nothing: within these some values come up to it, and others do not."""
+    records = shoes(2)
+    settings = config(max_scored_tokens=5000, answer_threshold=0.9)
+    with Engine.from_pretrained(str(tiny_model_dir), settings) as engine:
+        oracle, results = Oracle(engine, tiny_model_dir), engine.extract(records, SCHEMAS)
+        found = [texts(result) for result in results]
+        assert found == [oracle.values(record) for record in records]
+    told = [text is None for values in found for text in values.values()]
+    assert {*told} == {True, False}
 
 
 def without_exclusion(schema: CategorySchema) -> CategorySchema:

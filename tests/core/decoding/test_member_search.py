@@ -40,12 +40,13 @@ def search(
     budgets: list[int],
     rng: np.random.Generator | None = None,
     threshold: float | None = None,
+    rate: float | None = None,
 ) -> tuple[list[Found], int]:
     """Of each value; and in how many rounds. With `rng` some values wait while others are fed, and change places."""
     numbers, starts = np.arange(len(roots)), np.array(roots)
     found: dict[int, Found] = {}
-    heard = model.to_nodes(table, numbers, starts)
-    running = MemberSearch(table, starts, np.array(budgets), heard, NullRule(threshold))
+    heard, own_rates = model.to_nodes(table, numbers, starts), np.full(len(roots), np.nan if rate is None else rate)
+    running = MemberSearch(table, starts, np.array(budgets), own_rates, heard, NullRule(threshold))
     num_rounds = 0
     while True:
         verdicts = running.decide()
@@ -87,7 +88,9 @@ class Truth:
     best: dict[int, tuple[int, ...]]
 
 
-def truth(model: MadeUpModel, value: int, spellings: Spellings, threshold: float | None = None) -> Truth:
+def truth(
+    model: MadeUpModel, value: int, spellings: Spellings, threshold: float | None = None, rate: float | None = None
+) -> Truth:
     masses: dict[int, float] = {}
     best: dict[int, tuple[float, tuple[int, ...]]] = {}
     for tokens, member in spellings:
@@ -96,6 +99,8 @@ def truth(model: MadeUpModel, value: int, spellings: Spellings, threshold: float
         best[member] = max(best.get(member, (-np.inf, ())), (total, tokens))
     can_be_null, null = 0 in masses, masses.pop(0, 0.0)
     total = sum(masses.values())
+    if rate is not None:
+        null /= null + rate * total
     shares = {0: null} | {member: (1 - null) * mass / total for member, mass in masses.items()}
     answer = max(masses, key=lambda member: masses[member])
     is_null = null >= 0.5 if threshold is None else can_be_null and shares[answer] < threshold
@@ -105,6 +110,7 @@ def truth(model: MadeUpModel, value: int, spellings: Spellings, threshold: float
 with_members = vocabularies().filter(lambda spellings: any(member for _, member in spellings))
 models = st.builds(MadeUpModel, st.integers(0, 2**32 - 1), st.sampled_from([0.3, 1.0, 3.0, 8.0]))
 thresholds = st.none() | st.sampled_from([0.01, 0.1, 0.25, 0.4, 0.6, 0.99])
+rates = st.none() | st.sampled_from([0.2, 1.0, 1.3, 20.0, 1e6])
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -114,20 +120,26 @@ thresholds = st.none() | st.sampled_from([0.01, 0.1, 0.25, 0.4, 0.6, 0.99])
     st.lists(st.integers(0, 2), min_size=1, max_size=5),
     st.integers(0, 2**32 - 1),
     thresholds,
+    rates,
 )
 def test_the_answer_is_that_of_scoring_all(
-    model: MadeUpModel, several: list[Spellings], picked: list[int], seed: int, threshold: float | None
+    model: MadeUpModel,
+    several: list[Spellings],
+    picked: list[int],
+    seed: int,
+    threshold: float | None,
+    rate: float | None,
 ) -> None:
     table = TrieTable()
     roots = [table.add(trie_of(spellings)) for spellings in several]
     of_value = [number % len(roots) for number in picked]
     of_roots = [roots[number] for number in of_value]
     plenty = [PLENTY] * len(picked)
-    together, _ = search(model, table, of_roots, plenty, np.random.default_rng(seed), threshold)
-    plain, _ = search(model, table, of_roots, plenty, threshold=threshold)
+    together, _ = search(model, table, of_roots, plenty, np.random.default_rng(seed), threshold, rate)
+    plain, _ = search(model, table, of_roots, plenty, threshold=threshold, rate=rate)
     assert together == plain, "company, order and waiting change nothing"
     for value, (number, found) in enumerate(zip(of_value, plain, strict=True)):
-        expected = truth(model, value, several[number], threshold)
+        expected = truth(model, value, several[number], threshold, rate)
         member = int(table.members[found.spelling])
         assert found.is_sure
         assert member == expected.answer
@@ -144,15 +156,15 @@ def test_the_answer_is_that_of_scoring_all(
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(models, with_members, st.integers(0, 12), thresholds)
+@given(models, with_members, st.integers(0, 12), thresholds, rates)
 def test_a_budget_is_kept_and_the_best_of_what_is_known_is_said(
-    model: MadeUpModel, spellings: Spellings, budget: int, threshold: float | None
+    model: MadeUpModel, spellings: Spellings, budget: int, threshold: float | None, rate: float | None
 ) -> None:
     table = TrieTable()
     root = table.add(trie_of(spellings))
-    (found,), _ = search(model, table, [root], [budget], threshold=threshold)
+    (found,), _ = search(model, table, [root], [budget], threshold=threshold, rate=rate)
     assert found.num_fed <= budget
-    expected = truth(model, 0, spellings, threshold)
+    expected = truth(model, 0, spellings, threshold, rate)
     if found.spelling < 0:
         assert not found.is_sure
         return
@@ -162,10 +174,11 @@ def test_a_budget_is_kept_and_the_best_of_what_is_known_is_said(
         assert member == expected.answer
         return
     assert found.num_fed == budget
-    assert (member == 0) == (expected.shares[0] >= 0.5), "as without a threshold"
     if not member:
         assert threshold is not None, "null would be sure"
+        assert expected.shares[0] >= 0.5, "as without a threshold"
         return
+    assert expected.shares[0] < 0.5 or (threshold, rate) != (None, None)
     assert found.share <= expected.shares[member] + NEGLIGIBLE
     # What greedy decoding would say is no likelier.
     greedy = greedy_spelling(model, spellings)
