@@ -111,8 +111,8 @@ class EngineConfig(BaseModel):
         gt=0,
         lt=1,
         description="'tree': what is chosen among members (booleans, enums, verbatim strings) is answered where its "
-        "`probability` comes up to this, else with null. Half of the F1 that is to be expected makes F1 highest "
-        "(docs/answer-threshold.md). null: null where the model gives null one half",
+        "`probability` comes up to this, else with null; half of the F1 that is to be expected makes F1 highest. null: "
+        "null where the model gives null one half",
     )
     tensor_parallel: int = Field(
         1,

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
-from hpd_core import AutoregressiveBaseline, CategorySchema, Engine, NullEngine, Record, RecordResult
+from hpd_core import AutoregressiveBaseline, CategorySchema, Engine, ModelError, NullEngine, Record, RecordResult
 from hpd_core.config import EngineConfig
 from hpd_core.layout import Branch, Members
 from hpd_core.models.loading import load_model, load_tokenizer
@@ -184,6 +185,21 @@ def test_without_tries_it_is_decoded_token_by_token(options: dict[str, Any], tin
             assert value.logprob_mean is not None
             assert value.probability == pytest.approx(math.exp(value.num_tokens * value.logprob_mean))
     assert future.metrics.scored_tokens == 0
+
+
+def test_a_threshold_is_refused_where_nothing_is_scored(tiny_model_dir: Path) -> None:
+    for options, message in (
+        ({"layout": "stacked"}, "layout 'tree'"),
+        ({"constrain_values": False}, "constrain_values"),
+        ({"max_scored_tokens": 0}, "max_scored_tokens"),
+    ):
+        with pytest.raises(ValidationError, match=f"answer_threshold is .*{message}"):
+            EngineConfig.model_validate({"answer_threshold": 0.4, **options})
+    for number in (0, 1, math.nan, "much"):
+        with pytest.raises(ValidationError, match="answer_threshold"):
+            EngineConfig.model_validate({"answer_threshold": number})
+    with pytest.raises(ModelError, match="answer_threshold is for decoding with 'hpd'"):
+        AutoregressiveBaseline.from_pretrained(str(tiny_model_dir), config(answer_threshold=0.4))
 
 
 def test_a_small_budget_is_said(tiny_model_dir: Path) -> None:

@@ -95,6 +95,7 @@ def test_a_model_that_has_moved_is_the_same_by_its_revision() -> None:
     [
         *({"decoding": "ar"}, {"layout": "stacked"}, {"quantization": "int8"}, {"max_scored_tokens": 0}),
         {"document_attention": "bidirectional"},
+        {"answer_threshold": 0.4},
     ],
 )
 def test_answers_that_were_decoded_otherwise_are_another_models(change: dict[str, Any]) -> None:

@@ -98,6 +98,8 @@ def test_a_job_that_cannot_copy_refuses_to(tmp_path: Path) -> None:
     assert schema_warnings(parse_config(JobConfig, job, "job.yaml"), load_schemas(path)) == []
     with pytest.raises(UsageError, match=r"engine\.strings 'verbatim' is for decoding: hpd"):
         parse_config(JobConfig, job | {"decoding": "ar", "engine": {"strings": "verbatim"}}, "job.yaml")
+    with pytest.raises(UsageError, match=r"engine\.answer_threshold is for decoding: hpd"):
+        parse_config(JobConfig, job | {"decoding": "ar", "engine": {"answer_threshold": 0.4}}, "job.yaml")
 
 
 def test_a_missing_file_is_named() -> None:
