@@ -125,22 +125,21 @@ class MemberBounds:
 
         is_enough = open_mass <= NEGLIGIBLE * (all_mass - open_mass)
         ahead = best - second
-        null, most_null = _of_what_is_left(null, rates, units, all_mass, open_mass)
+        null, same_null, most_null = _of_what_is_left(null, rates, units, all_mass, open_mass)
         unit_share = (1 - null) / np.maximum(all_mass, _LEAST)
         masses_so_far = KnownMasses(null, most_null, best, all_mass, open_mass, units)
         verdicts = rule.judge(masses_so_far, table.nulls[roots] >= 0)
         null_spellings = _likeliest(nulls, num_values)
-        # Null's share: what its other spellings have is little, and it is sure without.
         said = verdicts.is_null & (null_spellings >= 0)
         wants_null = verdicts.is_null & ~said
-        is_sure = said | (is_enough & (ahead >= open_mass) & verdicts.is_value & (spellings >= 0))
-        is_null = said | (has_a_half(null) & ~is_sure)
+        # Null's share: what its other spellings have is little, and it is sure without; what members have may matter.
+        is_sure = said & (same_null - null <= NEGLIGIBLE)
+        is_sure |= is_enough & (ahead >= open_mass) & verdicts.is_value & (spellings >= 0)
+        is_null = said | (has_a_half(null) & ~verdicts.is_value)
         shares, others = best * unit_share, np.maximum(null, (second + open_mass) * unit_share)
         shares, others = np.where(is_null, null, shares), np.where(is_null, (best + open_mass) * unit_share, others)
-        limits = np.minimum(
-            np.minimum(NEGLIGIBLE * all_mass, verdicts.room),
-            np.where(is_enough, ahead, np.inf),
-        )
+        to_tell = np.minimum(verdicts.room, np.where(is_enough, ahead, np.inf))
+        limits = np.minimum(NEGLIGIBLE * all_mass, np.where(said, np.inf, to_tell))
         return cls(
             scales=scales,
             is_lost=is_lost,
@@ -191,12 +190,14 @@ def _likeliest(spelled: Nodes, num_values: int) -> IntArray:
 
 def _of_what_is_left(
     null: FloatArray, rates: FloatArray, units: FloatArray, every: FloatArray, waiting: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Null's probability, at least and at most: of values with a rate, of the sum of what is left, null among it."""
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Null's probability at least, at most if nothing that waits is null's, and at most: of values with a rate, of the
+    sum of what is left, null among it."""
     most_null = null + units * waiting
     is_rated = ~np.isnan(rates)
     least, most = (rates * units * mass for mass in (every - waiting, every))
-    return (
-        np.where(is_rated, null / np.maximum(null + most, _LEAST), null),
-        np.where(is_rated, most_null / np.maximum(most_null + least, _LEAST), most_null),
-    )
+
+    def of_all(mass: FloatArray, of_others: FloatArray) -> FloatArray:
+        return np.where(is_rated, mass / np.maximum(mass + of_others, _LEAST), mass)
+
+    return of_all(null, most), of_all(null, least), of_all(most_null, least)

@@ -50,7 +50,8 @@ class Verdicts:
         values: int64 [m], which.
         spellings: int64 [m], the likeliest one of the answer; -1 where there was no room to find it, or the model's
             numbers are none.
-        is_sure: bool [m], whether it is the answer that all of them would give; else there was no room to look further.
+        is_sure: bool [m], whether it is the answer that all of them would give, and its share is known; else there was
+            no room to look further.
         shares: float64 [m], the answer's of the probability of all, wrong by `NEGLIGIBLE` at most; too low where it is
             not sure, and of a null with several spellings by those that were not looked for.
         margins: float64 [m], how much likelier it is than any other, as a logarithm, or somewhat less. Below 0 where

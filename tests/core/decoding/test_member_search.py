@@ -175,8 +175,8 @@ def test_a_budget_is_kept_and_the_best_of_what_is_known_is_said(
         return
     assert found.num_fed == budget
     if not member:
-        assert threshold is not None, "null would be sure"
-        assert expected.shares[0] >= 0.5, "as without a threshold"
+        assert (threshold, rate) != (None, None), "null would be sure"
+        assert expected.answer == 0 or expected.shares[0] >= 0.5, "as without a threshold"
         return
     assert expected.shares[0] < 0.5 or (threshold, rate) != (None, None)
     assert found.share <= expected.shares[member] + NEGLIGIBLE
@@ -199,6 +199,28 @@ def greedy_spelling(model: MadeUpModel, spellings: Spellings) -> tuple[int, ...]
         left = [tokens for tokens in left if tokens[place] == likeliest]
     (found,) = left
     return found
+
+
+def test_of_what_is_left_nulls_share_is_known_too() -> None:
+    """That null is the answer is told at once; but what seems to be a member's is mostly no one's."""
+    told, null = {(): {1: 0.5, 5: 0.1}, (1,): {2: 0.1}, (1, 2): {9: 1.0}}, (5,)
+    table = TrieTable()
+    root = table.add(trie_of([(null, 0), (BELL, 1)]))
+    for budget, is_sure, share in ((0, False, 0.1 / 0.6), (PLENTY, True, 0.1 / 0.15)):
+        (found,), _ = search(Steps(told), table, [root], [budget], threshold=0.9, rate=1.0)
+        assert (found.tokens, found.is_sure) == (null, is_sure)
+        assert found.share == pytest.approx(share)
+
+
+def test_what_is_told_within_the_budget_counts() -> None:
+    """Null has more than a half, and a value comes up to the threshold whoever has the rest: it is said, though its
+    share is not known well."""
+    told = {(): {1: 0.4, 4: 0.05, 5: 0.55}, (5,): {9: 1.0}, (1,): {2: 1.0}, (1, 2): {9: 1.0}}
+    table = TrieTable()
+    root = table.add(trie_of([(NULL, 0), (BELL, 1), ((4, 6, 7, 9), 2)]))
+    for threshold, answer in ((0.2, BELL), (0.39, NULL), (None, NULL)):
+        (found,), _ = search(Steps(told), table, [root], [3], threshold=threshold)
+        assert (found.tokens, found.is_sure) == (answer, threshold is None)
 
 
 class SureModel(MadeUpModel):
