@@ -8,6 +8,7 @@ constraint, too: where no verdict is found among its runs, a value goes on token
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -53,12 +54,14 @@ class RunTries:
     def prepare(self, prompt: Prompt) -> None:
         """Says in a prompt what its verbatim values are chosen among; it keeps that until it is finished."""
         found: dict[Runs, tuple[int, Members | None]] = {}
-        for runs in prompt.runs.values():
+        of_branches = {}
+        for branch, each in prompt.runs.items():
+            runs = replace(each, rate=None)  # which a trie has nothing of
             if runs not in found:
                 states, members = self._lend(runs)
                 prompt.leases += [states, members]
                 found[runs] = states.kept, members.kept
-        of_branches = {branch: found[runs] for branch, runs in prompt.runs.items()}
+            of_branches[branch] = found[runs]
         prompt.layout = prompt.layout.with_members(of_branches)
 
     def _lend(self, runs: Runs) -> tuple[Lease[int], Lease[Members | None]]:

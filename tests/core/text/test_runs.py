@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from hpd_core.decoding import run_tries
+from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.layout import FREE, Branch, tree_layout
 from hpd_core.text import runs
@@ -243,3 +244,15 @@ def test_without_scoring_there_is_a_constraint_alone(tiny_tokenizer: Any) -> Non
     states, members = made._lend(Runs(("red",), 9))
     assert states.kept != FREE
     assert members.kept is None
+
+
+def test_values_of_the_same_lines_share_a_trie(tiny_tokenizer: Any) -> None:
+    """Whatever share their runs had when there were more of them."""
+    made = tries(tiny_tokenizer)
+    layout = tree_layout([1], [2], [Branch([3], 9), Branch([4], 9), Branch([5], 9)])
+    asked = [Runs(("red shoe",), 9, rate=1.5), Runs(("red shoe",), 9, rate=2.5), Runs(("red",), 9)]
+    prompt = Prompt(layout, (), runs=dict(enumerate(asked)))
+    made.prepare(prompt)
+    first, second, third = prompt.layout.roots
+    assert first == second != third
+    assert len(made._closed.table.added_since(0)) == 2
