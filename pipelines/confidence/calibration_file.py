@@ -58,6 +58,8 @@ class CalibratedModel:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> CalibratedModel:
         """Of what has these columns: an engine's description, or a row of a table, which does not say all of it."""
+        if "decoding" in row:
+            row = {"answer_threshold": None, **row}  # a description of before there was one
         decoded = (row.get(name, NOT_SAID) for name in _DECODED)
         return cls(row["model_id"], row["model_revision"], row["adapter_revision"], row["prompt_hash"], *decoded)
 

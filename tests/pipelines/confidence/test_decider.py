@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -107,3 +107,10 @@ def test_answers_that_were_decoded_otherwise_are_another_models(change: dict[str
 def test_a_row_of_a_table_does_not_say_how_it_was_decoded() -> None:
     row = {name: getattr(MODEL, name) for name in ("model_id", "model_revision", "adapter_revision", "prompt_hash")}
     assert MODEL.differences(CalibratedModel.of(row)) == []
+
+
+def test_a_description_of_before_there_was_a_threshold_is_of_none() -> None:
+    before = asdict(MODEL)
+    del before["answer_threshold"]
+    assert CalibratedModel.of(before) == MODEL
+    assert CalibratedModel.of(before).differences(replace(MODEL, answer_threshold=0.4))
