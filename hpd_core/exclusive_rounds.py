@@ -130,8 +130,8 @@ class ExclusiveRounds:
 
 
 def _rate(value: Value) -> float | None:
-    """Of a value that is a run: what share a likelihood of 1 has."""
-    if value.logprob_mean is None or value.probability is None:
+    """Of a value that is a run: what share a likelihood of 1 has. None where its share of all runs is not known."""
+    if value.choice == "greedy" or value.logprob_mean is None or value.probability is None:
         return None
     likelihood = math.exp(value.num_tokens * value.logprob_mean)
     return value.probability / likelihood if likelihood else None
