@@ -6,14 +6,15 @@
 #
 # The layouts may also be "tree-short": `tree` with short keys (engine.prompt.keys); "tree-both": documents are read both
 # ways (engine.document_attention); or "tree-longer", "tree-both-longer", "ar-longer" and "stacked-longer": an epoch more,
-# three in ten examples in varied schemas and texts, of what "tree", "tree-both", "ar" or "stacked" gave.
+# three in ten examples in varied schemas and texts, of what "tree", "tree-both", "ar" or "stacked" gave; or
+# "tree-both-swapped": another epoch of OUT/mean, the mean of models (bench/mean_of_models.py), with values swapped.
 # DATA holds {oa-mine,ae-110k}.{train,test}.jsonl as published by ExtractGPT. Every part is resumable: what is finished
 # is not repeated, what was killed continues.
 set -euo pipefail
 data=$(realpath "$1") layouts=$3 seeds=$4 python=${5:-.venv/bin/python}
 for label in $layouts; do
     case $label in
-        tree | ar | stacked | tree-short | tree-both | tree-longer | tree-both-longer | ar-longer | stacked-longer) ;;
+        tree | ar | stacked | tree-short | tree-both | tree-longer | tree-both-longer | tree-both-swapped | ar-longer | stacked-longer) ;;
         *) echo "no layout of this script: $label" >&2 && exit 2 ;;
     esac
 done
@@ -41,16 +42,17 @@ score() { # label, settings
 
 for seed in $seeds; do
     for label in $layouts; do
-        layout=${label%%-*} keys=full read=auto base_model=smollm2 run_seed=$seed epochs=2 rate=2.0e-4 variants=0
+        layout=${label%%-*} keys=full read=auto base_model=smollm2 run_seed=$seed epochs=2 rate=2.0e-4 variants=0 swapped=0
+        case $label in *-both*) read=bidirectional ;; esac
         case $label in
             *-short) keys=short ;;
-            *-both) read=bidirectional ;;
+            *-swapped) base_model=$out/mean run_seed=$((seed + 20)) epochs=1 rate=5.0e-5 variants=0.3 swapped=0.7 ;;
             *-longer) base_model=$out/${label%-longer}-$seed/model run_seed=$((seed + 10)) epochs=1 rate=1.0e-4 variants=0.3 ;;
         esac
         "$python" pipelines/finetune.py --config configs/finetune-extractgpt.yaml --set "datasets=$datasets" \
             --set "layout=$layout" --set "engine.prompt.keys=$keys" --set "engine.document_attention=$read" \
             --set "output=$out/$label-$seed" --set "model=$base_model" --set "seed=$run_seed" --set "optimizer.epochs=$epochs" \
-            --set "optimizer.learning_rate=$rate" --set "labels.variants=$variants"
+            --set "optimizer.learning_rate=$rate" --set "labels.variants=$variants" --set "labels.swapped=$swapped"
         model="model=$out/$label-$seed/model"
         case $label in
             tree*) score "$label-$seed" --set "$model" --set "engine.prompt.keys=$keys" ;;

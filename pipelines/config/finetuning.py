@@ -42,6 +42,13 @@ class LabelPolicy(Section):
         le=1,
         description="share of the examples that are asked in a varied schema (training/schema_variants.py)",
     )
+    swapped: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of the examples in whose text some values make room for those of other products of the "
+        "category (training/swapped_values.py)",
+    )
     unknown_attributes: Literal["refuse", "skip"] = Field(
         "refuse", description="gold attributes that the schema does not have: an error, or left out and counted"
     )

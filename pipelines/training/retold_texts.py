@@ -42,7 +42,7 @@ def retell(
         return record, told
     text = next(iter(record.fields.values())).strip()
     free = frozenset(attribute.name for attribute in schema.attributes if attribute.type == "string")
-    if all(_places(item, text) for item in _items(told)):
+    if all(places_of(item, text) for item in _items(told)):
         for name in filter(free.__contains__, labels):
             text = _renumber(text, told, name, generator)
     chance = generator.random()
@@ -55,14 +55,14 @@ def retell(
     return Record(record.id, record.category, fields), told
 
 
-def _places(value: str, text: str) -> list[tuple[int, int]]:
+def places_of(value: str, text: str) -> list[tuple[int, int]]:
     """Where `value` stands in `text` as whole words."""
     return [match.span() for match in re.finditer(rf"(?<![\w.]){re.escape(value)}(?!\w)", text)]
 
 
-def _stands_alone(value: str, text: str, others: Sequence[str]) -> bool:
+def stands_alone(value: str, text: str, others: Sequence[str]) -> bool:
     """Whether `value` stands in `text` once, and no other value touches it there."""
-    places = _places(value, text)
+    places = places_of(value, text)
     if len(places) != 1 or text.count(value) != 1:
         return False
     first, last = places[0]
@@ -81,10 +81,10 @@ def _renumber(text: str, labels: dict[str, Items], name: str, generator: random.
     if match is None or not _UNITS.fullmatch(match.group(2).strip()) or generator.random() >= _RENUMBERED:
         return text
     value = match.group()
-    if not _stands_alone(value, text, _items(labels, name)):
+    if not stands_alone(value, text, _items(labels, name)):
         return text
     changed = _other_number(match.group(1), generator) + value[match.end(1) :]
-    [(first, last)] = _places(value, text)
+    [(first, last)] = places_of(value, text)
     labels[name] = [changed]
     return text[:first] + changed + text[last:]
 
@@ -108,8 +108,8 @@ def _detail(text: str, labels: Mapping[str, Items], free: frozenset[str], genera
         items = labels[name] or ()
         lines.append(line.format(name=name, value=", ".join(items)))
         is_movable = name in free and len(items) == 1 and generator.random() < _MOVED
-        if is_movable and _stands_alone(items[0], text, _items(labels, name)):
-            [(first, last)] = _places(items[0], text)
+        if is_movable and stands_alone(items[0], text, _items(labels, name)):
+            [(first, last)] = places_of(items[0], text)
             shorter = f"{text[:first].rstrip()} {text[last:].lstrip()}".strip()
             text = shorter if shorter.strip(" ,-|/") else text
     title, details = generator.choice(_FIELD_NAMES)

@@ -3,6 +3,7 @@
 Everything is drawn from (seed, epoch), so a run that is resumed in the middle of an epoch continues with the very
 steps that it would have made.
 
+    products -> swapped    optionally: with other products' values in their texts (swapped_values.py)
     products -> variants   optionally: a few products of a category are asked in another way (schema_variants.py), and
                            their texts told in another way (retold_texts.py) and continued (invented_texts.py)
     products -> examples   one each; `stacked`: groups of J of one category, J drawn from 1..stack_size
@@ -14,11 +15,12 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpd_core import DocumentTokenizer
+from hpd_core import DocumentTokenizer, Record
 from hpd_core.training.examples import Example, ExampleBuilder, LabelledDocument
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.quality.scoring import fold, words_pattern
@@ -26,6 +28,7 @@ from pipelines.training.invented_texts import continue_text, may_hold_anything
 from pipelines.training.labelled_products import Items, Product
 from pipelines.training.retold_texts import retell
 from pipelines.training.schema_variants import Variant, draw_variant
+from pipelines.training.swapped_values import swap_values, swappable_values
 
 # Packs are cut from windows of so many packs, sorted by length: little padding, yet no fixed neighbours.
 _PACKS_PER_WINDOW = 8
@@ -47,6 +50,14 @@ class Step:
     packs: Sequence[Sequence[Pack]]
     num_targets: int
     num_documents: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Swaps:
+    """What values of a category are swapped for: by attribute, other products' values, and what finds any of them."""
+
+    values: Mapping[str, Sequence[str]]
+    known: Mapping[str, re.Pattern[str]]
 
 
 class StepPlanner:
@@ -71,6 +82,11 @@ class StepPlanner:
             for key, values in self._values.items()
             if config.labels.variants
         }
+        self._swaps: dict[str, _Swaps] = {}
+        if config.labels.swapped:
+            for key, group in self._groups.items():
+                members = [products[number] for number in group]
+                self._swaps[key] = _Swaps(swappable_values(members), _known_by_attribute(self._values[key]))
         self._ids = documents.encode([product.record for product in products])
         self.num_too_long = 0
         self.num_unfitting = 0
@@ -137,9 +153,15 @@ class StepPlanner:
         product = self._products[number]
         share = self._config.labels.absent_share
         drawn = {name: None for name in product.assumed_absent if generator.random() < share}
+        record, labels = product.record, dict(product.answers)
+        if self._config.labels.swapped and generator.random() < self._config.labels.swapped:
+            record, labels = self._swapped(product, generator)
+            drawn = {name: None for name in drawn if not self._may_state(record, product, name)}
         if variant is None:
-            return LabelledDocument(self._ids[number], {**drawn, **product.answers})
-        record, labels = retell(product.record, product.schema, product.answers, generator)
+            is_as_it_was = record is product.record
+            ids = self._ids[number] if is_as_it_was else self._documents.encode([record])[0]
+            return LabelledDocument(ids, {**drawn, **labels})
+        record, labels = retell(record, product.schema, labels, generator)
         answers = variant.answers({**drawn, **labels})
         if variant.specifications:
             asked, known, retold = variant.specifications, self._known[product.schema.hash], record
@@ -152,6 +174,17 @@ class StepPlanner:
                 answers = {name: items for name, items in answers.items() if items or name not in open_names}
             answers |= stated
         return LabelledDocument(self._documents.encode([record])[0], self._fitting(variant, answers))
+
+    def _swapped(self, product: Product, generator: random.Random) -> tuple[Record, dict[str, Items]]:
+        values = self._swaps[product.schema.hash].values
+        return swap_values(product.record, product.schema, product.answers, values, generator)
+
+    def _may_state(self, record: Record, product: Product, name: str) -> bool:
+        """Whether a text that was changed holds a known value of an attribute that nobody labelled."""
+        if record is product.record or self._config.labels.unlabelled != "absent_unless_known":
+            return False
+        pattern = self._swaps[product.schema.hash].known.get(name)
+        return pattern is not None and pattern.search(fold("\n".join(record.fields.values()))) is not None
 
     def _fitting(self, variant: Variant, answers: Mapping[str, Items]) -> dict[str, Items]:
         """A variant writes some values longer than their labels; those above K_max are counted and not taught."""
@@ -181,6 +214,10 @@ class StepPlanner:
             num_targets = sum(example.num_targets for item in taken for example in item)
             yield Step(dealt, num_targets, num_documents)
             taken = []
+
+
+def _known_by_attribute(values: Mapping[str, Counter[str]]) -> dict[str, re.Pattern[str]]:
+    return {name: words_pattern({fold(value) for value in counts}) for name, counts in values.items() if counts}
 
 
 def _count_values(products: Sequence[Product]) -> dict[str, Counter[str]]:

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("shared_ray")
 
 
 def test_what_has_not_changed_is_asked_of_neither_model(cascade: Workplace) -> None:
-    first, second, other = (str(cascade.folder / name) for name in ("first", "second", "other"))
+    first, second = (str(cascade.folder / name) for name in ("first", "second"))
     cascade.run(output=first)
     rows = products(NUM_PRODUCTS)
     rows[3] = product(3, title="another title")
@@ -28,7 +28,11 @@ def test_what_has_not_changed_is_asked_of_neither_model(cascade: Workplace) -> N
         assert {**row, "run_id": None, "carried_from": None} == {**old, "run_id": None, "carried_from": None}
     assert outcome.totals.cascade["answers"] == 2, "those of one product of coffee"
 
-    # Another threshold is another cascade, and a run of one model none.
+
+@pytest.mark.full
+def test_another_threshold_is_another_cascade(cascade: Workplace) -> None:
+    first, other = (str(cascade.folder / name) for name in ("first", "other"))
+    cascade.run(output=first)
     changed = cascade.run(output=other, base=first, cascade={**cascade.changes["cascade"], "below": 0.5})
     assert changed.totals.carried["products"] == 0
     assert changed.changes is not None

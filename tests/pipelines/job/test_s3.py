@@ -162,12 +162,6 @@ def test_a_run_on_s3_is_the_run_on_the_local_disk(
     assert again.returncode == 0, again.stderr
     assert "is finished already; nothing was done" in again.stdout
 
-    settings = ["max_dead_letter_share=1", "shards.cluster_by_category=true", f"output={bucket}/clustered"]
-    clustered = extract(config, server, *(word for setting in settings for word in ("--set", setting)), **cache)
-    assert clustered.returncode == 0, clustered.stderr
-    assert_same_run(workplace.folder / "out", download(f"{bucket}/clustered", tmp_path / "clustered"))
-    assert not (tmp_path / "clustered" / "_clustered").exists()
-
     # Secrets are in the environment only.
     printed = finished.stdout + finished.stderr + again.stdout + again.stderr
     assert SECRET_KEY not in printed
@@ -176,6 +170,22 @@ def test_a_run_on_s3_is_the_run_on_the_local_disk(
     # Another tool reads the tables where they are.
     table = duckdb.connect().execute(f"select count(*) from '{remote}/products/*.parquet'").fetchone()
     assert table == (50,)
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("shared_ray")
+def test_a_clustered_run_on_s3_is_the_run_on_the_local_disk(
+    workplace: Workplace, server: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    mixed_catalog(workplace)
+    settings = ["--set", "max_dead_letter_share=1", "--set", "shards.cluster_by_category=true"]
+    config, cache = everything_on_s3(workplace, bucket), {"HPD_CACHE": str(tmp_path / "cache")}
+    clustered = extract(config, server, *settings, **cache)
+    assert clustered.returncode == 0, clustered.stderr
+    workplace.run(max_dead_letter_share=1.0)
+    remote = download(f"{bucket}/out", tmp_path / "remote")
+    assert_same_run(workplace.folder / "out", remote)
+    assert not (remote / "_clustered").exists()
 
 
 @pytest.mark.full

@@ -1,0 +1,81 @@
+"""The same product with other values, so that a model learns where a value stands, and not which ones there are.
+
+    "Ellie Shoes Women's 8400, Red Patent"    Brand "Ellie Shoes", Model name "8400"
+    "Crocs Women's Jayna, Red Patent"         Brand "Crocs", Model name "Jayna"
+
+A value makes room for one that another product of its category has for the same attribute ("mention replacement" of
+Dai and Adel, 2020, arXiv 2010.11683). What the labels say stays true of the text. Everything is drawn from the given
+generator.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+from hpd_core import CategorySchema, Record
+from pipelines.training.labelled_products import Items, Product
+from pipelines.training.retold_texts import places_of, stands_alone
+
+_SWAPPED = 0.5  # share of the values of a product that are swapped
+
+
+def swappable_values(products: Iterable[Product]) -> dict[str, list[str]]:
+    """By attribute, the values of a category's products that stand in their texts, as often as they do."""
+    found: dict[str, list[str]] = {}
+    for product in products:
+        text = "\n".join(product.record.fields.values())
+        for name in _single_strings(product.schema, product.answers):
+            (value,) = product.answers[name] or ()
+            if places_of(value, text):
+                found.setdefault(name, []).append(value)
+    return found
+
+
+def swap_values(
+    record: Record,
+    schema: CategorySchema,
+    labels: Mapping[str, Items],
+    values: Mapping[str, Sequence[str]],
+    generator: random.Random,
+) -> tuple[Record, dict[str, Items]]:
+    """The record with some of its values swapped, and its labels; the same where that would not be clear.
+
+    A value is swapped that stands in one place of the record, where no other value touches it.
+
+    Args:
+        values: `swappable_values` of its category.
+    """
+    told, fields = dict(labels), dict(record.fields)
+    stated = _stated(labels, fields)
+    swapped: list[str] = []
+    for name in _single_strings(schema, labels):
+        (value,) = labels[name] or ()
+        if name not in values or generator.random() >= _SWAPPED:
+            continue
+        other = generator.choice(values[name])
+        others = [item for each, items in told.items() if each != name for item in items or ()]
+        if other == value or not stands_alone(value, "\n".join(fields.values()), others):
+            continue
+        field = next(key for key, text in fields.items() if places_of(value, text))
+        ((first, last),) = places_of(value, fields[field])
+        fields[field] = fields[field][:first] + other + fields[field][last:]
+        told[name] = [other]
+        swapped.append(other)
+    text = "\n".join(fields.values())
+    is_clear = all(len(places_of(value, text)) == 1 for value in swapped)
+    if not swapped or not is_clear or not stated <= _stated(told, fields):
+        return record, dict(labels)
+    return Record(record.id, record.category, fields), told
+
+
+def _single_strings(schema: CategorySchema, labels: Mapping[str, Items]) -> list[str]:
+    """The attributes that are one string and have a value, in the schema's order."""
+    names = [each.name for each in schema.attributes if each.type == "string" and not each.multiple]
+    return [name for name in names if len(labels.get(name) or ()) == 1]
+
+
+def _stated(labels: Mapping[str, Items], fields: Mapping[str, str]) -> set[str]:
+    """The attributes whose values stand in the text."""
+    text = "\n".join(fields.values())
+    return {name for name, items in labels.items() if items and all(item in text for item in items)}

@@ -1,0 +1,112 @@
+"""Values that make room for those of other products: what the labels say stays true of the text."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpd_core import CategorySchema, Record
+from pipelines.quality.gold import GoldProduct
+from pipelines.training.labelled_products import Items, Product
+from pipelines.training.swapped_values import swap_values, swappable_values
+from tests.examples import examples
+
+SHOES = CategorySchema.model_validate(
+    {
+        "category": "Shoes",
+        "attributes": [
+            {"name": "Brand"},
+            {"name": "Model"},
+            {"name": "Colour"},
+            {"name": "Weight", "type": "number"},
+            {"name": "Tags", "multiple": True},
+        ],
+    }
+)
+VALUES = {"Brand": ["Crocs", "Ellie Shoes"], "Model": ["Jayna", "8400"], "Colour": ["Red Patent", "Blue"]}
+
+
+def product(labels: dict[str, Items], **fields: str) -> Product:
+    record = Record("1", "Shoes", fields)
+    return Product(record, SHOES, GoldProduct(0, None, "Shoes", {}), labels, ())
+
+
+def swap(labels: dict[str, Items], seed: int, **fields: str) -> tuple[dict[str, str], dict[str, Items]]:
+    record, told = swap_values(Record("1", "Shoes", fields), SHOES, labels, VALUES, random.Random(seed))
+    return dict(record.fields), told
+
+
+def test_text_and_labels_change_alike() -> None:
+    labels: dict[str, Items] = {"Brand": ["Ellie Shoes"], "Model": ["8400"], "Colour": None, "Weight": ["3"]}
+    seen = set()
+    for seed in range(60):
+        fields, told = swap(labels, seed, title="Ellie Shoes Women's 8400", text="3 pounds")
+        (brand,), (model,) = told["Brand"] or (), told["Model"] or ()
+        assert fields == {"title": f"{brand} Women's {model}", "text": "3 pounds"}
+        assert (told["Colour"], told["Weight"]) == (None, ["3"]), "what is absent stays so, and numbers are no names"
+        seen.add((brand, model))
+    assert seen == {(brand, model) for brand in VALUES["Brand"] for model in VALUES["Model"]}
+
+
+@pytest.mark.parametrize(
+    ("labels", "title"),
+    [
+        ({"Brand": ["Ellie"]}, "Ellie Shoes by Ellie"),  # it stands in two places
+        ({"Brand": ["Ellie Shoes"], "Model": ["Shoes"]}, "Ellie Shoes"),  # another value touches it
+        ({"Brand": ["Elli"]}, "Ellie Shoes"),  # it is a part of a word
+        ({"Brand": ["Bluhorn"]}, "Blu Horn"),  # it is nowhere
+        ({"Tags": ["red", "soft"]}, "red, soft"),
+        ({"Brand": ["Ellie"], "Tags": ["Crocs", "Shoes"]}, "Ellie for Crocs or Ellie Shoes"),
+    ],
+)
+def test_what_is_not_clear_stays(labels: dict[str, Items], title: str) -> None:
+    for seed in range(20):
+        assert swap(labels, seed, title=title) == ({"title": title}, labels)
+
+
+def test_a_value_that_would_stand_twice_is_not_put_in() -> None:
+    """'Blue' would be the colour and stand in the model's name as well."""
+    for seed in range(40):
+        fields, told = swap({"Colour": ["Red Patent"]}, seed, title="Red Patent with Blue laces")
+        assert told == {"Colour": ["Red Patent"]}
+        assert fields == {"title": "Red Patent with Blue laces"}
+
+
+def test_the_values_of_a_category_are_those_that_stand_in_its_texts() -> None:
+    found = swappable_values(
+        [
+            product({"Brand": ["Crocs"], "Weight": ["3"], "Tags": ["a"]}, title="Crocs, 3, a"),
+            product({"Brand": ["Crocs"], "Model": ["Jayna"], "Colour": None}, title="Crocs Classic"),
+        ]
+    )
+    assert found == {"Brand": ["Crocs", "Crocs"]}
+
+
+words = st.sampled_from(["Crocs", "Ellie", "Shoes", "Jayna", "8400", "Red", "Patent", "Blue", "the", "of", "-", ","])
+texts = st.lists(words, min_size=1, max_size=9).map(" ".join)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(texts, texts, st.data())
+def test_labels_are_as_true_as_before(title: str, more: str, data: st.DataObject) -> None:
+    """A value that stood in the text stands in it, or one that was put in its place; nothing else changes."""
+    tokens = (title + " " + more).split()
+    labels: dict[str, Items] = {}
+    for name in ("Brand", "Model", "Colour"):
+        start = data.draw(st.integers(0, len(tokens) - 1))
+        labels[name] = [" ".join(tokens[start : start + data.draw(st.integers(1, 2))])]
+    fields, told = swap(labels, data.draw(st.integers(0, 9)), title=title, text=more)
+    text, before = "\n".join(fields.values()), f"{title}\n{more}"
+    changed = {name for name in labels if told[name] != labels[name]}
+    assert bool(changed) == (text != before)
+    for name, items in told.items():
+        (value,), (old,) = items or (), labels[name] or ()
+        assert value in text or old not in before
+        if name in changed:
+            assert value in VALUES[name]
+            assert text.count(value) >= 1
+    lengths = [len(told[name][0]) - len(labels[name][0]) for name in changed]  # type: ignore[index]
+    assert len(text) - len(before) == sum(lengths)
