@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
+from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +17,7 @@ from pipelines.quality.gold import GoldProduct
 from pipelines.training.labelled_products import Items, Product
 from pipelines.training.swapped_values import swap_values, swappable_values
 from tests.examples import examples
+from tests.pipelines.training.test_labelled_products import TOKENIZER, examples_of, make_planner
 
 SHOES = CategorySchema.model_validate(
     {
@@ -83,6 +88,65 @@ def test_the_values_of_a_category_are_those_that_stand_in_its_texts() -> None:
         ]
     )
     assert found == {"Brand": ["Crocs", "Crocs"]}
+
+
+HATS = CategorySchema.model_validate(
+    {"category": "Hats", "attributes": [{"name": "Brand"}, {"name": "Colour"}, {"name": "Line"}]}
+)
+
+
+def hats() -> list[Product]:
+    """Velor is a brand and a line: a text into which it is put may state either."""
+    made: list[tuple[dict[str, Items], str, list[str]]] = [
+        ({"Brand": ["Crocs"], "Colour": ["red"]}, "Crocs hat, red", ["Line"]),
+        ({"Brand": ["Velor"], "Colour": ["blue"]}, "Velor hat, blue", []),
+        ({"Brand": ["Ellie"], "Line": ["Velor"]}, "Ellie hat Velor", ["Colour"]),
+    ]
+    return [
+        Product(Record(str(n), "Hats", {"title": text}), HATS, GoldProduct(n, None, "Hats", {}), labels, absent)
+        for n, (labels, text, absent) in enumerate(made)
+    ]
+
+
+def taught(epoch: int, **labels: Any) -> list[str]:
+    """The texts of an epoch's examples, one product each."""
+    return sorted(
+        TOKENIZER.decode(example.filled.token_ids)
+        for example in examples_of(make_planner(hats(), labels=labels), epoch)
+    )
+
+
+def answers_of(example: str) -> dict[str, str | None]:
+    """What is taught: behind the text stand the keys, and behind them their values."""
+    answer = example.rpartition("{\n")[2]
+    keys = re.findall(r'"(\w+)":', answer)
+    values = json.loads(f"[{answer.rpartition(':')[2].strip().rstrip(',')}]")
+    return dict(zip(keys, values, strict=True))
+
+
+def test_training_swaps_and_teaches_as_absent_only_what_is_not_known_to_stand_there() -> None:
+    plain = taught(0)
+    assert len(plain) == 3
+    assert taught(0, swapped=0.0) == plain
+    seen: Counter[str] = Counter()
+    for epoch in range(12):
+        examples = taught(epoch, swapped=1.0)
+        assert examples == taught(epoch, swapped=1.0), "drawn from the seed and the epoch"
+        for example in examples:
+            crocs = re.search(r"(Crocs|Velor|Ellie) hat, (red|blue)", example)
+            if crocs is None:
+                continue
+            brand, colour = crocs.groups()
+            answers = answers_of(example)
+            assert (answers["Brand"], answers["Colour"]) == (brand, colour)
+            seen[brand] += 1
+            assert "Line" not in answers or brand != "Velor", "a line is called Velor"
+        # Where it is said that what is not labelled is absent, it is taught so, whatever the text holds now.
+        seen["absent"] += sum(
+            "Velor hat, " in each and answers_of(each).get("Line", "") is None
+            for each in taught(epoch, swapped=1.0, unlabelled="absent")
+        )
+    assert {"Crocs", "Velor", "Ellie", "absent"} == {name for name, count in seen.items() if count}
 
 
 words = st.sampled_from(["Crocs", "Ellie", "Shoes", "Jayna", "8400", "Red", "Patent", "Blue", "the", "of", "-", ","])
