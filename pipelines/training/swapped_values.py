@@ -57,7 +57,9 @@ def swap_values(
         others = [item for each, items in told.items() if each != name for item in items or ()]
         if other == value or not stands_alone(value, "\n".join(fields.values()), others):
             continue
-        field = next(key for key, text in fields.items() if places_of(value, text))
+        field = next((key for key, text in fields.items() if places_of(value, text)), None)
+        if field is None:
+            continue  # it goes from one field into the next
         ((first, last),) = places_of(value, fields[field])
         fields[field] = fields[field][:first] + other + fields[field][last:]
         told[name] = [other]

@@ -72,6 +72,12 @@ def test_what_is_not_clear_stays(labels: dict[str, Items], title: str) -> None:
         assert swap(labels, seed, title=title) == ({"title": title}, labels)
 
 
+def test_a_value_that_goes_from_one_field_into_the_next_stays() -> None:
+    labels: dict[str, Items] = {"Brand": ["Ellie\nShoes"]}
+    for seed in range(20):
+        assert swap(labels, seed, title="Ellie", text="Shoes") == ({"title": "Ellie", "text": "Shoes"}, labels)
+
+
 def test_a_value_that_would_stand_twice_is_not_put_in() -> None:
     """'Blue' would be the colour and stand in the model's name as well."""
     for seed in range(40):
