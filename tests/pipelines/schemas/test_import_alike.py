@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import resource
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hpd_core.text.near_names import fold_name
 from pipelines.quality.gold import read_gold
 from pipelines.schemas.importing.imported import named_member, told_apart, unique_members
 from pipelines.schemas.schema_file import load_schemas
+from tests.pipelines.commands import ROOT
 from tests.pipelines.schemas.imports import call, done, refused, write
 
 AKENEO = """
@@ -188,19 +190,17 @@ def test_no_member_is_lost_to_another_ones_label() -> None:
     assert len({each.label for each in found}) == 3
 
 
-@pytest.fixture
-def full_disk() -> Iterator[None]:
-    """No file can take a byte."""
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, old[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, old)
+def no_file_takes_a_byte() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
-def test_what_cannot_be_written_leaves_no_file(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    path = write(tmp_path, "hat.json", {"properties": {"brand": {}}})
-    request.getfixturevalue("full_disk")
-    assert "cannot write" in refused(tmp_path, path)
+def test_what_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
+    """A process of its own: what this one prints may be going to a file."""
+    path, out = write(tmp_path, "hat.json", {"properties": {"brand": {}}}), tmp_path / "out.yaml"
+    command = [sys.executable, "pipelines/schema.py", "import", str(path), "--out", str(out)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, preexec_fn=no_file_takes_a_byte)
+    assert (result.returncode, "cannot write" in result.stderr) == (2, True), result.stderr
+    assert not out.exists()
 
 
 def test_what_does_not_load_leaves_the_older_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
