@@ -148,8 +148,7 @@ def choose_member(
     for each in found.values():
         each.sort(key=lambda pair: -sum(pair[1]))
     likelihoods = {member: sum(exp(sum(logprobs)) for _, logprobs in each) for member, each in found.items()}
-    null = likelihoods.pop(0, None)
-    can_be_null, null = null is not None, null or 0.0
+    can_be_null, null = 0 in likelihoods, likelihoods.pop(0, 0.0)
     total = sum(likelihoods.values())
     shares = {0: null} | {member: (1 - null) * mass / total for member, mass in likelihoods.items()}
     answer = max(likelihoods, key=lambda member: likelihoods[member])

@@ -42,7 +42,7 @@ def retell(
         return record, told
     text = next(iter(record.fields.values())).strip()
     free = frozenset(attribute.name for attribute in schema.attributes if attribute.type == "string")
-    if all(places_of(item, text) for item in _items(told)):
+    if all(places_of(item, text) for item in items_of(told)):
         for name in filter(free.__contains__, labels):
             text = _renumber(text, told, name, generator)
     chance = generator.random()
@@ -70,7 +70,8 @@ def stands_alone(value: str, text: str, others: Sequence[str]) -> bool:
     return all(stop <= first or start >= last for start, stop in spans)
 
 
-def _items(labels: Mapping[str, Items], but: str | None = None) -> list[str]:
+def items_of(labels: Mapping[str, Items], but: str | None = None) -> list[str]:
+    """All items of the labels, but of one attribute's."""
     return [item for name, items in labels.items() if name != but for item in items or ()]
 
 
@@ -81,7 +82,7 @@ def _renumber(text: str, labels: dict[str, Items], name: str, generator: random.
     if match is None or not _UNITS.fullmatch(match.group(2).strip()) or generator.random() >= _RENUMBERED:
         return text
     value = match.group()
-    if not stands_alone(value, text, _items(labels, name)):
+    if not stands_alone(value, text, items_of(labels, name)):
         return text
     changed = _other_number(match.group(1), generator) + value[match.end(1) :]
     [(first, last)] = places_of(value, text)
@@ -108,7 +109,7 @@ def _detail(text: str, labels: Mapping[str, Items], free: frozenset[str], genera
         items = labels[name] or ()
         lines.append(line.format(name=name, value=", ".join(items)))
         is_movable = name in free and len(items) == 1 and generator.random() < _MOVED
-        if is_movable and stands_alone(items[0], text, _items(labels, name)):
+        if is_movable and stands_alone(items[0], text, items_of(labels, name)):
             [(first, last)] = places_of(items[0], text)
             shorter = f"{text[:first].rstrip()} {text[last:].lstrip()}".strip()
             text = shorter if shorter.strip(" ,-|/") else text
@@ -118,7 +119,7 @@ def _detail(text: str, labels: Mapping[str, Items], free: frozenset[str], genera
 
 def _cut(text: str, labels: Mapping[str, Items], generator: random.Random) -> dict[str, str]:
     """Two fields; a labelled value is never cut."""
-    spans = [match.span() for item in _items(labels) for match in re.finditer(re.escape(item), text)]
+    spans = [match.span() for item in items_of(labels) for match in re.finditer(re.escape(item), text)]
     places = [match.start() for match in re.finditer(r"\s", text)]
     places = [place for place in places if not any(start <= place < stop for start, stop in spans)]
     if not places:

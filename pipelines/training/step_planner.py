@@ -59,6 +59,11 @@ class _Swaps:
     values: Mapping[str, Sequence[str]]
     known: Mapping[str, re.Pattern[str]]
 
+    def without_stated(self, absent: Mapping[str, None], record: Record) -> dict[str, None]:
+        """Those of some attributes of which no known value stands in the record's text."""
+        text = fold("\n".join(record.fields.values()))
+        return {name: None for name in absent if name not in self.known or not self.known[name].search(text)}
+
 
 class StepPlanner:
     """Draws the steps of every epoch. All workers make the same plan."""
@@ -155,8 +160,10 @@ class StepPlanner:
         drawn = {name: None for name in product.assumed_absent if generator.random() < share}
         record, labels = product.record, dict(product.answers)
         if self._config.labels.swapped and generator.random() < self._config.labels.swapped:
-            record, labels = self._swapped(product, generator)
-            drawn = {name: None for name in drawn if not self._may_state(record, product, name)}
+            swaps = self._swaps[product.schema.hash]
+            record, labels = swap_values(record, product.schema, labels, swaps.values, generator)
+            if record is not product.record and self._config.labels.unlabelled == "absent_unless_known":
+                drawn = swaps.without_stated(drawn, record)
         if variant is None:
             is_as_it_was = record is product.record
             ids = self._ids[number] if is_as_it_was else self._documents.encode([record])[0]
@@ -174,17 +181,6 @@ class StepPlanner:
                 answers = {name: items for name, items in answers.items() if items or name not in open_names}
             answers |= stated
         return LabelledDocument(self._documents.encode([record])[0], self._fitting(variant, answers))
-
-    def _swapped(self, product: Product, generator: random.Random) -> tuple[Record, dict[str, Items]]:
-        values = self._swaps[product.schema.hash].values
-        return swap_values(product.record, product.schema, product.answers, values, generator)
-
-    def _may_state(self, record: Record, product: Product, name: str) -> bool:
-        """Whether a text that was changed holds a known value of an attribute that nobody labelled."""
-        if record is product.record or self._config.labels.unlabelled != "absent_unless_known":
-            return False
-        pattern = self._swaps[product.schema.hash].known.get(name)
-        return pattern is not None and pattern.search(fold("\n".join(record.fields.values()))) is not None
 
     def _fitting(self, variant: Variant, answers: Mapping[str, Items]) -> dict[str, Items]:
         """A variant writes some values longer than their labels; those above K_max are counted and not taught."""

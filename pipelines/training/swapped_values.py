@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hpd_core import CategorySchema, Record
 from pipelines.training.labelled_products import Items, Product
-from pipelines.training.retold_texts import places_of, stands_alone
+from pipelines.training.retold_texts import items_of, places_of, stands_alone
 
 _SWAPPED = 0.5  # share of the values of a product that are swapped
 
@@ -54,13 +54,12 @@ def swap_values(
         if name not in values or generator.random() >= _SWAPPED:
             continue
         other = generator.choice(values[name])
-        others = [item for each, items in told.items() if each != name for item in items or ()]
-        if other == value or not stands_alone(value, "\n".join(fields.values()), others):
+        if other == value or not stands_alone(value, "\n".join(fields.values()), items_of(told, name)):
             continue
-        field = next((key for key, text in fields.items() if places_of(value, text)), None)
-        if field is None:
+        places = [(key, span) for key, text in fields.items() for span in places_of(value, text)]
+        if not places:
             continue  # it goes from one field into the next
-        ((first, last),) = places_of(value, fields[field])
+        ((field, (first, last)),) = places
         fields[field] = fields[field][:first] + other + fields[field][last:]
         told[name] = [other]
         swapped.append(other)
