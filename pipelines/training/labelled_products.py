@@ -35,6 +35,8 @@ class Product:
         gold: as the gold file has it; what validation scores against.
         answers: attribute -> items.
         assumed_absent: attributes that nobody labelled and that are taken for absent.
+        known: attribute -> what finds any value that its category's products are labelled with, as whole words of
+            folded text. An attribute without any has no entry.
     """
 
     record: Record
@@ -42,6 +44,7 @@ class Product:
     gold: GoldProduct
     answers: Mapping[str, Items]
     assumed_absent: Sequence[str]
+    known: Mapping[str, re.Pattern[str]]
 
     @property
     def fingerprint(self) -> int:
@@ -77,7 +80,7 @@ def load_products(
         for record, gold in pairs:
             schema = schemas[gold.category]
             _check_attributes(dataset, schema, gold, labels, report)
-            product = _label(dataset, record, schema, gold, labels, builder, known, report)
+            product = _label(dataset, record, schema, gold, labels, builder, known[gold.category], report)
             if not product.answers and not product.assumed_absent:
                 report.leave_out("a product without anything to teach", _short_line(dataset, gold))
             products.append(product)
@@ -99,29 +102,26 @@ def _corrections(product: Product) -> Product | None:
 
 def _known_values(
     products: Iterable[GoldProduct], schemas: Mapping[str, CategorySchema]
-) -> dict[tuple[str, str], re.Pattern[str]]:
+) -> dict[str, dict[str, re.Pattern[str]]]:
     """Per category and attribute, a pattern that finds any of its gold values as whole words in folded text.
 
     A member of an enum is found by all that it is called, whichever of its names it was labelled with.
     """
-    vocabularies = {
-        (category, attribute.name): attribute.vocabulary
-        for category, schema in schemas.items()
-        for attribute in schema.attributes
-        if attribute.values
-    }
-    forms: dict[tuple[str, str], set[str]] = {}
+    forms: dict[str, dict[str, set[str]]] = {category: {} for category in schemas}
     for product in products:
         for name, value in product.values.items():
-            forms.setdefault((product.category, name), set()).update(
-                fold(form) for item in value.items for form in item
-            )
-    for pair, vocabulary in vocabularies.items():
-        labels = {vocabulary.label(form) for form in forms.get(pair, ())}
-        forms.setdefault(pair, set()).update(
-            fold(text) for text, label in vocabulary.spellings.items() if label in labels
-        )
-    return {pair: words_pattern(texts) for pair, texts in forms.items() if texts}
+            forms[product.category].setdefault(name, set()).update(fold(form) for item in value.items for form in item)
+    for category, schema in schemas.items():
+        for attribute in schema.attributes:
+            if not attribute.values or attribute.name not in forms[category]:
+                continue
+            texts, vocabulary = forms[category][attribute.name], attribute.vocabulary
+            labels = {vocabulary.label(form) for form in texts}
+            texts |= {fold(text) for text, label in vocabulary.spellings.items() if label in labels}
+    return {
+        category: {name: words_pattern(texts) for name, texts in by_name.items() if texts}
+        for category, by_name in forms.items()
+    }
 
 
 def _check_room(dataset: DatasetConfig, schema: CategorySchema, builder: ExampleBuilder) -> None:
@@ -164,7 +164,7 @@ def _label(
     gold: GoldProduct,
     labels: LabelPolicy,
     builder: ExampleBuilder,
-    known: Mapping[tuple[str, str], re.Pattern[str]],
+    known: Mapping[str, re.Pattern[str]],
     report: DataReport,
 ) -> Product:
     text = "\n".join(record.fields.values())
@@ -175,7 +175,7 @@ def _label(
         place = f"{_short_line(dataset, gold)}, {attribute.name}"
         value = gold.values.get(attribute.name)
         if value is None:
-            pattern = known.get((gold.category, attribute.name))
+            pattern = known.get(attribute.name)
             is_open = labels.unlabelled == "absent_unless_known" and pattern is not None and pattern.search(folded)
             is_unseen = gold.corrected is not None  # of a review: nobody looked at the rest
             if labels.unlabelled == "untaught" or is_open or is_unseen:
@@ -194,7 +194,7 @@ def _label(
             else:
                 answers[attribute.name] = items
                 report.values += 1
-    return Product(record, schema, gold, answers, assumed)
+    return Product(record, schema, gold, answers, assumed, known)
 
 
 def _preferred(attribute: Attribute, forms: Sequence[str], text: str) -> str:

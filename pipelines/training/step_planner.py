@@ -52,19 +52,6 @@ class Step:
     num_documents: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Swaps:
-    """What values of a category are swapped for: by attribute, other products' values, and what finds any of them."""
-
-    values: Mapping[str, Sequence[str]]
-    known: Mapping[str, re.Pattern[str]]
-
-    def without_stated(self, absent: Mapping[str, None], record: Record) -> dict[str, None]:
-        """Those of some attributes of which no known value stands in the record's text."""
-        text = fold("\n".join(record.fields.values()))
-        return {name: None for name in absent if name not in self.known or not self.known[name].search(text)}
-
-
 class StepPlanner:
     """Draws the steps of every epoch. All workers make the same plan."""
 
@@ -87,11 +74,11 @@ class StepPlanner:
             for key, values in self._values.items()
             if config.labels.variants
         }
-        self._swaps: dict[str, _Swaps] = {}
-        if config.labels.swapped:
-            for key, group in self._groups.items():
-                members = [products[number] for number in group]
-                self._swaps[key] = _Swaps(swappable_values(members), _known_by_attribute(self._values[key]))
+        self._swappable = {
+            key: swappable_values(products[number] for number in group)
+            for key, group in self._groups.items()
+            if config.labels.swapped
+        }
         self._ids = documents.encode([product.record for product in products])
         self.num_too_long = 0
         self.num_unfitting = 0
@@ -160,10 +147,10 @@ class StepPlanner:
         drawn = {name: None for name in product.assumed_absent if generator.random() < share}
         record, labels = product.record, dict(product.answers)
         if self._config.labels.swapped and generator.random() < self._config.labels.swapped:
-            swaps = self._swaps[product.schema.hash]
-            record, labels = swap_values(record, product.schema, labels, swaps.values, generator)
+            values = self._swappable[product.schema.hash]
+            record, labels = swap_values(record, product.schema, labels, values, generator)
             if record is not product.record and self._config.labels.unlabelled == "absent_unless_known":
-                drawn = swaps.without_stated(drawn, record)
+                drawn = _without_stated(drawn, record, product.known)
         if variant is None:
             is_as_it_was = record is product.record
             ids = self._ids[number] if is_as_it_was else self._documents.encode([record])[0]
@@ -212,8 +199,12 @@ class StepPlanner:
             taken = []
 
 
-def _known_by_attribute(values: Mapping[str, Counter[str]]) -> dict[str, re.Pattern[str]]:
-    return {name: words_pattern({fold(value) for value in counts}) for name, counts in values.items() if counts}
+def _without_stated(
+    absent: Mapping[str, None], record: Record, known: Mapping[str, re.Pattern[str]]
+) -> dict[str, None]:
+    """Those of some attributes of which no known value stands in the record's text."""
+    text = fold("\n".join(record.fields.values()))
+    return {name: None for name in absent if name not in known or not known[name].search(text)}
 
 
 def _count_values(products: Sequence[Product]) -> dict[str, Counter[str]]:

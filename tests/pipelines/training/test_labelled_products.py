@@ -277,7 +277,7 @@ def make_products(count: int, seed: int = 0) -> list[Product]:
         text = " ".join(rng.choice(["red", "velor", "soft", "42"]) for _ in range(rng.randint(1, 30)))
         record = Record(str(number), category, {"title": f"{text} #{number}"})
         gold = GoldProduct(number, str(number), category, {f"{category}1": GoldValue(((f"v{number}",),))})
-        products.append(Product(record, schema, gold, {f"{category}1": [f"v{number}"]}, ["Other"]))
+        products.append(Product(record, schema, gold, {f"{category}1": [f"v{number}"]}, ["Other"], {}))
     return products
 
 
@@ -377,7 +377,7 @@ def test_fewer_products_are_in_a_prompt_where_the_gaps_do_not_fit() -> None:
 def test_products_without_anything_to_teach_are_not_too_long() -> None:
     """They fill a prompt at most: where it must be cut down to them, there is nothing to learn, and nothing is lost."""
     taught = make_products(40)
-    untaught = [Product(each.record, each.schema, each.gold, {}, []) for each in taught[:30]]
+    untaught = [Product(each.record, each.schema, each.gold, {}, [], {}) for each in taught[:30]]
     products = untaught + taught[30:]
     longest = least_positions(taught)
     for epoch in range(10):
@@ -412,7 +412,7 @@ def test_assumed_absents_are_drawn_anew_each_epoch() -> None:
 def test_equal_texts_are_on_one_side_of_the_split() -> None:
     products = make_products(200)
     again = [
-        Product(Record(f"again {p.record.id}", p.record.category, p.record.fields), p.schema, p.gold, {}, [])
+        Product(Record(f"again {p.record.id}", p.record.category, p.record.fields), p.schema, p.gold, {}, [], {})
         for p in products
     ]
     training, validation = split_products([*products, *again], 0.2)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hpd_core import CategorySchema, Record
 from pipelines.quality.gold import GoldProduct
+from pipelines.quality.scoring import words_pattern
 from pipelines.training.labelled_products import Items, Product
 from pipelines.training.swapped_values import swap_values, swappable_values
 from tests.examples import examples
@@ -36,7 +37,7 @@ VALUES = {"Brand": ["Crocs", "Ellie Shoes"], "Model": ["Jayna", "8400"], "Colour
 
 def product(labels: dict[str, Items], **fields: str) -> Product:
     record = Record("1", "Shoes", fields)
-    return Product(record, SHOES, GoldProduct(0, None, "Shoes", {}), labels, ())
+    return Product(record, SHOES, GoldProduct(0, None, "Shoes", {}), labels, (), {})
 
 
 def swap(labels: dict[str, Items], seed: int, **fields: str) -> tuple[dict[str, str], dict[str, Items]]:
@@ -108,8 +109,10 @@ def hats() -> list[Product]:
         ({"Brand": ["Velor"], "Colour": ["blue"]}, "Velor hat, blue", []),
         ({"Brand": ["Ellie"], "Line": ["Velor"]}, "Ellie hat Velor", ["Colour"]),
     ]
+    words = {"Brand": ["crocs", "velor", "ellie"], "Colour": ["red", "blue"], "Line": ["velor"]}
+    known = {name: words_pattern(values) for name, values in words.items()}
     return [
-        Product(Record(str(n), "Hats", {"title": text}), HATS, GoldProduct(n, None, "Hats", {}), labels, absent)
+        Product(Record(str(n), "Hats", {"title": text}), HATS, GoldProduct(n, None, "Hats", {}), labels, absent, known)
         for n, (labels, text, absent) in enumerate(made)
     ]
 
