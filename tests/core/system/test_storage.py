@@ -1,4 +1,4 @@
-"""Copies of model folders on the local disk. On a real S3 server: tests/pipelines/job/test_s3.py."""
+"""Copies of model folders on the local disk. On a real S3 server: tests/pipelines/job/on_s3."""
 
 from __future__ import annotations
 

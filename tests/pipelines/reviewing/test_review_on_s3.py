@@ -18,7 +18,7 @@ from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.log_files import ReviewLog
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
-from tests.pipelines.job.s3_server import BUCKET, s3_server
+from tests.pipelines.job.on_s3.s3_server import BUCKET, s3_server
 from tests.pipelines.reviewing.made_runs import key_of, reviewable_run
 from tests.pipelines.reviewing.said import verdict
 from tests.pipelines.reviewing.served import serving
