@@ -43,6 +43,7 @@ def mean_of(folders: list[Path], out: Path) -> None:
     }
     shutil.copytree(folders[-1], out, dirs_exist_ok=True)
     save_file(mean, out / files[-1].name, metadata={"format": "pt"})
+    shutil.copymode(files[-1], out / files[-1].name)  # safetensors makes files for their owner alone
 
 
 def weights_of(folder: Path) -> Path:

@@ -1,6 +1,7 @@
 """Answers that end where the model ends them, for `benchmark.py --natural`.
 
-Contenders then write different texts: who says more does more work, and products a second compare both at once.
+Contenders then write different texts: who says more does more work, and products a second compare both at once. All
+read documents causally, also where the model was taught to read them both ways: `generate` can read no other way.
 """
 
 from __future__ import annotations

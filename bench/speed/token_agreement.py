@@ -150,7 +150,7 @@ def _margin(model: Any, tokens: list[int], one: int, other: int) -> float:
 
 
 def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, block_size: int) -> Agreement:
-    """`tree` against vLLM's fan-out, both with the job's model and adapter.
+    """`tree` against vLLM's fan-out, both with the job's model and adapter, both reading documents causally.
 
     Raises:
         UsageError: no vLLM.

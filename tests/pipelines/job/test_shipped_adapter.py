@@ -10,6 +10,7 @@ import pytest
 
 from hpd_core import Attribute, CategorySchema, Engine, EngineConfig, Record
 from hpd_core.models.adapter_folder import open_adapter
+from hpd_core.models.adapter_record import as_trained
 from hpd_core.models.loading import load_tokenizer
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
@@ -46,8 +47,10 @@ def test_the_demo_uses_it_as_it_was_trained() -> None:
     job = load_config(JobConfig, "configs/demo.yaml")
     assert job.adapter == str(ADAPTER)
     with open_adapter(str(ADAPTER)) as adapter:
-        rendered = job.engine.prompt.rendered_hash(load_tokenizer(job.model, job.engine))
-        assert adapter.notes(job.engine.layout, job.engine.prompt.hash, rendered, job.engine.max_value_tokens) == []
+        engine = as_trained(job.engine, adapter.record)
+        rendered = engine.prompt.rendered_hash(load_tokenizer(job.model, engine))
+        used = (engine.layout, engine.prompt.hash, rendered, engine.max_value_tokens, engine.document_attention)
+        assert adapter.notes(*used) == []
 
 
 def test_it_extracts_every_type() -> None:
