@@ -5,11 +5,13 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
 
 from hpd_core import Record
+from hpd_core.models.adapter_record import AdapterRecord
 from pipelines.config.finetuning import FinetuneConfig, LoraSettings
 from pipelines.config.section import Section
 from pipelines.config.shipped_files import shipped_file
@@ -45,7 +47,7 @@ _KEYS = (
     "validation.share",
     "validation.patience",
 )
-_MODEL, _ADAPTER = "smollm2", "adapters/smollm2-generalist"  # the shipped adapter, and what it belongs to
+_ADAPTER = "adapters/smollm2-generalist"
 
 
 class Choice(NamedTuple):
@@ -124,14 +126,16 @@ def _validation(config: FinetuneConfig, records: Sequence[Record], row: _Row) ->
 def _can_start_from_shipped(config: FinetuneConfig) -> bool:
     """Whether the shipped adapter belongs to this model, was trained for what is to be decoded, and nothing was set
     that it would decide otherwise."""
-    is_as_trained = (
-        config.model == _MODEL
-        and config.layout == "tree"
-        and config.engine.prompt.keys != "short"
-        and not config.engine.reads_both_ways
+    if is_set(config, "adapter") or is_set(config, "method"):
+        return False
+    record = AdapterRecord.read(Path(shipped_file(_ADAPTER)))
+    is_as_trained = record is not None and (
+        config.model == record.base_model
+        and config.layout == record.layout
+        and config.engine.prompt.keys in ("auto", record.keys)
+        and config.engine.document_attention in ("auto", record.document_attention)
     )
-    has_its_shape = config.lora.model_copy(update={"dropout": 0.0}) == LoraSettings()
-    return is_as_trained and has_its_shape and not is_set(config, "adapter") and not is_set(config, "method")
+    return is_as_trained and config.lora.model_copy(update={"dropout": 0.0}) == LoraSettings()
 
 
 def is_set(section: Section, key: str) -> bool:

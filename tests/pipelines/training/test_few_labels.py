@@ -133,7 +133,8 @@ def test_a_share_that_holds_out_nothing_is_none(training: Training, monkeypatch:
         ({"method": "full"}, False, 2e-4),
         ({"layout": "stacked"}, False, 1e-3),
         ({"engine": {"prompt": {"keys": "short"}}}, False, 1e-3),
-        ({"engine": {"document_attention": "bidirectional"}}, False, 1e-3),
+        ({"engine": {"document_attention": "bidirectional"}}, True, 5e-4),
+        ({"engine": {"document_attention": "causal"}}, False, 1e-3),
         ({"model": "gemma3-270m"}, False, 1e-3),
     ],
 )
