@@ -1,4 +1,8 @@
-"""A model with an adapter in its weights, for rivals that take no adapters or take them otherwise."""
+"""A model with an adapter in its weights, for rivals that take no adapters or take them otherwise.
+
+All read documents causally with it, also where the adapter was taught to read them both ways: rivals can read no other
+way.
+"""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class EngineConfig(BaseModel):
     share_text: bool = Field(
         True,
         description="'tree': what documents of a category begin with alike, as variants of a product do, is computed "
-        "once; no answer depends on it",
+        "once where documents are read causally; no answer depends on it",
     )
     constrain_values: bool = Field(
         True,

@@ -124,14 +124,17 @@ class Weights:
             loading.finish(weights.model, config)
         return weights
 
-    def settings(self, config: EngineConfig) -> EngineConfig:
+    def settings(self, config: EngineConfig, decoding: str = "hpd") -> EngineConfig:
         """The settings as they are for these weights: with what is 'auto' as it was trained (`as_trained`).
+
+        Args:
+            decoding: of who asks; 'ar' reads documents causally, however they were read in training.
 
         Raises:
             ModelError: the record in the model's folder cannot be read.
         """
         record = self.adapter.record if self.adapter is not None else AdapterRecord.read(Path(self.source))
-        return as_trained(config, record)
+        return as_trained(config, record, "ar" if decoding == "ar" else None)
 
     @cached_property
     def revision(self) -> str | None:
@@ -215,7 +218,7 @@ class Extractor(ABC):
             raise ModelError(f"tensor_parallel is for the engine, not for {cls.decoding!r}; set it to 1")
         tokenizer = loading.load_tokenizer(model, config)
         weights = Weights.load(model, config, adapter)
-        extractor = cls(weights.model, tokenizer, weights.settings(config))
+        extractor = cls(weights.model, tokenizer, weights.settings(config, cls.decoding))
         extractor._weights = weights
         return extractor
 

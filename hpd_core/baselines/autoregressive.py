@@ -60,8 +60,8 @@ class AutoregressiveBaseline(Extractor):
         self.config = (config or EngineConfig()).autoregressive()
         if self.config.reads_both_ways:
             raise ModelError(
-                "engine.document_attention is 'bidirectional', by the settings or as the model was trained, and 'ar' "
-                "reads documents in the order of their text: set it to 'causal', or decode with 'hpd'"
+                "engine.document_attention is 'bidirectional', and 'ar' reads documents in the order of their text: "
+                "set it to 'causal', or decode with 'hpd'"
             )
         if self.config.strings != "free":
             raise ModelError("engine.strings is 'verbatim', and " + _NOT_VERBATIM)

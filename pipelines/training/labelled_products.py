@@ -35,7 +35,7 @@ class Product:
         gold: as the gold file has it; what validation scores against.
         answers: attribute -> items.
         assumed_absent: attributes that nobody labelled and that are taken for absent.
-        known: attribute -> what finds any value that its category's products are labelled with, as whole words of
+        known: attribute -> what finds any value that products of this schema are labelled with, as whole words of
             folded text. An attribute without any has no entry.
     """
 
@@ -69,18 +69,23 @@ def load_products(
         # Variants invent attributes that have no limit of their own.
         _check_null_fits("labels.variants", Attribute(name="any"), builder)
     report = DataReport()
+    read = [(dataset, load_schemas(dataset.schemas)) for dataset in datasets]
+    records = [list(gold_records(dataset, schemas, report)) for dataset, schemas in read]
+    # What validation products are labelled with must not decide what is taught.
+    known = _known_values(
+        (schemas[gold.category], gold)
+        for (_, schemas), pairs in zip(read, records, strict=True)
+        for record, gold in pairs
+        if not is_held_out(record, validation_share)
+    )
     products: list[Product] = []
-    for dataset in datasets:
-        schemas = load_schemas(dataset.schemas)
-        pairs = list(gold_records(dataset, schemas, report))
-        # What validation products are labelled with must not decide what is taught.
-        known = _known_values((gold for record, gold in pairs if not is_held_out(record, validation_share)), schemas)
+    for (dataset, schemas), pairs in zip(read, records, strict=True):
         for category in sorted({gold.category for _, gold in pairs}):
             _check_room(dataset, schemas[category], builder)
         for record, gold in pairs:
             schema = schemas[gold.category]
             _check_attributes(dataset, schema, gold, labels, report)
-            product = _label(dataset, record, schema, gold, labels, builder, known[gold.category], report)
+            product = _label(dataset, record, schema, gold, labels, builder, known.get(schema.hash, {}), report)
             if not product.answers and not product.assumed_absent:
                 report.leave_out("a product without anything to teach", _short_line(dataset, gold))
             products.append(product)
@@ -100,27 +105,28 @@ def _corrections(product: Product) -> Product | None:
     return replace(product, answers=answers, assumed_absent=()) if answers else None
 
 
-def _known_values(
-    products: Iterable[GoldProduct], schemas: Mapping[str, CategorySchema]
-) -> dict[str, dict[str, re.Pattern[str]]]:
-    """Per category and attribute, a pattern that finds any of its gold values as whole words in folded text.
+def _known_values(labelled: Iterable[tuple[CategorySchema, GoldProduct]]) -> dict[str, dict[str, re.Pattern[str]]]:
+    """By the schema's hash and attribute, a pattern that finds any of its gold values as whole words in folded text.
 
-    A member of an enum is found by all that it is called, whichever of its names it was labelled with.
+    Two datasets may have one schema: what one knows, the other knows. A member of an enum is found by all that it is
+    called, whichever of its names it was labelled with.
     """
-    forms: dict[str, dict[str, set[str]]] = {category: {} for category in schemas}
-    for product in products:
+    forms: dict[str, dict[str, set[str]]] = {}
+    schemas: dict[str, CategorySchema] = {}
+    for schema, product in labelled:
+        schemas[schema.hash] = schema
+        by_name = forms.setdefault(schema.hash, {})
         for name, value in product.values.items():
-            forms[product.category].setdefault(name, set()).update(fold(form) for item in value.items for form in item)
-    for category, schema in schemas.items():
+            by_name.setdefault(name, set()).update(fold(form) for item in value.items for form in item)
+    for key, schema in schemas.items():
         for attribute in schema.attributes:
-            if not attribute.values or attribute.name not in forms[category]:
+            if not attribute.values or attribute.name not in forms[key]:
                 continue
-            texts, vocabulary = forms[category][attribute.name], attribute.vocabulary
+            texts, vocabulary = forms[key][attribute.name], attribute.vocabulary
             labels = {vocabulary.label(form) for form in texts}
             texts |= {fold(text) for text, label in vocabulary.spellings.items() if label in labels}
     return {
-        category: {name: words_pattern(texts) for name, texts in by_name.items() if texts}
-        for category, by_name in forms.items()
+        key: {name: words_pattern(texts) for name, texts in by_name.items() if texts} for key, by_name in forms.items()
     }
 
 

@@ -161,6 +161,9 @@ def test_a_model_is_asked_as_it_was_trained(tiny_model_dir: Path, tmp_path: Path
     assert found["bidirectional", "auto"] == found["causal", "bidirectional"] != found["causal", "auto"]
     with Engine.from_pretrained(str(model), config("stacked")) as engine:
         assert engine.describe()["document_attention"] == "causal", "in other layouts all models read so"
+    with AutoregressiveBaseline.from_pretrained(str(model), config()) as baseline:
+        assert baseline.describe()["document_attention"] == "causal", "and so does who decodes token by token"
+        assert not any(result.error for result in baseline.extract(products(2), SCHEMAS))
     assert AdapterRecord.read(model) is not None
 
 

@@ -48,8 +48,8 @@ class Files:
         self.folder = folder
         (folder / "schemas.yaml").write_text(yaml.safe_dump(SCHEMAS, sort_keys=False))
 
-    def dataset(self, lines: list[dict[str, Any]], **options: Any) -> DatasetConfig:
-        path = self.folder / "gold.jsonl"
+    def dataset(self, lines: list[dict[str, Any]], name: str = "gold", **options: Any) -> DatasetConfig:
+        path = self.folder / f"{name}.jsonl"
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
         return DatasetConfig(gold=str(path), schemas=str(self.folder / "schemas.yaml"), **options)
 
@@ -162,6 +162,18 @@ def test_what_validation_is_labelled_with_decides_nothing(files: Files) -> None:
         held_out = is_held_out(products[0].record, share)
         for product in products[1:]:
             assert product.assumed_absent == (["Roast"] if held_out else []), share
+
+
+def test_what_one_dataset_knows_of_a_schema_the_other_knows(files: Files) -> None:
+    """Their products are of one group in training, where values of one are put into texts of the other."""
+    builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
+    first = files.dataset([gold_line(1, "Shoes", "Velor red", {"Brand": ["Velor"]})], name="first")
+    other = files.dataset([gold_line(2, "Shoes", "a red one", {"Colour": ["red"]})], name="other")
+    (alone,), _ = load_products([first], LabelPolicy(), builder)
+    (beside, second), _ = load_products([first, other], LabelPolicy(), builder)
+    assert (alone.assumed_absent, beside.assumed_absent) == (["Colour", "Size", "Vegan"], ["Size", "Vegan"])
+    assert beside.known is second.known
+    assert sorted(beside.known) == ["Brand", "Colour"]
 
 
 def test_what_is_left_out_is_counted_and_named(files: Files) -> None:
