@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import secrets
+import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
 from importlib import resources
 from typing import Annotated, Any
 
@@ -28,6 +28,7 @@ from pipelines.reviewing.checked_items import ItemError
 from pipelines.reviewing.verdicts import MAX_ITEM_CHARACTERS, MAX_ITEMS, AnswerKey, ReviewerName, VerdictName
 
 _MAX_BODY = 1_000_000  # bytes of a request; the longest answer is shorter
+_MAX_UNREAD = 20 * _MAX_BODY  # of a refused one, read and thrown away
 _FILES = {
     "": ("review.html", "text/html"),
     "review.css": ("review.css", "text/css"),
@@ -169,10 +170,23 @@ def _file(name: str, kind: str) -> Callable[[], Response]:
 async def _guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
     """Refuses what another site's page sends, and bodies that no page of ours sends."""
     refusal = next(_refusals(request), None)
-    response = await call_next(request) if refusal is None else _json({"problem": refusal}, 403)
+    if refusal is None:
+        response = await call_next(request)
+    else:
+        await _throw_away_body(request)
+        response = _json({"problem": refusal}, 403)
     for name, value in _HEADERS.items():
         response.headers[name] = value
     return response
+
+
+async def _throw_away_body(request: Request) -> None:
+    """Who is still writing when the connection ends never reads why."""
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > _MAX_UNREAD:
+            return
 
 
 def _refusals(request: Request) -> Iterator[str]:
@@ -234,7 +248,7 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 def serve(desk: Desk, sock: socket.socket, announce: Callable[[str], None]) -> None:
-    """Serves until the process is told to end.
+    """Serves until SIGTERM or Ctrl-C.
 
     Args:
         announce: is told the page's address.
@@ -246,6 +260,10 @@ def serve(desk: Desk, sock: socket.socket, announce: Callable[[str], None]) -> N
     config = uvicorn.Config(
         build_app(desk, token), log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=1
     )
-    with suppress(KeyboardInterrupt):  # it is how a server is ended
-        announce(f"http://{shown}:{port}/{token}/")
-        uvicorn.Server(config).run(sockets=[sock])
+    server = uvicorn.Server(config)
+    # Before anybody knows the address: an interrupt while the server starts may be raised where nobody hears of it. And
+    # uvicorn repeats the signal that ended it to whoever handled it before.
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, server.handle_exit)
+    announce(f"http://{shown}:{port}/{token}/")
+    server.run(sockets=[sock])
