@@ -26,6 +26,7 @@ from rich.console import Console
 
 from hpd_core import CategorySchema
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
+from pipelines.console.web_server import open_socket
 from pipelines.errors import UsageError
 from pipelines.job.reviewed_run import write_reviews
 from pipelines.reporting.run_folder import OpenedRun, open_run
@@ -74,10 +75,10 @@ def main(
 
 def _serve(run: str, host: str, port: int, options: DeskOptions) -> None:
     try:
-        from pipelines.review_desk.server import open_socket, serve
+        from pipelines.review_desk.server import serve
     except ImportError as error:
         raise UsageError(f"{error.name} is not installed: pip install 'hpd[review]'") from error
-    with open_socket(host, port) as sock:
+    with open_socket(host, port, listens=True) as sock:
         desk = Desk(*_opened(run), options)
         for note in left_out_note(desk.left_out, run):
             typer.echo(f"Note: {note}", err=True)

@@ -23,6 +23,7 @@ if not __package__:
 import typer
 
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
+from pipelines.console.web_server import open_socket
 from pipelines.errors import UsageError
 from pipelines.serving.limits import ServingLimits
 
@@ -86,7 +87,7 @@ def _serve(
     from pipelines.serving.serve_config import ServeConfig
 
     try:
-        from pipelines.serving.server import make_server, open_socket, serve
+        from pipelines.serving.server import make_server, serve
     except ImportError as error:
         raise UsageError(f"{error.name} is not installed: pip install 'hpd[serving]'") from error
     document: dict[str, object] = {"model": model, "adapter": adapter}

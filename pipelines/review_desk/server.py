@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from importlib import resources
@@ -21,6 +20,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
+from pipelines.console.web_server import serve_until_told
 from pipelines.errors import RunError, UsageError
 from pipelines.review_desk.desk import Desk, OtherTextError, UnknownAnswerError
 from pipelines.review_desk.queue import Wish
@@ -233,20 +233,6 @@ async def _not_kept(_: Request, error: Exception) -> Response:
     return _json({"problem": f"not saved: {error}"}, 503)
 
 
-def open_socket(host: str, port: int) -> socket.socket:
-    """A socket to serve at. Raises `UsageError` if the port is taken or the host is none of this machine's."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        found.bind((host, port))
-        found.listen()  # whoever is told the address may ask at once
-    except OSError as error:
-        found.close()
-        raise UsageError(f"cannot serve at {host}, port {port}: {error.strerror}; --port 0 takes a free one") from error
-    return found
-
-
 def serve(desk: Desk, sock: socket.socket, announce: Callable[[str], None]) -> None:
     """Serves until SIGTERM or Ctrl-C.
 
@@ -254,16 +240,8 @@ def serve(desk: Desk, sock: socket.socket, announce: Callable[[str], None]) -> N
         announce: is told the page's address.
     """
     token = secrets.token_urlsafe(24)
-    host, port = sock.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
     # A request under way has a second to end; what it said is in the log or not acknowledged.
     config = uvicorn.Config(
         build_app(desk, token), log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=1
     )
-    server = uvicorn.Server(config)
-    # Before anybody knows the address: an interrupt while the server starts may be raised where nobody hears of it. And
-    # uvicorn repeats the signal that ended it to whoever handled it before.
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, server.handle_exit)
-    announce(f"http://{shown}:{port}/{token}/")
-    server.run(sockets=[sock])
+    serve_until_told(uvicorn.Server(config), sock, f"/{token}/", announce)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 from collections.abc import Callable
 
 import uvicorn
 
 from hpd_core import Engine
-from pipelines.errors import UsageError
+from pipelines.console.web_server import serve_until_told
 from pipelines.serving.app import build_app
 from pipelines.serving.limits import ServingLimits
 
@@ -18,18 +17,6 @@ _BACKLOG = 2048  # connections that may wait to be taken
 _KEEP_ALIVE_SECONDS = 75
 """Clients use a connection again. One that is closed just then fails a request that nobody sends anew: so an idle one
 is kept for longer than load balancers (60 s) and clients keep theirs. uvicorn's own 5 s are as long as httpx's."""
-
-
-def open_socket(host: str, port: int) -> socket.socket:
-    """A socket to serve at. Raises `UsageError` if the port is taken or the host is none of this machine's."""
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        found.bind((host, port))
-    except OSError as error:
-        found.close()
-        raise UsageError(f"cannot serve at {host}, port {port}: {error.strerror}; --port 0 takes a free one") from error
-    return found
 
 
 def make_server(engine: Engine, model: str, limits: ServingLimits, api_key: str | None) -> uvicorn.Server:
@@ -57,11 +44,5 @@ def serve(server: uvicorn.Server, sock: socket.socket, announce: Callable[[str],
     Args:
         announce: is told the address up to /v1, when requests are taken.
     """
-    # uvicorn repeats the signal that ended it to whoever handled it before: a drained server has ended well.
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, server.handle_exit)
     sock.listen(_BACKLOG)
-    host, port = sock.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    announce(f"http://{shown}:{port}/v1")
-    server.run(sockets=[sock])
+    serve_until_told(server, sock, "/v1", announce)

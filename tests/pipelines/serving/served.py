@@ -19,8 +19,9 @@ from typing import Any
 import uvicorn
 
 from hpd_core import Engine
+from pipelines.console.web_server import open_socket
 from pipelines.serving.limits import ServingLimits
-from pipelines.serving.server import make_server, open_socket
+from pipelines.serving.server import make_server
 from tests.pipelines.commands import ROOT, wait_until
 
 MODEL, REAL_MODEL = "tiny", "smollm2"

@@ -8,11 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hpd_core.system import storage
-from tests.pipelines.job.on_s3.s3_server import (
-    BUCKET,
-    S3Server,
-    s3_server,
-)
+from tests.pipelines.job.on_s3.s3_server import BUCKET, S3Server, s3_server
 
 
 @pytest.fixture(scope="module")
