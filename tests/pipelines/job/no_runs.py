@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -53,6 +53,18 @@ def _asking(app: object, arguments: Sequence[str]) -> Callable[[str], tuple[int,
         return result.exit_code, result.output
 
     return ask
+
+
+def assert_all_refuse(asked: Mapping[str, Callable[[str], tuple[int, str]]], place: str, told: str) -> None:
+    """Every command says that there is no run in the place, then these words, and ends with code 2."""
+    for command, ask in asked.items():
+        code, text = ask(place)
+        flat = " ".join(text.split())
+        assert code == 2, (command, place, text)
+        assert f"there is no run in {place}" in flat, (command, place, text)
+        assert told in flat, (command, place, text)
+        assert "use another" not in flat, (command, place, text)
+        assert "Traceback" not in text, (command, place, text)
 
 
 def places(folder: Path) -> dict[str, tuple[str, str]]:

@@ -18,7 +18,7 @@ from pipelines.quality.scoring import words_pattern
 from pipelines.training.labelled_products import Items, Product
 from pipelines.training.swapped_values import swap_values, swappable_values
 from tests.examples import examples
-from tests.pipelines.training.test_labelled_products import TOKENIZER, examples_of, make_planner
+from tests.pipelines.training.planners import TOKENIZER, examples_of, make_planner
 
 SHOES = CategorySchema.model_validate(
     {

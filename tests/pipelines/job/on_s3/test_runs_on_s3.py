@@ -24,7 +24,7 @@ from pipelines.report import app as report_app
 from pipelines.store.folders import Folder
 from tests.pipelines.comparing import made_runs
 from tests.pipelines.conftest import Workplace, products
-from tests.pipelines.job.no_runs import readers
+from tests.pipelines.job.no_runs import assert_all_refuse, readers
 from tests.pipelines.job.on_s3.places import assert_same_run, download, everything_on_s3, extract, mixed_catalog, upload
 from tests.pipelines.job.on_s3.s3_server import (
     BUCKET,
@@ -265,9 +265,4 @@ def test_a_place_on_s3_without_a_run(workplace: Workplace, bucket: str) -> None:
         (f"{bucket}/products", f"the run is in {bucket}"),
         (f"s3://{BUCKET}", f"there is one in {bucket}"),
     ):
-        for command, ask in asked.items():
-            code, text = ask(place)
-            flat = " ".join(text.split())
-            assert code == 2, (command, place, text)
-            assert f"there is no run in {place}" in flat, (command, place, text)
-            assert told in flat, (command, place, text)
+        assert_all_refuse(asked, place, told)

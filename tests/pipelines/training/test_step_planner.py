@@ -1,0 +1,165 @@
+"""From labelled products to the steps of an epoch; nothing here needs a model."""
+
+from __future__ import annotations
+
+import bisect
+import random
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpd_core import Attribute, CategorySchema, Record
+from hpd_core.training.examples import Example
+from pipelines.quality.gold import GoldProduct, GoldValue
+from pipelines.training.labelled_products import Product
+from pipelines.training.validation import choose, split_products
+from tests.examples import examples
+from tests.pipelines.training.planners import TOKENIZER, examples_of, make_planner
+
+
+def make_products(count: int, seed: int = 0) -> list[Product]:
+    rng = random.Random(seed)
+    products = []
+    for number in range(count):
+        category = rng.choice(["A", "B", "C"])
+        schema = CategorySchema(category=category, attributes=(Attribute(name=f"{category}1"), Attribute(name="Other")))
+        text = " ".join(rng.choice(["red", "velor", "soft", "42"]) for _ in range(rng.randint(1, 30)))
+        record = Record(str(number), category, {"title": f"{text} #{number}"})
+        gold = GoldProduct(number, str(number), category, {f"{category}1": GoldValue(((f"v{number}",),))})
+        products.append(Product(record, schema, gold, {f"{category}1": [f"v{number}"]}, ["Other"], {}))
+    return products
+
+
+@settings(max_examples=examples(20))
+@given(
+    st.integers(1, 60),
+    st.sampled_from(["tree", "stacked", "ar"]),
+    st.integers(1, 3),
+    st.integers(64, 900),
+    st.integers(1, 30),
+    st.sampled_from([0.0, 0.5]),
+)
+def test_an_epoch_has_every_product_once(
+    count: int, layout: str, workers: int, budget: int, documents: int, variants: float
+) -> None:
+    products = make_products(count)
+    optimizer = {"max_tokens_per_pack": budget, "documents_per_step": documents}
+    options = {"layout": layout, "optimizer": optimizer, "scaling": {"num_workers": workers}}
+    planner = make_planner(products, **options, labels={"variants": variants})
+    steps = planner.epoch(0)
+    packs = [pack for step in steps for packs in step.packs for pack in packs if pack]
+    assert sum(example.num_documents for pack in packs for example in pack) == count
+    assert planner.num_too_long == 0
+    for pack in packs:
+        assert len({tuple(e.filled.token_ids[: e.num_prefix_tokens].tolist()) for e in pack}) == 1, "one prefix"
+        padded = pack[0].num_prefix_tokens + len(pack) * max(example.num_own_tokens for example in pack)
+        assert len(pack) == 1 or padded <= budget
+    for step in steps:
+        assert len(step.packs) == workers
+        assert len({len(packs) for packs in step.packs}) == 1, "workers meet as often"
+        examples = [example for packs in step.packs for pack in packs for example in pack]
+        assert step.num_targets == sum(example.num_targets for example in examples)
+        assert step.num_documents == sum(example.num_documents for example in examples)
+        assert all(len(pack) == 1 or sum(e.num_documents for e in pack) <= -(-documents // workers) for pack in packs)
+    assert all(step.num_documents >= documents for step in steps[:-1])
+    assert shown_products(examples_of(planner, 1)) == {str(number): 1 for number in range(count)}
+
+
+def shown_products(examples: list[Example]) -> Counter[str]:
+    return Counter(
+        number for example in examples for number in re.findall(r"#(\d+)", TOKENIZER.decode(example.filled.token_ids))
+    )
+
+
+def least_positions(products: list[Product]) -> int:
+    """Positions of the smallest model that every product fits into alone."""
+
+    def fits(positions: int) -> bool:
+        planner = make_planner(products, positions, layout="stacked", engine={"stack_size": 1})
+        planner.epoch(0)
+        return planner.num_too_long == 0
+
+    return bisect.bisect_left(range(4096), True, key=fits)
+
+
+@pytest.mark.parametrize("layout", ["tree", "stacked", "ar"])
+def test_how_many_products_are_in_a_prompt(layout: str) -> None:
+    """J is drawn from 1..J_max for `stacked` (paper, 4.4), each as often as the others; it is 1 elsewhere."""
+    examples = [
+        example for epoch in range(5) for example in examples_of(make_planner(make_products(200), layout=layout), epoch)
+    ]
+    drawn = Counter(example.num_documents for example in examples)
+    if layout != "stacked":
+        assert set(drawn) == {1}
+        return
+    assert set(drawn) == {1, 2, 3, 4}
+    assert all(abs(count / len(examples) - 0.25) < 0.07 for count in drawn.values()), drawn
+    assert set(shown_products(examples).values()) == {5}
+
+
+def test_fewer_products_are_in_a_prompt_where_the_gaps_do_not_fit() -> None:
+    """What does not fit comes in the next prompt; what does not fit alone is counted."""
+    products = make_products(60)
+    planner = make_planner(products, least_positions(products) + 80, layout="stacked")
+    examples = examples_of(planner, 0)
+    assert planner.num_too_long == 0
+    assert shown_products(examples) == {str(number): 1 for number in range(60)}
+    free = examples_of(make_planner(products, layout="stacked"), 0)
+    assert len(free) < len(examples) < 60
+    planner = make_planner(products, least_positions(products) - 20, layout="stacked")
+    examples = examples_of(planner, 0)
+    assert 1 < planner.num_too_long < 50
+    assert sum(example.num_documents for example in examples) == 60 - planner.num_too_long
+
+
+def test_products_without_anything_to_teach_are_not_too_long() -> None:
+    """They fill a prompt at most: where it must be cut down to them, there is nothing to learn, and nothing is lost."""
+    taught = make_products(40)
+    untaught = [Product(each.record, each.schema, each.gold, {}, [], {}) for each in taught[:30]]
+    products = untaught + taught[30:]
+    longest = least_positions(taught)
+    for epoch in range(10):
+        planner = make_planner(products, longest, layout="stacked")
+        shown = shown_products(examples_of(planner, epoch))
+        assert planner.num_too_long == 0
+        assert {str(number): shown[str(number)] for number in range(30, 40)} == {str(n): 1 for n in range(30, 40)}
+
+
+def test_epochs_differ_but_are_drawn_from_the_seed() -> None:
+    products = make_products(40)
+
+    def order(seed: int, epoch: int) -> list[Any]:
+        planner = make_planner(products, seed=seed)
+        return [example.filled.token_ids.tolist() for example in examples_of(planner, epoch)]
+
+    assert order(0, 0) == order(0, 0)
+    assert order(0, 0) != order(0, 1)
+    assert order(0, 0) != order(1, 0)
+
+
+def test_assumed_absents_are_drawn_anew_each_epoch() -> None:
+    planner = make_planner(make_products(60), labels={"absent_share": 0.5})
+    nulls = len(TOKENIZER(" null,\n")["input_ids"])
+    full = sum(example.num_targets for example in examples_of(make_planner(make_products(60)), 0))
+    taught = [sum(example.num_targets for example in examples_of(planner, epoch)) for epoch in range(4)]
+    counts = [60 - (full - targets) / nulls for targets in taught]
+    assert all(15 < count < 45 for count in counts), counts
+    assert len(set(counts)) > 1
+
+
+def test_equal_texts_are_on_one_side_of_the_split() -> None:
+    products = make_products(200)
+    again = [
+        Product(Record(f"again {p.record.id}", p.record.category, p.record.fields), p.schema, p.gold, {}, [], {})
+        for p in products
+    ]
+    training, validation = split_products([*products, *again], 0.2)
+    assert {p.fingerprint for p in training}.isdisjoint(p.fingerprint for p in validation)
+    assert 40 <= len(validation) <= 130
+    distinct = split_products(products, 0.2)[1]
+    assert choose(distinct, 10) == choose(list(reversed(distinct)), 10)
+    assert split_products(products, 0.0) == (products, [])
