@@ -38,6 +38,7 @@ COMMANDS = {
     },
     "Improve": {
         "label": "have a teacher label products, to train on",
+        "recheck": "list labels that runs contradict with one voice",
         "split": "keep labelled products apart for a test",
         "finetune": "fine-tune the model on labelled products",
     },
@@ -56,7 +57,6 @@ class _Commands(TyperGroup):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The commands in their groups, and the options in a line: together they fit one screen."""
-        formatter.write_paragraph()
         for group, commands in COMMANDS.items():
             for index, (name, line) in enumerate(commands.items()):
                 formatter.write(f"  {group if index == 0 else '':<14}{name:<10}{line}\n")

@@ -1,0 +1,268 @@
+"""hpd recheck: labels that runs contradict with one voice, and the gold file without them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from hpd_core import Attribute, CategorySchema
+from pipelines.errors import UsageError
+from pipelines.quality.doubtful_labels import DoubtfulLabel, Kind, recheck_labels, without_doubtful
+from pipelines.quality.gold import GoldProduct, parse_gold, read_gold
+from pipelines.quality.scoring import Answer
+from pipelines.recheck import app
+from tests.examples import examples
+from tests.pipelines.comparing.made_runs import ABSENT, INVALID, TRUNCATED, Row, write_run
+from tests.pipelines.comparing.made_runs import Answer as Made
+
+
+def gold_file(folder: Path, *labels: Mapping[str, Any], **more: Any) -> str:
+    path = folder / "labels.jsonl"
+    lines = [
+        {"product_id": f"p{row}", "category": "Coffee", "values": dict(values)} | more
+        for row, values in enumerate(labels)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def runs(folder: Path, *answers: Sequence[Mapping[str, Made] | None], **options: Any) -> list[str]:
+    """A run for each sequence of products' answers."""
+    return [
+        write_run(folder / f"run-{number}", [Row(f"p{row}", each) for row, each in enumerate(products)], **options)
+        for number, products in enumerate(answers)
+    ]
+
+
+def recheck(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_what_all_runs_say_alike_and_the_label_does_not_is_doubtful(tmp_path: Path) -> None:
+    brands: list[tuple[Any, Made, Made, str]] = [
+        (["Acme"], "Acme", "acme ", "right"),
+        (["Acme", "ACME Inc"], "ACME Inc", "Apex", "split"),
+        (["Acme"], "Apex", "APEX", "other_value"),
+        (["Acme"], "Apex", "Zenith", "wrong"),
+        (["Acme"], ABSENT, ABSENT, "no_value"),
+        (["Acme"], ABSENT, "Apex", "wrong"),
+        (["Acme"], TRUNCATED, TRUNCATED, "wrong"),
+        (["Acme"], INVALID, ABSENT, "wrong"),
+        (None, ABSENT, ABSENT, "right"),
+        (None, "Apex", "Apex", "a_value"),
+        ([["Acme"], ["Apex"]], ["Apex", "Acme"], ["Acme", "Apex"], "right"),
+        ([["Acme"], ["Apex"]], ["Zenith", "Acme"], ["acme", "Zenith"], "other_value"),
+    ]
+    gold = gold_file(tmp_path, *({"Brand": label} for label, *_ in brands))
+    first, second = runs(tmp_path, [{"Brand": each[1]} for each in brands], [{"Brand": each[2]} for each in brands])
+    found = recheck_labels([first, second], gold)
+    expected = [each[3] for each in brands]
+    assert found.summary() == {
+        "gold": gold,
+        "num_gold_products": 12,
+        "num_products": 12,
+        "num_labels": 12,
+        "num_right": expected.count("right"),
+        "num_split": expected.count("split"),
+        "num_wrong": expected.count("wrong"),
+        "num_doubtful": 4,
+        "kinds": {"other_value": 2, "no_value": 1, "a_value": 1},
+        "notes": [],
+    }
+    doubtful = {each.product.row: each for each in found.doubtful}
+    assert {row: each.kind.name.lower() for row, each in doubtful.items()} == {
+        row: kind for row, kind in enumerate(expected) if kind in found.summary()["kinds"]
+    }
+    assert (str(doubtful[9].gold), str(doubtful[9].answer)) == ("(absent)", "Apex")
+
+
+def test_one_run_alone_doubts_every_mistake(tmp_path: Path) -> None:
+    gold = gold_file(tmp_path, {"Brand": ["Acme"]}, {"Brand": ["Acme"], "Roast": ["dark"]})
+    (run,) = runs(tmp_path, [{"Brand": "Apex"}, {"Brand": "Acme", "Roast": ABSENT}])
+    found = recheck_labels([run], gold)
+    assert [each.attribute for each in found.doubtful] == ["Brand", "Roast"]
+    result = recheck(run, "--gold", gold)
+    assert result.exit_code == 0
+    assert "Another run" in result.output
+    assert "right, say some" not in result.output
+
+
+def test_products_that_a_run_has_not_or_gave_up_are_not_doubted(tmp_path: Path) -> None:
+    gold = gold_file(tmp_path, *[{"Brand": ["Acme"]}] * 3, {"Brand": ["Acme"], "Origin": ["Peru"]})
+    wrong = {"Brand": "Apex"}
+    pair = runs(tmp_path, [wrong, wrong, wrong, wrong], [wrong, None, wrong], schemas={"Coffee": ["Brand"]})
+    found = recheck_labels(pair, gold)
+    assert (found.num_gold_products, found.num_products, found.num_labels, found.num_wrong) == (4, 3, 3, 1)
+    assert [each.product.name for each in found.doubtful] == ["p0", "p2"]
+    # Nobody was asked for Origin.
+    assert [each.attribute for each in recheck_labels(pair[:1], gold).doubtful] == ["Brand"] * 4
+
+
+def test_the_surest_come_first_by_the_run_that_is_least_sure(tmp_path: Path) -> None:
+    gold = gold_file(tmp_path, {"Brand": ["Acme"]}, {"Brand": ["Acme"]})
+    rows = [Row("p0", {"Brand": "Apex"}), Row("p1", {"Brand": "Apex"}, decided={"Brand": "accept"})]
+    # Probability: exp(2 * -0.1); what was decided has a confidence of 0.9.
+    decided, plain = write_run(tmp_path / "a", rows), write_run(tmp_path / "b", [Row("p0", {"Brand": "Apex"}), rows[1]])
+    assert [each.product.name for each in recheck_labels([decided, plain], gold).doubtful] == ["p1", "p0"]
+    undecided = write_run(tmp_path / "c", [Row(row.id, row.answers) for row in rows])
+    sureness = {each.product.name: each.sureness for each in recheck_labels([decided, undecided], gold).doubtful}
+    assert sureness == pytest.approx({"p0": 0.8187, "p1": 0.8187}, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        (("a", "a/"), "is named twice"),
+        (("a", "nowhere"), "there is no run in"),
+        (("a", "other"), "does not belong to"),
+        (("a", "later"), "no product of .* is in all of"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(tmp_path: Path, named: Sequence[str], message: str) -> None:
+    gold = gold_file(tmp_path, {"Brand": ["Acme"]}, {"Brand": ["Acme"]})
+    write_run(tmp_path / "a", [Row("p0", {"Brand": "Apex"})])
+    write_run(tmp_path / "later", [Row("p1", {"Brand": "Apex"})])
+    write_run(tmp_path / "other", [Row("q", {"Brand": "Apex"})])
+    with pytest.raises(UsageError, match=message):
+        recheck_labels([f"{tmp_path}/{name}" for name in named], gold)
+    result = recheck(*(f"{tmp_path}/{name}" for name in named), "--gold", gold)
+    assert result.exit_code == 2
+    assert result.output.startswith("Error: ")
+
+
+def test_the_file_without_them_is_a_gold_file_and_says_what_they_were(tmp_path: Path) -> None:
+    labels = [{"Brand": ["Acme"], "Roast": ["dark"]}, {"Brand": None}, {"Brand": ["Acme"]}]
+    gold, out = gold_file(tmp_path, *labels), str(tmp_path / "kept.jsonl")
+    pair = runs(tmp_path, *[[{"Brand": "Apex", "Roast": "dark"}, {"Brand": "Apex"}, {"Brand": "Acme"}]] * 2)
+    result = recheck(*pair, "--gold", gold, "--out", out, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output.splitlines()[-1])["num_doubtful"] == 2
+    assert f"Without them: {out}" in result.output
+    before, after = (Path(path).read_bytes().split(b"\n") for path in (gold, out))
+    assert after[2:] == before[2:]
+    assert [json.loads(line) for line in after[:2]] == [
+        {
+            "product_id": "p0",
+            "category": "Coffee",
+            "values": {"Roast": ["dark"]},
+            "doubtful": {"Brand": {"label": ["Acme"], "answer": ["Apex"], "sureness": pytest.approx(0.8187, abs=1e-4)}},
+        },
+        {
+            "product_id": "p1",
+            "category": "Coffee",
+            "values": {},
+            "doubtful": {"Brand": {"label": None, "answer": ["Apex"], "sureness": pytest.approx(0.8187, abs=1e-4)}},
+        },
+    ]
+    # Again: it is there. The file itself can be rechecked; nothing in it is doubtful any more, and what was stays.
+    assert recheck(*pair, "--gold", gold, "--out", out).exit_code == 0
+    again = str(tmp_path / "again.jsonl")
+    assert recheck(*pair, "--gold", out, "--out", again).exit_code == 0
+    assert Path(again).read_bytes() == Path(out).read_bytes()
+
+
+@pytest.mark.parametrize("place", ["labels.jsonl", "folder", "folder/", "labels.jsonl/kept.jsonl"])
+def test_no_other_file_is_written_over(tmp_path: Path, place: str) -> None:
+    gold = gold_file(tmp_path, {"Brand": ["Acme"]})
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes.txt").write_text("x")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    (run,) = runs(tmp_path, [{"Brand": "Apex"}])
+    result = recheck(run, "--gold", gold, "--out", f"{tmp_path}/{place}")
+    assert result.exit_code == 2, result.output
+    assert "Error: " in result.output
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_names_for_a_terminal_are_not_markup_and_do_not_steer_it(tmp_path: Path) -> None:
+    gold = gold_file(tmp_path, {"Brand": ["[red]\u001b[2J"]})
+    (run,) = runs(tmp_path, [{"Brand": "[bold]Apex"}])
+    output = recheck(run, "--gold", gold).output
+    assert "[red]\ufffd[2J" in output
+    assert "[bold]Apex" in output
+    assert "The surest of them" not in recheck(run, "--gold", gold, "--limit", "0").output
+
+
+SCHEMAS = {
+    "Cups": CategorySchema(
+        category="Cups",
+        attributes=(
+            Attribute(name="Brand", aliases=("Maker",)),
+            Attribute(name="lid.kind", path=("lid", "kind")),
+            Attribute(name="lid.size", path=("lid", "size")),
+            Attribute(name="Notes", multiple=True),
+        ),
+    )
+}
+VALUE = st.sampled_from([None, ["Acme"], ["Acme", "ACME Inc"], [["Acme"], ["Apex", "apex"]]])
+FORMS = st.sampled_from([{"n/a": 1}, {"Acme": 1}, {"Acme": 1, "ACME Inc": [[0, 3]]}])
+EVIDENCES = st.sampled_from([[], [{"value": "Acme", "pid": 0, "begin": 0, "end": 4}]])
+LIDS = st.one_of(st.none(), st.fixed_dictionaries({}, optional={"kind": VALUE, "size": VALUE}).filter(bool))
+OURS = st.fixed_dictionaries({}, optional={"Maker": VALUE, "lid": LIDS, "Notes": VALUE, "other": VALUE})
+EXTRACTGPT = st.dictionaries(st.sampled_from(["Brand", "Maker", "Notes"]), FORMS)
+MAVE = st.dictionaries(st.sampled_from(["Maker", "Notes", "other"]), EVIDENCES)
+
+
+def line_of(layout: str, number: int, labels: Mapping[str, Any]) -> dict[str, Any]:
+    if layout == "ours":
+        review = {"review": {"corrected": ["Maker"]}} if "Maker" in labels else {}
+        return {"product_id": f"p{number}", "category": "Cups", "values": labels} | review
+    if layout == "extractgpt":
+        return {"input": "Acme cup", "category": "Cups", "target_scores": labels}
+    pairs = [{"key": key, "evidences": evidences} for key, evidences in labels.items()]
+    return {"id": f"p{number}", "category": "Cups", "paragraphs": [], "attributes": pairs}
+
+
+@settings(max_examples=examples(100))
+@given(st.data())
+def test_what_is_left_out_is_no_label_and_all_else_is_what_it_was(data: st.DataObject) -> None:
+    layouts = {"ours": OURS, "extractgpt": EXTRACTGPT, "mave": MAVE}
+    kinds = data.draw(
+        st.lists(st.sampled_from([*layouts, "blank"]), min_size=1, max_size=6).filter(set(layouts).intersection)
+    )
+    lines = [
+        b"" if kind == "blank" else json.dumps(line_of(kind, row, data.draw(layouts[kind]))).encode()
+        for row, kind in enumerate(kinds)
+    ]
+    before = parse_gold(lines, "g", [SCHEMAS])
+    pairs = [(product, name) for product in before for name in product.values]
+    gone = data.draw(st.lists(st.sampled_from(pairs), unique_by=lambda each: (each[0].row, each[1]))) if pairs else []
+    doubtful = [
+        DoubtfulLabel(product, name, product.values[name], Answer("value", ("Zenith",)), Kind.OTHER_VALUE, 0.5)
+        for product, name in gone
+    ]
+    kept = without_doubtful(lines, doubtful)
+    after = parse_gold(kept, "g", [SCHEMAS])
+    assert [each.row for each in after] == [each.row for each in before]
+    taken = {(product.row, name) for product, name in gone}
+    for old, new in zip(before, after, strict=True):
+        left = {name: each for name, each in old.values.items() if (old.row, name) not in taken}
+        assert dict(new.values) == left
+        assert (new.product_id, new.category, new.fields) == (old.product_id, old.category, old.fields)
+        assert new.corrected == (old.corrected and old.corrected - {name for row, name in taken if row == old.row})
+        if not any(row == old.row for row, _ in taken):
+            assert kept[old.row] == lines[old.row]
+
+
+def test_a_whole_file_with_names_of_its_own(tmp_path: Path) -> None:
+    """Labels under an alias and in an object, as a run asks for them."""
+    path = tmp_path / "labels.jsonl"
+    values = {"Maker": ["Acme"], "lid": None}
+    path.write_text(json.dumps({"product_id": "p0", "category": "Cups", "values": values}) + "\n")
+    answers: dict[str, Made] = {"Brand": "Apex", "lid.kind": "screwed", "lid.size": ABSENT, "Notes": ABSENT}
+    run = write_run(
+        tmp_path / "run", [Row("p0", answers, category="Cups")], schemas={"Cups": SCHEMAS["Cups"].attributes}
+    )
+    out = tmp_path / "kept.jsonl"
+    assert recheck(run, "--gold", str(path), "--out", str(out)).exit_code == 0
+    (product,) = read_gold(str(out), SCHEMAS)
+    assert isinstance(product, GoldProduct)
+    assert {name: str(each) for name, each in product.values.items()} == {"lid.size": "(absent)"}
+    assert set(json.loads(out.read_text())["doubtful"]) == {"Brand", "lid.kind"}
