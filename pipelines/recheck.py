@@ -25,11 +25,13 @@ import typer
 from rich.console import Console
 
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
+from pipelines.console.terminal import printable
 from pipelines.errors import UsageError
-from pipelines.quality.doubtful_labels import recheck_labels, without_doubtful
+from pipelines.quality.doubtful_labels import recheck_labels
 from pipelines.quality.doubtful_tables import print_rechecked
 from pipelines.quality.gold import read_lines
-from pipelines.store.folders import Folder
+from pipelines.quality.gold_without import without_doubtful
+from pipelines.store.folders import file_at
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -47,12 +49,13 @@ def recheck(
     def work() -> int:
         lines = read_lines(gold)
         found = recheck_labels(runs, gold, lines)
+        if out is not None:
+            _write(out, b"\n".join(without_doubtful(lines, found.doubtful, gold)))
         # Product text is data: brackets in it are no markup. Without a terminal, tables are not squeezed to 80.
         console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 160)
         print_rechecked(console, found, len(runs), limit)
         if out is not None:
-            _write(out, b"\n".join(without_doubtful(lines, found.doubtful)))
-            console.print(f"Without them: {out}", soft_wrap=True)
+            console.print(f"Without them: {printable(out)}", soft_wrap=True)
         if as_json:
             typer.echo(json.dumps(found.summary(), ensure_ascii=False))
         return EXIT_CLEAN
@@ -62,15 +65,11 @@ def recheck(
 
 def _write(place: str, data: bytes) -> None:
     """Raises `UsageError` where something else is there: a gold file may hold work."""
-    parent, _, name = place.rpartition("/")
-    folder = Folder(parent or ".")
-    folder.require()
+    folder, name = file_at(place)
     try:
-        is_other = not name or (not folder.create(name, data) and folder.read(name) != data)
-    except IsADirectoryError:
-        name = ""
-    if not name:
-        raise UsageError(f"--out {place} is a folder, the name of a file is needed")
+        is_other = not folder.create(name, data) and folder.read(name) != data
+    except (IsADirectoryError, NotADirectoryError, FileExistsError, FileNotFoundError) as error:
+        raise UsageError(f"--out {place}: no file can be written there: {error.strerror or error}") from error
     if is_other:
         raise UsageError(f"--out {place} is there and holds other lines; name another file, or move it away")
 

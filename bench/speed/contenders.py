@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,12 +21,14 @@ from hpd_core import EngineConfig
 from hpd_core.attention.dispatch import kept_by, way_to_attend
 from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.memory import activation_bytes, fitted, free_bytes
-from hpd_core.models import description, steering
+from hpd_core.errors import ModelError
+from hpd_core.models import both_ways, description, steering
 from hpd_core.text.endings import Endings
 from pipelines.errors import UsageError
 
 GENERATE, NAIVE, TREE, APART = "transformers generate", "naive padded HPD", "tree", "tree, no text shared"
 PROMPT_LOOKUP, DRAFT_MODEL = "generate, prompt lookup", "generate, draft model"
+BOTH_WAYS = "tree, both ways"
 CONTINUOUS = "transformers continuous batching"
 JACOBI, ANPD = "Jacobi decoding", "ANPD"
 VLLM_AR, VLLM_FAN_OUT, VLLM_SCHEMA = "vLLM AR", "vLLM fan-out", "vLLM AR, JSON schema"
@@ -34,7 +36,7 @@ LLAMA_CPP_AR, LLAMA_CPP_FAN_OUT = "llama.cpp AR", "llama.cpp fan-out"
 LEXICAL_UNITS, BLOCK_DIFFUSION = "lexical units (LUD)", "block diffusion"
 CEILING, COMPILED, FLOOR = "ceiling", "ceiling, compiled", "floor"
 
-ON_REQUEST = frozenset({PROMPT_LOOKUP, CONTINUOUS, JACOBI, ANPD, VLLM_SCHEMA, APART})
+ON_REQUEST = frozenset({PROMPT_LOOKUP, CONTINUOUS, JACOBI, ANPD, VLLM_SCHEMA, APART, BOTH_WAYS})
 """Those that run only if they are asked for: most take one product at a time, and as long as all others together."""
 
 _WHAT_IT_NEEDS = {
@@ -46,6 +48,7 @@ _WHAT_IT_NEEDS = {
     LLAMA_CPP_FAN_OUT: "--llama-cpp",
     LEXICAL_UNITS: "--lexical-units",
     BLOCK_DIFFUSION: "--block-diffusion",
+    BOTH_WAYS: "a model whose layers all see all tokens",
 }
 _ASSISTED = "one product at a time, transformers' assisted decoding takes no more"
 _OURS = "one product at a time; our implementation"
@@ -217,6 +220,9 @@ def contenders(
         TREE: engine(layout="tree"),
         APART: engine(layout="tree", share_text=False),
     }
+    with suppress(ModelError):
+        both_ways.refuse(model)
+        runs[BOTH_WAYS] = engine(layout="tree", document_attention="bidirectional")
     if draft_model is not None:
         runs = {DRAFT_MODEL: rival(partial(run_draft_model, draft_model), _ASSISTED)} | runs
     return runs

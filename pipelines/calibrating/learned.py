@@ -15,7 +15,7 @@ from pipelines.confidence.reliability import Reliability, ReliabilityBin
 from pipelines.errors import UsageError
 from pipelines.job.run_plan import find_finished
 from pipelines.quality.labelled_answers import gold_answers, reviewed_answers
-from pipelines.store.folders import Folder
+from pipelines.store.folders import file_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Learned:
 
         Raises `UsageError` if another one is there, unless `force`.
         """
-        parent, _, name = self.place.rpartition("/")
-        folder, data = Folder(parent or "."), self.calibration.to_json()
+        folder, name = file_at(self.place)
+        data = self.calibration.to_json()
         if folder.create(name, data):
             return self
         if (kept := self._kept()) is not None:

@@ -21,7 +21,7 @@ from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import read_gold
 from pipelines.quality.run_answers import RowKey, read_run
 from pipelines.quality.scoring import Comparison, Outcome
-from pipelines.store.folders import Folder
+from pipelines.store.folders import Folder, file_at
 
 RESULT_NAME = "judge.json"
 CACHE_NAME = "judge-answers.jsonl"
@@ -109,12 +109,7 @@ def _cache_beside(run: Folder) -> str:
 def _result_place(run: Folder, out: str | None) -> tuple[Folder, str]:
     if out is None:
         return run, RESULT_NAME
-    parent, _, name = out.rpartition("/")
-    if not name or name in (".", ".."):
-        raise UsageError(f"--judge-out: {out} is no file")
-    folder = Folder(parent or ("/" if out.startswith("/") else "."))
-    folder.require()
-    return folder, name
+    return file_at(out)
 
 
 def _exact(side: Side, gold: str) -> Exact:

@@ -7,20 +7,22 @@ same (Northcutt et al., "Confident Learning", 2021, asks models that have not se
 
 from __future__ import annotations
 
-import json
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from pipelines.errors import UsageError
 from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import GoldProduct, GoldValue, parse_gold, read_lines
-from pipelines.quality.run_answers import RunFolder, read_run
-from pipelines.quality.scoring import Answer, Comparison, Judgement, Outcome, fold
+from pipelines.quality.run_answers import RunFolder, RunProduct, read_run
+from pipelines.quality.scoring import Answer, Comparison, Judgement, Outcome, predicted_items
+from pipelines.store.folders import Folder
 
 _RIGHT = (Outcome.NN, Outcome.VC)
+_MAX_NOTES = 5
 
 
 class Kind(StrEnum):
@@ -55,6 +57,7 @@ class RecheckedLabels:
 
     Attributes:
         num_products: gold products that every run has; only their labels are counted.
+        num_silent: labels that a run says nothing of: it was not asked, gave up, or was cut; or a person has answered.
         num_right: labels that every run agrees with.
         num_split: those that some agree with and some do not.
         num_wrong: those that none agrees with, but not all for the same answer.
@@ -66,6 +69,7 @@ class RecheckedLabels:
     gold: str
     num_gold_products: int
     num_products: int
+    num_silent: int
     num_right: int
     num_split: int
     num_wrong: int
@@ -85,6 +89,7 @@ class RecheckedLabels:
             "num_gold_products": self.num_gold_products,
             "num_products": self.num_products,
             "num_labels": self.num_labels,
+            "num_silent": self.num_silent,
             "num_right": self.num_right,
             "num_split": self.num_split,
             "num_wrong": self.num_wrong,
@@ -111,8 +116,7 @@ def recheck_labels(runs: Sequence[str], gold: str, lines: Sequence[bytes] | None
         UsageError: something is missing, unreadable or not what it should be, a run stands here twice, or no product
             is in all runs.
     """
-    if doubled := [run for run, count in Counter(each.rstrip("/") for each in runs).items() if count > 1]:
-        raise UsageError(f"{doubled[0]} is named twice: a run that agrees with itself says nothing")
+    _refuse_doubled(runs)
     schemas = [schemas for run in runs if (schemas := RunFolder(run).schemas) is not None]
     products = parse_gold(lines if lines is not None else read_lines(gold), gold, schemas)
     answers, notes = zip(*(read_run(run, products, gold) for run in runs), strict=True)
@@ -122,14 +126,23 @@ def recheck_labels(runs: Sequence[str], gold: str, lines: Sequence[bytes] | None
     judged = [judge_products(common, products, each, Comparison.FOLDED) for each in answers]
     counts: Counter[str] = Counter()
     labels: Counter[tuple[str, str]] = Counter()
+    unasked: Counter[tuple[str, str, str]] = Counter()
     doubtful = []
     for judgements in zip(*judged, strict=True):
-        rights = [each.outcome in _RIGHT for each in judgements]
-        labels[judgements[0].category, judgements[0].attribute] += 1
-        if any(rights):
+        first, rights = judgements[0], [each.outcome in _RIGHT for each in judgements]
+        index = common[first.product]
+        labels[first.category, first.attribute] += 1
+        unasked.update(
+            (run, first.category, first.attribute)
+            for run, each in zip(runs, judgements, strict=True)
+            if each.answer.status == "not_asked"
+        )
+        if not all(_says_something(each.answer) for each in judgements):
+            counts["silent"] += 1
+        elif any(rights):
             counts["right" if all(rights) else "split"] += 1
-        elif _are_alike([each.answer for each in judgements]):
-            doubtful.append(_doubtful(products[common[judgements[0].product]], judgements))
+        elif len({_said(each, products_of[index]) for each, products_of in zip(judgements, answers, strict=True)}) == 1:
+            doubtful.append(_doubtful(products[index], judgements))
         else:
             counts["wrong"] += 1
     doubtful.sort(key=lambda each: (-(each.sureness or 0.0), each.product.row))
@@ -137,19 +150,43 @@ def recheck_labels(runs: Sequence[str], gold: str, lines: Sequence[bytes] | None
         gold=gold,
         num_gold_products=len(products),
         num_products=len(common),
+        num_silent=counts["silent"],
         num_right=counts["right"],
         num_split=counts["split"],
         num_wrong=counts["wrong"],
         doubtful=doubtful,
         labels_of=dict(labels),
-        notes=[note for each in notes for note in each],
+        notes=[*(note for each in notes for note in each), *_unasked_notes(unasked)],
     )
 
 
-def _are_alike(answers: Sequence[Answer]) -> bool:
-    """Whether all say the same; what is truncated, invalid or was given up says nothing."""
-    said = {(each.status, tuple(sorted(fold(item) for item in each.items))) for each in answers}
-    return len(said) == 1 and answers[0].status in ("value", "absent")
+def _refuse_doubled(runs: Sequence[str]) -> None:
+    """Raises `UsageError` for a run that is named twice, however it is written."""
+    places: dict[str, str] = {}
+    for run in runs:
+        folder = Folder(run)
+        place = str(Path(folder.absolute_uri).resolve()) if folder.is_local else folder.uri
+        if place in places:
+            raise UsageError(f"{run} is named twice (as {places[place]}): a run that agrees with itself says nothing")
+        places[place] = run
+
+
+def _says_something(answer: Answer) -> bool:
+    """A model's own answer, and a whole one."""
+    return answer.status in ("value", "absent") and not answer.is_reviewed
+
+
+def _said(judgement: Judgement, product: RunProduct) -> tuple[str, ...]:
+    """What an answer says, as it is compared with gold, in any order; nothing where it is absent."""
+    asked = product.asked.get(judgement.attribute)
+    return tuple(sorted(predicted_items(judgement.answer, Comparison.FOLDED, asked)))
+
+
+def _unasked_notes(unasked: Mapping[tuple[str, str, str], int]) -> Iterator[str]:
+    for (run, category, attribute), number in list(unasked.items())[:_MAX_NOTES]:
+        yield f"{category}: {number} labels of {attribute!r}, which {run} was not asked for"
+    if len(unasked) > _MAX_NOTES:
+        yield f"and {len(unasked) - _MAX_NOTES} more attributes that a run was not asked for"
 
 
 def _doubtful(product: GoldProduct, judgements: Sequence[Judgement]) -> DoubtfulLabel:
@@ -170,49 +207,3 @@ def _least_sure(judgements: Iterable[Judgement]) -> float | None:
     ]
     known = [each for each in sure if each is not None]
     return min(known) if len(known) == len(sure) else None
-
-
-def without_doubtful(lines: Sequence[bytes], doubtful: Iterable[DoubtfulLabel]) -> list[bytes]:
-    """The lines of the gold file with none of these labels.
-
-    What each label was stands in its line under "doubtful", which no command reads. Other lines are as they were; so is
-    the number of each, by which products without ids are known.
-    """
-    by_row: defaultdict[int, list[DoubtfulLabel]] = defaultdict(list)
-    for each in doubtful:
-        by_row[each.product.row].append(each)
-    return [_without(line, by_row[row]) if row in by_row else line for row, line in enumerate(lines)]
-
-
-def _without(line: bytes, doubtful: Sequence[DoubtfulLabel]) -> bytes:
-    entry = json.loads(line)
-    product = doubtful[0].product
-    gone = {each.attribute for each in doubtful}
-    called = gone | {name for name, asked in product.renamed.items() if asked in gone}
-    if "target_scores" in entry:
-        entry["target_scores"] = {name: each for name, each in entry["target_scores"].items() if name not in called}
-    elif "attributes" in entry:
-        entry["attributes"] = [each for each in entry["attributes"] if each["key"] not in called]
-    else:
-        # Written anew, by the names that were asked for: an object may be one null for all that is in it.
-        entry["values"] = {name: _as_written(gold) for name, gold in product.values.items() if name not in gone}
-        if product.corrected is not None:
-            entry["review"]["corrected"] = sorted(product.corrected - gone)
-    entry["doubtful"] = {**_earlier(entry), **{each.attribute: _note(each) for each in doubtful}}
-    return json.dumps(entry, ensure_ascii=False).encode()
-
-
-def _earlier(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What was taken out of the line before."""
-    found = entry.get("doubtful")
-    return found if isinstance(found, dict) else {}
-
-
-def _as_written(gold: GoldValue) -> list[Any] | None:
-    if gold.is_absent:
-        return None
-    return list(gold.items[0]) if len(gold.items) == 1 else [list(forms) for forms in gold.items]
-
-
-def _note(each: DoubtfulLabel) -> dict[str, Any]:
-    return {"label": _as_written(each.gold), "answer": list(each.answer.items) or None, "sureness": each.sureness}

@@ -9,18 +9,20 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.console.shown_names import shown_names
-from pipelines.console.terminal import SafeTable, print_notes
+from pipelines.console.terminal import SafeTable, printable
 from pipelines.quality.doubtful_labels import DoubtfulLabel, RecheckedLabels
 
 _MAX_ATTRIBUTES = 10
+_MAX_TEXT = 120
 
 
 def print_rechecked(console: Console, found: RecheckedLabels, num_runs: int, limit: int) -> None:
     """Counts, the attributes with the most doubtful labels, and `limit` of these labels."""
-    print_notes(console, found.notes)
+    for note in found.notes:
+        console.print(f"NOTE: {printable(note)}", style="bold yellow", soft_wrap=True)
     console.print(
-        f"{found.gold}: {found.num_labels:,} labels of {found.num_products:,} of its {found.num_gold_products:,} "
-        f"products, against {num_runs} run{'s' if num_runs > 1 else ''}",
+        f"{printable(found.gold)}: {found.num_labels:,} labels of {found.num_products:,} of its "
+        f"{found.num_gold_products:,} products, against {num_runs} run{'s' if num_runs > 1 else ''}",
         soft_wrap=True,
     )
     if num_runs == 1:
@@ -40,6 +42,7 @@ def _counts(found: RecheckedLabels, num_runs: int) -> Table:
         "wrong, say all, and not alike": found.num_wrong,
         "doubtful: wrong, say all, with one voice": len(found.doubtful),
         **{f"  {kind}": number for kind, number in found.kinds().items()},
+        "a run says nothing": found.num_silent,
     }
     if num_runs == 1:
         del rows["right, say some"]
@@ -66,8 +69,15 @@ def _surest(doubtful: Sequence[DoubtfulLabel], total: int) -> Table:
     for each in doubtful:
         sureness = "-" if each.sureness is None else f"{each.sureness:.3f}"
         line = f"line {each.product.row + 1}" if each.product.product_id is None else each.product.product_id
-        table.add_row(line, each.product.category, each.attribute, str(each.gold), str(each.answer), sureness)
+        texts = (line, each.product.category, each.attribute, str(each.gold), str(each.answer))
+        table.add_row(*(_shortened(text) for text in texts), sureness)
     return table
+
+
+def _shortened(text: str) -> str:
+    """A label may be long: what it begins with, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]}…"
 
 
 def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:

@@ -136,7 +136,7 @@ def read_run(uri: str, gold: Sequence[GoldProduct], gold_path: str) -> tuple[dic
     rows: dict[tuple[RowKey, str], list[tuple[Any, ...]]] = {}
     columns = ("value_index", "value_raw", "status", "num_tokens", "logprob_mean")
     for source_file, source_row, attribute, *values in folder.rows(
-        "attributes", (*_KEY_COLUMNS, "attribute", *columns), ("probability", "confidence")
+        "attributes", (*_KEY_COLUMNS, "attribute", *columns), ("probability", "confidence", "source")
     ):
         key = RowKey(source_file, source_row)
         if key in by_key:
@@ -145,10 +145,12 @@ def read_run(uri: str, gold: Sequence[GoldProduct], gold_path: str) -> tuple[dic
         items.sort(key=lambda item: item[0])
         texts = tuple(text for _, text, status, *_ in items if status == "value" and text is not None)
         # Every item's row carries the tokens and log-probability of the whole answer.
-        _, _, status, num_tokens, logprob_mean, probability, confidence = items[0]
+        _, _, status, num_tokens, logprob_mean, probability, confidence, source = items[0]
         if probability is None:
             probability = answer_probability(num_tokens, logprob_mean)
-        by_key[key].answers[attribute] = Answer(_status(status, uri), texts, probability, confidence)
+        by_key[key].answers[attribute] = Answer(
+            _status(status, uri), texts, probability, confidence, source == "review"
+        )
     notes = [] if folder.is_finished else [f"{uri} is not finished (it has no manifest.json yet)"]
     return products, notes
 

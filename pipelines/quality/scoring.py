@@ -68,13 +68,14 @@ class Answer:
 
     `status` is the run's, or "not_asked" if the run's schema does not have the attribute. `items` is empty
     unless it is "value". `probability` is that of the whole answer, by the model itself, and `confidence` what a
-    calibration makes of it; answers are alike without them.
+    calibration makes of it; `is_reviewed`: a person has said so, no model. Answers are alike without these three.
     """
 
     status: AnswerStatus
     items: tuple[str, ...] = ()
     probability: float | None = field(default=None, compare=False)
     confidence: float | None = field(default=None, compare=False)
+    is_reviewed: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return "; ".join(self.items) if self.items else f"({self.status.replace('_', ' ')})"
@@ -184,7 +185,7 @@ def judge(
             number in several spellings, another case of an enum's member and "yes" for true are equal.
         fields: the product's texts, by which is decided what "1,500" is worth; without them it is either.
     """
-    items = _predicted_items(answer, comparison, attribute)
+    items = predicted_items(answer, comparison, attribute)
     if gold.is_absent:
         return Outcome.NV if items else Outcome.NN
     if not items:
@@ -275,8 +276,8 @@ def _normalise(text: str, comparison: Comparison) -> str:
     return fold(text) if comparison is Comparison.FOLDED else text
 
 
-def _predicted_items(answer: Answer, comparison: Comparison, attribute: Attribute | None) -> tuple[str, ...]:
-    """The predicted items as they are compared; empty: the run gives no value."""
+def predicted_items(answer: Answer, comparison: Comparison, attribute: Attribute | None) -> tuple[str, ...]:
+    """The predicted items as they are compared with gold; empty: the run gives no value."""
     if answer.status != "value":
         return ()
     is_number = attribute is not None and attribute.type == "number"

@@ -17,7 +17,7 @@ from pipelines.review_desk.candidates import draw_sample
 from pipelines.reviewing.checked_items import plain_number
 from pipelines.reviewing.corrections import Correction
 from pipelines.reviewing.layer import Layer
-from pipelines.store.folders import Folder
+from pipelines.store.folders import file_at
 
 _TEXTS_AT_ONCE = 500
 
@@ -66,9 +66,9 @@ def write_gold(
     if not by_product:
         raise UsageError(f"nothing of {run.folder.uri} is reviewed yet: hpd review {run.folder.uri}")
     lines = list(_lines(run, schemas, by_product, found))
-    parent, _, name = path.rpartition("/")
+    folder, name = file_at(path)
     try:
-        Folder(parent or ".").write(name, b"".join(lines))
+        folder.write(name, b"".join(lines))
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error}") from error
     return found

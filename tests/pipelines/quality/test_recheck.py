@@ -14,8 +14,9 @@ from typer.testing import CliRunner, Result
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
-from pipelines.quality.doubtful_labels import DoubtfulLabel, Kind, recheck_labels, without_doubtful
+from pipelines.quality.doubtful_labels import DoubtfulLabel, Kind, recheck_labels
 from pipelines.quality.gold import GoldProduct, parse_gold, read_gold
+from pipelines.quality.gold_without import without_doubtful
 from pipelines.quality.scoring import Answer
 from pipelines.recheck import app
 from tests.examples import examples
@@ -53,8 +54,9 @@ def test_what_all_runs_say_alike_and_the_label_does_not_is_doubtful(tmp_path: Pa
         (["Acme"], "Apex", "Zenith", "wrong"),
         (["Acme"], ABSENT, ABSENT, "no_value"),
         (["Acme"], ABSENT, "Apex", "wrong"),
-        (["Acme"], TRUNCATED, TRUNCATED, "wrong"),
-        (["Acme"], INVALID, ABSENT, "wrong"),
+        (["Acme"], TRUNCATED, TRUNCATED, "silent"),
+        (["Acme"], INVALID, "Acme", "silent"),
+        (None, TRUNCATED, ABSENT, "silent"),
         (None, ABSENT, ABSENT, "right"),
         (None, "Apex", "Apex", "a_value"),
         ([["Acme"], ["Apex"]], ["Apex", "Acme"], ["Acme", "Apex"], "right"),
@@ -66,9 +68,10 @@ def test_what_all_runs_say_alike_and_the_label_does_not_is_doubtful(tmp_path: Pa
     expected = [each[3] for each in brands]
     assert found.summary() == {
         "gold": gold,
-        "num_gold_products": 12,
-        "num_products": 12,
-        "num_labels": 12,
+        "num_gold_products": 13,
+        "num_products": 13,
+        "num_labels": 13,
+        "num_silent": 3,
         "num_right": expected.count("right"),
         "num_split": expected.count("split"),
         "num_wrong": expected.count("wrong"),
@@ -80,7 +83,7 @@ def test_what_all_runs_say_alike_and_the_label_does_not_is_doubtful(tmp_path: Pa
     assert {row: each.kind.name.lower() for row, each in doubtful.items()} == {
         row: kind for row, kind in enumerate(expected) if kind in found.summary()["kinds"]
     }
-    assert (str(doubtful[9].gold), str(doubtful[9].answer)) == ("(absent)", "Apex")
+    assert (str(doubtful[10].gold), str(doubtful[10].answer)) == ("(absent)", "Apex")
 
 
 def test_one_run_alone_doubts_every_mistake(tmp_path: Path) -> None:
@@ -94,15 +97,39 @@ def test_one_run_alone_doubts_every_mistake(tmp_path: Path) -> None:
     assert "right, say some" not in result.output
 
 
-def test_products_that_a_run_has_not_or_gave_up_are_not_doubted(tmp_path: Path) -> None:
+def test_what_a_run_has_not_gave_up_or_was_not_asked_is_not_doubted(tmp_path: Path) -> None:
     gold = gold_file(tmp_path, *[{"Brand": ["Acme"]}] * 3, {"Brand": ["Acme"], "Origin": ["Peru"]})
     wrong = {"Brand": "Apex"}
     pair = runs(tmp_path, [wrong, wrong, wrong, wrong], [wrong, None, wrong], schemas={"Coffee": ["Brand"]})
     found = recheck_labels(pair, gold)
-    assert (found.num_gold_products, found.num_products, found.num_labels, found.num_wrong) == (4, 3, 3, 1)
+    assert (found.num_gold_products, found.num_products, found.num_labels, found.num_silent) == (4, 3, 3, 1)
     assert [each.product.name for each in found.doubtful] == ["p0", "p2"]
-    # Nobody was asked for Origin.
-    assert [each.attribute for each in recheck_labels(pair[:1], gold).doubtful] == ["Brand"] * 4
+    alone = recheck_labels(pair[:1], gold)
+    assert [each.attribute for each in alone.doubtful] == ["Brand"] * 4
+    assert alone.notes == [f"Coffee: 1 labels of 'Origin', which {pair[0]} was not asked for"]
+
+
+def test_a_run_that_is_not_finished_says_so(tmp_path: Path) -> None:
+    gold = gold_file(tmp_path, {"Brand": ["Acme"]})
+    rows = [Row(f"p{row}", {"Brand": "Apex"}) for row in range(6)]
+    run = write_run(tmp_path / "[red]run", rows, unfinished_shards=1)
+    output = recheck(run, "--gold", gold).output
+    assert f"NOTE: {run} is not finished" in output.replace("\n", "")
+
+
+def test_what_people_said_is_no_models_voice(tmp_path: Path) -> None:
+    gold = gold_file(tmp_path, {"Brand": ["Acme"], "Roast": ["dark"]})
+    rows = [Row("p0", {"Brand": "Apex", "Roast": "light"}, reviewed=["Brand"])]
+    found = recheck_labels([write_run(tmp_path / name, rows) for name in "ab"], gold)
+    assert [each.attribute for each in found.doubtful] == ["Roast"]
+    assert found.num_silent == 1
+
+
+def test_numbers_are_alike_by_their_worth(tmp_path: Path) -> None:
+    gold = gold_file(tmp_path, {"Weight": ["3"]})
+    asked = {"Coffee": [Attribute(name="Weight", type="number")]}
+    pair = runs(tmp_path, [{"Weight": "1.5"}], [{"Weight": "1.50"}], schemas=asked)
+    assert [str(each.answer) for each in recheck_labels(pair, gold).doubtful] == ["1.5"]
 
 
 def test_the_surest_come_first_by_the_run_that_is_least_sure(tmp_path: Path) -> None:
@@ -120,6 +147,8 @@ def test_the_surest_come_first_by_the_run_that_is_least_sure(tmp_path: Path) -> 
     ("named", "message"),
     [
         (("a", "a/"), "is named twice"),
+        (("a", "./a"), "is named twice"),
+        (("a", "link"), "is named twice"),
         (("a", "nowhere"), "there is no run in"),
         (("a", "other"), "does not belong to"),
         (("a", "later"), "no product of .* is in all of"),
@@ -130,6 +159,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, named: Sequence[str]
     write_run(tmp_path / "a", [Row("p0", {"Brand": "Apex"})])
     write_run(tmp_path / "later", [Row("p1", {"Brand": "Apex"})])
     write_run(tmp_path / "other", [Row("q", {"Brand": "Apex"})])
+    (tmp_path / "link").symlink_to(tmp_path / "a")
     with pytest.raises(UsageError, match=message):
         recheck_labels([f"{tmp_path}/{name}" for name in named], gold)
     result = recheck(*(f"{tmp_path}/{name}" for name in named), "--gold", gold)
@@ -168,7 +198,9 @@ def test_the_file_without_them_is_a_gold_file_and_says_what_they_were(tmp_path: 
     assert Path(again).read_bytes() == Path(out).read_bytes()
 
 
-@pytest.mark.parametrize("place", ["labels.jsonl", "folder", "folder/", "labels.jsonl/kept.jsonl"])
+@pytest.mark.parametrize(
+    "place", ["labels.jsonl", "folder", "folder/", "labels.jsonl/kept.jsonl", "labels.jsonl/a/kept.jsonl", "..", ""]
+)
 def test_no_other_file_is_written_over(tmp_path: Path, place: str) -> None:
     gold = gold_file(tmp_path, {"Brand": ["Acme"]})
     (tmp_path / "folder").mkdir()
@@ -178,6 +210,7 @@ def test_no_other_file_is_written_over(tmp_path: Path, place: str) -> None:
     result = recheck(run, "--gold", gold, "--out", f"{tmp_path}/{place}")
     assert result.exit_code == 2, result.output
     assert "Error: " in result.output
+    assert "Labels" not in result.output, "nothing is shown of what could not be written"
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -188,6 +221,36 @@ def test_names_for_a_terminal_are_not_markup_and_do_not_steer_it(tmp_path: Path)
     assert "[red]\ufffd[2J" in output
     assert "[bold]Apex" in output
     assert "The surest of them" not in recheck(run, "--gold", gold, "--limit", "0").output
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"doubtful": ["Brand"]}, "'doubtful' is no object"),
+        ({"doubtful": "by Ann"}, "'doubtful' is no object"),
+        ({"note": float("inf")}, "a number that JSON cannot say"),
+    ],
+)
+def test_a_line_that_cannot_be_written_is_named(tmp_path: Path, more: Mapping[str, Any], message: str) -> None:
+    gold = gold_file(tmp_path, {"Brand": ["Acme"]}, **more)
+    (run,) = runs(tmp_path, [{"Brand": "Apex"}])
+    result = recheck(run, "--gold", gold, "--out", str(tmp_path / "kept.jsonl"))
+    assert result.exit_code == 2
+    assert f"{gold}, line 1: " in result.output
+    assert message in result.output
+
+
+def test_what_no_command_reads_stays_in_the_line(tmp_path: Path) -> None:
+    """Half a surrogate pair, an earlier doubt, a line ending of another system."""
+    more = {"note": "\ud83d", "doubtful": {"Roast": {"label": ["dark"]}}}
+    gold, out = gold_file(tmp_path, {"Brand": ["Acme"]}, **more), tmp_path / "kept.jsonl"
+    Path(gold).write_bytes(Path(gold).read_bytes().replace(b"\n", b"\r\n"))
+    (run,) = runs(tmp_path, [{"Brand": "Apex"}])
+    assert recheck(run, "--gold", gold, "--out", str(out)).exit_code == 0
+    assert out.read_bytes().endswith(b"}\r\n")
+    entry = json.loads(out.read_text())
+    assert entry["note"] == "\ud83d"
+    assert set(entry["doubtful"]) == {"Roast", "Brand"}
 
 
 SCHEMAS = {
@@ -205,7 +268,7 @@ VALUE = st.sampled_from([None, ["Acme"], ["Acme", "ACME Inc"], [["Acme"], ["Apex
 FORMS = st.sampled_from([{"n/a": 1}, {"Acme": 1}, {"Acme": 1, "ACME Inc": [[0, 3]]}])
 EVIDENCES = st.sampled_from([[], [{"value": "Acme", "pid": 0, "begin": 0, "end": 4}]])
 LIDS = st.one_of(st.none(), st.fixed_dictionaries({}, optional={"kind": VALUE, "size": VALUE}).filter(bool))
-OURS = st.fixed_dictionaries({}, optional={"Maker": VALUE, "lid": LIDS, "Notes": VALUE, "other": VALUE})
+OURS = st.fixed_dictionaries({}, optional={"Brand": VALUE, "Maker": VALUE, "lid": LIDS, "Notes": VALUE, "other": VALUE})
 EXTRACTGPT = st.dictionaries(st.sampled_from(["Brand", "Maker", "Notes"]), FORMS)
 MAVE = st.dictionaries(st.sampled_from(["Maker", "Notes", "other"]), EVIDENCES)
 
@@ -238,7 +301,7 @@ def test_what_is_left_out_is_no_label_and_all_else_is_what_it_was(data: st.DataO
         DoubtfulLabel(product, name, product.values[name], Answer("value", ("Zenith",)), Kind.OTHER_VALUE, 0.5)
         for product, name in gone
     ]
-    kept = without_doubtful(lines, doubtful)
+    kept = without_doubtful(lines, doubtful, "g")
     after = parse_gold(kept, "g", [SCHEMAS])
     assert [each.row for each in after] == [each.row for each in before]
     taken = {(product.row, name) for product, name in gone}
@@ -247,8 +310,11 @@ def test_what_is_left_out_is_no_label_and_all_else_is_what_it_was(data: st.DataO
         assert dict(new.values) == left
         assert (new.product_id, new.category, new.fields) == (old.product_id, old.category, old.fields)
         assert new.corrected == (old.corrected and old.corrected - {name for row, name in taken if row == old.row})
+        assert new.contradicted == old.contradicted
         if not any(row == old.row for row, _ in taken):
             assert kept[old.row] == lines[old.row]
+        was, is_now = (json.loads(each[old.row]).get("values", {}) for each in (lines, kept))
+        assert all(was[name] == label for name, label in is_now.items() if name != "lid"), "as it was written"
 
 
 def test_a_whole_file_with_names_of_its_own(tmp_path: Path) -> None:
