@@ -19,7 +19,7 @@ from tests.core.engines import config
 from tests.core.mixers.hybrids import build_hybrid
 from tests.core.products import SCHEMAS, products
 from tests.pipelines.conftest import Workplace, product
-from tests.pipelines.costing.test_costing import job
+from tests.pipelines.costing.forecasts import job
 from tests.tiny_model import build_tokenizer
 
 NUM_PRODUCTS = 24

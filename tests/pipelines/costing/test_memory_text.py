@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from pipelines.costing.forecast_text import print_forecast
-from tests.pipelines.costing.test_costing import forecast
+from tests.pipelines.costing.forecasts import forecast
 
 WEIGHTS = {"weight_bytes": 31_400_000_000}
 NO_MIXERS = {"state_bytes": 0, "column_bytes": 0}

@@ -304,7 +304,7 @@ def test_a_backtest_on_a_finished_run(workplace: Workplace) -> None:
     assert result.exit_code == 0, result.output
     (found,) = json.loads(result.stdout.strip().splitlines()[-1])
     assert (found["share"], found["num_rows"], found["num_trials"]) == (0.1, 22, 200), "5% of 220 are too few"
-    assert found["num_covered"] >= 178, "as in test_costing"
+    assert found["num_covered"] >= 178, "as in test_pilot_draws"
     assert "of 200 intervals hold the truth" in result.stderr
     workplace.write_jsonl("c.jsonl", products(221))
     result = CliRunner().invoke(app, ["--config", config, "--backtest", output])

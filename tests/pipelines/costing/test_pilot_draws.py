@@ -1,4 +1,4 @@
-"""Prices before paying: strata, draws, the estimate and what is derived from it, without an engine."""
+"""Which rows a pilot measures, and what its estimate is worth."""
 
 from __future__ import annotations
 
@@ -7,38 +7,22 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.config.extraction import JobConfig
-from pipelines.config.loading import parse_config
-from pipelines.config.operation import CostConfig
 from pipelines.costing.backtest import SHARES, backtest
 from pipelines.costing.estimate import FloatArray, Measurements, estimate, student_t
-from pipelines.costing.forecast import CategoryForecast, Forecast, Interval, Price
+from pipelines.costing.forecast import Interval
 from pipelines.costing.forecast_builder import _combined, _measurements
-from pipelines.costing.machines import (
-    assumed_seconds,
-    find_gpu,
-    gpu_table,
-    is_same_gpu,
-    planned_price,
-    rate_text,
-    work_per_row,
-)
 from pipelines.costing.pilot import MeasuredRun, Pilot
 from pipelines.costing.pilot_rows import MIN_ROWS, Draw, draw_rows
-from pipelines.costing.scenarios import deadlines, sensitivity
 from pipelines.costing.second_pilot import check_second, second_draw
 from pipelines.costing.strata import allocate, make_strata
 from pipelines.costing.survey import Candidate, Cell, CellCount, Survey, band, row_number
 from pipelines.errors import UsageError
-from pipelines.job.prices import price_table, usd_per_1k
 from tests.examples import examples
 
 
@@ -263,244 +247,3 @@ def test_a_rows_number_depends_on_seed_file_and_row_alone() -> None:
     assert len(numbers) == 4000
     assert row_number(0, "a", 7) == row_number(0, "a", 7)
     assert 0.45 < np.mean([number / 2**64 for number in numbers]) < 0.55
-
-
-# What is derived from a forecast.
-
-
-def forecast(**changes: object) -> Forecast:
-    plain = Forecast(
-        basis="pilot",
-        source="runs/x.pilot",
-        created_at="2026-11-21T00:00:00+00:00",
-        model="m",
-        device="NVIDIA L40S",
-        rows=1_000_000,
-        dead_rows=0,
-        sampled=2000,
-        num_batches=20,
-        seed=0,
-        text_bytes=250.0,
-        sampled_text_bytes=251.0,
-        work_hours=Interval(76.0, 66.5, 85.5),
-        prefix_hours=0.0,
-        load_seconds=360.0,
-        utilisation=0.95,
-        utilisation_source="assumed",
-        engines=8,
-        price=Price(3.0, "configuration", "g6e.48xlarge", "spot", 8),
-        categories=[CategoryForecast("Shoes", 1_000_000, 2000, Interval(76.0, 66.5, 85.5))],
-        tokens={"document": 60.0, "key": 30.0, "value": 10.0},
-        bytes_effect=0.5,
-    )
-    return replace(plain, **changes)  # type: ignore[arg-type]
-
-
-def test_the_price_by_hand() -> None:
-    found = forecast()
-    assert found.fixed_hours == pytest.approx(8 * 0.1)
-    assert found.billed_hours == Interval(*map(pytest.approx, (80.8, 70.8, 90.8)))
-    assert found.wall_hours.estimate == pytest.approx(10.1)
-    assert found.usd is not None
-    assert found.usd.estimate == pytest.approx(242.4)
-    assert found.usd_per_1k is not None
-    assert found.usd_per_1k.high == pytest.approx(0.2724)
-    half_dead = forecast(dead_rows=500_000).usd_per_1k
-    assert half_dead is not None
-    assert half_dead.estimate == pytest.approx(2 * 0.2424), "of those that can be extracted"
-
-
-def test_the_papers_prices() -> None:
-    """$30.13 an hour for 8 GPUs: 6.28 products/s a GPU is $0.167 per 1,000, 0.77 is $1.36; $597,000 on 500 million."""
-    node = price_table()["g6e.48xlarge"]
-    assert node.on_demand is not None
-    hpd, ar = (
-        forecast(
-            rows=500_000_000,
-            work_hours=Interval(*[500_000_000 / rate / 3600] * 3),
-            load_seconds=0.0,
-            utilisation=1.0,
-            price=Price(node.on_demand / node.gpu_count, "table", node.instance_type, "on-demand", node.gpu_count),
-        )
-        for rate in (6.28, 0.77)
-    )
-    assert hpd.usd_per_1k is not None
-    assert ar.usd_per_1k is not None
-    assert round(hpd.usd_per_1k.estimate, 3) == 0.167 == round(usd_per_1k(30.13 / 8, 6.28), 3)
-    assert round(ar.usd_per_1k.estimate, 2) == 1.36
-    assert hpd.usd is not None
-    assert ar.usd is not None
-    # The paper subtracts the rounded prices: $1.36 - $0.167, times 500,000.
-    assert ar.usd.estimate - hpd.usd.estimate == pytest.approx(597_000, rel=0.005)
-
-
-def test_without_a_price_there_are_hours_and_no_dollars() -> None:
-    found = forecast(price=Price(None, None))
-    assert (found.usd, found.usd_per_1k) == (None, None)
-    assert all(each.usd is None for each in deadlines(found))
-    assert all(each.usd is None for each in sensitivity(found))
-
-
-def test_a_price_of_zero_is_a_price() -> None:
-    found = forecast(price=Price(0.0, "configuration"))
-    assert found.usd == Interval(0.0, 0.0, 0.0)
-    assert found.usd.half_width_share == 0
-
-
-def test_deadlines_by_hand() -> None:
-    short, long, never = deadlines(forecast(), [1.1, 100.0, 0.05])
-    # Every engine loads for 0.1 h; 76 / 0.95 = 80 hours of the others are left.
-    assert (short.engines, short.engines_safe, short.nodes) == (80, 90, 10)
-    assert (long.engines, long.nodes) == (1, 1)
-    assert (never.engines, never.usd) == (None, None)
-    assert short.usd is not None
-    assert short.usd.estimate == pytest.approx(3.0 * (80 + 80 * 0.1))
-    assert long.usd is not None
-    assert long.usd.estimate == pytest.approx(8 * 3.0 * 80.1), "one engine at work, and a whole node of eight is paid"
-
-
-@settings(max_examples=examples(100))
-@given(st.floats(0.01, 1e5), st.floats(0.2, 1000), st.floats(0.1, 1.0))
-def test_the_engines_for_a_deadline_meet_it_and_one_less_would_not(
-    work: float, hours: float, utilisation: float
-) -> None:
-    plan = forecast(work_hours=Interval(work, work, work), utilisation=utilisation)
-    (found,) = deadlines(plan, [hours])
-    assert found.engines is not None
-    assert replace(plan, engines=found.engines).wall_hours.estimate <= hours * (1 + 1e-6)
-    if found.engines > 1:
-        assert replace(plan, engines=found.engines - 1).wall_hours.estimate > hours * (1 - 1e-6)
-
-
-def test_sensitivity_by_hand() -> None:
-    found = {(each.what, each.change): each for each in sensitivity(forecast())}
-    base = forecast().billed_hours.estimate
-    assert found["text length", "+20%"].hours == pytest.approx(80 * 1.1 + 0.8)
-    assert found["attributes", "-25%"].hours == pytest.approx(80 * 0.9 + 0.8)
-    assert found["engines compute", "80% of the time"].hours == pytest.approx(76 / 0.8 + 0.8)
-    assert found["price of an hour", "+50%"].hours == base
-    assert found["price of an hour", "+50%"].usd == pytest.approx(base * 4.5)
-
-
-def test_a_forecast_survives_being_stored(tmp_path: Path) -> None:
-    path = tmp_path / "forecast.json"
-    path.write_bytes(forecast().to_json())
-    assert Forecast.read(str(path)) == forecast()
-    assert json.loads(path.read_text())["derived"]["usd"]["estimate"] == pytest.approx(242.4)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "there is no forecast in"),
-        ("{", "cannot read"),
-        ("[]", "is no forecast"),
-        ('{"version": 1}', "is no forecast"),
-        ('{"version": 0}', "another version"),
-    ],
-)
-def test_what_is_no_forecast(tmp_path: Path, content: str | None, message: str) -> None:
-    path = tmp_path / "f.json"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(UsageError, match=message):
-        Forecast.read(str(path))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"dead_rows": 1000}, "none of its 1000 rows can be extracted"),
-        ({"utilisation": 0}, "utilisation"),
-        ({"utilisation": 1.5}, "utilisation"),
-        ({"engines": 0}, "engines"),
-        ({"price": {"usd_per_hour": 1.0, "source": None, "engines_per_node": 0}}, "price.engines_per_node"),
-        ({"price": {"usd_per_hour": math.inf, "source": None}}, "price.usd_per_hour"),
-        ({"work_hours": {"estimate": "a", "low": 0, "high": 1}}, "work_hours.estimate"),
-        ({"work_hours": {"estimate": math.nan, "low": 0, "high": 1}}, "work_hours.estimate"),
-        ({"work_hours": {"estimate": 2, "low": 0, "high": 1}}, "outside its interval"),
-        ({"work_hours": 5}, "work_hours"),
-        ({"created_at": None}, "created_at"),
-        ({"tokens": {"document": None}}, "tokens.document"),
-        ({"categories": [{"category": "Tea"}]}, "categories.0"),
-    ],
-)
-def test_a_forecast_with_odd_values_is_none(changes: dict[str, Any], message: str) -> None:
-    data = json.loads(forecast().to_json()) | {"rows": 1000, "dead_rows": 0} | changes
-    with pytest.raises(UsageError, match=message) as raised:
-        Forecast.from_json(data, "f.json")
-    assert "\n" not in str(raised.value)
-
-
-# Machines.
-
-
-def job(**cost: object) -> JobConfig:
-    document = {
-        "input": {"path": "x", "fields": ["title"]},
-        "schemas": "s",
-        "output": "o",
-        "actors": {"max": 16},
-        "cost": cost,
-    }
-    return parse_config(JobConfig, document, "job.yaml")
-
-
-def test_the_price_is_the_configurations_else_what_was_billed() -> None:
-    metrics = [{"price_per_hour": 1.5, "price_source": "table", "instance_type": "i", "market": "spot"}]
-    assert planned_price(job(), metrics) == Price(1.5, "table", "i", "spot", 16)
-    assert planned_price(job(), []) == Price(None, None, None, None, 16)
-    node = price_table()["g6e.48xlarge"]
-    assert node.spot is not None
-    spot = planned_price(job(instance_type="g6e.48xlarge", market="spot"), metrics)
-    assert (spot.usd_per_hour, spot.engines_per_node) == (pytest.approx(node.spot / 8), 8)
-    dear = planned_price(job(instance_type="g6e.48xlarge"), metrics)
-    assert (dear.market, dear.usd_per_hour) == ("on-demand", pytest.approx(node.on_demand / 8))  # type: ignore[operator]
-    unknown = planned_price(job(instance_type="mine"), metrics)
-    assert (unknown.usd_per_hour, unknown.instance_type) == (None, "mine")
-    own = planned_price(job(instance_type="mine", usd_per_hour=32.0), metrics)
-    assert own.usd_per_hour == pytest.approx(2.0), "a machine without GPUs is shared by actors.max engines"
-    on_gpus = [{"gpu_type": "NVIDIA X", "node_share": 0.125}]
-    assert planned_price(job(usd_per_hour=32.0), on_gpus).usd_per_hour == pytest.approx(4.0), (
-        "as the pilot's engine was"
-    )
-    empty = planned_price(job(instance_type="p5e.48xlarge", market="on-demand"), metrics)
-    assert empty.usd_per_hour is None, "an empty cell of the table is not guessed"
-    assert CostConfig().instance_type is None
-
-
-def test_work_on_a_machine_that_was_not_measured() -> None:
-    size = {"layer_parameters": 8_000_000_000, "head_parameters": 500_000_000, "weight_bytes": 17_000_000_000}
-    tokens = {"document": 200.0, "key": 60.0, "value": 40.0}
-    work = work_per_row(job(), {"model_size": size}, tokens)
-    assert work.flops == pytest.approx(2 * 8e9 * 300 + 2 * 5e8 * 40)
-    scored = work_per_row(job(), {"model_size": size}, tokens | {"scored": 50.0})
-    assert scored.flops == pytest.approx(work.flops + 2 * (8e9 + 5e8) * 50)
-    gpu = find_gpu("g6e.48xlarge")
-    assert gpu.name == "L40S"
-    assert assumed_seconds(work, gpu, 0.5) == pytest.approx(work.flops / 181e12)
-    small_steps = replace(work, steps=1.0)
-    assert assumed_seconds(small_steps, gpu, 0.5) == pytest.approx(17e9 / 432e9), "then the weights take longer"
-    assert is_same_gpu(gpu, "NVIDIA L40S")
-    in_fp8 = work_per_row(job(), {"model_size": size, "quantization": "fp8"}, tokens)
-    assert (in_fp8.fp8_flops, in_fp8.flops) == (pytest.approx(2 * 8e9 * 300), pytest.approx(2 * 5e8 * 40))
-    expected = (in_fp8.fp8_flops / 733e12 + in_fp8.flops / 362e12) / 0.5
-    assert assumed_seconds(in_fp8, gpu, 0.5) == pytest.approx(expected), "the head's are not in FP8"
-    assert rate_text(work, gpu) == "362 TFLOP/s"
-    assert rate_text(in_fp8, gpu) == "362 TFLOP/s (the layers' at 733, FP8)"
-    of_hybrid = work_per_row(job(), {"model_size": size | {"state_operations": 1_000_000_000}}, tokens)
-    assert of_hybrid.state_flops == pytest.approx(1e9 * 300)
-    expected = (work.flops / 362e12 + 3e11 / 91.6e12) / 0.5
-    assert assumed_seconds(of_hybrid, gpu, 0.5) == pytest.approx(expected), "states are in fp32"
-    assert rate_text(of_hybrid, gpu) == "362 TFLOP/s (states' at 92, fp32)"
-    with pytest.raises(UsageError, match="A100 has no FP8; name a machine that has"):
-        assumed_seconds(in_fp8, gpu_table()["A100"], 0.5)
-    assert not is_same_gpu(gpu_table()["L4"], "NVIDIA L40S")
-    assert is_same_gpu(gpu_table()["A100"], "NVIDIA A100-SXM4-40GB")
-    with pytest.raises(UsageError, match="only decoding: hpd"):
-        work_per_row(job().model_copy(update={"decoding": "ar"}), {"model_size": size}, tokens)
-    with pytest.raises(UsageError, match="how large its model is"):
-        work_per_row(job(), {}, tokens)
-    with pytest.raises(UsageError, match=r"--on g9\.large: no such machine"):
-        find_gpu("g9.large")
-    assert {price.gpu for price in price_table().values()} - set(gpu_table()) == {"RTX PRO Server 6000"}
