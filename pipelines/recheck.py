@@ -4,7 +4,7 @@
     python pipelines/recheck.py runs/seed-0 runs/seed-1 runs/seed-2 --gold labels.train.jsonl --out labels.kept.jsonl
 
 The runs are of a job over the labelled products, by models that differ (in seed, layout or size), best such as were
-trained on these labels; docs/recheck.md has how. With --out the gold file is written again without these labels; what
+trained on these labels; docs/labels.md has how. With --out the gold file is written again without these labels; what
 they were stands in their lines under "doubtful". It is for training: a test that a model may correct tells nothing of
 it. Exit code: 0 compared, 1 not written (disk, rights), 2 usage (no run there, gold that does not belong to it, another
 file in the place of --out).
