@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console, OverflowMethod
@@ -38,3 +38,13 @@ class SafeTable(Table):
     def add_row(self, *cells: Any, **options: Any) -> None:
         """As rich's, with every text cell made printable."""
         super().add_row(*(printable(cell) if isinstance(cell, str) else cell for cell in cells), **options)
+
+
+def titled_table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> SafeTable:
+    """A table under its title, with columns of texts, then of numbers, which stand to the right."""
+    table = SafeTable(title=title, title_justify="left")
+    for name in texts:
+        table.add_column(name)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table

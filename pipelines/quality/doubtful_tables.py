@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.console.shown_names import shown_names
-from pipelines.console.terminal import SafeTable, printable
+from pipelines.console.terminal import printable, titled_table
 from pipelines.quality.doubtful_labels import DoubtfulLabel, RecheckedLabels
 
 _MAX_ATTRIBUTES = 10
@@ -35,7 +35,7 @@ def print_rechecked(console: Console, found: RecheckedLabels, num_runs: int, lim
 
 
 def _counts(found: RecheckedLabels, num_runs: int) -> Table:
-    table = _table("Labels", [""], ["labels", "share"])
+    table = titled_table("Labels", [""], ["labels", "share"])
     rows = {
         "right, say all runs": found.num_right,
         "right, say some": found.num_split,
@@ -55,7 +55,9 @@ def _by_attribute(found: RecheckedLabels) -> Table:
     counts = Counter((each.product.category, each.attribute) for each in found.doubtful)
     categories = shown_names(category for category, _ in found.labels_of)
     attributes = shown_names(attribute for _, attribute in found.labels_of)
-    table = _table("Attributes with the most doubtful labels", ["category", "attribute"], ["doubtful", "of", "share"])
+    table = titled_table(
+        "Attributes with the most doubtful labels", ["category", "attribute"], ["doubtful", "of", "share"]
+    )
     for (category, attribute), number in sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:_MAX_ATTRIBUTES]:
         labels = found.labels_of[category, attribute]
         shown = (categories[category], attributes[attribute])
@@ -65,7 +67,7 @@ def _by_attribute(found: RecheckedLabels) -> Table:
 
 def _surest(doubtful: Sequence[DoubtfulLabel], total: int) -> Table:
     title = f"The surest of them, {len(doubtful):,} of {total:,}"
-    table = _table(title, ["product", "category", "attribute", "label", "answer"], ["sureness"])
+    table = titled_table(title, ["product", "category", "attribute", "label", "answer"], ["sureness"])
     for each in doubtful:
         sureness = "-" if each.sureness is None else f"{each.sureness:.3f}"
         line = f"line {each.product.row + 1}" if each.product.product_id is None else each.product.product_id
@@ -78,12 +80,3 @@ def _shortened(text: str) -> str:
     """A label may be long: what it begins with, on one line."""
     line = " ".join(text.split())
     return line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]}…"
-
-
-def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = SafeTable(title=title, title_justify="left")
-    for name in texts:
-        table.add_column(name)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table

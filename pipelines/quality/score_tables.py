@@ -9,7 +9,7 @@ from rich.table import Table
 
 from pipelines.confidence.reliability import Reliability
 from pipelines.console.shown_names import shown_names
-from pipelines.console.terminal import SafeTable
+from pipelines.console.terminal import titled_table
 from pipelines.quality.evaluation import AttributeScore, CategoryScore, Evaluation
 from pipelines.quality.normalisation import NormalisationScore
 from pipelines.quality.scoring import Counts, Estimate, Judgement, Outcome
@@ -89,7 +89,7 @@ def print_brief(console: Console, evaluation: Evaluation) -> None:
 
 
 def _overall_table(evaluation: Evaluation) -> Table:
-    table = _table("Scores, with 95% intervals", ["", "precision", "recall", "F1"], [])
+    table = titled_table("Scores, with 95% intervals", ["", "precision", "recall", "F1"], [])
     for card in evaluation.scores:
         for name, rates in (("micro", card.micro), ("macro", card.macro)):
             cells = map(_with_interval, (rates.precision, rates.recall, rates.f1))
@@ -98,7 +98,7 @@ def _overall_table(evaluation: Evaluation) -> Table:
 
 
 def _outcome_table(evaluation: Evaluation) -> Table:
-    table = _table("Outcomes", [""], [*_OUTCOMES, "labels", "hallucination rate"])
+    table = titled_table("Outcomes", [""], [*_OUTCOMES, "labels", "hallucination rate"])
     for card in evaluation.scores:
         rate = "-" if card.hallucination_rate is None else f"{card.hallucination_rate:.3f}"
         counts = (*card.counts.as_tuple(), card.counts.num_labels)
@@ -107,7 +107,7 @@ def _outcome_table(evaluation: Evaluation) -> Table:
 
 
 def _probability_table(evaluation: Evaluation) -> Table:
-    table = _table(
+    table = titled_table(
         "Values by the model's probability of the whole answer", ["probability"], ["values", "right", "share"]
     )
     for band in evaluation.by_probability:
@@ -118,7 +118,7 @@ def _probability_table(evaluation: Evaluation) -> Table:
 
 def _normalisation_table(score: NormalisationScore) -> Table:
     """Values that have a normalised form, and of those whose raw value is right, what they became."""
-    table = _table("Normalised values", [""], ["values", "right", "share"])
+    table = titled_table("Normalised values", [""], ["values", "right", "share"])
     rows = (
         ("with a normalised form", score.normalised),
         ("right raw, with normalised gold", score.right_raw),
@@ -136,7 +136,7 @@ def _normalisation_table(score: NormalisationScore) -> Table:
 
 
 def _category_table(evaluation: Evaluation) -> Table:
-    table = _table("By category", ["category"], ["precision", "recall", *_f1_columns(evaluation), *_OUTCOMES])
+    table = titled_table("By category", ["category"], ["precision", "recall", *_f1_columns(evaluation), *_OUTCOMES])
     names = _shown_categories(evaluation)
     for cards in zip(*(card.by_category for card in evaluation.scores), strict=True):
         table.add_row(names[cards[0].category], *_score_cells(cards))
@@ -145,7 +145,7 @@ def _category_table(evaluation: Evaluation) -> Table:
 
 def _attribute_table(evaluation: Evaluation) -> Table:
     columns = ["precision", "recall", *_f1_columns(evaluation), *_OUTCOMES]
-    table = _table("By attribute", ["category", "attribute"], columns)
+    table = titled_table("By attribute", ["category", "attribute"], columns)
     pairs = zip(*(card.by_attribute for card in evaluation.scores), strict=True)
     names, attributes = _shown_categories(evaluation), _shown_attributes(evaluation)
     for cards in sorted(pairs, key=lambda cards: (cards[0].category, cards[0].attribute)):
@@ -155,7 +155,7 @@ def _attribute_table(evaluation: Evaluation) -> Table:
 
 def _worst_table(evaluation: Evaluation) -> Table:
     """The attributes with the most mistakes under the exact comparison, with an example each."""
-    table = _table("Most mistakes", ["category", "attribute"], ["F1", "mistakes", "of"])
+    table = titled_table("Most mistakes", ["category", "attribute"], ["F1", "mistakes", "of"])
     table.add_column("for example: gold")
     table.add_column("answer")
     ranked = sorted(
@@ -199,15 +199,6 @@ def _examples(judgements: Iterable[Judgement]) -> dict[tuple[str, str], Judgemen
         if known is None or _MISTAKES.index(judgement.outcome) < _MISTAKES.index(known.outcome):
             examples[pair] = judgement
     return examples
-
-
-def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = SafeTable(title=title, title_justify="left")
-    for name in texts:
-        table.add_column(name)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
 
 
 def _f1_columns(evaluation: Evaluation) -> list[str]:
