@@ -44,7 +44,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.config.shipped_files import shipped_file
 from pipelines.quality.gold import GoldProduct, read_gold
-from pipelines.quality.scoring import Answer, Comparison, Estimate, Outcome, estimate, judge
+from pipelines.quality.scoring import Answer, Comparison, Estimate, estimate, judge
 from pipelines.schemas.schema_file import load_schemas
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -189,7 +189,7 @@ def _judged(schema: CategorySchema, product: GoldProduct, result: RecordResult) 
         is_other = attribute.type == "enum" and bool(labels) and labels.isdisjoint(attribute.labels)
         if attribute.is_closed and gold is not None and not is_other:
             outcome = judge(gold, Answer(value.status, value.items), Comparison.EXACT, attribute)
-            yield outcome in (Outcome.NN, Outcome.VC)
+            yield outcome.is_right
 
 
 def _shown(share: Estimate, sign: str) -> str:

@@ -19,11 +19,11 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
-from rich.console import Console
 
 from pipelines.comparing.comparison import MAX_EXAMPLES, SEED, compare_runs
 from pipelines.comparing.pages import write_pages
 from pipelines.comparing.terminal_text import print_comparison
+from pipelines.console.terminal import data_console
 from pipelines.errors import UsageError
 from pipelines.reporting import formats
 
@@ -49,8 +49,7 @@ def compare(
     except (UsageError, OSError) as error:
         typer.echo(f"Error: {formats.plain(str(error))}", err=True)
         raise typer.Exit(EXIT_USAGE) from error
-    # Product text is data: brackets in it are no markup. Without a terminal, tables are not squeezed to 80.
-    console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 160)
+    console = data_console()
     print_comparison(console, comparison)
     for place in written:
         console.print(f"  {place}", soft_wrap=True)

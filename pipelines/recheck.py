@@ -22,10 +22,9 @@ if not __package__:
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
-from rich.console import Console
 
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
-from pipelines.console.terminal import printable
+from pipelines.console.terminal import data_console, printable
 from pipelines.errors import UsageError
 from pipelines.quality.doubtful_labels import recheck_labels
 from pipelines.quality.doubtful_tables import print_rechecked
@@ -51,8 +50,7 @@ def recheck(
         found = recheck_labels(runs, gold, lines)
         if out is not None:
             _write(out, b"\n".join(without_doubtful(lines, found.doubtful, gold)))
-        # Product text is data: brackets in it are no markup. Without a terminal, tables are not squeezed to 80.
-        console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 160)
+        console = data_console()
         print_rechecked(console, found, len(runs), limit)
         if out is not None:
             console.print(f"Without them: {printable(out)}", soft_wrap=True)
@@ -65,7 +63,7 @@ def recheck(
 
 def _write(place: str, data: bytes) -> None:
     """Raises `UsageError` where something else is there: a gold file may hold work."""
-    folder, name = file_at(place)
+    folder, name = file_at(place, "--out")
     try:
         is_other = not folder.create(name, data) and folder.read(name) != data
     except (IsADirectoryError, NotADirectoryError, FileExistsError, FileNotFoundError) as error:

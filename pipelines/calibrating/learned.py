@@ -36,7 +36,7 @@ class Learned:
 
         Raises `UsageError` if another one is there, unless `force`.
         """
-        folder, name = file_at(self.place)
+        folder, name = file_at(self.place, "--out")
         data = self.calibration.to_json()
         if folder.create(name, data):
             return self

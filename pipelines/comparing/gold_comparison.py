@@ -13,9 +13,7 @@ from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import read_gold
 from pipelines.quality.paired_rates import PairedRates, paired_rates
 from pipelines.quality.run_answers import RowKey, read_run
-from pipelines.quality.scoring import Comparison, Judgement, Outcome
-
-_RIGHT = (Outcome.NN, Outcome.VC)
+from pipelines.quality.scoring import Comparison, Judgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,4 +106,4 @@ def _right(a: Judgement, b: Judgement) -> Right:
         (False, True): "b",
         (False, False): "neither",
     }
-    return rights[a.outcome in _RIGHT, b.outcome in _RIGHT]
+    return rights[a.outcome.is_right, b.outcome.is_right]

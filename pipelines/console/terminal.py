@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,6 +16,11 @@ _STEERING = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if ch
 def printable(text: str) -> str:
     """`text` without control characters (an escape sequence in a title could rewrite the screen)."""
     return text.translate(_STEERING)
+
+
+def data_console() -> Console:
+    """For product text, in which brackets are no markup. Without a terminal, tables are not squeezed to 80."""
+    return Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 160)
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:

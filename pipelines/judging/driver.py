@@ -20,7 +20,7 @@ from pipelines.judging.judgement import Judgement, judge_score, verdict_lines
 from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import read_gold
 from pipelines.quality.run_answers import RowKey, read_run
-from pipelines.quality.scoring import Comparison, Outcome
+from pipelines.quality.scoring import Comparison
 from pipelines.store.folders import Folder, file_at
 
 RESULT_NAME = "judge.json"
@@ -109,7 +109,7 @@ def _cache_beside(run: Folder) -> str:
 def _result_place(run: Folder, out: str | None) -> tuple[Folder, str]:
     if out is None:
         return run, RESULT_NAME
-    return file_at(out)
+    return file_at(out, "--judge-out")
 
 
 def _exact(side: Side, gold: str) -> Exact:
@@ -118,6 +118,6 @@ def _exact(side: Side, gold: str) -> Exact:
     found, _ = read_run(side.uri, products, gold)
     indexes = sorted(found)
     return {
-        (found[indexes[each.product]].key, each.attribute): each.outcome in (Outcome.NN, Outcome.VC)
+        (found[indexes[each.product]].key, each.attribute): each.outcome.is_right
         for each in judge_products(indexes, products, found, Comparison.EXACT)
     }

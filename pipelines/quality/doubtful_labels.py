@@ -18,10 +18,9 @@ from pipelines.errors import UsageError
 from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import GoldProduct, GoldValue, parse_gold, read_lines
 from pipelines.quality.run_answers import RunFolder, RunProduct, read_run
-from pipelines.quality.scoring import Answer, Comparison, Judgement, Outcome, predicted_items
+from pipelines.quality.scoring import Answer, Comparison, Judgement, predicted_items
 from pipelines.store.folders import Folder
 
-_RIGHT = (Outcome.NN, Outcome.VC)
 _MAX_NOTES = 5
 
 
@@ -129,7 +128,7 @@ def recheck_labels(runs: Sequence[str], gold: str, lines: Sequence[bytes] | None
     unasked: Counter[tuple[str, str, str]] = Counter()
     doubtful = []
     for judgements in zip(*judged, strict=True):
-        first, rights = judgements[0], [each.outcome in _RIGHT for each in judgements]
+        first, rights = judgements[0], [each.outcome.is_right for each in judgements]
         index = common[first.product]
         labels[first.category, first.attribute] += 1
         unasked.update(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from hpd_core.nesting import Place, joined
@@ -63,7 +63,7 @@ def _names_in_file(product: GoldProduct) -> set[str]:
     return written | {*product.values, *product.renamed}
 
 
-def _left(values: Mapping[str, Any], outer: Place, gone: Collection[str], labels: Collection[str]) -> dict[str, Any]:
+def _left(values: Mapping[str, Any], outer: Place, gone: Set[str], labels: Set[str]) -> dict[str, Any]:
     """What is left of labels, or of an object with labels, by the names of those that are gone."""
     left: dict[str, Any] = {}
     for key, label in values.items():
@@ -75,9 +75,9 @@ def _left(values: Mapping[str, Any], outer: Place, gone: Collection[str], labels
         elif isinstance(label, dict):
             if inner := _left(label, (*outer, key), gone, labels):
                 left[key] = inner
-        elif not inside & set(gone):
+        elif not inside & gone:
             left[key] = label
-        elif kept := sorted(inside - set(gone)):
+        elif kept := sorted(inside - gone):
             # The object is null for all that is in it: for some of that it is no more.
             left[key] = dict.fromkeys(each.removeprefix(f"{name}.") for each in kept)
     return left

@@ -61,6 +61,11 @@ class Outcome(IntEnum):
     VC = 3
     VW = 4
 
+    @property
+    def is_right(self) -> bool:
+        """Whether the answer is what the label says: the correct value, or none where there is none."""
+        return self in (Outcome.NN, Outcome.VC)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -15,7 +15,7 @@ from hpd_core import CategorySchema
 from pipelines.confidence.answer_features import answer_probability
 from pipelines.job.run_plan import Plan
 from pipelines.quality.gold import GoldProduct
-from pipelines.quality.scoring import Answer, Outcome, judge
+from pipelines.quality.scoring import Answer, judge
 from pipelines.reporting.facts.sample import FieldText, Place, ReplacedAnswer, Sample, SampledProduct, SampledValue
 from pipelines.reporting.formats import shortened
 from pipelines.reporting.highlight import Mark, cut
@@ -61,7 +61,7 @@ class GoldIndex:
         schema = self._schemas.get(product["category"])
         asked = next((each for each in schema.attributes if each.name == name), None) if schema else None
         outcome = judge(label, Answer(status, texts), attribute=asked, fields=found.fields)
-        return shortened(str(label), _MAX_TEXT), outcome in (Outcome.NN, Outcome.VC)
+        return shortened(str(label), _MAX_TEXT), outcome.is_right
 
 
 def build_sample(

@@ -66,7 +66,7 @@ def write_gold(
     if not by_product:
         raise UsageError(f"nothing of {run.folder.uri} is reviewed yet: hpd review {run.folder.uri}")
     lines = list(_lines(run, schemas, by_product, found))
-    folder, name = file_at(path)
+    folder, name = file_at(path, "--gold")
     try:
         folder.write(name, b"".join(lines))
     except OSError as error:

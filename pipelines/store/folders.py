@@ -59,15 +59,19 @@ def iter_requests(function: Callable[[Item], Answer], items: Sequence[Item]) -> 
             yield from pool.map(function, items[start : start + _ANSWERS_AT_ONCE])
 
 
-def file_at(place: str) -> tuple[Folder, str]:
-    """The folder of a file that is to be written, and the file's name in it. place: a local path or any fsspec URI.
+def file_at(place: str, option: str) -> tuple[Folder, str]:
+    """The folder of a file that is to be written, and the file's name in it.
+
+    Args:
+        place: a local path or any fsspec URI.
+        option: that has it, for messages.
 
     Raises `UsageError` where it names no file, or there is a file where the folder should be.
     """
     protocol, mark, path = place.rpartition("://")
     parent, slash, name = path.rpartition("/")
     if not name or name in (".", "..") or (mark and not slash):
-        raise UsageError(f"{place!r} names no file")
+        raise UsageError(f"{option}: {place!r} names no file")
     folder = Folder(f"{protocol}{mark}{parent}" if parent else f"{protocol}{mark}/" if slash else ".")
     folder.require()
     return folder, name
