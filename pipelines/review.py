@@ -28,11 +28,11 @@ from hpd_core import CategorySchema
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 from pipelines.console.web_server import open_socket
 from pipelines.errors import UsageError
-from pipelines.job.reviewed_run import write_reviews
 from pipelines.reporting.run_folder import OpenedRun, open_run
 from pipelines.review_desk.desk import Desk, DeskOptions
 from pipelines.review_desk.gold_file import write_gold
 from pipelines.reviewing.texts_in_run import left_out_note
+from pipelines.rewriting.reviewed_run import write_reviews
 from pipelines.store.asked_schemas import read_schemas
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

@@ -117,7 +117,7 @@ class Scheduler:
     def schedule(self) -> list[Cohort]:
         """The cohorts of the next step, new ones included; an uncached prefix comes as a cohort of its own.
 
-        None, while other steps are not finished: if there is nothing else to do, or too little for a step of its own.
+        []: other steps are not finished, and there is nothing else to do, or too little for a step of its own.
         """
         budget = self.limits.max_tokens_per_step
         load = num_tokens(self._idle())
@@ -282,7 +282,7 @@ class Scheduler:
                 cohort.release()
         in_flight = [cohort for cohort in self.running if cohort in self._in_flight]
         left = [cohort for cohort in idle if not cohort.is_finished]
-        self.running = in_flight + left
+        self.running = in_flight + left  # which `_has_room_for_one` looks at
         self.running = in_flight + merged(left, self.limits.max_prompts_per_cohort, self._has_room_for_one)
         return finished, prefixes, texts
 

@@ -62,7 +62,7 @@ def line_automaton(add: Callable[[Nodes, int, int], None], *, is_list: bool, nul
 
 
 def _add_items(nodes: Nodes, start: int, behind: int, attribute: Attribute) -> None:
-    """One literal of the attribute's type, from `start` to `behind`."""
+    """One literal of the attribute's type, from `start` to `behind`. Raises `ValueError` for free text."""
     if attribute.type == "boolean":
         for text in ("true", "false", *(json.dumps(word) for words in BOOLEAN_WORDS.values() for word in words)):
             nodes.spell(start, text, behind)
@@ -70,7 +70,7 @@ def _add_items(nodes: Nodes, start: int, behind: int, attribute: Attribute) -> N
         nodes[start][ord('"')] = opened = nodes.new()
         # With its closing quote no spelling is the beginning of another one.
         nodes.spell_each(opened, (f'{_escaped(text)}"' for text in attribute.vocabulary.spellings), behind)
-    else:
+    elif attribute.type == "number":
         if attribute.multiple:
             add_json_number(nodes, start, behind)
         else:
@@ -82,6 +82,8 @@ def _add_items(nodes: Nodes, start: int, behind: int, attribute: Attribute) -> N
                 nodes.spell(closing, f'{unit}"', behind)
                 nodes.spell(closing, f' {unit}"', behind)
         add_number(nodes, opened, closing)
+    else:
+        raise ValueError(f"values of type {attribute.type} have no form of their own")
 
 
 def _escaped(text: str) -> str:

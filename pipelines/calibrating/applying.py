@@ -7,9 +7,9 @@ from rich.console import Console
 from pipelines.confidence.calibration_file import CalibratedModel, Calibration
 from pipelines.confidence.run_confidence import Acceptance, NamedCalibration, RunConfidence
 from pipelines.errors import UsageError
-from pipelines.job.decided_run import DecidedRun, decide_run
 from pipelines.job.run_plan import find_finished
 from pipelines.job.wanted_confidence import beside
+from pipelines.rewriting.decided_run import DecidedRun, decide_run
 
 
 def apply_calibration(

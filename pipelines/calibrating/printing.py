@@ -6,8 +6,8 @@ from rich.console import Console
 
 from pipelines.calibrating.learned import Learned
 from pipelines.confidence.decider import Decider
-from pipelines.job.decided_run import DecidedRun
 from pipelines.quality.score_tables import print_reliability
+from pipelines.rewriting.decided_run import DecidedRun
 
 _MAX_SHOWN = 10
 

@@ -61,15 +61,7 @@ def read_piece(
     """
     count = 0
     try:
-        # What is staged lies in a folder of the user's.
-        filesystem, path = open_filesystem(uri, anonymous=anonymous and file_format != STAGED)
-        if file_format == STAGED:
-            rows = _read_staged(filesystem, path, piece, columns, on_read)
-        elif file_format == "parquet":
-            rows = _read_parquet(filesystem, path, piece, columns, on_read)
-        else:
-            rows = _read_jsonl(filesystem, path, piece, on_read)
-        for row in rows:
+        for row in _rows(uri, file_format, piece, columns, anonymous, on_read):
             count += 1
             yield row
     except (OSError, pa.ArrowException) as error:
@@ -91,13 +83,7 @@ def pick_rows(
     `RunError` if the file cannot be read.
     """
     try:
-        filesystem, path = open_filesystem(uri, anonymous=anonymous and file_format != STAGED)
-        if file_format == STAGED:
-            rows = _read_staged(filesystem, path, piece, columns, lambda num_bytes: None, sorted(numbers))
-        elif file_format == "parquet":
-            rows = _read_parquet(filesystem, path, piece, columns, lambda num_bytes: None, sorted(numbers))
-        else:
-            rows = _read_jsonl(filesystem, path, piece, lambda num_bytes: None)
+        rows = _rows(uri, file_format, piece, columns, anonymous, lambda num_bytes: None, sorted(numbers))
         yield from (row for row in rows if row.number in numbers)
     except (OSError, pa.ArrowException) as error:
         raise RunError(f"cannot read {uri}: {error}") from error
@@ -120,15 +106,35 @@ def original_rows(
     return found
 
 
+def _rows(
+    uri: str,
+    file_format: str,
+    piece: Piece,
+    columns: Sequence[str] | None,
+    anonymous: bool,
+    on_read: Callable[[int], None],
+    wanted: Sequence[int] | None = None,
+) -> Iterator[SourceRow]:
+    """The rows of `piece`; at least those that are `wanted` (ascending numbers; None: all)."""
+    # What is staged lies in a folder of the user's.
+    filesystem, path = open_filesystem(uri, anonymous=anonymous and file_format != STAGED)
+    if file_format == STAGED:
+        return _read_staged(filesystem, path, piece, columns, on_read, wanted)
+    if file_format == "parquet":
+        return _read_parquet(filesystem, path, piece, columns, on_read, wanted)
+    if file_format == "jsonl":
+        return _read_jsonl(filesystem, path, piece, on_read)
+    raise ValueError(f"no reader for {file_format}")
+
+
 def _read_parquet(
     filesystem: Any,
     path: str,
     piece: Piece,
     columns: Sequence[str] | None,
     on_read: Callable[[int], None],
-    wanted: Sequence[int] | None = None,
+    wanted: Sequence[int] | None,
 ) -> Iterator[SourceRow]:
-    """`wanted`: ascending numbers of the rows that are needed; None for all."""
     # Arrow asks for just the ranges it needs, merged; a read-ahead cache (50 MB on S3) would fetch what lies between.
     with filesystem.open(path, "rb", cache_type="none") as file:
         parquet = open_rows(file)
@@ -149,7 +155,7 @@ def _read_staged(
     piece: Piece,
     columns: Sequence[str] | None,
     on_read: Callable[[int], None],
-    wanted: Sequence[int] | None = None,
+    wanted: Sequence[int] | None,
 ) -> Iterator[SourceRow]:
     with filesystem.open(path, "rb", cache_type="none") as file:
         yield from itertools.starmap(SourceRow, read_staged(file, piece.start, piece.stop, columns, on_read, wanted))

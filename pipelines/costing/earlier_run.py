@@ -13,8 +13,8 @@ import pyarrow as pa
 from pipelines.costing.estimate import FloatArray
 from pipelines.costing.pilot import read_costs, read_metrics
 from pipelines.errors import UsageError
-from pipelines.job.decided_run import asked_by_calibration
 from pipelines.job.run_plan import Plan, find_finished
+from pipelines.rewriting.decided_run import asked_by_calibration
 
 # Shards are put together to so many groups: enough for the interval, and as many numbers for any size of run.
 _GROUPS = 40

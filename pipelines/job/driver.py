@@ -23,12 +23,12 @@ from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import show_progress
 from pipelines.errors import RunError, UsageError
 from pipelines.job.base_changes import Changes, find_changes
-from pipelines.job.beginnings import Beginnings
 from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.named_calibrations import check_named
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.rounds import decode_pending, job_context
 from pipelines.job.run_plan import Plan, check_resume, find_plan
+from pipelines.job.startup_notes import Beginnings
 from pipelines.job.wanted_confidence import confidence_notes, finished_notes, keep_confidence, wanted_confidence
 from pipelines.store.asked_schemas import store_schemas
 from pipelines.store.lease import RunLease

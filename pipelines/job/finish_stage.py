@@ -190,11 +190,13 @@ def _answers(
     }
     if stands is not None and stands.replaced:
         _say_who_answered(found, record, stands, decoded, job)
-    _judge(found, schema, decoded, job)
+    _fill_confidence(found, schema, decoded, job)
     return found | {name: [_carried_row(row, record, job) for row in rows] for name, rows in record.over.items()}
 
 
-def _judge(rows: Mapping[str, Sequence[Row]], schema: CategorySchema, decoded: DecodedShard, job: JobContext) -> None:
+def _fill_confidence(
+    rows: Mapping[str, Sequence[Row]], schema: CategorySchema, decoded: DecodedShard, job: JobContext
+) -> None:
     """Puts into the rows how probably they are right, and whether they may be taken."""
     known = run_confidence(job.output)
     for attribute in schema.attributes:

@@ -28,7 +28,7 @@ from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.console.json_logs import about, log_as_json
 from pipelines.errors import RunError, UsageError
-from pipelines.job import beginnings
+from pipelines.job import startup_notes
 from pipelines.job.context import DecodedShard, JobContext, pack, unpack
 from pipelines.job.finish_stage import finish_shard
 from pipelines.job.prepare_stage import prepare_shard
@@ -146,7 +146,7 @@ class Decode:
     """Stage 2: an actor. What is wrong with its engine is raised where Ray shows it to the driver: in a call."""
 
     def __init__(self, job: JobContext) -> None:
-        beginnings.note(job.run_id, beginnings.loading(self._part_of(job).config))
+        startup_notes.note(job.run_id, startup_notes.loading(self._part_of(job).config))
         # torch takes seconds to import, and a process that runs other stages alone does without.
         from pipelines.job.decode_stage import ShardDecoder
 
@@ -155,7 +155,7 @@ class Decode:
         self._problem: UsageError | RunError | None = None
         try:
             self._decoder = ShardDecoder(self._part_of(job))
-            beginnings.note(job.run_id, beginnings.FIRST_SHARDS)
+            startup_notes.note(job.run_id, startup_notes.FIRST_SHARDS)
         except (UsageError, RunError) as error:
             self._problem = error
         settle("decode")

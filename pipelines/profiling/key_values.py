@@ -15,7 +15,7 @@ from pipelines.catalog.cells import field_text
 from pipelines.catalog.shown_text import shown_text
 from pipelines.config.catalog_input import HtmlMode
 from pipelines.profiling.table_pairs import table_pairs
-from pipelines.schemas.value_kinds import ValueKind, kind_of_values
+from pipelines.schemas.guessed_types import GuessedType, guessed_type
 
 _SEPARATOR = re.compile(r"[\n\r;|•]|<[^>]{1,40}>")
 _PAIR = re.compile(r"^[\s*–-]*([^\W\d_][^:：=<>{}\"]{0,30}?)\s*[:：=]\s*(\S.{0,80})$")
@@ -46,7 +46,7 @@ class FoundAttribute:
     name: str
     num_rows: int = 0
     values: Counter[str] = field(default_factory=Counter)
-    kind: ValueKind = field(default_factory=ValueKind)
+    kind: GuessedType = field(default_factory=GuessedType)
 
     @property
     def examples(self) -> list[str]:
@@ -146,7 +146,7 @@ def _set_kinds(categories: Sequence[Mapping[str, FoundAttribute]]) -> None:
     for attributes in categories:
         for folded, attribute in attributes.items():
             values[folded].update(attribute.values)
-    kinds = {folded: kind_of_values(each) for folded, each in values.items()}
+    kinds = {folded: guessed_type(each) for folded, each in values.items()}
     for attributes in categories:
         for folded, attribute in attributes.items():
             attribute.kind = kinds[folded]

@@ -14,8 +14,8 @@ from pipelines.errors import UsageError
 from pipelines.profiling.key_values import FoundAttribute, count_pairs
 from pipelines.proposing.answers import Named
 from pipelines.proposing.products import Product, Sample
+from pipelines.schemas.guessed_types import GuessedType, described_counts
 from pipelines.schemas.importing.imported import Imported, SourceCategory, listed
-from pipelines.schemas.value_kinds import ValueKind, described_counts
 
 MAX_CATEGORIES = 50
 """Of those that are not named; a schema file of more is edited by nobody."""
@@ -28,7 +28,7 @@ class _Proposal:
     """An attribute of one category, with what was seen of it."""
 
     name: str
-    kind: ValueKind
+    kind: GuessedType
     num_products: int
     values: Counter[str] = field(default_factory=Counter)
     description: str | None = None
@@ -72,7 +72,7 @@ def propose(products: Mapping[str, Sequence[Product]], named: Mapping[str, Seque
         comments = {}
         for proposal in each:
             # An attribute is of one type in all categories: where a model says otherwise of two, it is a text.
-            kind = proposal.kind if len(types[proposal.name]) == 1 else ValueKind()
+            kind = proposal.kind if len(types[proposal.name]) == 1 else GuessedType()
             handle = _handle(kind.attribute(proposal.name, description=proposal.description), category, library)
             comments[handle] = _comment(proposal, len(products[category]))
         if comments:
@@ -96,7 +96,7 @@ def _merged(named: Iterable[Named], counted: Iterable[FoundAttribute], products:
         if found is not None:
             proposals.append(_Proposal(each.name, found.kind, found.num_rows, found.values, each.description))
             continue
-        kind = ValueKind("number", Unit(want=each.unit) if each.unit else None) if each.is_number else ValueKind()
+        kind = GuessedType("number", Unit(want=each.unit) if each.unit else None) if each.is_number else GuessedType()
         seen = Counter({value: _count(value, products) for value in each.values})
         total = sum(any(_says(value, product) for value in each.values) for product in products)
         proposals.append(_Proposal(each.name, kind, total, +seen, each.description, is_least=True))

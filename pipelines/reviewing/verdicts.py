@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from pipelines.errors import UsageError
 
 VerdictName = Literal["accept", "correct", "absent", "skip", "undo"]
-VERDICTS: tuple[VerdictName, ...] = get_args(VerdictName)
 MAX_ITEMS = 100
 MAX_ITEM_CHARACTERS = 2000
 MAX_NAME_CHARACTERS = 80

@@ -9,9 +9,9 @@ from hpd_core import Attribute, CategorySchema
 from hpd_core.nesting import Place, joined
 from hpd_core.text.near_names import fold_name
 from pipelines.quality.gold import GoldProduct
+from pipelines.schemas.guessed_types import GuessedType, described_counts, guessed_type
 from pipelines.schemas.importing.imported import Imported, SourceCategory, listed
 from pipelines.schemas.shared_text import exclusive_attributes, shared_text
-from pipelines.schemas.value_kinds import ValueKind, described_counts, kind_of_values
 
 
 def schemas_from_gold(products: Iterable[GoldProduct], *, require_values: bool = False) -> dict[str, CategorySchema]:
@@ -69,7 +69,7 @@ def typed_from_gold(
     """
     schemas = schemas_from_gold(products, require_values=require_values)
     values, forms = _values(products)
-    kinds = {name: kind_of_values(counts, forms[name]) for name, counts in values.items()}
+    kinds = {name: guessed_type(counts, forms[name]) for name, counts in values.items()}
     library: dict[str, Attribute] = {}
     comments: dict[str, str] = {}
     categories = []
@@ -78,7 +78,7 @@ def typed_from_gold(
         for attribute in schema.attributes:
             name = attribute.name
             handle = f"{name} (several)" if attribute.multiple else name
-            typed = kinds.get(name, ValueKind()).attribute(name, multiple=attribute.multiple)
+            typed = kinds.get(name, GuessedType()).attribute(name, multiple=attribute.multiple)
             library[handle] = typed.model_copy(update={"path": attribute.path})
             if counts := values.get(name):
                 comments[handle] = f"{counts.total():,} values, {len(counts):,} different: {described_counts(counts)}"

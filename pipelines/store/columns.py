@@ -117,7 +117,7 @@ ATTRIBUTE_COLUMNS = (
     _required(
         "status",
         pa.string(),
-        "`value`; `absent`: the model says that the text does not state it; `truncated`: cut at `max_value_tokens`; "
+        "`value`; `absent`: there is none, as the model says; `truncated`: cut at `max_value_tokens`; "
         "`invalid`: no JSON value, of the wrong type or outside the enum; `error`",
     ),
     Column(
@@ -183,8 +183,8 @@ PRODUCT_COLUMNS = (
     _required("num_absent", pa.int32(), "attributes that the text does not state"),
     _required("num_truncated", pa.int32(), "answers that were cut"),
     _required("num_invalid", pa.int32(), "answers that are no valid value"),
-    _required("num_error", pa.int32(), "attributes without an answer"),
-    Column("error", pa.string(), "why, if the product has no answers"),
+    _required("num_error", pa.int32(), "always 0: a product without answers is in dead_letter"),
+    Column("error", pa.string(), "always null, as above"),
     Column(
         "engine_seconds",
         pa.float64(),

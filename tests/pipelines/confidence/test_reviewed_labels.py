@@ -11,8 +11,8 @@ from rich.console import Console
 from hpd_core import CategorySchema
 from pipelines.confidence.answer_features import definition_of
 from pipelines.confidence.calibration_file import CalibratedModel
-from pipelines.job.reviewed_run import write_reviews
 from pipelines.quality.labelled_answers import gold_answers, reviewed_answers
+from pipelines.rewriting.reviewed_run import write_reviews
 from pipelines.store.asked_schemas import store_normalised_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.tables import to_table

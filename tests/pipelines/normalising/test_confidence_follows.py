@@ -16,9 +16,9 @@ from pipelines.confidence.calibration_file import CalibratedModel, Calibration
 from pipelines.confidence.curves import Platt
 from pipelines.confidence.run_confidence import CONFIDENCE_NAME, Acceptance, NamedCalibration, RunConfidence
 from pipelines.confidence.score import KINDS, NUMBERS, Score
-from pipelines.job.decided_run import decide_run
-from pipelines.job.reviewed_run import write_reviews
 from pipelines.normalise import app
+from pipelines.rewriting.decided_run import decide_run
+from pipelines.rewriting.reviewed_run import write_reviews
 from pipelines.store.folders import Folder
 from pipelines.store.totals import Totals
 from tests.pipelines.conftest import read_table

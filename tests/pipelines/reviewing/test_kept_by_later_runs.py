@@ -123,7 +123,7 @@ def test_what_is_of_another_text_there_is_left_out_and_said(reviewed: Workplace)
 
 
 def test_what_was_written_and_then_taken_back_is_the_models_again(reviewed: Workplace) -> None:
-    from pipelines.job.reviewed_run import write_reviews
+    from pipelines.rewriting.reviewed_run import write_reviews
 
     write_reviews(str(reviewed.folder / "first"), Console(quiet=True))
     at = desk(reviewed.folder / "first")

@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 
 from hpd_core import Attribute, CategorySchema
 from pipelines import export
-from pipelines.job.normalised_run import normalise_run
-from pipelines.job.reviewed_run import ReviewedRun, write_reviews
 from pipelines.review import app
 from pipelines.reviewing.checked_items import ItemError
 from pipelines.reviewing.corrections import corrections
 from pipelines.reviewing.layer import Layer
+from pipelines.rewriting.normalised_run import normalise_run
+from pipelines.rewriting.reviewed_run import ReviewedRun, write_reviews
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.tables import ATTRIBUTES

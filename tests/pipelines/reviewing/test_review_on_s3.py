@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 
 from hpd_core.system import storage
-from pipelines.job.reviewed_run import write_reviews
 from pipelines.reporting.run_folder import open_run
 from pipelines.review_desk.gold_file import write_gold
 from pipelines.reviewing.corrections import corrections
 from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.log_files import ReviewLog
+from pipelines.rewriting.reviewed_run import write_reviews
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
 from tests.pipelines.job.on_s3.s3_server import BUCKET, s3_server

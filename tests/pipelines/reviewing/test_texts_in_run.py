@@ -16,7 +16,6 @@ from pipelines.comparing.comparison import compare_runs
 from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.exporting.driver import Wishes as ExportWishes
 from pipelines.exporting.driver import export_run
-from pipelines.job.reviewed_run import write_reviews
 from pipelines.quality.labelled_answers import reviewed_answers
 from pipelines.reporting.gather_facts import Wishes, gather
 from pipelines.reporting.run_folder import open_run
@@ -24,6 +23,7 @@ from pipelines.review_desk.desk import OtherTextError, UnknownAnswerError
 from pipelines.review_desk.gold_file import write_gold
 from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.log_files import read_verdicts
+from pipelines.rewriting.reviewed_run import write_reviews
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
 from tests.pipelines.conftest import read_table

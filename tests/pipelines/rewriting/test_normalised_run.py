@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
-from pipelines.job import normalised_run
 from pipelines.job.carryover import EarlierRun
-from pipelines.job.normalised_run import NormalisedRun, normalise_run
 from pipelines.job.preflight import plan_job
 from pipelines.normalise import app
 from pipelines.normalising.normalised import NORMALISED_COLUMNS
+from pipelines.rewriting import normalised_run
+from pipelines.rewriting.normalised_run import NormalisedRun, normalise_run
 from pipelines.store.asked_schemas import read_asked_schemas, read_schemas, store_schemas
 from pipelines.store.columns import ATTRIBUTE_COLUMNS, COLUMNS
 from pipelines.store.folders import Folder

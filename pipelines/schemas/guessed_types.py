@@ -36,7 +36,7 @@ _MAX_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class ValueKind:
+class GuessedType:
     """A type, with the unit of numbers and the members of an enum."""
 
     type: AttributeType = "string"
@@ -55,7 +55,7 @@ class ValueKind:
         )
 
 
-def kind_of_values(values: Mapping[str, int], other_forms: Mapping[str, Iterable[str]] | None = None) -> ValueKind:
+def guessed_type(values: Mapping[str, int], other_forms: Mapping[str, Iterable[str]] | None = None) -> GuessedType:
     """What nearly all values are.
 
     Args:
@@ -68,13 +68,13 @@ def kind_of_values(values: Mapping[str, int], other_forms: Mapping[str, Iterable
             counts[text] += count
     needed = max(_TYPED_VALUES, _TYPED_SHARE * counts.total())
     if sum(count for value, count in counts.items() if value.casefold() in TRUTHS) >= needed:
-        return ValueKind("boolean")
+        return GuessedType("boolean")
     if sum(count for value, count in counts.items() if _DATE.fullmatch(value)) >= needed:
-        return ValueKind("date")
+        return GuessedType("date")
     if (units := _units(counts)).total() >= needed and not any(map(_CODE.match, counts)):
-        return _number_kind(units) or ValueKind()
+        return _number_kind(units) or GuessedType()
     members = _members(counts, other_forms or {})
-    return ValueKind("enum", members=members) if members else ValueKind()
+    return GuessedType("enum", members=members) if members else GuessedType()
 
 
 def described_counts(values: Mapping[str, int]) -> str:
@@ -94,7 +94,7 @@ def _units(counts: Counter[str]) -> Counter[str]:
     return units
 
 
-def _number_kind(units: Counter[str]) -> ValueKind | None:
+def _number_kind(units: Counter[str]) -> GuessedType | None:
     """Numbers in one unit, or in several of which one can be made another; None: no one number."""
     folded: dict[str, Counter[str]] = defaultdict(Counter)
     for unit, count in units.items():
@@ -102,13 +102,13 @@ def _number_kind(units: Counter[str]) -> ValueKind | None:
     ranked = sorted(folded.values(), key=lambda each: -each.total())
     spelled = [each.most_common(1)[0][0] for each in ranked]
     if len(spelled) == 1:
-        return ValueKind("number", Unit(want=spelled[0]) if spelled[0] else None)
+        return GuessedType("number", Unit(want=spelled[0]) if spelled[0] else None)
     # A number alone, between others with a unit, may be in any.
     if "" in spelled:
         return None
     first, *others = map(wanted_unit, spelled)
     is_one = is_known(first) and all(is_known(each) and same_kind(first, each) for each in others)
-    return ValueKind("number", Unit(want=spelled[0])) if is_one else None
+    return GuessedType("number", Unit(want=spelled[0])) if is_one else None
 
 
 def _members(counts: Counter[str], other_forms: Mapping[str, Iterable[str]]) -> tuple[Member, ...] | None:

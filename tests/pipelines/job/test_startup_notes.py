@@ -10,10 +10,10 @@ import ray
 from rich.console import Console
 
 from hpd_core.system.user_cache import cache_folder
-from pipelines.job import beginnings
-from pipelines.job.beginnings import FIRST_SHARDS, Beginnings, loading, note
+from pipelines.job import startup_notes
 from pipelines.job.driver import run_job
 from pipelines.job.preflight import plan_job
+from pipelines.job.startup_notes import FIRST_SHARDS, Beginnings, loading, note
 from tests.pipelines.conftest import Workplace, products
 
 
@@ -25,7 +25,7 @@ class _Engine:
 
 @pytest.mark.usefixtures("shared_ray")
 def test_what_the_engines_are_at(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beginnings, "_SECONDS_BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr(startup_notes, "_SECONDS_BETWEEN_LOOKS", 0.0)
     config = workplace.config(actors={"num_cpus": 1, "num_gpus": 0})
     waits_for = Beginnings(config, "run-x")
     assert waits_for() == "waiting for an engine's process"
@@ -65,7 +65,7 @@ def test_what_is_fetched_and_compiled_first_is_said(
 
 @pytest.mark.usefixtures("shared_ray")
 def test_a_run_says_what_it_waits_for(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beginnings, "_SECONDS_BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr(startup_notes, "_SECONDS_BETWEEN_LOOKS", 0.0)
     workplace.write_jsonl("a.jsonl", products(4))
     text = io.StringIO()
     job = plan_job(workplace.config(log_seconds=0.02))

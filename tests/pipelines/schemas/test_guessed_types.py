@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Member, Unit
-from pipelines.schemas.value_kinds import ValueKind, kind_of_values
+from pipelines.schemas.guessed_types import GuessedType, guessed_type
 from tests.pipelines.schemas.imports import done
 
 
@@ -22,43 +22,43 @@ def enum_of(*labels: str) -> tuple[Member, ...]:
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
-        ({"12": 3, "3.5": 1, "-2": 1}, ValueKind("number")),
-        ({"12 cm": 3, "3,5 CM": 2, "7cm": 1}, ValueKind("number", Unit(want="cm"))),
-        ({"12 cm": 3, "5 in": 2, "30 mm": 1}, ValueKind("number", Unit(want="cm"))),
-        ({"16 fl oz": 4, "8 Fl Oz": 1}, ValueKind("number", Unit(want="fl oz"))),
-        ({'28"': 4}, ValueKind("number", Unit(want='"'))),
-        ({"80%": 4}, ValueKind("number", Unit(want="%"))),
-        ({"$1,299.00": 3, "$12.50": 2}, ValueKind("number", Unit(want="$"))),
-        ({"1.299,00 €": 3, "€ 12,50": 2}, ValueKind("number", Unit(want="€"))),
-        ({"USD 12": 3, "USD 9": 3}, ValueKind("number", Unit(want="USD"))),
-        ({"12 cm": 3, "5 kg": 3}, ValueKind()),
-        ({"12 cm": 3, "5": 3}, ValueKind()),
-        ({"12 cm x 3 cm": 4}, ValueKind()),
-        ({"10-20": 4}, ValueKind()),
-        ({"12": 2}, ValueKind()),
-        ({"01234": 3, "99999": 1}, ValueKind()),
-        ({"4006381333931": 5}, ValueKind()),
-        ({"yes": 3, "No": 2}, ValueKind("boolean")),
-        ({"ja": 2, "nein": 2, "vielleicht": 2}, ValueKind()),
-        ({"2024-01-31": 2, "1.2.2023": 2}, ValueKind("date")),
-        ({"red": 5, "blue": 4}, ValueKind("enum", members=enum_of("red", "blue"))),
-        ({"red": 5, "Red": 2, "blue": 4}, ValueKind("enum", members=enum_of("red", "blue"))),
-        ({"red": 50, "blue": 50, "teal": 1}, ValueKind("enum", members=enum_of("red", "blue", "teal"))),
-        ({"red": 5, "blue": 4, "teal": 1}, ValueKind()),
-        ({"red": 20}, ValueKind()),
-        ({"red": 2, "blue": 2}, ValueKind()),
-        ({"line\nbreak": 5, "blue": 5}, ValueKind()),
-        ({" ": 5}, ValueKind()),
-        ({}, ValueKind()),
+        ({"12": 3, "3.5": 1, "-2": 1}, GuessedType("number")),
+        ({"12 cm": 3, "3,5 CM": 2, "7cm": 1}, GuessedType("number", Unit(want="cm"))),
+        ({"12 cm": 3, "5 in": 2, "30 mm": 1}, GuessedType("number", Unit(want="cm"))),
+        ({"16 fl oz": 4, "8 Fl Oz": 1}, GuessedType("number", Unit(want="fl oz"))),
+        ({'28"': 4}, GuessedType("number", Unit(want='"'))),
+        ({"80%": 4}, GuessedType("number", Unit(want="%"))),
+        ({"$1,299.00": 3, "$12.50": 2}, GuessedType("number", Unit(want="$"))),
+        ({"1.299,00 €": 3, "€ 12,50": 2}, GuessedType("number", Unit(want="€"))),
+        ({"USD 12": 3, "USD 9": 3}, GuessedType("number", Unit(want="USD"))),
+        ({"12 cm": 3, "5 kg": 3}, GuessedType()),
+        ({"12 cm": 3, "5": 3}, GuessedType()),
+        ({"12 cm x 3 cm": 4}, GuessedType()),
+        ({"10-20": 4}, GuessedType()),
+        ({"12": 2}, GuessedType()),
+        ({"01234": 3, "99999": 1}, GuessedType()),
+        ({"4006381333931": 5}, GuessedType()),
+        ({"yes": 3, "No": 2}, GuessedType("boolean")),
+        ({"ja": 2, "nein": 2, "vielleicht": 2}, GuessedType()),
+        ({"2024-01-31": 2, "1.2.2023": 2}, GuessedType("date")),
+        ({"red": 5, "blue": 4}, GuessedType("enum", members=enum_of("red", "blue"))),
+        ({"red": 5, "Red": 2, "blue": 4}, GuessedType("enum", members=enum_of("red", "blue"))),
+        ({"red": 50, "blue": 50, "teal": 1}, GuessedType("enum", members=enum_of("red", "blue", "teal"))),
+        ({"red": 5, "blue": 4, "teal": 1}, GuessedType()),
+        ({"red": 20}, GuessedType()),
+        ({"red": 2, "blue": 2}, GuessedType()),
+        ({"line\nbreak": 5, "blue": 5}, GuessedType()),
+        ({" ": 5}, GuessedType()),
+        ({}, GuessedType()),
     ],
 )
-def test_the_kind_of_values(values: dict[str, int], kind: ValueKind) -> None:
-    assert kind_of_values(values) == kind
+def test_the_type_of_values(values: dict[str, int], kind: GuessedType) -> None:
+    assert guessed_type(values) == kind
 
 
 def test_further_forms_are_synonyms_unless_another_member_is_called_so() -> None:
     forms = {"navy": ["dark blue", "blue"], "blue": ["BLUE", "azure"]}
-    kind = kind_of_values({"navy": 5, "blue": 5}, forms)
+    kind = guessed_type({"navy": 5, "blue": 5}, forms)
     assert kind.members == (
         Member(label="navy", synonyms=("dark blue",)),
         Member(label="blue", synonyms=("azure",)),
@@ -70,7 +70,7 @@ values = st.text(max_size=12) | st.sampled_from(["12 cm", "red", "yes", "1e9", "
 
 @given(st.dictionaries(values, st.integers(1, 50), max_size=8))
 def test_every_kind_makes_an_attribute(counts: dict[str, int]) -> None:
-    attribute = kind_of_values(counts).attribute("x", multiple=True)
+    attribute = guessed_type(counts).attribute("x", multiple=True)
     assert (attribute.type == "enum") == (attribute.values is not None)
 
 
