@@ -27,6 +27,7 @@ from hpd_core.text.value_kinds import (
 TEXT_TOKENS, LIST_TOKENS, ROWS_TOKENS = 96, 128, 256
 """How long values of texts, of lists, and of what tells the rows of a list apart may be."""
 _TYPED_TOKENS = 48
+_MOST_TOKENS = 1_000_000
 _MOST_LISTED = 50
 
 _DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
@@ -72,8 +73,8 @@ def max_tokens_of(schema: Mapping[str, Any], default: int, where: str) -> int:
         SchemaError: it is no number of tokens.
     """
     found = schema.get("x-hpd-max-tokens", default)
-    if type(found) is not int or found < 1:
-        raise SchemaError(where, "'x-hpd-max-tokens' is a number of tokens, from 1 on")
+    if type(found) is not int or not 1 <= found <= _MOST_TOKENS:
+        raise SchemaError(where, f"'x-hpd-max-tokens' is a number of tokens, from 1 to {_MOST_TOKENS:,}")
     return found
 
 

@@ -15,6 +15,17 @@ from hpd_core.errors import SchemaError
 Plain = dict[str, Any]
 _MOST_READ = 10_000
 _DECIMAL = "^(?!^[-+.]*$)[+-]?0*"  # how pydantic's pattern of a Decimal begins
+_REFUSED = {
+    "patternProperties": "name each field in 'properties'",
+    "propertyNames": "name each field in 'properties'",
+    "if": "describe the condition in 'description', or use 'x-hpd-after'",
+    "not": "say what is allowed instead",
+    "dependentSchemas": "make the fields optional",
+    "prefixItems": "use an object with a field for each place",
+    "contains": "use 'items'",
+    "unevaluatedItems": "use 'items'",
+    "$dynamicRef": "use '$ref'",
+}
 _MERGED = ("title", "description", "$defs", "definitions", "$schema", "$id", "$comment", "default", "examples")
 
 
@@ -57,6 +68,11 @@ class References:
             raise SchemaError(where, "a field that may be anything cannot be asked for: say its 'type'")
         if "$id" in schema and schema is not self._root:
             raise SchemaError(where, "an '$id' in the middle changes what references mean: leave it out")
+        for keyword, way_out in _REFUSED.items():
+            if keyword in schema:
+                raise SchemaError(where, f"{keyword!r} cannot be decoded: {way_out}")
+        if schema.get("nullable") is True:
+            raise SchemaError(where, "'nullable' is OpenAPI's, not JSON Schema's: write \"type\": [..., \"null\"]")
         plain = dict(schema)
         parts = [*plain.pop("allOf", ())]
         if "$ref" in plain:

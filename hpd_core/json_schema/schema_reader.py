@@ -15,7 +15,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError as MalformedSchema
-from pydantic import BaseModel
+from pydantic import BaseModel, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import DecimalSchema
 from referencing.exceptions import Unresolvable
@@ -35,17 +35,7 @@ from hpd_core.json_schema.leaf_reader import (
 from hpd_core.json_schema.references import References
 from hpd_core.text.value_kinds import Integer, JsonString, ListOf, OneOf, Pattern, Verbatim, spelled
 
-_REFUSED = {
-    "patternProperties": "name each field in 'properties'",
-    "propertyNames": "name each field in 'properties'",
-    "if": "describe the condition in 'description', or use 'x-hpd-after'",
-    "not": "say what is allowed instead",
-    "dependentSchemas": "make the fields optional",
-    "prefixItems": "use an object with a field for each place",
-    "contains": "use 'items'",
-    "unevaluatedItems": "use 'items'",
-    "$dynamicRef": "use '$ref'",
-}
+_OF_PARTS = frozenset(("items", "properties", "additionalProperties", "unevaluatedProperties"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +88,10 @@ def as_mapping(schema: Mapping[str, Any] | type[BaseModel]) -> Mapping[str, Any]
     if isinstance(schema, Mapping):
         return schema
     if isinstance(schema, type) and issubclass(schema, BaseModel):
-        return schema.model_json_schema(schema_generator=_PydanticSchema)
+        try:
+            return schema.model_json_schema(schema_generator=_PydanticSchema)
+        except PydanticUserError as error:
+            raise SchemaError("", f"pydantic makes no JSON Schema of {schema.__name__}: {error.message}") from error
     raise SchemaError("", f"a schema is a mapping or a pydantic model, this is {type(schema).__name__}")
 
 
@@ -141,13 +134,10 @@ class _Reader:
     def _node(self, schema: Any, path: tuple[str, ...], *, can_miss: bool) -> Node:
         where = pointer(path)
         with self._references.resolved(schema, where) as (plain, takes_null), self._deeper(where):
-            for keyword, way_out in _REFUSED.items():
-                if keyword in plain:
-                    raise SchemaError(where, f"{keyword!r} cannot be decoded: {way_out}")
             if "anyOf" in plain:
                 return self._variants(plain, path, takes_null, can_miss)
             if "const" in plain and not takes_null:
-                return Constant(plain["const"])
+                return _constant(plain, where)
             kind = plain.get("type") or ("object" if "properties" in plain else "array" if "items" in plain else None)
             if kind == "null":
                 return Constant(None)
@@ -271,6 +261,13 @@ class _Reader:
         if rows.num_asked > self._limits.max_rows:
             raise SchemaError(where, f"more than {self._limits.max_rows:,} objects: set 'maxItems' lower")
         return rows
+
+
+def _constant(plain: Mapping[str, Any], where: str) -> Constant:
+    value = plain["const"]
+    if isinstance(value, list | dict) and (beside := sorted(_OF_PARTS & plain.keys())):
+        raise SchemaError(where, f"'const' says it all: leave {beside[0]!r} out beside it")
+    return Constant(value)
 
 
 def _most_items(schema: Mapping[str, Any]) -> int | None:

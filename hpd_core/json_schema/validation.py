@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from fractions import Fraction
 from typing import Any
 
 import regex
@@ -14,24 +17,42 @@ from referencing.exceptions import Unresolvable
 from hpd_core.json_schema.answers import Problem, pointer
 
 _PATTERN_SECONDS = 1.0
+_seconds_left: ContextVar[float] = ContextVar("seconds that the patterns of an answer may still take")
 
 
 def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
     """A pattern may take longer than anybody waits: Python's own search cannot be stopped."""
     if not isinstance(instance, str):
         return
+    left, started = _seconds_left.get(), time.monotonic()
     try:
-        found = regex.search(pattern, instance, timeout=_PATTERN_SECONDS)
+        found = regex.search(pattern, instance, timeout=max(left, 0.001))
     except regex.error as error:
         yield ValidationError(f"{pattern!r} is no regular expression: {error}")
     except TimeoutError:
-        yield ValidationError(f"whether it matches {pattern!r} was not found within {_PATTERN_SECONDS} s")
+        yield ValidationError(
+            f"whether it matches {pattern!r} was not found: the patterns of an answer have {_PATTERN_SECONDS} s"
+        )
     else:
         if found is None:
             yield ValidationError(f"{instance!r} does not match {pattern!r}")
+    finally:
+        _seconds_left.set(left - (time.monotonic() - started))
 
 
-_Validator = extend(Draft202012Validator, {"pattern": _pattern})  # type: ignore[no-untyped-call]
+def _multiple_of(validator: Any, step: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
+    """By what is written: of floats, 19.99 is no multiple of 0.01."""
+    if validator.is_type(instance, "number") and _exact(instance) % _exact(step):
+        yield ValidationError(f"{instance!r} is not a multiple of {step!r}")
+
+
+def _exact(number: float) -> Fraction:
+    return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
+
+
+_Validator = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator, {"pattern": _pattern, "multipleOf": _multiple_of}
+)
 
 
 def checker(schema: Mapping[str, Any]) -> Callable[[Any], list[Problem]]:
@@ -40,10 +61,14 @@ def checker(schema: Mapping[str, Any]) -> Callable[[Any], list[Problem]]:
     validator = _Validator(schema, format_checker=FormatChecker(), registry=Registry())
 
     def problems(data: Any) -> list[Problem]:
+        _seconds_left.set(_PATTERN_SECONDS)
         try:
             errors = [plain for error in validator.iter_errors(data) for plain in _plain(error)]
         except Unresolvable as error:
             return [Problem("", f"the schema refers to what is not in it: {error.ref}")]
+        except (ArithmeticError, RecursionError, ValueError) as error:
+            # Of a format's own checker: `regex` compiles the text as Python does.
+            return [Problem("", f"whether it fits the schema cannot be checked: {type(error).__name__}: {error}"[:300])]
         return [Problem(pointer(error.absolute_path), error.message[:300]) for error in errors]
 
     return problems

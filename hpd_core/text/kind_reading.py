@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from hpd_core.text import absence
 from hpd_core.text.json_reading import Literal, raw_decode
-from hpd_core.text.value_kinds import Boolean, FreeText, Integer, ListOf, Number, OneOf, ValueKind, spelled
+from hpd_core.text.value_kinds import Boolean, FreeText, Integer, ListOf, Number, OneOf, ValueKind, Verbatim, spelled
 from hpd_core.text.values import parse_value
 from hpd_core.types import Attribute, ValueStatus, is_encodable
 
@@ -109,12 +110,19 @@ def _scalars(kind: ValueKind, line: str, closed: bool, fields: Mapping[str, str]
         return None, "truncated"
     if answer is None:
         return None, "absent" if kind.nullable else "invalid"
+    if isinstance(kind, Verbatim) and kind.nullable and _says_nothing(answer, fields):
+        return None, "absent"
     if isinstance(kind, ListOf) != isinstance(answer, list):
         return None, "invalid"
     found = [_scalar(item, each) for each in (answer if isinstance(answer, list) else [answer])]
     if None in found:
         return None, "invalid"
     return (found if isinstance(kind, ListOf) else found[0]), "value"
+
+
+def _says_nothing(answer: Any, fields: Mapping[str, str]) -> bool:
+    """Of a run of the text: "N/A" stands there as any other does."""
+    return isinstance(answer, str) and absence.read(answer, "", fields) is not absence.Reading.VALUE
 
 
 def _scalar(kind: ValueKind, answer: Any) -> Any:

@@ -18,6 +18,7 @@ _CLASSES = {"d": "0-9", "w": "A-Za-z0-9_"}
 _NEGATED = {"D": "0-9", "W": "A-Za-z0-9_"}
 _KEPT = frozenset("sSntrfvpPxu")
 _REPEAT = re.compile(r"(?:([*+?])|\{(\d+)(,?)(\d*)\})([?+]?)")
+_FUZZY = re.compile(r"\{[^}]*[a-z]")  # to the library that checks answers: "nearly"
 _NAMED = re.compile(r"\?P?<[A-Za-z_]\w*>")
 _ANY = "(?s:.)*"
 
@@ -164,6 +165,8 @@ class _Reader:
 
     def _atom(self, depth: int) -> PatternPart:
         sign = self._pattern[self._place]
+        if _FUZZY.match(self._pattern, self._place):
+            raise self._refusal("'{' that repeats nothing (write '\\{')")
         if sign in "^$":
             raise self._refusal(f"{sign!r} in the middle")
         self._place += 1
@@ -217,6 +220,8 @@ class _Reader:
         while self._place < len(self._pattern) and (self._pattern[self._place] != "]" or self._place == first):
             sign = self._pattern[self._place]
             self._place += 1
+            if sign == "[" and self._pattern.startswith((":", ".", "="), self._place):
+                raise self._refusal(f"'[{self._pattern[self._place]}' in a class, as POSIX has it")
             if sign != "\\":
                 # Rust's classes have operators of their own.
                 found += f"\\{sign}" if sign in "[]&~" else sign

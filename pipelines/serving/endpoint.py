@@ -77,13 +77,16 @@ class Endpoint:
 
     async def _streamed(self, question: Question, reply: Reply, stream: _Stream) -> None:
         async with self._desk.asked(question, by_field=True) as answering:
+            waiting = ""  # the text of constants, before any field has ended
             async for text, fields in answering.pieces():
+                waiting += text
                 # Without any field there may be none at all: what is refused then is refused with its status.
                 if fields:
-                    await stream.write(reply, reply.go_on(text, fields))
+                    await stream.write(reply, reply.go_on(waiting, fields))
+                    waiting = ""
             result = await answering.result()
             assert answering.text is not None
-            rest = answering.text.rest(result)
+            rest = waiting + answering.text.rest(result)
         self._desk.count(result)
         await stream.write(reply, reply.go_on(rest, []))
         await stream.close(reply.end(result))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -159,11 +160,14 @@ def test_an_object_of_several_shapes() -> None:
             "null in a",
         ),
         (an_object(a={**TEXT, "x-hpd-after": 5}), "/a", "a list of names"),
-        (
-            an_object(a={"type": ["string", "null"], "not": {"$ref": "http://127.0.0.1:9/"}}),
-            "",
-            "outside of the schema",
-        ),
+        (an_object(a={"type": ["string", "null"], "not": {"$ref": "http://127.0.0.1:9/"}}), "/a", "'not' cannot"),
+        (an_object(a={"anyOf": [{"const": 1, "if": {}}, {"const": 2}]}), "/a", "'if' cannot be decoded"),
+        (an_object(a={"const": [1], "items": TEXT}), "/a", "leave 'items' out"),
+        (an_object(a={"allOf": [{"const": {"b": 1}}, {"properties": {"b": TEXT}}]}), "/a", "leave 'properties' out"),
+        (an_object(a={"type": "integer", "nullable": True}), "/a", "'nullable' is OpenAPI's"),
+        (an_object(a={**TEXT, "x-hpd-max-tokens": 1_000_001}), "/a", "from 1 to 1,000,000"),
+        (an_object(a={**TEXT, "pattern": "^[[:alpha:]]$"}), "/a", "as POSIX has it"),
+        (an_object(a={**TEXT, "pattern": "^id{s}$"}), "/a", "repeats nothing"),
         (an_object(a={**TEXT, "x-hpd-max-tokens": True}), "/a", "a number of tokens"),
         (an_object(a={"type": "array", "items": TEXT, "x-hpd-max-tokens": "5"}), "/a", "a number of tokens"),
         (an_object(a={"type": "array", "items": an_object(b=TEXT), "x-hpd-key": ["b"]}), "/a", "must name a text"),
@@ -229,7 +233,9 @@ def test_size_and_limits() -> None:
         check_schema(enums, SchemaLimits(max_members=4))
 
 
-@pytest.mark.parametrize("case", ["doubling", "joining", "deep", "wide enum", "slow pattern", "large pattern"])
+@pytest.mark.parametrize(
+    "case", ["doubling", "joining", "denied", "constant", "deep", "wide enum", "slow pattern", "large pattern"]
+)
 def test_hostile_schemas_end_soon(case: str) -> None:
     started = time.perf_counter()
     doubling = {f"d{n}": an_object(a={"$ref": f"#/$defs/d{n + 1}"}, b={"$ref": f"#/$defs/d{n + 1}"}) for n in range(60)}
@@ -239,18 +245,56 @@ def test_hostile_schemas_end_soon(case: str) -> None:
     joined = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(60)}
     schemas: dict[str, Any] = {
         "joining": an_object(a={"$ref": "#/$defs/d0"}) | {"$defs": {**joined, "d60": TEXT}},
+        "denied": an_object(a={"type": ["string", "null"], "not": {"$ref": "#/$defs/d0"}})
+        | {"$defs": {**joined, "d60": TEXT}},
+        "constant": an_object(a={"const": [None], "items": {"$ref": "#/$defs/d0"}})
+        | {"$defs": {**joined, "d60": {"type": "null"}}},
         "doubling": an_object(a={"$ref": "#/$defs/d0"}) | {"$defs": {**doubling, "d60": TEXT}},
         "deep": deep,
         "wide enum": an_object(a={"enum": [str(n) for n in range(50_000)]}),
         "slow pattern": an_object(a={"type": "string", "pattern": "^[ab]*a[ab]{40}$"}),
         "large pattern": an_object(a={"type": "string", "pattern": "((a{1,100}){1,100}){1,100}"}),
     }
-    if case in ("doubling", "joining", "deep"):
+    if case in ("doubling", "joining", "denied", "constant", "deep"):
         with pytest.raises(SchemaError):
             check_schema(schemas[case])
     else:
         assert check_schema(schemas[case]).branches == 1
     assert time.perf_counter() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "message"),
+    [
+        ({"type": "number", "multipleOf": 0.01}, 19.99, None),
+        ({"type": "number", "multipleOf": 0.1}, -4.0, None),
+        ({"type": "number", "multipleOf": 0.01}, 19.995, "19.995 is not a multiple of 0.01"),
+        ({"type": "number", "multipleOf": 0.5}, 10**400, None),
+        ({"type": "integer", "multipleOf": 7}, 15, "15 is not a multiple of 7"),
+        # Python's own `re`, which the checker of this format asks, fails in ways of its own.
+        ({"type": "string", "format": "regex"}, "a{99999999999999999999}", "cannot be checked: OverflowError"),
+        ({"type": "string", "format": "regex"}, "(" * 5_000, "cannot be checked: RecursionError"),
+    ],
+)
+def test_an_answer_is_checked_by_what_is_written(schema: Any, data: Any, message: str | None) -> None:
+    problems = checker(an_object(a=schema))({"a": data})
+    assert [message in each.message for each in problems if message] == [True] * (message is not None), problems
+
+
+def test_the_patterns_of_one_answer_have_one_second() -> None:
+    slow = {"type": "array", "items": {"type": "string", "pattern": r"^(.*)(.*)(.*)(.*)(.*)[^a]$"}}
+    started = time.perf_counter()
+    problems = checker(an_object(a=slow))({"a": ["a" * 400] * 20})
+    assert len(problems) == 20
+    assert time.perf_counter() - started < 5
+
+
+def test_what_pydantic_cannot_describe_is_refused() -> None:
+    class Called(BaseModel):
+        call: Callable[[], int]
+
+    with pytest.raises(SchemaError, match="pydantic makes no JSON Schema of Called"):
+        check_schema(Called)
 
 
 def test_fields_with_dots_in_their_names_are_taken() -> None:

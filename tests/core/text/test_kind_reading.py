@@ -11,7 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core.text.kind_reading import read_value
-from hpd_core.text.value_kinds import Boolean, FreeText, Integer, JsonString, ListOf, Number, OneOf, Pattern, ValueKind
+from hpd_core.text.value_kinds import (
+    Boolean,
+    FreeText,
+    Integer,
+    JsonString,
+    ListOf,
+    Number,
+    OneOf,
+    Pattern,
+    ValueKind,
+    Verbatim,
+)
 from tests.examples import examples
 
 KINDS: list[ValueKind] = [
@@ -125,3 +136,19 @@ def test_an_enum_of_thousands_is_read_at_once() -> None:
     for number in range(1000):
         assert read_value(kind, f' "value number {number}",\n', closed=True, fields={})[1] == "value"
     assert time.perf_counter() - started < 6
+
+
+@pytest.mark.parametrize(
+    ("line", "fields", "nullable", "found"),
+    [
+        ('"N/A"', {"a": "brand: N/A"}, True, (None, "absent")),
+        ('"|"', {"a": "red | blue"}, True, (None, "absent")),
+        ('"Not Your Mother\'s"', {"a": "Not Your Mother's shampoo"}, True, ("Not Your Mother's", "value")),
+        # What may not be null is answered in any case.
+        ('"N/A"', {"a": "brand: N/A"}, False, ("N/A", "value")),
+    ],
+)
+def test_a_run_of_the_text_that_says_nothing_is_none(
+    line: str, fields: dict[str, str], nullable: bool, found: Any
+) -> None:
+    assert read_value(Verbatim(nullable), f" {line},", closed=True, fields=fields) == found

@@ -60,6 +60,8 @@ def test_an_automaton_matches_what_a_search_finds(pattern: str, other: str, text
         ("(a$)b", r"'\$' in the middle"),
         ("a*+", "gives nothing back"),
         ("(", "no regular expression"),
+        ("[[:alpha:]]", "as POSIX has it"),
+        ("x{d<=1}", "repeats nothing"),
         ("(" * 60 + "a" + ")" * 60, "too many brackets"),
     ],
 )

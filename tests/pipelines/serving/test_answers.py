@@ -146,6 +146,19 @@ def test_so_is_a_stream_of_lists_and_of_objects_that_may_miss(
     assert sorted(paths) == sorted(result.fields)
 
 
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"type": "object", "properties": {"kind": {"const": "invoice"}}}, '{"kind": "invoice"}'),
+        ({"type": "object", "properties": {}, "additionalProperties": False}, "{}"),
+    ],
+)
+def test_a_stream_without_any_field_has_its_constants(client: openai.OpenAI, schema: Any, text: str) -> None:
+    asked: Any = {"type": "json_schema", "json_schema": {"name": "any", "schema": schema}}
+    chunks = client.chat.completions.create(model=MODEL, messages=messages("x"), response_format=asked, stream=True)
+    assert "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices) == text
+
+
 def test_a_stream_of_a_response_is_the_answer_in_pieces(client: openai.OpenAI, engine: Engine) -> None:
     result = expected(engine, TEXTS[0])
     with client.responses.stream(model=MODEL, input=TEXTS[0], text_format=Shoe) as stream:
