@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from hpd_core.attention import masks
 from hpd_core.attention.cache_slots import CacheSlot
 from hpd_core.attention.folding import fold, unfold
 from hpd_core.layout import EVERYBODY, PUBLIC, IntArray, visible
@@ -27,10 +28,6 @@ Kernel = TypeVar("Kernel")
 
 TILE_SCORES = {"cpu": 2**19, "cuda": 2**26}
 """Scores of one tile: 2 MiB in fp32 stay in the caches of a few CPU cores; a GPU wants large matrices."""
-
-_ALIGNMENT = 8
-"""Of the rows of a mask, in numbers: torch would copy one that is not aligned, in every layer, for its memory-efficient
-kernel."""
 
 _PADDING = {"cpu": (0.25, 16)}
 """Padding rows that a tile may have: a share of its tokens, or so few that a call more would cost as much. A GPU would
@@ -197,7 +194,9 @@ class AttentionPlan:
         """The additive mask [P, 1, R * G, C] over the own columns, for folded query rows; equal layers share it."""
         key = (window, group, dtype)
         if key not in self._biases:
-            self._biases[key] = _additive(self._seen(slice(None), slice(None), window), group, dtype, _ALIGNMENT)
+            self._biases[key] = masks.additive(
+                self._seen(slice(None), slice(None), window), group, dtype, masks.ALIGNMENT
+            )
         return self._biases[key]
 
     def tiles(self, window: int | None, group: int, num_kv_heads: int) -> list[Tile]:
@@ -257,7 +256,7 @@ class AttentionPlan:
             positions = torch.arange(part.prefix.num_tokens, device=seen.device)
             q_sights = self.q_sights[prompts, rows, None]
             seen_before = visible(PUBLIC, q_sights, PUBLIC, EVERYBODY, positions, window)
-            prefix_bias = _additive(seen_before, group, torch.float32)
+            prefix_bias = masks.additive(seen_before, group, torch.float32)
         counts = self.counts[prompts]
         first = self.start + int(self.counts[: prompts.start].sum()) + rows.start
         here = np.minimum(counts, rows.stop) - rows.start  # only a single prompt's rows are cut
@@ -269,7 +268,7 @@ class AttentionPlan:
             None if gather is None else to_device(gather, seen.device),
             None if scatter is None else to_device(scatter, seen.device),
             slice(num_columns),
-            _additive(seen[..., :num_columns], group, torch.float32),
+            masks.additive(seen[..., :num_columns], group, torch.float32),
             part.prefix,
             prefix_bias,
         )
@@ -295,13 +294,3 @@ def _padding(counts: IntArray) -> tuple[IntArray, IntArray] | tuple[None, None]:
         return None, None
     gather = np.where(is_token, (np.cumsum(counts) - counts)[:, None] + rows, 0)
     return gather.ravel(), np.flatnonzero(is_token)
-
-
-def _additive(seen: Tensor, group: int, dtype: torch.dtype, alignment: int = 1) -> Tensor:
-    """Bool [n, rows, C] -> the additive mask [n, 1, rows * G, C], whose rows begin at multiples of `alignment`."""
-    num_columns = seen.shape[-1]
-    padded = -(-num_columns // alignment) * alignment
-    bias = torch.zeros(*seen.shape[:-1], padded, dtype=dtype, device=seen.device)
-    # Finite, so that a stretch in which nothing is visible does not become NaN inside the kernel.
-    bias[..., :num_columns].masked_fill_(~seen, torch.finfo(dtype).min / 2)
-    return bias.repeat_interleave(group, dim=1)[:, None, :, :num_columns]

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hpd_core.mixers.delta_rule import Ancestors, Tokens, fork, since_trunk
+from hpd_core.mixers.delta_rule import Ancestors, Tokens, behind, diagonal, fork, since_trunk
 from hpd_core.mixers.running import LayerStep
 from hpd_core.mixers.states import LayerMemory
 from hpd_core.mixers.step_plan import TokenGrid
@@ -130,18 +130,17 @@ def forked_channels(
     decay: Tensor, tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As `delta_rule.forked`; `state`: [n, channels, N, 1]."""
-    now = now | torch.eye(now.shape[1], dtype=torch.bool, device=now.device)
-    lengths = since_trunk(tokens.g, ancestors, now)
+    before, beside = ancestors.pairs_beside(now)
+    own = torch.cat([beside, diagonal(now)], dim=1)
+    lengths = since_trunk(tokens.g, ancestors, now | torch.eye(now.shape[1], dtype=torch.bool, device=now.device))
     said = torch.zeros_like(tokens.v[..., 0])
     for number, rate in enumerate(decay.t()):
         said += (lengths[..., 0] * rate).exp() * state[:, None, :, number, 0] * tokens.q[..., number]
-    seen = torch.cat([ancestors.seen, now], dim=2)
     keys = torch.cat([ancestors.keys, tokens.k], dim=1)
     updates = torch.cat([ancestors.updates, tokens.v], dim=1)
     begun = torch.cat([ancestors.decays, lengths], dim=1)
     at_once = max(1, _NUMBERS // len(decay))
-    for pairs in torch.split(seen.nonzero(), at_once):
-        prompt, row, column = pairs.unbind(1)
+    for prompt, row, column in torch.split(behind(before, own, ancestors.seen.shape[2]), at_once, dim=1):
         gaps = (lengths[prompt, row] - begun[prompt, column])[..., 0]  # [pairs, channels]
         weights = (tokens.q[prompt, row] * keys[prompt, column])[:, 0]  # [pairs, N]
         heard = torch.zeros_like(gaps)

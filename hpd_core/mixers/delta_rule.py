@@ -16,7 +16,7 @@ copied. Of tokens that are fed together, the corrections of some follow from tho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -60,6 +60,7 @@ class Ancestors:
         keys, updates, decays: [n, C, H_k, D], [n, C, H, D_v], [n, C, H, 1 or D], of C columns.
         seen: bool [n, R, C].
         nearest: int64 [n, R], the deepest of them; any where there is none.
+        known_pairs: what is true in `seen`, and among these tokens, where the host has made both (`BranchGrid.pairs`).
     """
 
     keys: Tensor
@@ -67,6 +68,27 @@ class Ancestors:
     decays: Tensor
     seen: Tensor
     nearest: Tensor
+    known_pairs: Callable[[], Sequence[Tensor]] | None = None
+
+    def pairs_beside(self, now: Tensor) -> Sequence[Tensor]:
+        """What is true in `seen` and in `now`, int64 [3, k] each: prompt, row and column."""
+        if self.known_pairs is not None:
+            return self.known_pairs()
+        return self.seen.nonzero().t(), now.nonzero().t()
+
+
+def diagonal(now: Tensor) -> Tensor:
+    """As `Ancestors.pairs_beside`: every token of `now`, bool [n, R, R], with itself."""
+    num_prompts, num_rows, _ = now.shape
+    number = torch.arange(num_prompts * num_rows, device=now.device)
+    row = number % num_rows
+    return torch.stack([number // num_rows, row, row])
+
+
+def behind(before: Tensor, own: Tensor, num_columns: int) -> Tensor:
+    """Both as one, [3, k], where columns of these tokens stand behind `num_columns` others."""
+    prompt, row, column = own
+    return torch.cat([before, torch.stack([prompt, row, num_columns + column])], dim=1)
 
 
 def packed_delta_rule(
@@ -158,7 +180,8 @@ def _fork(tokens: Tokens, grid: BranchGrid, memory: LayerMemory, width: int, out
     found = []
     for part in (slice(first, first + at_once) for first in range(0, num_prompts, at_once)):
         keys, updates, decays = (each[part] for each in columns)
-        ancestors = Ancestors(keys, updates, decays, grid.before[part], grid.nearest[part])
+        pairs = partial(grid.pairs, part.start, part.stop)
+        ancestors = Ancestors(keys, updates, decays, grid.before[part], grid.nearest[part], pairs)
         own = given.each(partial(_part, part))
         found.append(forked_by(own, state[part], ancestors, grid.now[part]))
     said, updates, decays = (torch.cat(parts) for parts in zip(*found, strict=True))
@@ -189,43 +212,51 @@ def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> 
     q, k = (each.transpose(1, 2) for each in (tokens.q, tokens.k))  # [n, H_k, R, D]
     updates = tokens.v.transpose(1, 2)  # [n, H, R, D_v]
 
-    def weights(rows: Tensor, keys: Tensor, key_decays: Tensor, seen: Tensor) -> Tensor:
-        """[n, H, R, columns], or as many rows again: how much of each column's correction a row hears."""
+    def weights(rows: Tensor, keys: Tensor, key_decays: Tensor, seen: Tensor, pairs: Sequence[Tensor]) -> Tensor:
+        """[n, H, R, columns], or as many rows again: how much of each column's correction a row hears. `pairs`: what is
+        true in `seen`."""
         if decays.shape[-1] > 1:
-            return _by_pairs(rows, decays, keys, key_decays, seen)
+            return _by_pairs(rows, decays, keys, key_decays, pairs)
         distances = decays.permute(0, 2, 1, 3) - key_decays.permute(0, 2, 3, 1)  # [n, H, R, columns]
         faded = distances.masked_fill_(~seen[:, None], -torch.inf).exp_()
         faded = faded.repeat(1, 1, rows.shape[2] // decays.shape[1], 1)
         return (rows @ keys.permute(0, 2, 3, 1)).repeat_interleave(group, dim=1) * faded
 
+    before: list[Tensor] = []
+    beside: list[Tensor] = []
+    own: list[Tensor] = []
+    if decays.shape[-1] > 1:
+        before, beside = ([each] for each in ancestors.pairs_beside(now))
+        own = [diagonal(now)]
     # What is asked of the state and of columns is asked of them once.
     rows = q if tokens.beta is None else torch.cat([q, k], dim=2)
     faded = decays.exp().transpose(1, 2).repeat(1, 1, rows.shape[2] // decays.shape[1], 1)
-    heard = weights(rows, ancestors.keys, ancestors.decays, ancestors.seen) @ ancestors.updates.transpose(1, 2)
+    heard = weights(rows, ancestors.keys, ancestors.decays, ancestors.seen, before) @ ancestors.updates.transpose(1, 2)
     rows = rows.repeat_interleave(group, dim=1) * faded
     heard = torch.baddbmm(*(each.flatten(0, 1) for each in (heard, rows, state)))
     heard = heard.view(*state.shape[:2], *heard.shape[1:])
     said, known = heard[:, :, : decays.shape[1]], heard[:, :, decays.shape[1] :]
     if tokens.beta is not None:
         beta = tokens.beta.transpose(1, 2)[..., None]
-        system = beta * weights(k, tokens.k, decays, now) + itself
+        system = beta * weights(k, tokens.k, decays, now, beside) + itself
         wrong = beta * (updates - known)
         updates = torch.linalg.solve_triangular(system, wrong, upper=False, unitriangular=True)
-    said = said + weights(q, tokens.k, decays, now | itself) @ updates
+    said = said + weights(q, tokens.k, decays, now | itself, [*beside, *own]) @ updates
     return said.transpose(1, 2), updates.transpose(1, 2), decays
 
 
-def _by_pairs(rows: Tensor, decays: Tensor, keys: Tensor, key_decays: Tensor, seen: Tensor) -> Tensor:
+def _by_pairs(rows: Tensor, decays: Tensor, keys: Tensor, key_decays: Tensor, pairs: Sequence[Tensor]) -> Tensor:
     """As `weights` in `forked`, where each dimension of a head's keys fades by itself, so that it is no product of
     matrices. Most columns are those of other branches: only the pairs are computed that see each other.
 
     Args:
         rows: [n, H, R, D], or as many rows again; decays: [n, R, H, D]; keys, key_decays: [n, columns, H, D].
+        pairs: int64 [3, ...] each: prompt, row and column.
     """
     num_prompts, num_heads, num_all, size = rows.shape
     found = rows.new_zeros(num_prompts, num_all, keys.shape[1], num_heads)
-    for pairs in torch.split(seen.nonzero(), max(1, _SCORES // (num_heads * size))):
-        prompt, row, column = pairs.unbind(1)
+    for some in torch.split(torch.cat([*pairs], dim=1), max(1, _SCORES // (num_heads * size)), dim=1):
+        prompt, row, column = some
         faded = keys[prompt, column] * (decays[prompt, row] - key_decays[prompt, column]).exp()
         for again in range(0, num_all, decays.shape[1]):
             found[prompt, again + row, column] = (rows[prompt, :, again + row] * faded).sum(-1)

@@ -197,6 +197,25 @@ class BranchGrid:
         now[*self._ancestors[1]] = True
         return self._put(now)
 
+    @cached_property
+    def _pairs(self) -> list[tuple[Tensor, IntArray]]:
+        """Of `before` and of `now` the places of what is true, int64 [3, n], prompt by prompt, and where each of these
+        begins."""
+        (*before, _), now = self._ancestors
+        tables = (np.stack(found) for found in (before, now))
+        sorted_tables = [table[:, np.argsort(table[0], kind="stable")] for table in tables]
+        prompts = np.arange(self._shape[0] + 1)
+        return [(self._put(table), np.searchsorted(table[0], prompts)) for table in sorted_tables]
+
+    def pairs(self, first: int, stop: int) -> list[Tensor]:
+        """What is true in `before[first:stop]` and in `now[first:stop]`, int64 [3, n] each: a device that is asked for
+        that is waited for."""
+        found = []
+        for table, begins in self._pairs:
+            prompt, row, column = table[:, begins[first] : begins[min(stop, self._shape[0])]]
+            found.append(torch.stack([prompt - first, row, column]))
+        return found
+
 
 _PADDING = 1.5
 """A row may be so many times as long as its tokens."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from hpd_core.mixers.convolution import tokens_before
-from hpd_core.mixers.delta_rule import Ancestors, Tokens, fork, since_trunk
+from hpd_core.mixers.delta_rule import Ancestors, Tokens, behind, fork, since_trunk
 from hpd_core.mixers.running import LayerStep
 from hpd_core.mixers.states import LayerMemory
 from hpd_core.mixers.step_plan import TokenGrid
@@ -97,21 +97,20 @@ def _forked_means(
     columns = torch.cat([ancestors.updates, tokens.v], dim=1)
     begun = torch.cat([ancestors.decays, depths], dim=1)
     at_once = max(1, _NUMBERS // len(fade))
-    pairs = torch.split(torch.cat([ancestors.seen, now], dim=2).nonzero(), at_once)
+    before, beside = ancestors.pairs_beside(now)
+    pairs = torch.split(behind(before, beside, ancestors.seen.shape[2]), at_once, dim=1)
 
     def exponents(prompt: Tensor, row: Tensor, column: Tensor) -> Tensor:
         distances = depths[prompt, row] - begun[prompt, column] - 1
         return columns[prompt, column][..., 1] + fade * distances[..., 0]
 
-    for some in pairs:
-        prompt, row, column = some.unbind(1)
+    for prompt, row, column in pairs:
         reached = exponents(prompt, row, column)
         rows = (prompt * now.shape[1] + row)[:, None].expand_as(reached)
         top.flatten(0, 1).scatter_reduce_(0, rows, reached, "amax")
-    before, ours = (of_trunk - top).exp(), (own - top).exp()
-    values, weights = before * values + ours * v, before * weights + ours
-    for some in pairs:
-        prompt, row, column = some.unbind(1)
+    theirs, ours = (of_trunk - top).exp(), (own - top).exp()
+    values, weights = theirs * values + ours * v, theirs * weights + ours
+    for prompt, row, column in pairs:
         rows = prompt * now.shape[1] + row
         heard = (exponents(prompt, row, column) - top[prompt, row]).exp()
         values.flatten(0, 1).index_add_(0, rows, heard * columns[prompt, column][..., 0])

@@ -58,7 +58,9 @@ def _position_bias(module: Any, rounded_to: torch.dtype) -> Tensor:
     batch = current_batch()
     assert batch is not None
     assert batch.positions is not None
+    # Moved once, if at all: the host would wait for it in every layer of every step.
     slopes: Tensor = module.hpd_slopes.to(batch.positions.device)
+    module.hpd_slopes = slopes
     return (slopes.to(rounded_to) * batch.positions[:, None]).float()
 
 
@@ -103,7 +105,7 @@ def _bloom(module: Any, hidden_states: Tensor, residual: Tensor, *_: Any, **__: 
 def _falcon(module: Any, hidden_states: Tensor, *_: Any, **arguments: Any) -> tuple[Tensor, None]:
     mixed = module.query_key_value(hidden_states)
     heads, scale, bias = module.num_heads, module.head_dim**-0.5, None
-    if module.new_decoder_architecture:  # a KV head behind the query heads that share it
+    if module.new_decoder_architecture or module.multi_query:  # a KV head behind the query heads that share it
         group = heads // module.num_kv_heads
         parts = mixed.view(*mixed.shape[:2], module.num_kv_heads, group + 2, module.head_dim)
         q, k, v = parts[..., :-2, :].flatten(2, 3), parts[..., -2, :], parts[..., -1, :]
@@ -178,7 +180,10 @@ def steer(model: Any) -> bool:
         assert description is not None
         if not hasattr(module, "layer_idx"):
             module.layer_idx = number
-        module.hpd_slopes, module.hpd_config = description.slopes(module), model.config
+        if not hasattr(module, "hpd_slopes"):
+            slopes = description.slopes(module)
+            module.hpd_slopes = None if slopes is None else slopes.to(model.device)
+        module.hpd_config = model.config
         setattr(module, description.method, MethodType(_method(type(module), description), module))
         is_mpt = type(module).__name__ == "MptAttention"
         if is_mpt and _with_mask not in model.base_model._forward_pre_hooks.values():

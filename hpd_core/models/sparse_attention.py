@@ -60,13 +60,13 @@ def steer(model: Any) -> None:
     for module in model.modules():
         indexer = getattr(module, "indexer", None)
         if isinstance(indexer, torch.nn.Module) and "forward" not in indexer.__dict__:
-            indexer.forward = MethodType(_without_picking(type(indexer)), indexer)
+            indexer.forward = MethodType(_without_picking(type(indexer), model.device), indexer)
             module.register_forward_pre_hook(_with_mask, with_kwargs=True)
 
 
-def _without_picking(kind: Any) -> Any:
+def _without_picking(kind: Any, device: torch.device) -> Any:
     own = kind.forward
-    everything = _EVERYTHING.get(kind.__name__, torch.zeros(0, dtype=torch.int32))
+    everything = _EVERYTHING.get(kind.__name__, torch.zeros(0, dtype=torch.int32)).to(device)
 
     @functools.wraps(own)
     def forward(indexer: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -79,4 +79,7 @@ def _without_picking(kind: Any) -> Any:
 
 def _with_mask(_module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
     """The modules hand a part of the mask on to their indexers, or join it with what these pick, and need one."""
-    return None if current_batch() is None else (args, {**kwargs, "attention_mask": torch.zeros(1, 1, 1, 1)})
+    if current_batch() is None:
+        return None
+    device = next(each.device for each in (*args, *kwargs.values()) if isinstance(each, Tensor))
+    return args, {**kwargs, "attention_mask": torch.zeros(1, 1, 1, 1, device=device)}

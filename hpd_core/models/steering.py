@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import transformers
 from torch import Tensor
 
-from hpd_core.attention.dispatch import ATTENTION_NAME, packed_attention
+from hpd_core.attention.dispatch import ATTENTION_NAME, current_batch, packed_attention
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.errors import ModelError
@@ -43,6 +44,7 @@ def attach(model: Any) -> None:
     sparse_attention.steer(model)
     latent_modules.steer(model)
     query_scales.steer(model)
+    _quieten(model)
     if hasattr(model.config, "max_inference_chunksize"):  # of xLSTM, which cuts a row that is longer
         model.config.max_inference_chunksize = sys.maxsize
     name = model.config.model_type
@@ -62,6 +64,20 @@ def attach(model: Any) -> None:
         _use(model, ATTENTION_NAME)
     except ValueError as error:
         raise ModelError(f"{name} models take no custom attention: {error}") from error
+
+
+def _quieten(model: Any) -> None:
+    """Leaves out transformers' look at the ids for padding, before every forward of GPT and GPT-2, while our decoder
+    runs: the host would wait for the device."""
+    for module in model.modules():
+        warn = getattr(module, "warn_if_padding_and_no_attention_mask", None)
+        if warn is not None and "warn_if_padding_and_no_attention_mask" not in module.__dict__:
+            module.warn_if_padding_and_no_attention_mask = partial(_unless_ours, warn)
+
+
+def _unless_ours(warn: Callable[..., None], *arguments: Any) -> None:
+    if current_batch() is None:
+        warn(*arguments)
 
 
 def verify(model: Any, tokenizer: Any, decoder: Decoder, expected: Sequence[Tensor] | None = None) -> None:

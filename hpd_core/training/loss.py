@@ -20,10 +20,11 @@ import transformers
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from hpd_core.attention import masks
 from hpd_core.attention.dispatch import reach
 from hpd_core.attention.eager import eager_attention
 from hpd_core.attention.folding import fold, unfold
-from hpd_core.attention.sdpa import sdpa_attention
+from hpd_core.attention.sdpa import fused_kernels, sdpa_attention
 from hpd_core.errors import ModelError
 from hpd_core.layers.forward import wanted_logits
 from hpd_core.layout import visible
@@ -67,9 +68,7 @@ class _Group:
         key = (window, group, dtype)
         if key not in self._biases:
             seen = self.seen(window)
-            bias = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
-            bias.masked_fill_(~seen, torch.finfo(dtype).min / 2)
-            self._biases[key] = bias.repeat_interleave(group, dim=1)[:, None]
+            self._biases[key] = masks.additive(seen, group, dtype, masks.ALIGNMENT)
         return self._biases[key]
 
     def seen(self, window: int | None) -> Tensor:
@@ -247,7 +246,9 @@ def training_attention(
         )
         bias = group.bias(reach(module, sliding_window), q.shape[1] // k.shape[1], q.dtype)
         folded = fold(q.index_select(0, group.rows), num_prompts, k.shape[1])
-        attended = attend(folded, keys, values, bias, scale, softcap=softcap, sinks=s_aux)
+        # Here, and not around the step: of a layer that is forwarded once more, for its gradients, it holds, too.
+        with fused_kernels(q.device):
+            attended = attend(folded, keys, values, bias, scale, softcap=softcap, sinks=s_aux)
         outputs.append(unfold(attended, q.shape[1]).index_select(0, group.unrows))
     padding = q.new_zeros(q.shape[0] - sum(len(rows) for rows in outputs), *outputs[0].shape[1:])
     return torch.cat([*outputs, padding])[None], None

@@ -336,11 +336,13 @@ def _mutated(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _caller() -> str:
-    """The line of this project that is being executed."""
+    """The line of this project that is being executed, or that calls transformers' code, which is."""
+    by = ""
     for frame in reversed(traceback.extract_stack()):
+        by = by or ("transformers, called at " if "/transformers/models/" in frame.filename else "")
         ours = any(f"/{house}/" in frame.filename for house in ("hpd_core", "pipelines", "bench"))
         if ours and "/tests/" not in frame.filename:
-            return f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
+            return f"{by}{frame.filename.rpartition('/')[2]}:{frame.lineno}"
     return "a test"
 
 
