@@ -142,6 +142,18 @@ class _Masked:
     states: IntArray
     constraints: StateTable
 
+    def in_block(self, block: Tensor, first: int) -> tuple[Tensor | None, Tensor | None]:
+        """Of logits [count, vocabulary], which begin with row `first`: int64 [count], which of the masks each row has,
+        or -1; and the masks, bool [k, vocabulary]. Neither where none of these rows has one."""
+        count, size = block.shape
+        here = slice(*np.searchsorted(self.rows, (first, first + count)))
+        if here.start == here.stop:
+            return None, None
+        kinds, numbers = np.unique(self.states[here], return_inverse=True)
+        masked = np.full(count, -1, dtype=np.int64)
+        masked[self.rows[here] - first] = numbers
+        return to_device(masked, block.device), self.constraints.masks(kinds, size, block.device)
+
     def correct(
         self, logits: Callable[[Tensor], Tensor], first: int, tokens: Tensor, scores: Tensor, size: int
     ) -> None:
@@ -232,7 +244,8 @@ def greedy(
         )
         if bound is not None:
             _pick_in_block(bound, block, first, tokens, scores)
-        _correct_in_block(masked, block, first, tokens, scores)
+        if masked is not None:
+            masked.correct(block.__getitem__, first, tokens[first:stop], scores[first:stop], block.shape[1])
         wanted.look_up(block, first)
         first = stop
     return Choice(tokens, scores, normalizers, bound, masked, wanted)
@@ -244,13 +257,6 @@ def _pick_in_block(some: _Bound, block: Tensor, first: int, tokens: Tensor, scor
     if here.start < here.stop:
         rows = to_device(some.rows[here], block.device)
         _pick(some, here, rows, block[rows[:, None] - first, some.allowed[here]], tokens, scores)
-
-
-def _correct_in_block(masked: _Masked | None, block: Tensor, first: int, tokens: Tensor, scores: Tensor) -> None:
-    """As `_Masked.correct`, of the rows in a block, which begins with row `first`."""
-    if masked is not None:
-        own = slice(first, first + len(block))
-        masked.correct(block.__getitem__, first, tokens[own], scores[own], block.shape[1])
 
 
 def _pick(some: _Bound, here: slice, rows: Tensor, found: Tensor, tokens: Tensor, scores: Tensor) -> None:
@@ -276,7 +282,7 @@ def _by_triton(
     wanted: _Wanted,
     device: torch.device,
 ) -> Choice:
-    """Those with few choices are looked up by the kernel, those with many behind it."""
+    """All of it by one kernel a block."""
     from hpd_core.layers.triton_choice import choose as choose_there
 
     tokens = torch.empty(count, dtype=torch.int64, device=device)
@@ -288,8 +294,8 @@ def _by_triton(
     for block in logits:
         here = slice(first, first + len(block))
         numbers = None if where is None else where[here]
-        choose_there(block, numbers, allowed, tokens[here], scores[here], normalizers[here], picked)
-        _correct_in_block(masked, block, first, tokens, scores)
+        masks = (None, None) if masked is None else masked.in_block(block, first)
+        choose_there(block, numbers, allowed, *masks, tokens[here], scores[here], normalizers[here], picked)
         wanted.look_up(block, first)
         first = here.stop
     return Choice(tokens, scores, normalizers, bound, masked, wanted)

@@ -1,17 +1,21 @@
 """The next tokens on a GPU, in Triton: one pass over the logits for the likeliest token and its probability.
 
-What a constraint allows is looked up by the same program, of the few logits that it names: nothing is gathered.
+What a constraint allows is looked up by the same program, of the few logits that it names. Where it allows many, the
+likeliest of all is mostly one of them; if not, the row is read once more, beside the mask. Nothing is gathered.
 """
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 _COLUMNS = 8192
 # Parts of larger tensors, whose addresses are multiples of 16 bytes now and then: Triton would compile anew for these.
-_PARTS = ("logits", "bound", "allowed", "tokens", "scores", "normalizers", "picked")
+_PARTS = ("logits", "bound", "allowed", "masked", "masks", "tokens", "scores", "normalizers", "picked")
+_LEAST = tl.constexpr(-3.4028234663852886e38)
+"""What is allowed and impossible comes before what is not allowed."""
 
 
 @triton.jit(do_not_specialize=("most",), do_not_specialize_on_alignment=_PARTS)
@@ -19,6 +23,8 @@ def _choose_kernel(  # type: ignore[no-untyped-def]
     logits,
     bound,
     allowed,
+    masked,
+    masks,
     tokens,
     scores,
     normalizers,
@@ -27,6 +33,7 @@ def _choose_kernel(  # type: ignore[no-untyped-def]
     most,
     row_stride,
     HAS_BOUND: tl.constexpr,
+    HAS_MASKED: tl.constexpr,
     IS_ALIGNED: tl.constexpr,
     COLUMNS: tl.constexpr,
     FEW: tl.constexpr,
@@ -72,6 +79,22 @@ def _choose_kernel(  # type: ignore[no-untyped-def]
             choice_of = tl.minimum(choice_of, most - 1)
             token = tl.load(allowed + number * most + choice_of).to(tl.int32)
             tl.store(picked + number, choice_of)
+    if HAS_MASKED:
+        kind = tl.load(masked + row)
+        if kind >= 0:
+            mask = masks + kind * vocabulary
+            if tl.load(mask + token) == 0:
+                best = tl.full([COLUMNS], float("-inf"), tl.float32)
+                place = tl.zeros([COLUMNS], tl.int32)
+                for begin in range(0, vocabulary, COLUMNS):
+                    column = begin + by
+                    found = tl.load(start + column, column < vocabulary, float("-inf")).to(tl.float32)
+                    is_allowed = tl.load(mask + column, column < vocabulary, 0) != 0
+                    found = tl.where(is_allowed, tl.maximum(found, _LEAST), float("-inf"))
+                    place = tl.where(found > best, column, place)
+                    best = tl.maximum(best, found)
+                token = tl.min(tl.where(best == tl.max(best, 0), place, vocabulary), 0)
+                score = tl.load(start + token).to(tl.float32)
     tl.store(tokens + row, token)
     tl.store(scores + row, score)
     tl.store(normalizers + row, normalizer)
@@ -81,6 +104,8 @@ def choose(
     logits: Tensor,
     bound: Tensor | None,
     allowed: Tensor | None,
+    masked: Tensor | None,
+    masks: Tensor | None,
     tokens: Tensor,
     scores: Tensor,
     normalizers: Tensor,
@@ -92,6 +117,8 @@ def choose(
         logits: [n, V], rows without gaps; all of a tensor, or some of its rows.
         bound: int64 [n], which row of `allowed` says what this row may have; -1: anything. None: none has a constraint.
         allowed: int64 [m, most], token ids.
+        masked: int64 [n], which row of `masks` says what this row may have; -1: no mask does. None: none has one.
+        masks: bool [k, V], each of which allows something.
         tokens, scores, normalizers: int64, float32, float32 [n]; they are written.
         picked: int64 [m], which of the tokens allowed it is; it is written for the rows of `bound`.
     """
@@ -101,6 +128,8 @@ def choose(
         logits,
         logits if bound is None else bound,
         logits if allowed is None else allowed,
+        logits if masked is None else masked,
+        logits if masks is None else masks.view(torch.uint8),
         tokens,
         scores,
         normalizers,
@@ -109,6 +138,7 @@ def choose(
         1 if allowed is None else allowed.shape[1],
         logits.stride(0),
         HAS_BOUND=bound is not None,
+        HAS_MASKED=masked is not None,
         IS_ALIGNED=not (logits.stride(0) * logits.itemsize) % 16,
         COLUMNS=_COLUMNS,
         FEW=256,

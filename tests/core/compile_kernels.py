@@ -165,7 +165,16 @@ def launches(capability: int) -> list[Launch]:
         recorded("swiglu", lambda: swiglu(both)),
         recorded(
             "choose",
-            lambda: choose(logits, numbers, meta(64, 300, dtype=torch.int64), numbers, scores, scores, numbers),
+            lambda: choose(
+                *(
+                    logits,
+                    numbers,
+                    meta(64, 300, dtype=torch.int64),
+                    numbers,
+                    meta(4, logits.shape[1], dtype=torch.bool),
+                ),
+                *(numbers, scores, scores, numbers),
+            ),
         ),
     ]
     if capability >= 89:

@@ -13,6 +13,7 @@ from hpd_core import AutoregressiveBaseline, Engine, EngineConfig
 from hpd_core.attention import dispatch, sdpa
 from hpd_core.decoding.decoder import StepReport
 from hpd_core.layout import fill_layout
+from hpd_core.training import loss
 from hpd_core.training.examples import Example
 from hpd_core.training.loss import attach_training, collate, forward_loss
 from tests.core.engines import answers
@@ -118,7 +119,17 @@ def test_the_baseline_answers_as_on_the_cpu(tiny_model_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", ["tree", "stacked"])
-def test_training_has_the_gradients_of_the_cpu(layout: str) -> None:
+def test_training_has_the_gradients_of_the_cpu(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By torch's kernel for masks: cuDNN's would be planned anew for nearly every pack."""
+    masks: list[torch.Tensor] = []
+
+    def seen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if q.is_cuda:
+            assert not torch.backends.cuda.cudnn_sdp_enabled()
+            masks.append(bias)
+        return sdpa.sdpa_attention(q, k, v, bias, *args, **kwargs)
+
+    monkeypatch.setattr(loss, "sdpa_attention", seen)
     rng = np.random.default_rng(7)
     prefix = random_ids(rng, 4, 8)
     filled = []
@@ -130,13 +141,15 @@ def test_training_has_the_gradients_of_the_cpu(layout: str) -> None:
     def gradients(device: str) -> dict[str, Any]:
         model = build_model("llama").to(device)
         attach_training(model)
-        loss, _ = forward_loss(model, collate(filled, device, 32))
-        loss.backward()
+        total, _ = forward_loss(model, collate(filled, device, 32))
+        total.backward()
         return {name: np.array(p.grad.tolist()) for name, p in model.named_parameters() if p.grad is not None}
 
     expected = gradients("cpu")
     with pretended_gpu():
         found = gradients("cuda")
+    assert masks
+    assert all(mask.stride(-2) % 8 == 0 for mask in masks), "torch would copy it, in every layer"
     assert found.keys() == expected.keys() != set()
     for name, gradient in expected.items():
         np.testing.assert_allclose(found[name], gradient, atol=1e-4 * np.abs(gradient).max(), err_msg=name)

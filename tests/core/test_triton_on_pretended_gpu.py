@@ -13,11 +13,20 @@ import torch
 from hpd_core import EngineConfig
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.cohort import Cohort
+from hpd_core.decoding.next_token import greedy
+from hpd_core.text.constraints import FREE, StateTable
 from hpd_core.text.endings import Endings
 from tests.core.families import BOTH_WAYS, VOCABULARY, build_model
-from tests.core.helpers import TreeCase, decoder_with_constraints, random_branches, random_ids, without_members
+from tests.core.helpers import (
+    TreeCase,
+    decoder_with_constraints,
+    random_branches,
+    random_ids,
+    without_members,
+)
 from tests.core.pretended_gpu import pretended_gpu
 from tests.core.test_pretended_gpu import check_decoding, check_engine
+from tests.core.token_states import token_states
 from tests.core.triton import needs_interpreter
 
 pytestmark = needs_interpreter
@@ -106,3 +115,20 @@ def test_launches_are_few_and_the_same_for_any_number_of_cohorts() -> None:
         assert of_a_layer <= MOST_OF_A_LAYER, many - few
         assert few.total() - 2 * of_a_layer <= MOST_OUTSIDE, few
         assert (few["attend_kernel"], many["attend_kernel"]) == (2, 5)
+
+
+def test_what_allows_many_tokens_costs_a_choice_no_more_than_its_masks() -> None:
+    table = StateTable()
+    first = table.add(token_states([dict.fromkeys(range(1000), 0)]))
+    launches = []
+    with pretended_gpu() as gpu, torch.inference_mode():
+        logits = torch.randn(64, 1500).to("cuda")
+        for states in (np.full(64, FREE), np.full(64, first)):
+            table.masks(np.array([first]), 1500, logits.device)  # kept
+            gpu.waits.clear()
+            gpu.launches.clear()
+            found = greedy([logits], states, table, logits.device, by="triton").fetch()
+            launches.append(gpu.launches.total())
+            assert not gpu.waits
+    assert (found.tokens < 1000).all()
+    assert launches[1] <= launches[0] + 2, "the masks, side by side, and which of them a row has"

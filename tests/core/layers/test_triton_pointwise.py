@@ -115,7 +115,8 @@ def check_choice(rows: Tensor, allowed: list[list[int] | None]) -> None:
     scores, normalizers = torch.full((2, count), math.nan, device=device)
     picked = torch.full((len(choices),), -7, device=device)
     has_any = bool(choices)
-    choose(rows, bound if has_any else None, table if has_any else None, tokens, scores, normalizers, picked)
+    few = (bound, table) if has_any else (None, None)
+    choose(rows, *few, None, None, tokens, scores, normalizers, picked)
     wide = rows.double()
     torch.testing.assert_close(normalizers.double(), wide.logsumexp(1), rtol=1e-6, atol=1e-5)
     for row, ids in enumerate(allowed):
@@ -152,6 +153,32 @@ def test_constraints_of_many_tokens(most: int) -> None:
     torch.manual_seed(most)
     logits = torch.randn(3, 3000)
     check_choice(logits, [torch.randperm(3000)[:most].tolist(), None, [5]])
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(data=st.data(), vocabulary=st.sampled_from([1, 5, 160, 8192, 8193, 20_000]), ties=st.booleans())
+def test_masked_choices(data: st.DataObject, vocabulary: int, ties: bool) -> None:
+    """The likeliest of what a row's mask allows, also of what is impossible; others as if there were no masks."""
+    from hpd_core.layers.triton_choice import choose
+
+    count, num_masks = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
+    torch.manual_seed(data.draw(st.integers(0, 1000)))
+    logits = torch.randn(count, vocabulary)
+    if ties:
+        logits = logits.clamp(max=0.5).round()
+    logits = torch.where(torch.rand_like(logits) < data.draw(st.sampled_from([0.3, 0.999])), -math.inf, logits)
+    logits[:, torch.randint(vocabulary, (1,))] = 0.0  # something is possible
+    masks = torch.rand(num_masks, vocabulary) < data.draw(st.sampled_from([0.001, 0.5, 0.999]))
+    masks[torch.arange(num_masks), torch.randint(vocabulary, (num_masks,))] = True
+    masked = torch.randint(-1, num_masks, (count,))
+    tokens, (scores, normalizers) = torch.full((count,), -7), torch.full((2, count), math.nan)
+    choose(logits, None, None, masked, masks, tokens, scores, normalizers, torch.empty(0, dtype=torch.int64))
+    torch.testing.assert_close(normalizers, logits.logsumexp(1), rtol=1e-6, atol=1e-5)
+    for row, kind in enumerate(masked.tolist()):
+        ids = (masks[kind] if kind >= 0 else torch.ones(vocabulary, dtype=torch.bool)).nonzero()[:, 0]
+        best = ids[(logits[row, ids] == logits[row, ids].max()).nonzero()[0, 0]]  # of equal ones the first
+        assert int(tokens[row]) == int(best)
+        assert float(scores[row]) == float(logits[row, best])
 
 
 @pytest.mark.parametrize("widths", [[3, 300], [3], [300]])
