@@ -60,8 +60,8 @@ from bench.speed.trained_contenders import trained_contenders
 from bench.workloads.made_up import SINGLE, make_workload
 from bench.workloads.workload import Workload
 from hpd_core import HPDError
-from hpd_core.extractor import Weights
 from hpd_core.models import loading, steering
+from hpd_core.models.weights import Weights
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.errors import UsageError

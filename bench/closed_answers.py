@@ -38,7 +38,7 @@ import typer
 
 from hpd_core import Attribute, CategorySchema, Engine, Record, RecordResult
 from hpd_core.decoding import member_bounds
-from hpd_core.extractor import ExtractionMetrics
+from hpd_core.extraction_future import ExtractionMetrics
 from pipelines.catalog.small_catalog import read_records
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config

@@ -33,8 +33,9 @@ import typer
 from bench.gold_sets import Answered, GoldSet, compare, extract, figure, read_set
 from bench.rivals.confident_tokens import ConfidentDecoder, LexicalUnits, load_decoder
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, HPDError
-from hpd_core.extractor import Extractor, Weights
+from hpd_core.extractor import Extractor
 from hpd_core.models import loading
+from hpd_core.models.weights import Weights
 from pipelines.errors import RunError, UsageError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

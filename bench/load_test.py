@@ -49,7 +49,7 @@ from bench.load.measured_run import run_measured
 from bench.load.rates import measure_rates
 from bench.load.simulation import Limits, simulate_all
 from bench.load.stages_alone import run_stages
-from hpd_core.extractor import versions
+from hpd_core.engine_description import versions
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.errors import RunError, UsageError

@@ -35,9 +35,9 @@ import typer
 from bench.gold_sets import CONFIG, Answered, GoldSet, compare, extract, figure, read_set, share_of_equal_answers
 from hpd_core import Engine, EngineConfig, HPDError, ModelError
 from hpd_core.config import DTypeName, Quantization
-from hpd_core.extractor import Weights
 from hpd_core.layers import fp8
 from hpd_core.models import loading
+from hpd_core.models.weights import Weights
 from hpd_core.system.threads import in_passing_thread
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config

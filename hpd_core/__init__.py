@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpd_core.config import EngineConfig
     from hpd_core.engine import Engine
     from hpd_core.errors import EngineError, HPDError, ModelError, PromptError, SchemaError
-    from hpd_core.extractor import ExtractionFuture, ExtractionMetrics
+    from hpd_core.extraction_future import ExtractionFuture, ExtractionMetrics
     from hpd_core.joining import joined
     from hpd_core.json_schema.answers import FieldAnswer, JsonFuture, JsonResult, Problem
     from hpd_core.json_schema.schema_reader import SchemaLimits, check_schema
@@ -74,7 +74,7 @@ _NAMES = {
     "config": ("EngineConfig",),
     "engine": ("Engine",),
     "errors": ("EngineError", "HPDError", "ModelError", "PromptError", "SchemaError"),
-    "extractor": ("ExtractionFuture", "ExtractionMetrics"),
+    "extraction_future": ("ExtractionFuture", "ExtractionMetrics"),
     "joining": ("joined",),
     "json_schema.answers": ("FieldAnswer", "JsonFuture", "JsonResult", "Problem"),
     "json_schema.schema_reader": ("SchemaLimits", "check_schema"),

@@ -21,7 +21,7 @@ from typing import Any
 from hpd_core.decoding.prompt import BranchEnd, Prompt
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import PromptError
-from hpd_core.extractor import ExtractionMetrics
+from hpd_core.extraction_future import ExtractionMetrics
 from hpd_core.layout import FREE, Branch, Layout, tree_layout
 from hpd_core.task_queue import Owner, Task, TaskQueue
 from hpd_core.text.closed_answers import ClosedAnswers

@@ -15,11 +15,13 @@ from hpd_core.decoding.memory import Limits
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import ModelError
 from hpd_core.exclusive_rounds import ExclusiveRounds
-from hpd_core.extractor import ExtractionFuture, Extractor, Weights
+from hpd_core.extraction_future import ExtractionFuture
+from hpd_core.extractor import Extractor
 from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField
 from hpd_core.json_schema.extraction import JsonForm, submit_json
 from hpd_core.json_schema.schema_reader import SchemaLimits
 from hpd_core.models import both_ways, description, loading, steering
+from hpd_core.models.weights import Weights
 from hpd_core.parallel.group import Group
 from hpd_core.prompt_builder import Left, PromptBuilder, refuse_verbatim
 from hpd_core.submission import Submission

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 
-from hpd_core.extractor import ExtractionFuture, ExtractionMetrics
+from hpd_core.extraction_future import ExtractionFuture, ExtractionMetrics
 from hpd_core.prompt_builder import Left
 from hpd_core.text.exclusive_places import Copied, ExclusivePlaces
 from hpd_core.text.runs import field_lines

@@ -14,7 +14,7 @@ from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import EngineError
-from hpd_core.extractor import ExtractionMetrics
+from hpd_core.extraction_future import ExtractionMetrics
 from hpd_core.preparation import Preparation
 
 

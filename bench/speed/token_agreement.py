@@ -26,8 +26,8 @@ from bench.rivals.vllm_requests import fan_out
 from bench.workloads.workload import Workload, branch_prompts
 from hpd_core import EngineConfig
 from hpd_core.decoding.decoder import Decoder
-from hpd_core.extractor import Weights
 from hpd_core.models import description, loading, steering
+from hpd_core.models.weights import Weights
 from hpd_core.prompt_builder import PreparedPrompt
 from hpd_core.text.endings import Endings
 from hpd_core.text.tokenization import SegmentTokenizer

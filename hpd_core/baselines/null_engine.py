@@ -13,15 +13,9 @@ from dataclasses import replace
 from typing import Any, Self
 
 from hpd_core.config import EngineConfig
-from hpd_core.extractor import (
-    EngineDescription,
-    ExtractionFuture,
-    ExtractionMetrics,
-    Extractor,
-    answer_in_turn,
-    refused_result,
-    versions,
-)
+from hpd_core.engine_description import EngineDescription, versions
+from hpd_core.extraction_future import ExtractionFuture, ExtractionMetrics, answer_in_turn
+from hpd_core.extractor import Extractor, refused_result
 from hpd_core.models import loading
 from hpd_core.prompt_builder import DocumentTokenizer, Refusal, asked_attributes, not_text
 from hpd_core.text.near_names import missing_schema

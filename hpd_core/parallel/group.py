@@ -14,8 +14,8 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from hpd_core.config import EngineConfig
 from hpd_core.errors import HPDError, ModelError
-from hpd_core.extractor import Weights
 from hpd_core.models import fp8_checkpoint, loading, quantized_checkpoint, steering
+from hpd_core.models.weights import Weights
 from hpd_core.parallel.followers import Followers
 from hpd_core.parallel.ranks import Ranks, SharedDecoder
 from hpd_core.parallel.setup import HERE, HOST, LONGEST_WAIT, READY, Setup, take_device

@@ -40,8 +40,8 @@ from bench.speed.token_agreement import (
 )
 from bench.workloads.workload import ForcedRecord, Workload
 from hpd_core import EngineConfig, PromptTemplate
-from hpd_core.extractor import Weights
 from hpd_core.models import loading, steering
+from hpd_core.models.weights import Weights
 from hpd_core.text.template import single_header
 from hpd_core.text.tokenization import SegmentTokenizer
 from pipelines.errors import UsageError

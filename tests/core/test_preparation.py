@@ -11,7 +11,7 @@ import pytest
 
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.run_tries import RunTries
-from hpd_core.extractor import ExtractionMetrics
+from hpd_core.extraction_future import ExtractionMetrics
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.preparation import Preparation
 from hpd_core.task_queue import Owner, Task

@@ -1,0 +1,70 @@
+"""What `submit` gives back: the results to come, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+from hpd_core.errors import EngineError
+from hpd_core.types import RecordResult
+
+
+@dataclass(slots=True)
+class ExtractionMetrics:
+    """What one submission cost. Tokens are counted where they were forwarded.
+
+    `document_tokens_shared` were not: others begin with the same text, which was forwarded once for all.
+    Of `draft_tokens`, `rejected_tokens` were wrong; the others are among the `value_tokens`. `scored_tokens` were
+    forwarded to choose closed answers, and are no part of one.
+    `busy_seconds` is the engine's time, each step's split over the submissions in it by tokens forwarded; of it,
+    `prefix_seconds` went into categories' prefixes and shared text, the rest is the sum of the results'
+    `engine_seconds`.
+    """
+
+    num_records: int = 0
+    num_errors: int = 0
+    prefix_tokens_computed: int = 0
+    prefix_tokens_reused: int = 0
+    document_tokens: int = 0
+    document_tokens_shared: int = 0
+    key_tokens: int = 0
+    value_tokens: int = 0
+    draft_tokens: int = 0
+    rejected_tokens: int = 0
+    scored_tokens: int = 0
+    num_steps: int = 0
+    busy_seconds: float = 0.0
+    prefix_seconds: float = 0.0
+
+
+class ExtractionFuture(Future[list[RecordResult]]):
+    """The results of one `submit`, in input order; `metrics` is complete once they are there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metrics = ExtractionMetrics()
+
+
+def answer_in_turn(
+    executor: Executor, work: Callable[[ExtractionMetrics], list[RecordResult]], name: str
+) -> ExtractionFuture:
+    """Queues `work` behind what the executor has to do; it fills in the future's metrics, its error is the future's.
+
+    Raises `EngineError`, saying that what has this `name` is closed, if the executor is shut down.
+    """
+    future = ExtractionFuture()
+    # It cannot be called back.
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(work(future.metrics))
+        except Exception as error:
+            future.set_exception(error)
+
+    try:
+        executor.submit(run)
+    except RuntimeError as error:
+        raise EngineError(f"{name} is closed") from error
+    return future
