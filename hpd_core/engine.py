@@ -23,7 +23,7 @@ from hpd_core.json_schema.schema_reader import SchemaLimits
 from hpd_core.models import both_ways, description, loading, steering
 from hpd_core.models.weights import Weights
 from hpd_core.parallel.group import Group
-from hpd_core.prompt_builder import Left, PromptBuilder, refuse_verbatim
+from hpd_core.prompt_builder import PromptBuilder, TextLeft, refuse_verbatim
 from hpd_core.submission import Submission
 from hpd_core.task_queue import Owner, Task, TaskQueue
 from hpd_core.text.closed_answers import ClosedAnswers
@@ -70,12 +70,12 @@ class Engine(Extractor):
         description.refuse_unknown_tokens(model, self._segments)
         vocab_size = model.get_output_embeddings().weight.shape[0]
         constraints = Constraints(tokenizer, vocab_size)
-        used = constraints if self.config.constrain_values else None
+        held_to = constraints if self.config.constrain_values else None
         self.endings = endings = description.endings(model, self._segments)
         closed = ClosedAnswers(tokenizer, endings, self.config.max_scored_tokens)
-        self._runs = RunTries(self._segments, endings, constraints, closed) if used is not None else None
+        self._runs = RunTries(self._segments, endings, constraints, closed) if held_to is not None else None
         max_positions = description.max_positions(model.config)
-        self._builder = PromptBuilder(tokenizer, self.config, max_positions, used, closed, self._runs)
+        self._builder = PromptBuilder(tokenizer, self.config, max_positions, held_to, closed, self._runs)
         self._decoder: Decoder
         if group is not None:
             self._decoder = group.decoder(tokenizer, endings, constraints.table, closed.table)
@@ -89,7 +89,7 @@ class Engine(Extractor):
         self._completions = Completions(
             self._segments,
             self._queue,
-            used,
+            held_to,
             closed,
             self._runs,
             self.config.max_value_tokens,
@@ -174,15 +174,15 @@ class Engine(Extractor):
         schemas: Mapping[str, CategorySchema],
         document_ids: Sequence[Sequence[int]] | None,
         wanted: Sequence[Collection[str] | None] | None,
-        left: Sequence[Left] | None = None,
+        left: Sequence[TextLeft] | None = None,
     ) -> ExtractionFuture:
         future = ExtractionFuture()
         # Work is shared with others, so it cannot be called back.
         future.set_running_or_notify_cancel()
         prepared, refusals = self._builder.build(records, schemas, document_ids, wanted, left)
-        asked = Submission(list(records), dict(schemas), refusals, self._segments, self._runs)
+        submission = Submission(list(records), dict(schemas), refusals, self._segments, self._runs)
         prompts = [item.prompt for item in prepared]
-        task = Task(prompts, future, asked.results, future.metrics)
+        task = Task(prompts, future, submission.results, future.metrics)
         for item in prepared:
             item.prompt.owner = Owner(task, item)
         self._queue.add([task])

@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from functools import partial
 
 from hpd_core.extraction_future import ExtractionFuture, ExtractionMetrics
-from hpd_core.prompt_builder import Left
+from hpd_core.prompt_builder import TextLeft
 from hpd_core.text.exclusive_places import Copied, ExclusivePlaces
 from hpd_core.text.runs import field_lines
 from hpd_core.types import CategorySchema, Record, RecordResult, Value
@@ -23,7 +23,7 @@ Wanted = Sequence[Collection[str] | None] | None
 
 
 Ask = Callable[
-    [Sequence[Record], Mapping[str, CategorySchema], Sequence[Sequence[int]] | None, Wanted, Sequence[Left] | None],
+    [Sequence[Record], Mapping[str, CategorySchema], Sequence[Sequence[int]] | None, Wanted, Sequence[TextLeft] | None],
     ExtractionFuture,
 ]
 """One submission: arguments as of `Engine.submit`, and what is left of each record's text."""

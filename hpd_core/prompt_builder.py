@@ -71,7 +71,7 @@ class Refusal:
     message: str
 
 
-Left = Mapping[str, tuple[tuple[str, ...], float | None]]
+TextLeft = Mapping[str, tuple[tuple[str, ...], float | None]]
 """By attribute, the lines that its value is copied from, and the rate of their runs (text/runs.py); of those that are
 not named, all lines of the record."""
 
@@ -80,10 +80,12 @@ class _Asked(NamedTuple):
     """What of a record is asked for: the attributes (None: all), and what is left of the text for some of them."""
 
     names: Collection[str] | None
-    left: Left
+    left: TextLeft
 
     @classmethod
-    def of(cls, number: int, wanted: Sequence[Collection[str] | None] | None, left: Sequence[Left] | None) -> _Asked:
+    def of(
+        cls, number: int, wanted: Sequence[Collection[str] | None] | None, left: Sequence[TextLeft] | None
+    ) -> _Asked:
         return cls(None if wanted is None else wanted[number], {} if left is None else left[number])
 
 
@@ -158,7 +160,7 @@ class PromptBuilder:
         return bool(attribute.verbatim) or is_any
 
     def _runs_of(
-        self, record: Record, schema: CategorySchema, tokens: CategoryTokens, asked: Sequence[int], left: Left
+        self, record: Record, schema: CategorySchema, tokens: CategoryTokens, asked: Sequence[int], left: TextLeft
     ) -> dict[int, Runs]:
         """By branch, what is chosen among where a value is verbatim."""
         if self._runs is None:
@@ -191,7 +193,7 @@ class PromptBuilder:
         schemas: Mapping[str, CategorySchema],
         document_ids: Sequence[Sequence[int]] | None = None,
         wanted: Sequence[Collection[str] | None] | None = None,
-        left: Sequence[Left] | None = None,
+        left: Sequence[TextLeft] | None = None,
     ) -> tuple[list[PreparedPrompt], dict[int, Refusal]]:
         """Prompts for all records that can be taken, and the reasons for the others by record number.
 

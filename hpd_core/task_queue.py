@@ -25,14 +25,14 @@ class Task:
     Attributes:
         prompts: to decode; each has the task as its owner's.
         future: for what is made of their answers.
-        results: makes it of the task, in a thread beside the one that decodes, when all prompts are finished.
+        make_results: makes it of the task, in a thread beside the one that decodes, when all prompts are finished.
         metrics: what it costs.
         caller: whom it is for: those of one caller take their turns (hpd_core/preparation.py) as if they were one task.
     """
 
     prompts: Sequence[Prompt]
     future: Future[Any]
-    results: Callable[[Task], Any]
+    make_results: Callable[[Task], Any]
     metrics: ExtractionMetrics
     finished: list[Prompt] = field(default_factory=list)
     caller: object = field(default_factory=object)
@@ -245,7 +245,7 @@ def _resolve(task: Task) -> None:
     if task.is_settled:
         return
     try:
-        result = task.results(task)
+        result = task.make_results(task)
     except Exception as error:
         task.settle(error=error)
     else:
