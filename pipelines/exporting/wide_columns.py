@@ -126,18 +126,19 @@ def _column(name: str, by_category: Mapping[str, Attribute], only_text: bool, ta
     if not (only_text or takes_raw) and types in ({"number"}, {"boolean"}):
         kind = "number" if types == {"number"} else "boolean"
     outers = {attribute.place[:-1] for attribute in attributes}
-    units = {attribute.unit.want for attribute in attributes if attribute.unit is not None}
+    measured = {
+        category: each for category, each in by_category.items() if each.type == "number" or each.unit is not None
+    }
+    units = {None if each.unit is None else each.unit.want for each in measured.values()}
     return WideColumn(
         attribute=name,
         name=f"{name} (attribute)" if name in PLACE else name,
         kind=kind,
         is_list=any(attribute.multiple for attribute in attributes),
-        # A number whose unit nobody asked for may have one, too: that which stands in the text.
-        unit_name=f"{name} unit" if units or "number" in types else None,
-        has_one_unit=len(units) == 1 and not takes_raw,
-        measured=frozenset(
-            category for category, each in by_category.items() if each.type == "number" or each.unit is not None
-        ),
+        # A number whose unit nobody asked for may have one, too: that which stands in the text, and each its own.
+        unit_name=f"{name} unit" if measured else None,
+        has_one_unit=len(units) == 1 and None not in units and not takes_raw,
+        measured=frozenset(measured),
         outer=outers.pop() if len(outers) == 1 else (),
     )
 

@@ -163,6 +163,37 @@ def test_numbers_of_one_text_and_two_units_are_two(tmp_path: Path) -> None:
     assert (found["Packs"], found["Packs unit"]) == ("5; 5", "kg; cm")
 
 
+@pytest.mark.parametrize("to", ["csv", "jsonl", "wide.parquet", "xlsx"])
+def test_each_value_has_its_own_unit_where_one_category_asks_for_none(tmp_path: Path, to: str) -> None:
+    """Whatever the other categories ask for: 9 kg are not 9 in."""
+    sizes = Attribute(name="Sizes", type="number", multiple=True)
+    in_cm = Attribute.model_validate({"name": "Sizes", "type": "number", "unit": "cm", "multiple": True})
+    schemas = {name: CategorySchema(category=name, attributes=(each,)) for name, each in (("A", in_cm), ("B", sizes))}
+    rows = [
+        Row("a", {"Sizes": ["10", "20"]}, "10 cm 20 cm", "A"),
+        Row("b", {"Sizes": ["5", "9"]}, "5 in and 9 kg", "B"),
+    ]
+    uri = write_normalised_run(tmp_path / "run", rows, schemas)
+    (file,) = exported(uri, "--to", to, "--out", str(tmp_path / "out"))["files"]
+    units = [row["Sizes unit"] for row in read_wide(file)]
+    are_lists = to in ("jsonl", "wide.parquet")
+    assert units == ([["cm", "cm"], ["in", "kg"]] if are_lists else ["cm; cm", "in; kg"])
+
+
+def read_wide(file: str) -> list[dict[str, Any]]:
+    """The rows of any kind of wide table."""
+    match Path(file).suffix:
+        case ".parquet":
+            return pq.read_table(file).to_pylist()  # type: ignore[no-any-return]
+        case ".jsonl":
+            return [json.loads(line) for line in Path(file).read_text(encoding="utf-8").splitlines()]
+        case ".xlsx":
+            head, *rows = sheet(Path(file))
+            return [dict(zip(head, row, strict=True)) for row in rows]
+    with open(file, encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
 def test_values_that_hold_the_separator_are_quoted(tmp_path: Path) -> None:
     notes = Attribute(name="Notes", multiple=True)
     lists = [["a; b", "c"], ["a", "b; c"], ["a;b", 'a "b"', '"c"'], ["a", "b", "c"], ["a; b; c"]]
