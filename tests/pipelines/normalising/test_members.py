@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema, Member
 from pipelines.normalising import shared_names
 from pipelines.normalising.member_names import MemberNames
 from pipelines.normalising.normalise import normalise, normalisers
 from pipelines.normalising.normalised import Normalised
+from pipelines.normalising.written_signs import one_form, written_signs
 from pipelines.schemas.schema_file import load_schemas
 
 
@@ -60,6 +63,45 @@ def test_numbers_and_signs_have_to_be_the_same(label: str, raws: list[str]) -> N
 )
 def test_another_form_of_the_same_signs_is_the_same(label: str, raws: list[str]) -> None:
     assert {raw: member(raw, label).norm for raw in raws} == dict.fromkeys(raws, label)
+
+
+SIGNED = ["A+++", "A++", "A+", "A", "B", "C", "C++", "C#", "USB", "USB+", "8", "8+", "12", "12'", "0", "0-", "D--", "D"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "norm"),
+    [
+        *[("A +", "A+"), ("A ++", "A++"), ("a + + +", "A+++"), ("(A +)", "A+"), ("A +, ", "A+"), ("A ＋", "A+")],
+        *[("C ++", "C++"), ("C #", "C#"), ("USB +", "USB+"), ("8 +", "8+"), ("12 ′", "12'"), ("0 −", "0-")],
+        *[("B-", None), ("B -", None), ("(B–)", None), ("A+ +++", None), ("D - -", "D--"), ("D -", None)],
+        *[("8++", None), ("C+", None), ("USB -", None)],
+    ],
+)
+def test_a_sign_is_of_the_word_before_it_whatever_space_is_between(raw: str, norm: str | None) -> None:
+    assert member(raw, *SIGNED).norm == norm
+
+
+@given(
+    st.sampled_from([*SIGNED, "A+B", "A++B", "C#x", "8+years", "A+/B", "A+(B)", "x+5", "B-", "5-", "B--"]),
+    st.lists(st.integers(0, 3), min_size=12, max_size=12),
+)
+def test_spaces_before_signs_do_not_count(text: str, spaces: list[int]) -> None:
+    """What no word follows, and what one follows: always as it is without the spaces."""
+    letters = zip(text, spaces, strict=False)
+    spaced = "".join(letter if letter.isalnum() else " " * count + letter for letter, count in letters)
+    assert written_signs(one_form(spaced)) == written_signs(one_form(text))
+
+
+@pytest.mark.parametrize(
+    ("label", "raw"),
+    [
+        *[("T-Shirt", "t - shirt"), ("navy - blue", "Navy-Blue"), ("A - B", "A/B"), ("Wandleuchte", "Wand- leuchte")],
+        *[("Wand-/Deckenleuchte", "Wand / Deckenleuchte"), ("Damen und Herren", "Damen- und Herren")],
+        *[("Black + White", "black+white"), ("Black + White", "Black & White")],
+    ],
+)
+def test_a_sign_between_words_only_joins_them(label: str, raw: str) -> None:
+    assert member(raw, label).norm == label
 
 
 # Words that look alike, and are two.
