@@ -25,6 +25,7 @@ LOW_LOGPROB = "below --min-logprob"
 LOW_CONFIDENCE = "below --min-confidence"
 NO_CONFIDENCE = "no confidence is known"
 FOR_REVIEW = "for review: below what accept.precision asks for"
+PART = "another value of its list is left out"
 
 _BETWEEN = "\x1f"
 

@@ -67,8 +67,13 @@ def asked_schemas(side: Side) -> Mapping[str, CategorySchema]:
     return side.schemas
 
 
-def read_shards(side: Side, accepted: Acceptance, left_out: LeftOut) -> Iterator[ShardAnswers]:
+def read_shards(
+    side: Side, accepted: Acceptance, left_out: LeftOut, *, needs_whole_lists: bool = False
+) -> Iterator[ShardAnswers]:
     """The shards with products; what is not accepted is counted in `left_out`.
+
+    Args:
+        needs_whole_lists: a list of which one value is not accepted is left out as a whole.
 
     Raises `UsageError` for what cannot be read.
     """
@@ -81,6 +86,8 @@ def read_shards(side: Side, accepted: Acceptance, left_out: LeftOut) -> Iterator
         part = side.reviews.apply(part)
         owner = _owners(here, part, side.uri)
         reasons = pc.if_else(_is_given(part), None, accepted.reasons(part))
+        if needs_whole_lists:
+            reasons = _of_whole_lists(reasons, owner, part["attribute"])
         taken = pc.is_null(reasons)
         left_out.add_rows(part.append_column("reason", reasons).filter(pc.invert(taken)))
         yield ShardAnswers(here, part.filter(taken), owner[taken.to_numpy()])
@@ -89,6 +96,16 @@ def read_shards(side: Side, accepted: Acceptance, left_out: LeftOut) -> Iterator
 def _is_given(answers: pa.Table) -> pa.ChunkedArray:
     """Where a person said what the value is."""
     return pc.and_(pc.equal(pc.fill_null(answers["source"], "model"), "review"), pc.equal(answers["status"], "value"))
+
+
+def _of_whole_lists(
+    reasons: pa.ChunkedArray, owner: npt.NDArray[np.int64], attributes: pa.ChunkedArray
+) -> pa.ChunkedArray:
+    """The reasons, and one for what stands beside a value that is left out: a part of a list is another answer."""
+    codes = attributes.combine_chunks().dictionary_encode()
+    answer = owner * len(codes.dictionary) + codes.indices.to_numpy()
+    is_partly_out = np.isin(answer, answer[pc.is_valid(reasons).to_numpy()])
+    return pc.if_else(pc.and_(pc.is_null(reasons), pa.array(is_partly_out)), acceptance.PART, reasons)
 
 
 def _owners(products: pa.Table, answers: pa.Table, uri: str) -> npt.NDArray[np.int64]:

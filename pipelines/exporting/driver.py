@@ -103,7 +103,8 @@ def export_run(uri: str, wishes: Wishes) -> Exported:
         takes_review=wishes.takes_review,
         has_decided=side.run.precision is not None,
     )
-    shards = _counted(read_shards(side, acceptance, result.left_out), result)
+    whole_lists = wishes.kind in SHOP_KINDS
+    shards = _counted(read_shards(side, acceptance, result.left_out, needs_whole_lists=whole_lists), result)
     earlier = EarlierExports(side.run.folder, wishes.forces)
     try:
         if wishes.kind in WIDE_KINDS:

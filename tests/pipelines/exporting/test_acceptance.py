@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import math
+from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
-from pipelines.exporting.acceptance import FOR_REVIEW, NO_CONFIDENCE, Acceptance
+from hpd_core import Attribute, CategorySchema
+from pipelines.exporting.acceptance import FOR_REVIEW, NO_CONFIDENCE, PART, Acceptance
+from tests.pipelines.comparing.made_runs import Row
+from tests.pipelines.exporting.made_runs import exported, write_normalised_run, write_shop_run
 
 
 def answers(decision: str | None, confidence: float | None) -> pa.Table:
@@ -24,3 +31,44 @@ def test_a_value_without_a_decision_is_for_review_in_a_run_that_has_decided() ->
 
 def test_a_confidence_that_is_no_number_is_none() -> None:
     assert Acceptance({}, min_confidence=0.5).reasons(answers(None, math.nan)).to_pylist() == [NO_CONFIDENCE]
+
+
+SIZES = Attribute.model_validate({"name": "Sizes", "type": "number", "unit": "cm", "multiple": True})
+
+
+@pytest.mark.parametrize(
+    ("to", "cell"),
+    [
+        ("shopify", '{"value": 30, "unit": "cm"}'),
+        ("google", ":Sizes:30 cm"),
+        ("akeneo", "30"),
+    ],
+)
+def test_a_shop_gets_no_part_of_a_list(tmp_path: Path, to: str, cell: str) -> None:
+    """Of "10 cm, 20 kg" it would get 10 cm, which is not what the product has."""
+    id_column, other = {"shopify": ("Handle", "Title"), "google": ("id", "title"), "akeneo": ("sku", "family")}[to]
+    between = ";" if to == "akeneo" else ","
+    path = tmp_path / "shop.csv"
+    path.write_text("".join(f"{one}{between}{two}\n" for one, two in ((id_column, other), ("a", "x"), ("b", "x"))))
+    rows = [
+        Row("a", {"Sizes": ["10", "20"], "Brand": "Acme"}, "Acme 10 cm, 20 kg", "A", 0),
+        Row("b", {"Sizes": ["30"], "Brand": "Acme"}, "Acme 30 cm", "A", 1),
+    ]
+    schemas = {"A": CategorySchema(category="A", attributes=(SIZES, Attribute(name="Brand")))}
+    uri = write_shop_run(tmp_path / "run", path, "csv", id_column, rows, schemas=schemas)
+    result = exported(uri, "--to", to, "--out", str(tmp_path / "new.csv"))
+    with open(tmp_path / "new.csv", encoding="utf-8", newline="") as file:
+        found = {row[id_column]: row for row in csv.DictReader(file, delimiter=between)}
+    column = next(name for name in found["b"] if name.lower().startswith(("sizes", "product_detail")))
+    assert (found["a"][column], found["b"][column]) == ("", cell)
+    assert result["left_out"] == {"conflict: the value is of another kind than the attribute": 1, PART: 1}
+    assert result["values"] == 3
+
+
+def test_a_wide_table_has_each_value_of_a_list_that_is_taken(tmp_path: Path) -> None:
+    schemas = {"A": CategorySchema(category="A", attributes=(SIZES,))}
+    rows = [Row("a", {"Sizes": ["10", "20"]}, "10 cm, 20 kg", "A")]
+    uri = write_normalised_run(tmp_path / "run", rows, schemas)
+    result = exported(uri, "--to", "jsonl", "--out", str(tmp_path / "new.jsonl"))
+    assert json.loads((tmp_path / "new.jsonl").read_text())["Sizes"] == [10.0]
+    assert result["left_out"] == {"conflict: the value is of another kind than the attribute": 1}
