@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 
 from hpd_core import Attribute
 from pipelines.exporting.rules import GOOGLE, SHOPIFY
 from pipelines.exporting.targets import Asked, ShopWishes, Target, TargetColumn, find_place, folded_name
 from pipelines.exporting.value_forms import Rule, slug
+from pipelines.normalising.member_names import name_and_signs
 
 HANDLES = ("handle", "url handle")
 _METAFIELD = re.compile(r"(?P<label>.*?)\s*\(product\.metafields\.(?P<namespace>[^.()]+)\.(?P<key>[^.()]+)\)\s*")
@@ -79,12 +82,20 @@ def _rule_of(name: str) -> Callable[[Attribute], Rule]:
         if for_google is not None:
             return for_google
         if is_reference and attribute.type != "number":
-            return SHOPIFY["reference"]
+            return replace(SHOPIFY["reference"], unclear=_unclear_handles(attribute))
         if attribute.unit is not None and attribute.type == "number":
             return SHOPIFY["measure"]
         return SHOPIFY.get(attribute.type, SHOPIFY["texts" if attribute.multiple else "text"])
 
     return rule
+
+
+def _unclear_handles(attribute: Attribute) -> frozenset[str]:
+    """Handles that several members of its vocabulary would have: of "C" and "C++" each is `c`, and neither is told."""
+    names: defaultdict[str, set[Hashable]] = defaultdict(set)
+    for member in attribute.values or ():
+        names[slug(member.label, "-")].add(name_and_signs(member.label))
+    return frozenset(handle for handle, members in names.items() if len(members) > 1)
 
 
 def _note(new: Sequence[TargetColumn]) -> str:

@@ -123,6 +123,8 @@ class Filler:
             for attribute in schema.attributes
         }
         self._left_out = left_out
+        # A rule may look at a whole vocabulary.
+        self._rules: dict[tuple[str, str], Rule] = {}
 
     def fill(self, product: Product) -> Cells:
         """What goes into its columns."""
@@ -136,7 +138,7 @@ class Filler:
             if column.target in targets:
                 self.leave_out(attribute, TAKEN, product, items)
                 continue
-            rule = column.rule(self._attributes[product.category, attribute])
+            rule = self._rule(column, product.category)
             filled = rule.fill(items)
             unit = column.unit.fill(items) if column.unit is not None and filled.reason is None else None
             if filled.reason is not None:
@@ -149,6 +151,13 @@ class Filler:
                 if unit is not None:
                     units[column] = unit
         return Cells(values, joints, units)
+
+    def _rule(self, column: TargetColumn, category: str) -> Rule:
+        """What the column takes of the attribute as the category has it."""
+        key = category, column.attribute
+        if key not in self._rules:
+            self._rules[key] = column.rule(self._attributes[key])
+        return self._rules[key]
 
     def leave_out(self, attribute: str, reason: str, product: Product, items: Sequence[Item]) -> None:
         """Counts an answer that is not written."""

@@ -6,11 +6,12 @@ import json
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal, NamedTuple
 
 from pipelines.exporting.answers import Item
+from pipelines.normalising.member_names import name_and_signs
 
 Form = Literal[
     "text",
@@ -50,6 +51,7 @@ class Rule:
         least, most: bounds of a number.
         pattern: that every value has to match, whole.
         refused: words that are no value there, in small letters.
+        unclear: values that several members of the vocabulary would be written as.
     """
 
     form: Form = "text"
@@ -63,15 +65,17 @@ class Rule:
     most: float | None = None
     pattern: str | None = None
     refused: tuple[str, ...] = ()
+    unclear: frozenset[str] = field(default=frozenset(), compare=False)
 
     def fill(self, items: Sequence[Item]) -> Filled:
         """The items as the target wants them. All of them or none: a part of a list would be another answer."""
-        values: dict[str, None] = {}
+        values: dict[str, Item] = {}
         for item in items:
             value, reason = self._written(item)
+            if reason is None and not self._is_same(item, values.setdefault(value, item)):
+                reason = f"several of its values would be {value!r} there"
             if reason is not None:
                 return Filled((), reason)
-            values[value] = None
         if len(values) > self.max_items:
             return Filled((), f"{len(values)} values, {self.max_items} at most")
         if self.max_length is not None and len(self.joint.join(values)) > self.max_length:
@@ -81,6 +85,12 @@ class Rule:
     def cell(self, filled: Filled) -> str:
         """The values as one text."""
         return self.joint.join(filled.values)
+
+    def _is_same(self, item: Item, other: Item) -> bool:
+        """Whether two items that are written alike say the same: "C" and "C++" do not, nor do 5 kg and 5 cm."""
+        if item == other or self.form == "gtin":
+            return True
+        return item.unit == other.unit and name_and_signs(item.text) == name_and_signs(other.text)
 
     def _written(self, item: Item) -> tuple[str, str | None]:
         value, reason = _FORMS[self.form](item, self)
@@ -92,6 +102,8 @@ class Rule:
             reason = f"holds {self.joint.strip()!r}, which separates values there"
         if reason is None and value.casefold() in self.refused:
             reason = f"{value!r} is no value there"
+        if reason is None and value in self.unclear:
+            reason = f"several values of the schema would be {value!r} there"
         if reason is None and self.pattern is not None and not re.fullmatch(self.pattern, value):
             reason = "not of the form that is wanted"
         return value, reason
@@ -114,6 +126,13 @@ SPELLINGS = {
     "lbs": "lb",
     "ounce": "oz",
 }
+_LETTERS = str.maketrans(
+    {
+        **{"ß": "ss", "ø": "o", "ł": "l", "æ": "ae", "œ": "oe", "đ": "d", "ð": "d", "þ": "th", "ı": "i"},
+        **{"ħ": "h", "ŧ": "t", "ŋ": "ng", "ĸ": "k", "ə": "e"},
+    }
+)
+"""Latin letters that are no other letter with a mark, so that Unicode does not decompose them."""
 _LARGER = {"g": ("kg", 1000), "oz": ("lb", 16)}
 """A unit -> the next one, and how many of the first it is."""
 
@@ -179,7 +198,7 @@ def _option(item: Item, rule: Rule) -> Written:
 
 def _handle(item: Item, rule: Rule) -> Written:
     handle = slug(item.text, "-")
-    return handle, None if handle else "no handle can be made of it"
+    return handle, None if handle and is_sluggable(item.text) else "no handle can be made of it"
 
 
 def _shopify_measure(item: Item, rule: Rule) -> Written:
@@ -209,5 +228,16 @@ _FORMS = {
 
 def slug(text: str, between: str) -> str:
     """Lower case, ASCII letters and digits alone, `between` for all else; empty for a text that has none of these."""
-    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    plain = _latin(text).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9]+", between, plain).strip(between)
+
+
+def is_sluggable(text: str) -> bool:
+    """Whether `slug` keeps all letters and digits: without some of them a name may be another one."""
+    return not any(each.isalnum() and not each.isascii() for each in _latin(text))
+
+
+def _latin(text: str) -> str:
+    """Small letters, the Latin ones without accents, as ASCII has them."""
+    # What is decomposed may be a capital ("™").
+    return unicodedata.normalize("NFKD", text.lower()).translate(_LETTERS).lower()

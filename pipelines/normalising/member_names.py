@@ -60,7 +60,7 @@ class MemberNames:
         self._joined: dict[_Name, set[str]] = defaultdict(set)
         for member in members:
             for name in (member.label, *member.synonyms):
-                folded, signs = _name(name)
+                folded, signs = name_and_signs(name)
                 self._folded[folded, signs].add(member.label)
                 self._joined[folded.replace(" ", ""), signs].add(member.label)
         # A catalog writes the same few texts.
@@ -73,7 +73,7 @@ class MemberNames:
         if (text := raw.strip()) in self._by_id:
             member = self._by_id[text]
             return AMBIGUOUS if member is None else self._ok(member)
-        folded, signs = _name(raw)
+        folded, signs = name_and_signs(raw)
         labels = self._folded.get((folded, signs)) or self._joined.get((folded.replace(" ", ""), signs))
         labels = labels or self._nearest(folded, signs)
         if not labels:
@@ -108,7 +108,8 @@ class MemberNames:
         return Normalised("ok", member.label, id=member.id)
 
 
-def _name(text: str) -> _Name:
+def name_and_signs(text: str) -> _Name:
+    """What has to be the same in two texts that name one member."""
     text = one_form(text)
     return fold_name(text), written_signs(text)
 

@@ -46,6 +46,10 @@ def items(*texts: str, unit: str | None = None, id_: str | None = None) -> list[
         (GOOGLE_DETAILS["text"], items("10 cm", unit="cm"), "10 cm"),
         (SHOPIFY["text"], items("oak; oiled"), "oak; oiled"),
         (SHOPIFY["reference"], items("Rose gold", "Été"), "rose-gold; ete"),
+        (SHOPIFY["reference"], items("Rose gold", "Rose-Gold"), "rose-gold"),
+        (SHOPIFY["reference"], items("Weiß", "Größe Ø"), "weiss; grosse-o"),
+        (GOOGLE["gtin"], items("4006381-33393 1", "4006381333931"), "4006381333931"),
+        (GOOGLE["size_type"], items("Big", "big"), "big"),
         (SHOPIFY["measure"], items("10.5", unit="cm"), '{"value": 10.5, "unit": "cm"}'),
         (AKENEO["boolean"], items("false"), "0"),
         (AKENEO["multiselect"], [*items("Red", id_="red"), *items("Blue", id_="blue")], "red,blue"),
@@ -90,6 +94,14 @@ def test_what_is_written(rule: Rule, given_: list[Item], written: str) -> None:
         (GOOGLE["adult"], items("maybe"), "neither true nor false"),
         (SHOPIFY["texts"], items("a; b", "c"), "holds ';', which separates values there"),
         (SHOPIFY["reference"], items("日本"), "no handle can be made of it"),
+        (SHOPIFY["reference"], items("日本 XL"), "no handle can be made of it"),
+        (SHOPIFY["reference"], items("C", "C++", "Weiß"), "several of its values would be 'c' there"),
+        (SHOPIFY["reference"], items("Øl", "Ol"), "several of its values would be 'ol' there"),
+        (
+            SHOPIFY["number"],
+            [*items("5", unit="kg"), *items("5", unit="cm")],
+            "several of its values would be '5' there",
+        ),
         (SHOPIFY["measure"], items("3"), "in no unit"),
         (AKENEO["select"], items("Red"), "no option code in the schema"),
         (AKENEO["select"], items("Red", id_="gid://1"), "not of the form that is wanted"),
@@ -141,3 +153,6 @@ def test_units_of_akeneos_families_come_back(family: str, code: str) -> None:
 def test_slugs() -> None:
     assert slug("Fabric / Type (été)", "_") == "fabric_type_ete"
     assert slug("日本", "-") == ""
+    assert (
+        slug("Größe ẞ Øl Łódź Æsir Œuvre Đak Ðe Þór Işık™", "-") == "grosse-ss-ol-lodz-aesir-oeuvre-dak-de-thor-isiktm"
+    )

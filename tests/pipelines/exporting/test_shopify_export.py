@@ -280,3 +280,17 @@ def test_no_attribute_goes_into_what_says_which_product_it_is(
     assert f"leave the attribute out with --columns '{attribute}='" in error
     assert not (tmp_path / "new.csv").exists()
     exported(*arguments, "--columns", f"{attribute}=")
+
+
+def test_a_handle_that_several_values_of_the_schema_have_is_none(tmp_path: Path) -> None:
+    """A product that has "C++" alone is not of the entry that "C" has in the shop."""
+    path = tmp_path / "shop.csv"
+    path.write_text(f"Handle,Title,{COLOR}\na,T,\nb,T,\n", encoding="utf-8")
+    values = ["C", "C++", "Weiß", "weiss"]
+    color = {"name": "Color", "id": "gid://shopify/TaxonomyAttribute/1", "type": "enum", "multiple": True}
+    schema = CategorySchema(category="A", attributes=(Attribute.model_validate(color | {"values": values}),))
+    rows = [Row("a", {"Color": ["C++", "Weiß"]}, "", "A", 0), Row("b", {"Color": ["Weiß"]}, "", "A", 1)]
+    uri = write_shop_run(tmp_path / "run", path, "shopify", "Handle", rows, schemas={"A": schema})
+    result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
+    assert [row[COLOR] for row in rows_of(str(tmp_path / "new.csv"))] == ["", "weiss"]
+    assert result["left_out"] == {"several values of the schema would be 'c' there": 1}
