@@ -52,4 +52,4 @@ def _note(new: Sequence[TargetColumn]) -> str:
     return ""
 
 
-GOOGLE_TARGET = Target("google", _columns, _note)
+GOOGLE_TARGET = Target("google", _columns, _note, has_meanings=True)

@@ -24,7 +24,6 @@ from pipelines.exporting.rules import AKENEO_CODE, AKENEO_FILE_BYTES, SHOPIFY_FI
 from pipelines.exporting.shopify import HANDLES, SHOPIFY_TARGET
 from pipelines.exporting.spool import Spool
 from pipelines.exporting.targets import (
-    Asked,
     Filler,
     ShopWishes,
     Target,
@@ -33,6 +32,7 @@ from pipelines.exporting.targets import (
     check_columns,
     check_kept,
     check_mapping,
+    check_names,
     find_place,
 )
 from pipelines.job.run_plan import PlannedFile
@@ -179,9 +179,7 @@ class ShopExport:
         suffix = _suffix(name)
         outputs = Outputs.of(self.out, suffix)
         name = outputs.file or name
-        answered = spool.attributes[planned]
-        asked = [each for each in all_attributes(self.schemas) if each.attribute.name in answered]
-        columns = self._columns(original.header, asked, original.id_columns)
+        columns = self._columns(original.header, original.id_columns, spool.attributes[planned])
         filler = Filler(columns, self.schemas, self.left_out)
         with outputs.writing(name) as path:
             original.fill(columns, spool.products(planned), filler, self.wishes.overwrites, path)
@@ -190,8 +188,16 @@ class ShopExport:
         if note := self.kind.target.note([column for column in columns if column.place is None]):
             self.notes.append(note)
 
-    def _columns(self, header: Sequence[str], asked: Sequence[Asked], id_columns: Sequence[str]) -> list[TargetColumn]:
-        columns = self.kind.target.columns(header, asked, self.wishes)
+    def _columns(
+        self, header: Sequence[str], id_columns: Sequence[str], answered: Collection[str] | None = None
+    ) -> list[TargetColumn]:
+        """The columns of the attributes that have an answer, or of all.
+
+        Names are compared of all: which of two a column is must not depend on what this run has found.
+        """
+        columns = self.kind.target.columns(header, all_attributes(self.schemas), self.wishes)
+        check_names(columns, self.kind.target, self.wishes)
+        columns = [column for column in columns if answered is None or column.attribute in answered]
         check_kept(columns, [*id_columns, *self.kind.id_columns(self.wishes)])
         check_columns(columns, self.kind.target.name)
         return columns
@@ -221,7 +227,7 @@ class ShopExport:
         families = {name: schema.id for name, schema in self.schemas.items() if _is_code(schema.id)}
         has_family = new.has_families and bool(families)
         names = [new.id_column or self.wishes.identifier, *(["family"] if has_family else [])]
-        columns = self._columns((), all_attributes(self.schemas), names)
+        columns = self._columns((), names)
         filler = Filler(columns, self.schemas, self.left_out)
         shared: dict[str, str | None] = {column.name: column.unit.name if column.unit else None for column in columns}
         names += [name for pair in shared.items() for name in pair if name is not None]

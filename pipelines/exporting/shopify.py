@@ -10,7 +10,7 @@ from dataclasses import replace
 from hpd_core import Attribute
 from pipelines.exporting.rules import GOOGLE, SHOPIFY
 from pipelines.exporting.targets import Asked, ShopWishes, Target, TargetColumn, find_place, folded_name
-from pipelines.exporting.value_forms import Rule, slug
+from pipelines.exporting.value_forms import Rule, is_sluggable, slug
 from pipelines.normalising.member_names import name_and_signs
 
 HANDLES = ("handle", "url handle")
@@ -28,13 +28,21 @@ _MAX_KEY = 64
 
 def _columns(header: Sequence[str], asked: Sequence[Asked], wishes: ShopWishes) -> list[TargetColumn]:
     columns = []
-    new: dict[tuple[str, str], str] = {}
+    there = {key: place for place, name in reversed([*enumerate(header)]) if (key := _key_of(name))}
+    # A metafield is one column, whatever label the user gives it.
+    new = {key: name for name in wishes.columns.values() if (key := _key_of(name))}
     for each in asked:
-        attribute = each.attribute
+        attribute, key = each.attribute, _key(each.attribute)
         name = wishes.columns.get(attribute.name)
-        place = _place(header, attribute) if name is None else find_place(header, name)
         if name is None:
-            name = new.setdefault(_key(attribute), _new_name(attribute)) if place is None else header[place]
+            place = _place(header, attribute)
+            # Its key is that of another metafield, and not all of its name.
+            is_taken = place is None and key in there
+            name = "" if is_taken else new.setdefault(key, _new_name(attribute)) if place is None else header[place]
+        else:
+            own = _key_of(name)
+            place = find_place(header, name) if own is None else there.get(own)
+            name = header[place] if place is not None else new[own] if own is not None else name
         if name:
             columns.append(TargetColumn(each, name, _rule_of(name), place))
     return columns
@@ -46,7 +54,7 @@ def _place(header: Sequence[str], attribute: Attribute) -> int | None:
     A metafield of another namespace belongs to an app or to another use, whatever it is called.
     """
     own, key = _key(attribute)
-    keys = {key, slug(attribute.name, "-"), slug(attribute.name, "_")} - {""}
+    keys = {key, slug(attribute.name, "-"), slug(attribute.name, "_")} - {""} if _is_whole(attribute) else set()
     wanted = folded_name(attribute.name)
     found = [(place, _METAFIELD.fullmatch(name)) for place, name in enumerate(header)]
     for namespace in dict.fromkeys((own, _CUSTOM, _NAMESPACE)):
@@ -65,6 +73,17 @@ def _key(attribute: Attribute) -> tuple[str, str]:
         handle = slug(attribute.name, "-")
         return _NAMESPACE, _OTHER_KEYS.get(handle, handle)[:_MAX_KEY]
     return _CUSTOM, slug(attribute.name, "_")[:_MAX_KEY]
+
+
+def _is_whole(attribute: Attribute) -> bool:
+    """Whether its key has all of its name. Else another name may have the same key: `eu` for "Размер EU"."""
+    return is_sluggable(attribute.name) and len(slug(attribute.name, "_")) <= _MAX_KEY
+
+
+def _key_of(column: str) -> tuple[str, str] | None:
+    """The namespace and the key of a metafield's column."""
+    found = _METAFIELD.fullmatch(column)
+    return None if found is None else (found["namespace"], found["key"])
 
 
 def _new_name(attribute: Attribute) -> str:

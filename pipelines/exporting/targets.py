@@ -170,11 +170,13 @@ class Target(NamedTuple):
     Attributes:
         columns: the columns for attributes, of a file with this header; empty for a new file.
         note: what to know of a file with these new columns; "" if nothing.
+        has_meanings: columns are the shop's own, and attributes of several names may mean one: "Color" and "Colour".
     """
 
     name: str
     columns: Callable[[Sequence[str], Sequence[Asked], ShopWishes], list[TargetColumn]]
     note: Callable[[Sequence[TargetColumn]], str]
+    has_meanings: bool = False
 
 
 def all_attributes(schemas: Mapping[str, CategorySchema]) -> list[Asked]:
@@ -200,6 +202,39 @@ def check_columns(columns: Iterable[TargetColumn], target: str) -> None:
             )
 
 
+def check_names(columns: Sequence[TargetColumn], target: Target, wishes: ShopWishes) -> None:
+    """Raises `UsageError` if two attributes would be one column, or one the unit of another, and nobody has said so.
+
+    Their names only look alike in the shop's form ("Max. load", "Max load"): a value would be of the wrong one.
+    """
+    firsts: dict[str, TargetColumn] = {}
+    units = {folded_name(column.unit.name): column for column in columns if column.unit is not None}
+    for column in columns:
+        name = folded_name(column.name)
+        if (measured := units.get(name)) is not None and measured.attribute != column.attribute:
+            raise UsageError(
+                f"the attribute {column.attribute!r} would go into the column {column.name!r}, which has the unit of "
+                f"the attribute {measured.attribute!r}: {_other_column(column)}"
+            )
+        if target.has_meanings or column.attribute in wishes.columns:
+            continue
+        first = firsts.setdefault(name, column)
+        if not _is_one(first.asked.attribute, column.asked.attribute):
+            raise UsageError(
+                f"the attributes {first.attribute!r} and {column.attribute!r} would both be {target.name}'s "
+                f"{column.name}: {_other_column(column)}"
+            )
+
+
+def _is_one(attribute: Attribute, other: Attribute) -> bool:
+    return attribute.name == other.name or (attribute.id is not None and attribute.id == other.id)
+
+
+def _other_column(column: TargetColumn) -> str:
+    name = column.attribute
+    return f"name another with --columns '{name}=COLUMN', or leave the attribute out with --columns '{name}='"
+
+
 def check_kept(columns: Iterable[TargetColumn], kept: Iterable[str]) -> None:
     """Raises `UsageError` if an attribute would go into a column that says which product a row is."""
     names = {folded_name(name) for name in kept}
@@ -208,8 +243,7 @@ def check_kept(columns: Iterable[TargetColumn], kept: Iterable[str]) -> None:
             if folded_name(name) in names:
                 raise UsageError(
                     f"the attribute {column.attribute!r} would go into the column {name!r}, which says which product "
-                    f"a row is: name another with --columns '{column.attribute}=COLUMN', or leave the attribute out "
-                    f"with --columns '{column.attribute}='"
+                    f"a row is: {_other_column(column)}"
                 )
 
 

@@ -1,0 +1,126 @@
+"""Attributes that would go into one column of a shop's file: of one name they may, of two only if somebody says so."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpd_core import Attribute, CategorySchema
+from tests.pipelines.comparing.made_runs import Row
+from tests.pipelines.exporting.made_runs import ask, exported, write_shop_run
+
+HEADS = {"shopify": ("Handle", "Title"), "akeneo": ("sku", "family")}
+LONG = "The greatest load of the shelf that is in the middle, if it is mounted on a "
+TAXONOMY = "gid://shopify/TaxonomyAttribute/"
+
+
+def write(folder: Path, kind: str, attributes: Sequence[Attribute], more_head: str = "", **answers: str) -> str:
+    """A run of one product on a file of the kind's; without answers, each attribute has one."""
+    id_column, other = HEADS[kind]
+    between = ";" if kind == "akeneo" else ","
+    path = folder / "shop.csv"
+    path.write_text(
+        f"{id_column}{between}{other}{more_head}\na{between}x{between * bool(more_head)}\n", encoding="utf-8"
+    )
+    schemas = {"A": CategorySchema(category="A", attributes=tuple(attributes))}
+    rows = [Row("a", answers or {each.name: "5" for each in attributes}, "5", "A", 0)]
+    return write_shop_run(folder / "run", path, "csv", id_column, rows, schemas=schemas)
+
+
+def filled(uri: str, out: Path, kind: str, *options: str) -> dict[str, str]:
+    exported(uri, "--to", kind, "--out", str(out), *options)
+    with open(out, encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file, delimiter=";" if kind == "akeneo" else ",")
+    return row
+
+
+@pytest.mark.parametrize("kind", list(HEADS))
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("Размер EU", "Ширина EU"),
+        ("Max. load", "Max load"),
+        ("Größe", "Grosse"),
+        ("max load", "Max_Load"),
+    ],
+)
+def test_two_names_are_no_column(tmp_path: Path, kind: str, names: tuple[str, str]) -> None:
+    """Also where the products of this run have only one of them: the next run may have the other."""
+    one, other = names
+    uri = write(tmp_path, kind, [Attribute(name=one), Attribute(name=other)], **{one: "5"})
+    out = tmp_path / "new.csv"
+    code, _, error = ask(uri, "--to", kind, "--out", str(out))
+    assert (code, repr(one) in error, repr(other) in error) == (2, True, True), error
+    assert f"--columns '{other}=COLUMN'" in error
+    assert not out.exists()
+    assert "5" in filled(uri, out, kind, "--columns", f"{other}=").values()
+
+
+def test_long_names_that_begin_alike_are_no_column(tmp_path: Path) -> None:
+    uri = write(tmp_path, "shopify", [Attribute(name=LONG + "wall"), Attribute(name=LONG + "door")])
+    code, _, error = ask(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
+    assert (code, LONG + "door" in error) == (2, True), error
+
+
+@pytest.mark.parametrize("kind", list(HEADS))
+def test_what_the_user_puts_into_one_column_is_there(tmp_path: Path, kind: str) -> None:
+    uri = write(tmp_path, kind, [Attribute(name="Max. load"), Attribute(name="Max load")], **{"Max load": "5"})
+    column = {"shopify": "Max load (product.metafields.custom.max_load)", "akeneo": "max_load"}[kind]
+    row = filled(uri, tmp_path / "new.csv", kind, "--columns", f"Max load={column}")
+    assert (list(row.values())[2:], len(row)) == (["5"], 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "id_", "column"),
+    [
+        ("shopify", TAXONOMY + "7", "Load (product.metafields.shopify.load)"),
+        ("akeneo", "load", "load"),
+    ],
+)
+def test_one_id_is_one_attribute_whatever_it_is_called(tmp_path: Path, kind: str, id_: str, column: str) -> None:
+    attributes = [Attribute(name="Load", id=id_), Attribute(name="LOAD", id=id_)]
+    row = filled(write(tmp_path, kind, attributes, LOAD="five"), tmp_path / "new.csv", kind)
+    assert row[column] == "five"
+
+
+def test_a_column_of_the_file_is_not_for_two_names(tmp_path: Path) -> None:
+    """One has its key, the other its label."""
+    attributes = [Attribute(name="Material"), Attribute(name="Stuff")]
+    uri = write(tmp_path, "shopify", attributes, ",Stuff (product.metafields.custom.material)")
+    code, _, error = ask(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
+    assert (code, "'Material'" in error, "'Stuff'" in error) == (2, True, True), error
+
+
+def test_a_key_without_most_of_the_name_is_not_that_of_another_column(tmp_path: Path) -> None:
+    """`eu` is all that a key has of "Размер EU": a column of that key is meant for it if it has its label."""
+    size = [Attribute(name="Размер EU")]
+    column = "{} (product.metafields.custom.eu)"
+    for label, is_filled in (("Size EU", False), ("размер eu", True)):
+        folder = tmp_path / label
+        folder.mkdir()
+        uri = write(folder, "shopify", size, f",{column.format(label)}")
+        row = filled(uri, folder / "new.csv", "shopify")
+        assert (row[column.format(label)], len(row)) == ("5" if is_filled else "", 3)
+
+
+def test_a_metafield_is_one_column_whatever_its_label(tmp_path: Path) -> None:
+    """The column that the user names is the file's, or another attribute's, if their metafield is one."""
+    uri = write(tmp_path, "shopify", [Attribute(name="Load")], ",Weight (product.metafields.my.weight)")
+    columns = ["--columns", "Load=Load (product.metafields.my.weight)"]
+    row = filled(uri, tmp_path / "new.csv", "shopify", *columns)
+    assert row == {"Handle": "a", "Title": "x", "Weight (product.metafields.my.weight)": "5"}
+
+
+def _attribute(name: str, **more: Any) -> Attribute:
+    return Attribute.model_validate({"name": name, **more})
+
+
+def test_a_unit_has_its_column_alone(tmp_path: Path) -> None:
+    attributes = [_attribute("Width", type="number", unit="cm"), Attribute(name="Make")]
+    uri = write(tmp_path, "akeneo", attributes)
+    code, _, error = ask(*(uri, "--to", "akeneo", "--out", str(tmp_path / "new.csv")), "--columns", "Make=width-unit")
+    assert (code, "which has the unit of the attribute 'Width'" in error) == (2, True), error
