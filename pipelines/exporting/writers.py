@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +31,7 @@ TOO_LONG = f"longer than {MAX_CELL:,} characters, which a cell of Excel holds"
 
 _GROUP_CELLS = 4_000_000
 _FORMULA = r"^[=+\-@\t\r]"
+_PLAIN_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class Style:
     Attributes:
         separator: between several values in a cell; Parquet and JSON have lists instead. A value that holds it is in
             quotes, doubled within, so that no two lists are the same cell.
-        guards_formulas: an apostrophe in front of texts that a spreadsheet would take for a formula.
+        guards_formulas: an apostrophe in front of texts and names that a spreadsheet would take for a formula. A number
+            stays one: nothing runs there.
     """
 
     separator: str = "; "
@@ -90,7 +93,7 @@ class CsvWriter:
 
     def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOut) -> None:
         self._style = style
-        self._schema = pa.schema([pa.field(field.name, _flat_type(field.type)) for field in columns.schema])
+        self._schema = _flat_schema(columns.schema, style)
         self._writer = pa_csv.CSVWriter(path, self._schema)
 
     def write(self, table: pa.Table) -> None:
@@ -112,11 +115,11 @@ class ExcelWriter:
                 f"{len(schema):,} columns, and a sheet of Excel has {MAX_SHEET_COLUMNS:,}: export wide.parquet or csv"
             )
         self._style, self._left_out = style, left_out
-        self._schema = pa.schema([pa.field(field.name, _flat_type(field.type)) for field in schema])
+        self._names, self._schema = schema.names, _flat_schema(schema, style)
         self._book = xlsxwriter.Workbook(path, {"constant_memory": True})
         self._sheet = self._book.add_worksheet("products")
         self._row = 0
-        for index, name in enumerate(schema.names):
+        for index, name in enumerate(self._schema.names):
             self._sheet.write_string(0, index, name)
 
     def write(self, table: pa.Table) -> None:
@@ -125,7 +128,7 @@ class ExcelWriter:
             self._row += 1
             for index, value in enumerate(cells):
                 if isinstance(value, str) and len(value) > MAX_CELL:
-                    self._left_out.add(self._schema.names[index], TOO_LONG, cells[0], value[:200])
+                    self._left_out.add(self._names[index], TOO_LONG, cells[0], value[:200])
                 elif isinstance(value, str):
                     self._sheet.write_string(self._row, index, value)
                 elif isinstance(value, bool):
@@ -164,6 +167,17 @@ def _json(row: dict[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False)
 
 
+def _flat_schema(schema: pa.Schema, style: Style) -> pa.Schema:
+    """The columns of a file that has no lists. Raises `UsageError` if guarded names are no longer two."""
+    names = schema.names
+    if style.guards_formulas:
+        names = _guarded(pa.array(names)).to_pylist()
+        name, count = Counter(names).most_common(1)[0]
+        if count > 1:
+            raise UsageError(f"--guard-formulas makes two columns {name!r}: rename one of them in the schemas")
+    return pa.schema([pa.field(name, _flat_type(each.type)) for name, each in zip(names, schema, strict=True)])
+
+
 def _flat_type(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_list(kind) else kind
 
@@ -171,14 +185,18 @@ def _flat_type(kind: pa.DataType) -> pa.DataType:
 def _flattened(table: pa.Table, schema: pa.Schema, style: Style) -> pa.Table:
     """Lists as texts, and formulas guarded if that is wanted."""
     columns: list[Any] = []
-    for name, column in zip(table.column_names, table.columns, strict=True):
+    for field, column in zip(schema, table.columns, strict=True):
         if pa.types.is_list(column.type):
             column = joined(column.combine_chunks(), style.separator)
-        if style.guards_formulas and pa.types.is_string(schema.field(name).type):
-            guarded = pc.binary_join_element_wise("'", column, "")
-            column = pc.if_else(pc.match_substring_regex(column, _FORMULA), guarded, column)
+        if style.guards_formulas and pa.types.is_string(field.type):
+            column = _guarded(column)
         columns.append(column)
     return pa.table(columns, schema=schema)
+
+
+def _guarded(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    is_formula = pc.and_not(pc.match_substring_regex(texts, _FORMULA), pc.match_substring_regex(texts, _PLAIN_NUMBER))
+    return pc.if_else(is_formula, pc.binary_join_element_wise("'", texts, ""), texts)
 
 
 def joined(lists: pa.ListArray, separator: str) -> pa.Array:

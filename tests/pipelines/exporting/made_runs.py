@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from python_calamine import CalamineWorkbook
 from typer.testing import CliRunner
 
 from hpd_core import Attribute, CategorySchema
@@ -85,6 +87,25 @@ def exported(*arguments: str) -> dict[str, Any]:
     assert code == 0, error
     result: dict[str, Any] = json.loads(out)
     return result
+
+
+def sheet(path: Path) -> list[list[Any]]:
+    """The rows of a workbook."""
+    return CalamineWorkbook.from_path(path).get_sheet_by_index(0).to_python()
+
+
+def read_wide(file: str) -> list[dict[str, Any]]:
+    """The rows of any kind of wide table."""
+    match Path(file).suffix:
+        case ".parquet":
+            return pq.read_table(file).to_pylist()  # type: ignore[no-any-return]
+        case ".jsonl":
+            return [json.loads(line) for line in Path(file).read_text(encoding="utf-8").splitlines()]
+        case ".xlsx":
+            head, *rows = sheet(Path(file))
+            return [dict(zip(head, row, strict=True)) for row in rows]
+    with open(file, encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
 
 
 def write_shop_run(

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from python_calamine import CalamineWorkbook
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
@@ -23,7 +22,16 @@ from pipelines.exporting import wide_export, writers
 from pipelines.exporting.wide_columns import wide_columns
 from pipelines.store.tables import to_table
 from tests.pipelines.comparing.made_runs import ABSENT, INVALID, Row, write_run
-from tests.pipelines.exporting.made_runs import BAG_TEXT, SCHEMAS, ask, bag, exported, write_normalised_run
+from tests.pipelines.exporting.made_runs import (
+    BAG_TEXT,
+    SCHEMAS,
+    ask,
+    bag,
+    exported,
+    read_wide,
+    sheet,
+    write_normalised_run,
+)
 
 TEA = Row("t", {"Brand": "Tea & Co", "Notes": ["malt", "oak", "malt"]}, "Tea & Co malt oak", "Teas")
 ROWS = [bag("b"), TEA, Row("dead", None, category="Bags"), bag("c", Color=["mauve"], Width=ABSENT, Lined=INVALID)]
@@ -84,10 +92,6 @@ def test_json_lines_have_the_attributes_of_their_category(run: str, tmp_path: Pa
     first, tea, _ = map(json.loads, (tmp_path / "wide.jsonl").read_text(encoding="utf-8").splitlines())
     assert first == BAG_OUT
     assert list(tea) == ["product_id", "category", "source_file", "source_row", "Brand", "Notes"]
-
-
-def sheet(path: Path) -> list[list[Any]]:
-    return CalamineWorkbook.from_path(path).get_sheet_by_index(0).to_python()
 
 
 def test_a_workbook(run: str, tmp_path: Path) -> None:
@@ -180,20 +184,6 @@ def test_each_value_has_its_own_unit_where_one_category_asks_for_none(tmp_path: 
     assert units == ([["cm", "cm"], ["in", "kg"]] if are_lists else ["cm; cm", "in; kg"])
 
 
-def read_wide(file: str) -> list[dict[str, Any]]:
-    """The rows of any kind of wide table."""
-    match Path(file).suffix:
-        case ".parquet":
-            return pq.read_table(file).to_pylist()  # type: ignore[no-any-return]
-        case ".jsonl":
-            return [json.loads(line) for line in Path(file).read_text(encoding="utf-8").splitlines()]
-        case ".xlsx":
-            head, *rows = sheet(Path(file))
-            return [dict(zip(head, row, strict=True)) for row in rows]
-    with open(file, encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
-
-
 def test_values_that_hold_the_separator_are_quoted(tmp_path: Path) -> None:
     notes = Attribute(name="Notes", multiple=True)
     lists = [["a; b", "c"], ["a", "b; c"], ["a;b", 'a "b"', '"c"'], ["a", "b", "c"], ["a; b; c"]]
@@ -250,7 +240,42 @@ def test_what_looks_like_a_formula_is_text(kind: str, tmp_path: Path) -> None:
             return [row["Brand"] for row in csv.DictReader(file)]
 
     assert read() == brands
-    assert read("--guard-formulas") == ["'=1+1", "'+1", "'-1", "'@x", "http://x.y", "42", "plain"]
+    assert read("--guard-formulas") == ["'=1+1", "+1", "-1", "'@x", "http://x.y", "42", "plain"]
+
+
+GUARDED = {"-5": "-5", "+5.5": "+5.5", "-.5": "-.5", "-1e3": "-1e3", "-2+3": "'-2+3", "-": "'-", "--5": "'--5"}
+
+
+def test_negative_numbers_stay_numbers(tmp_path: Path) -> None:
+    """A guard would make a text of each: -5 is no formula."""
+    attributes = [Attribute(name="Temp", type="number"), Attribute(name="Note"), Attribute(name="=1+1")]
+    rows = [
+        Row(f"-{n}", {"Temp": "-5", "Note": raw, "=1+1": "x"}, "-5", "A") for n, (raw, _) in enumerate(GUARDED.items())
+    ]
+    found = wide(tmp_path, rows, *attributes, to="csv --guard-formulas")
+    assert {(row["product_id"], row["Temp"], row["'=1+1"]) for row in found} == {
+        (f"-{n}", "-5", "x") for n in range(len(rows))
+    }
+    assert [row["Note"] for row in found] == list(GUARDED.values())
+
+
+@pytest.mark.parametrize("kind", ["xlsx", "csv"])
+def test_names_of_columns_are_guarded_too(kind: str, tmp_path: Path) -> None:
+    schemas = {"A": CategorySchema(category="A", attributes=(Attribute(name="=1+1"), Attribute(name="-x")))}
+    uri = write_normalised_run(tmp_path / "run", [Row("a", {"=1+1": "y", "-x": "z" * 32_768}, "y", "A")], schemas)
+    result = exported(uri, "--to", kind, "--out", str(tmp_path / f"o.{kind}"), "--guard-formulas")
+    (row,) = read_wide(str(tmp_path / f"o.{kind}"))
+    assert list(row)[4:] == ["'=1+1", "'-x"]
+    assert row["'=1+1"] == "y"
+    # What is left out is said of the attribute, not of the cell above it.
+    assert kind == "csv" or [each["attribute"] for each in result["left_out_answers"]] == ["-x"]
+
+
+def test_a_name_that_the_guard_makes_another_one_is_refused(tmp_path: Path) -> None:
+    schemas = {"A": CategorySchema(category="A", attributes=(Attribute(name="=x"), Attribute(name="'=x")))}
+    uri = write_normalised_run(tmp_path / "run", [Row("a", {"=x": "y", "'=x": "z"}, "y z", "A")], schemas)
+    code, _, error = ask(uri, "--to", "csv", "--out", str(tmp_path / "o.csv"), "--guard-formulas")
+    assert (code, '--guard-formulas makes two columns "\'=x"' in error) == (2, True), error
 
 
 def test_a_cell_that_excel_would_cut_is_left_out(tmp_path: Path) -> None:
