@@ -177,5 +177,5 @@ def _export_wide(
     earlier.check(outputs, is_written)
     columns = wide_columns(schemas, only_text=kind.only_text, takes_raw=wishes.takes_raw)
     files = WideFiles(outputs, kind, columns, wishes.style, result.left_out, rows_per_file)
-    names = files.write(wide_tables(shards, columns, result.left_out, wishes.takes_ids))
+    names = files.write(wide_tables(shards, columns, result.left_out, wishes.takes_ids, kind.max_digits))
     result.files.extend(outputs.describe(name) for name in names)

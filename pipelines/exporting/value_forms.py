@@ -207,7 +207,9 @@ def _shopify_measure(item: Item, rule: Rule) -> Written:
         reason = "in no unit"
     if reason is not None:
         return "", reason
-    return json.dumps({"value": json.loads(number), "unit": SPELLINGS.get(item.unit or "", item.unit)}), None
+    unit = json.dumps({"unit": SPELLINGS.get(item.unit or "", item.unit)})
+    # The number has all of its digits: a double would not.
+    return f'{{"value": {Decimal(number):f}, {unit[1:]}', None
 
 
 _FORMS = {

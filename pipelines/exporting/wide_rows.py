@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.exporting.answers import ShardAnswers
+from pipelines.exporting.exact_numbers import MORE_DIGITS, are_changed
 from pipelines.exporting.left_out import LeftOut
 from pipelines.exporting.wide_columns import PLACE, WideColumn, WideColumns
 
@@ -18,11 +19,19 @@ _NO_VALUE = "neither a number nor a range"
 _ENDS = ("value_min", "value_max")
 
 
-def wide_rows(shard: ShardAnswers, columns: WideColumns, left_out: LeftOut, *, takes_ids: bool = False) -> pa.Table:
+def wide_rows(
+    shard: ShardAnswers,
+    columns: WideColumns,
+    left_out: LeftOut,
+    *,
+    takes_ids: bool = False,
+    max_digits: int | None = None,
+) -> pa.Table:
     """The products of a shard with their accepted answers; what no column can hold is counted in `left_out`.
 
     Args:
         takes_ids: where the vocabulary has ids, they stand instead of labels.
+        max_digits: of a number by itself in the file; None: as many as a double holds.
     """
     products, answers = shard.products, shard.answers
     texts = pc.coalesce(answers["value_norm"], answers["value_raw"])
@@ -36,7 +45,7 @@ def wide_rows(shard: ShardAnswers, columns: WideColumns, left_out: LeftOut, *, t
     for column in columns.columns:
         if column.attribute in rows:
             part = answers.take(rows[column.attribute])
-            made.update(_cells(column, part, products.num_rows, left_out))
+            made.update(_cells(column, part, products.num_rows, left_out, max_digits))
     return pa.table(made, schema=columns.schema)
 
 
@@ -50,15 +59,17 @@ def _rows_by_attribute(answers: pa.Table) -> dict[str, pa.Array]:
 
 
 def _cells(
-    column: WideColumn, answers: pa.Table, num_products: int, left_out: LeftOut
+    column: WideColumn, answers: pa.Table, num_products: int, left_out: LeftOut, max_digits: int | None
 ) -> Iterator[tuple[str, pa.Array]]:
     """The attribute's column, and those of the ends and the unit of numbers."""
     answers = answers.append_column("value", _values(column, answers))
     said = [answers[name] for name in ("value", *(_ENDS if column.kind == "number" else ()))]
     is_said = functools.reduce(pc.or_, map(pc.is_valid, said))
-    lost = answers.filter(pc.invert(is_said))
-    left_out.add_rows(lost.append_column("reason", pa.array([_NO_VALUE] * lost.num_rows, pa.string())))
-    answers = answers.filter(is_said)
+    answers = _without(answers, pc.invert(is_said), _NO_VALUE, left_out)
+    if column.kind == "number":
+        # Lists may be texts in the file: of these every digit is there.
+        changed = are_changed(answers["text"], None if column.is_list else max_digits)
+        answers = _without(answers, changed, MORE_DIGITS, left_out)
     if column.is_list and (column.kind != "number" or column.has_one_unit):
         # Numbers that are the same may still have units of their own.
         answers = answers.take(_first_of_each(answers, ("value", *_ENDS, "unit")))
@@ -78,6 +89,13 @@ def _cells(
         units = pc.if_else(measured, units, None)
         answers = answers.set_column(answers.column_names.index("unit"), "unit", units)
         yield column.unit_name, cells("unit", is_list=pa.types.is_list(column.unit_type))
+
+
+def _without(answers: pa.Table, is_lost: pa.Array | pa.ChunkedArray, reason: str, left_out: LeftOut) -> pa.Table:
+    """The other rows; those that are lost are counted."""
+    lost = answers.filter(is_lost)
+    left_out.add_rows(lost.append_column("reason", pa.array([reason] * lost.num_rows, pa.string())))
+    return answers.filter(pc.invert(is_lost))
 
 
 def _by_product(values: pa.Array, owner: npt.NDArray[np.int64], num_products: int, *, is_list: bool) -> pa.Array:

@@ -25,6 +25,8 @@ from pipelines.exporting.wide_columns import PLACE, WideColumns
 MAX_SHEET_ROWS = 1_048_576 - 1
 """Rows of an Excel sheet, its head apart."""
 MAX_SHEET_COLUMNS = 16_384
+MAX_CELL_DIGITS = 15
+"""Of a number in an Excel cell; the others become zeros."""
 MAX_CELL = 32_767
 """Characters of an Excel cell."""
 TOO_LONG = f"longer than {MAX_CELL:,} characters, which a cell of Excel holds"
