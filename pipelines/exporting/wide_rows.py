@@ -86,6 +86,10 @@ def _cells(
     if column.unit_name is not None:
         units = answers["unit"]
         measured = pc.is_in(answers["category"], pa.array(sorted(column.measured), pa.string()))
+        if column.is_list and column.has_one_unit:
+            # One unit stands for the whole list: it does not where a value has none.
+            bare = np.unique(owner[units.is_null().to_numpy()])
+            measured = pc.and_not(measured, pa.array(np.isin(owner, bare)))
         units = pc.if_else(measured, units, None)
         answers = answers.set_column(answers.column_names.index("unit"), "unit", units)
         yield column.unit_name, cells("unit", is_list=pa.types.is_list(column.unit_type))

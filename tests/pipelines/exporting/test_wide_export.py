@@ -184,6 +184,14 @@ def test_each_value_has_its_own_unit_where_one_category_asks_for_none(tmp_path: 
     assert units == ([["cm", "cm"], ["in", "kg"]] if are_lists else ["cm; cm", "in; kg"])
 
 
+@pytest.mark.parametrize("sizes", [["20", "10"], ["10", "20"]])
+def test_a_value_of_a_person_without_a_unit_is_in_none(tmp_path: Path, sizes: list[str]) -> None:
+    """One unit stands for a whole list only where each value is in it: the person's 10 are kilograms."""
+    row = Row("a", {"Width": sizes}, "20 cm 10 kg", "A", reviewed=("Width",))
+    (found,) = wide(tmp_path, [row], WIDTHS)
+    assert (found["Width"], found["Width unit"]) == ([float(each) for each in sizes], None)
+
+
 def test_values_that_hold_the_separator_are_quoted(tmp_path: Path) -> None:
     notes = Attribute(name="Notes", multiple=True)
     lists = [["a; b", "c"], ["a", "b; c"], ["a;b", 'a "b"', '"c"'], ["a", "b", "c"], ["a; b; c"]]
