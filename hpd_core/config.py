@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from hpd_core.section import Section
 from hpd_core.text.template import PromptTemplate
 
 LayoutName = Literal["tree", "stacked"]
@@ -17,10 +18,8 @@ AutoCount = Annotated[int, Field(ge=1)] | Literal["auto"]
 """A number from 1 on, or what fits the device (decoding/memory.py: `Limits`)."""
 
 
-class EngineConfig(BaseModel):
+class EngineConfig(Section):
     """How the engine decodes. Every field has a default that works on a laptop."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     layout: LayoutName = Field("tree", description="'tree' (ours, exact per product) or 'stacked' (the paper's)")
     document_attention: Literal["auto"] | DocumentAttention = Field(

@@ -31,8 +31,6 @@ from typing import Any, Literal, Self
 
 from jinja2 import Environment, TemplateError
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     model_serializer,
@@ -40,6 +38,7 @@ from pydantic import (
 )
 
 from hpd_core.errors import PromptError
+from hpd_core.section import Section
 from hpd_core.types import Attribute, CategorySchema, content_hash
 from hpd_core.vocabulary import Member
 
@@ -94,14 +93,12 @@ _STACKED_INSTRUCTION = (
 )
 
 
-class PromptTemplate(BaseModel):
+class PromptTemplate(Section):
     """The texts of the prompt; replace any of them.
 
     `{attributes}` and `{documents}` must each stand once in an instruction, in this order: everything up to the
     documents is computed once per category and shared.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     instruction: str = Field(_SINGLE_INSTRUCTION, description="one document: layout 'tree' and the baseline 'ar'")
     stacked_instruction: str = Field(_STACKED_INSTRUCTION, description="several documents: layout 'stacked'")

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from hpd_core.section import Section
 from pipelines.config.mapping import Mapped
 from pipelines.config.reading import InputFormat, Reading, encoding_name
-from pipelines.config.section import Section
 
 HtmlMode = Literal["auto", "always", "never"]
 LANGUAGE = "language"

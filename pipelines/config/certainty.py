@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from hpd_core import EngineConfig
+from hpd_core.section import Section
 from pipelines.config.operation import ActorConfig
-from pipelines.config.section import Section
 
 AUTO = "auto"
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from hpd_core import EngineConfig
+from hpd_core.section import Section
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.certainty import AUTO, AcceptConfig, CascadeConfig
 from pipelines.config.operation import ActorConfig, CostConfig, RetryConfig, ShardConfig
-from pipelines.config.section import Section
 
 
 class JobConfig(Section):

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from hpd_core import EngineConfig
+from hpd_core.section import Section
 from hpd_core.training.examples import TrainedLayout
 from pipelines.config.catalog_input import InputConfig
-from pipelines.config.section import Section
 
 
 class DatasetConfig(Section):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from hpd_core.section import Section
 
 PATH_SEPARATOR = ">"
 
 
-class Mapped(BaseModel):
+class Mapped(Section):
     """A column's name alone, or one of `column`, `join` and `text`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     column: str | None = Field(
         None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from hpd_core import EngineConfig
-from pipelines.config.section import Section
+from hpd_core.section import Section
 
 
 class ServeConfig(Section):

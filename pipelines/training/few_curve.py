@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import Field
 
+from hpd_core.section import Section
 from pipelines.config.loading import load_config
-from pipelines.config.section import Section
 
 _FILE = Path(__file__).with_name("few_labels.yaml")
 
