@@ -98,7 +98,7 @@ def plan(
         from pipelines.costing.driver import Planner
         from pipelines.costing.scenarios import DEADLINES
 
-        planner = Planner.open(config, overrides or [], limit, folder, on, console)
+        planner = Planner.open(config, overrides or [], limit, folder, on, console, has_pilot=pilot is not None)
         print_notes(console, [*planner.job.warnings, *planner.job.sample_warnings])
         answer: Any
         if gold is not None:

@@ -16,12 +16,17 @@ from huggingface_hub import snapshot_download
 from hpd_core.errors import ModelError
 from hpd_core.models.adapter_record import RECORD_NAME, AdapterRecord
 from hpd_core.models.description import files_digest
+from hpd_core.models.local_folders import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    NO_ADAPTER_FOLDER,
+    adapter_problem,
+    local_place,
+)
 from hpd_core.system.storage import open_filesystem
 
-WEIGHTS_NAME = "adapter_model.safetensors"
 WHOLE_LAYERS = "modules_to_save"
-_CONFIG_NAME = "adapter_config.json"
-_FILES = (_CONFIG_NAME, WEIGHTS_NAME, RECORD_NAME)
+_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, RECORD_NAME)
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 # Settings that decide what the adapter computes.
@@ -124,23 +129,17 @@ def open_adapter(name: str) -> Iterator[Adapter]:
         ModelError: not found, not in safetensors, or of a kind that is not supported; in one line.
     """
     with _local_folder(name) as (folder, commit):
-        for required in (_CONFIG_NAME, WEIGHTS_NAME):
-            if not (folder / required).is_file():
-                raise refusal(
-                    name,
-                    f"there is no {required} in it; an adapter is a folder as peft's save_pretrained writes it, "
-                    f"with {_CONFIG_NAME} and {WEIGHTS_NAME}",
-                )
-        settings = _settings(name, folder / _CONFIG_NAME)
-        revision = commit or files_digest([folder / _CONFIG_NAME, folder / WEIGHTS_NAME])
+        if (problem := adapter_problem(folder)) is not None:
+            raise refusal(name, problem)
+        settings = _settings(name, folder / ADAPTER_CONFIG)
+        revision = commit or files_digest([folder / ADAPTER_CONFIG, folder / ADAPTER_WEIGHTS])
         yield Adapter(name, revision, folder, settings, AdapterRecord.read(folder))
 
 
 @contextmanager
 def _local_folder(name: str) -> Iterator[tuple[Path, str | None]]:
     """The folder with the adapter's files, and the hub's commit."""
-    folder = Path(name).expanduser()
-    if folder.is_dir():
+    if (folder := local_place(name)) is not None:
         yield folder, None
     elif "://" in name:
         # Small, and the files behind a URI may change: nothing is kept.
@@ -154,7 +153,7 @@ def _local_folder(name: str) -> Iterator[tuple[Path, str | None]]:
             raise refusal(name, f"no such folder, and the hub does not give it: {first_line(error)}") from error
         yield snapshot, snapshot.name
     else:
-        raise refusal(name, "no such folder; an adapter is a local folder, an fsspec URI, or a hub id")
+        raise refusal(name, NO_ADAPTER_FOLDER)
 
 
 def _download(uri: str, folder: Path) -> None:
@@ -172,9 +171,9 @@ def _settings(name: str, path: Path) -> dict[str, Any]:
     try:
         settings = json.loads(path.read_bytes())
     except ValueError as error:
-        raise refusal(name, f"its {_CONFIG_NAME} is no JSON; save it again with peft") from error
+        raise refusal(name, f"its {ADAPTER_CONFIG} is no JSON; save it again with peft") from error
     if not isinstance(settings, dict):
-        raise refusal(name, f"its {_CONFIG_NAME} is no JSON object; save it again with peft")
+        raise refusal(name, f"its {ADAPTER_CONFIG} is no JSON object; save it again with peft")
     kind, task = settings.get("peft_type"), settings.get("task_type")
     if kind != "LORA":
         raise refusal(name, f"it is of type {kind!r}; train it as LORA")

@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from hpd_core.models import whole_layers
-from hpd_core.models.adapter_folder import WEIGHTS_NAME, WHOLE_LAYERS, Adapter, first_line, refusal
+from hpd_core.models.adapter_folder import WHOLE_LAYERS, Adapter, first_line, refusal
+from hpd_core.models.local_folders import ADAPTER_WEIGHTS
 
 # A matrix, its layer, and the name that the adapter had in training where whole state dicts were saved.
 _LORA_KEY = re.compile(
@@ -37,13 +38,13 @@ _FOREIGN = {
 def read_weights(adapter: Adapter) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Of its low-rank matrices, as peft saves them, and of whole layers, by the model's names."""
     try:
-        weights = load_file(adapter.folder / WEIGHTS_NAME)
+        weights = load_file(adapter.folder / ADAPTER_WEIGHTS)
     except (SafetensorError, OSError) as error:
         raise refusal(
-            adapter.id, f"its {WEIGHTS_NAME} cannot be read: {first_line(error)}; copy or save it again"
+            adapter.id, f"its {ADAPTER_WEIGHTS} cannot be read: {first_line(error)}; copy or save it again"
         ) from error
     if not weights:
-        raise refusal(adapter.id, f"its {WEIGHTS_NAME} is empty; save it again")
+        raise refusal(adapter.id, f"its {ADAPTER_WEIGHTS} is empty; save it again")
     for key, weight in weights.items():
         if not weight.isfinite().all():
             raise refusal(adapter.id, f"its weight {key} is not finite; its training has diverged")

@@ -7,12 +7,12 @@ import ssl
 import urllib.error
 import urllib.request
 from http import HTTPStatus
-from pathlib import Path
 
 from huggingface_hub import constants, try_to_load_from_cache
 
 from hpd_core.errors import ModelError
 from hpd_core.models.embedded import EMBEDDED_MODELS
+from hpd_core.models.local_folders import local_place
 
 _SECONDS = 5.0
 
@@ -28,7 +28,7 @@ def require_hub(model: str) -> None:
     Raises:
         ModelError: the hub cannot be reached.
     """
-    if model in EMBEDDED_MODELS or "://" in model or Path(model).expanduser().is_dir():
+    if model in EMBEDDED_MODELS or "://" in model or local_place(model) is not None:
         return
     if constants.HF_HUB_OFFLINE or isinstance(_cached(model), str):
         return

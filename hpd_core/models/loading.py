@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +24,7 @@ from hpd_core.models import (
     text_towers,
 )
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
+from hpd_core.models.local_folders import local_folder, local_place, model_problem
 from hpd_core.models.unreadable import first_line, not_found, reading
 from hpd_core.system.storage import local_copy
 from hpd_core.system.user_cache import cache_folder
@@ -52,11 +51,11 @@ def resolve_source(model: str, *, weights: bool = True) -> str:
         return str(embedded_model_folder(model))
     if "://" in model:
         return str(local_copy(model, cache_folder() / "copies", weights=weights))
-    looks_like_path = model.startswith((".", "/", "~")) or os.sep * 2 in model
-    folder = Path(model).expanduser()
-    if looks_like_path and not folder.is_dir():
-        raise ModelError(not_found(model, FileNotFoundError("there is no such folder")))
-    return str(folder) if folder.is_dir() else model
+    if (folder := local_place(model)) is None:
+        return model
+    if local_folder(model) is None:
+        raise ModelError(not_found(model, FileNotFoundError(model_problem(folder))))
+    return str(folder)
 
 
 def load_tokenizer(model: str, config: EngineConfig) -> Any:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from safetensors import SafetensorError
 
 from hpd_core.errors import ModelError
-from hpd_core.models.embedded import EMBEDDED_MODELS
+from hpd_core.models.local_folders import what_models_are
 from hpd_core.system.device import is_out_of_memory
 
 
@@ -30,11 +30,7 @@ def reading(model: str) -> Iterator[None]:
 
 def not_found(model: str, error: Exception) -> str:
     """That it cannot be loaded, why, and what a model is."""
-    names = ", ".join(sorted(EMBEDDED_MODELS))
-    return (
-        f"cannot load the model {model!r}: {first_line(error)} "
-        f"(a model is a folder with safetensors weights, local or at any fsspec URI, a hub id, or one of: {names})"
-    )
+    return f"cannot load the model {model!r}: {first_line(error)} ({what_models_are()})"
 
 
 def first_line(error: Exception) -> str:

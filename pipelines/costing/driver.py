@@ -69,8 +69,10 @@ class Planner:
         folder: str | None,
         on: str | None,
         console: Console,
+        *,
+        has_pilot: bool = True,
     ) -> Self:
-        """Checks the job and plans it. Raises `UsageError`."""
+        """Checks the job and plans it; its models are wanted here for a pilot alone. Raises `UsageError`."""
         named = [] if on is None else [f"cost.instance_type={on}", "cost.usd_per_hour=null"]
         if on is not None:
             find_gpu(on)
@@ -85,7 +87,7 @@ class Planner:
         # The catalog as a whole and from its beginning, whatever has been done of it: what an earlier run has answered
         # is not taken off, and a run that is under way does not matter. Nothing is written to this output.
         whole = {"base": None, "retry_failed": None, "run_id": None, "output": place.describe("catalog")}
-        return cls(plan_job(loaded.model_copy(update=whole), limit), place, console)
+        return cls(plan_job(loaded.model_copy(update=whole), limit, is_to_run=has_pilot), place, console)
 
     def from_pilot(self, num_rows: int, num_more: int, seed: int, utilisation: float | None) -> Forecast:
         """Draws, runs and measures what is left of the pilots. Raises `UsageError`, or `RunError` to be continued."""

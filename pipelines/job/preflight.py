@@ -17,10 +17,12 @@ from pipelines.errors import UsageError
 from pipelines.job.carryover import EarlierRun, has_wildcard, newest_run
 from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.failed_rows import FailedRows
+from pipelines.job.named_models import check_local_models
 from pipelines.job.run_plan import Plan, check_resume, find_plan, make_plan, planned_files
 from pipelines.job.schema_warnings import schema_warnings
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder
+from pipelines.store.ledger import MANIFEST_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +60,27 @@ class PlannedJob:
 
 
 def plan_job(
-    config: JobConfig, limit: int | None = None, only: Mapping[str, Sequence[int]] | None = None
+    config: JobConfig,
+    limit: int | None = None,
+    only: Mapping[str, Sequence[int]] | None = None,
+    *,
+    is_to_run: bool = True,
 ) -> PlannedJob:
     """Checks everything that can be checked before any work. Raises `UsageError`.
 
     Args:
         only: a new run takes the rows with these numbers alone (ascending, by the file's name).
+        is_to_run: the models are wanted, too; else the plan is only looked at.
     """
     schemas = load_schemas(config.schemas)
     output = Folder(config.output)
     try:
         stored = find_plan(output)
+        is_over = stored is not None and output.exists(MANIFEST_NAME)
     except OSError as error:
         raise UsageError(f"cannot read output folder {output.uri}: {error}") from error
     _check_category(config, schemas)
+    notes = check_local_models(config) if is_to_run and not is_over else []
     config = _with_base(config, stored, output)
     sources = scan_sources(config.input)
     files = sources.files
@@ -81,7 +90,7 @@ def plan_job(
         schemas,
         output,
         left_out=sources.left_out,
-        warnings=[*sources.warnings(), *schema_warnings(config, schemas)],
+        warnings=[*notes, *sources.warnings(), *schema_warnings(config, schemas)],
         sample_warnings=[*sources.sample_warnings()],
     )
     if stored is not None:

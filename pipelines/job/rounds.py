@@ -6,12 +6,12 @@ import dataclasses
 import json
 import secrets
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 from rich.console import Console
 
+from hpd_core.models.local_folders import local_folder
 from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.staging import STAGED
 from pipelines.config.extraction import JobConfig
@@ -227,9 +227,8 @@ def _portable(config: JobConfig) -> JobConfig:
 
 
 def _portable_folder(name: str | None) -> str | None:
-    if name is None or not (folder := Path(name).expanduser()).is_dir():
-        return name
-    return str(folder.absolute())
+    folder = None if name is None else local_folder(name)
+    return name if folder is None else str(folder.absolute())
 
 
 def _absolute(name: str) -> str:

@@ -9,7 +9,6 @@ import logging
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 from pipelines.config.extraction import JobConfig
 
@@ -52,8 +51,9 @@ def loading(config: JobConfig) -> str:
 def _is_elsewhere(model: str) -> bool:
     """Whether weights come over the network. What the hub has sent before lies in its cache."""
     from hpd_core.models.embedded import EMBEDDED_MODELS
+    from hpd_core.models.local_folders import local_folder
 
-    if model in EMBEDDED_MODELS or Path(model).expanduser().is_dir():
+    if model in EMBEDDED_MODELS or local_folder(model) is not None:
         return False
     if "://" in model:
         return True

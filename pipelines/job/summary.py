@@ -20,6 +20,7 @@ from pipelines.job.base_changes import Changes
 from pipelines.job.carryover import EarlierRun
 from pipelines.job.category_counts import CatalogCounts
 from pipelines.job.driver import Outcome
+from pipelines.job.named_models import sought_later
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.unknown_categories import unknown_json, unknown_lines
 from pipelines.store.tables import TABLES
@@ -157,6 +158,9 @@ def print_plan(console: Console, job: PlannedJob, counts: CatalogCounts) -> None
         left_out = printable(f"{len(job.left_out.files):,}: {job.left_out}")
         console.print(f"  left out          {left_out}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"  output            {job.output.uri}", highlight=False, soft_wrap=True)
+    for key, name in sought_later(job.config):
+        sought = printable(f"{name}: looked for when the run starts")
+        console.print(f"  {key:17} {sought}", highlight=False, markup=False, soft_wrap=True)
     if job.earlier is not None:
         base = printable(_describe_base(job, job.earlier))
         console.print(f"  base              {base}", highlight=False, markup=False, soft_wrap=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
+from hpd_core.models.local_folders import local_folder
 from pipelines.confidence.calibration_file import CALIBRATION_NAME, CalibratedModel, Calibration
 from pipelines.confidence.run_confidence import (
     CONFIDENCE_NAME,
@@ -38,9 +39,9 @@ def wanted_confidence(config: JobConfig) -> RunConfidence:
 
 def beside(folder: str) -> str | None:
     """The calibration in the folder of an adapter or model, if there is one; a hub's is not looked for."""
-    if "://" not in folder and not Path(folder).is_dir():
+    if "://" not in folder and local_folder(folder) is None:
         return None
-    uri = f"{folder.rstrip('/')}/{CALIBRATION_NAME}"
+    uri = f"{os.path.expanduser(folder).rstrip('/')}/{CALIBRATION_NAME}"
     filesystem, path = open_filesystem(uri)
     try:
         return uri if filesystem.exists(path) else None

@@ -144,7 +144,8 @@ def test_a_wrong_path_is_refused_at_once(catalog: Workplace) -> None:
     config = catalog.write_config(adapter=str(catalog.folder / "nowhere"))
     result = CliRunner().invoke(app, ["--config", str(config)])
     assert result.exit_code == 2, result.output
-    assert result.stderr.startswith(f"Error: cannot use the adapter '{catalog.folder}/nowhere': no such folder; ")
+    said = f"Error: adapter: cannot use the adapter '{catalog.folder}/nowhere': no such folder; "
+    assert result.stderr.startswith(said)
     assert not (catalog.folder / "out").exists(), "an output folder was begun for a run that cannot start"
     result = CliRunner().invoke(app, ["--config", str(config), "--set", "adapter=' '"])
     assert (result.exit_code, "adapter must not be empty" in result.stderr) == (2, True)

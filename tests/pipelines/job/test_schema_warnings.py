@@ -71,6 +71,6 @@ def test_schemas_of_ordinary_size_load_no_tokenizer(workplace: Workplace, monkey
 
 
 def test_a_model_that_cannot_be_looked_at_is_no_reason_to_refuse_a_plan(workplace: Workplace) -> None:
-    result = dry_run(workplace, {"Mugs": MUGS}, model="./no-such-folder", **LISTED)
+    result = dry_run(workplace, {"Mugs": MUGS}, model="memory://no-such-folder", **LISTED)
     assert result.exit_code == 0, result.output
     assert "whether the schemas fit into the model's context is not known: " in result.stderr

@@ -1,0 +1,65 @@
+"""Which names of models and adapters mean a place on this machine's disks, and what is to lie there.
+
+Without torch, so that a plan can ask it in no time.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hpd_core.models.embedded import EMBEDDED_MODELS
+
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+NO_ADAPTER_FOLDER = "no such folder; an adapter is a local folder, an fsspec URI, or a hub id"
+_MODEL_CONFIG = "config.json"
+
+
+def local_place(name: str) -> Path | None:
+    """The place that a name means, whether or not anything is there; None: a hub id or a URI.
+
+    Of a model, ask for the embedded ones first.
+    """
+    if "://" in name:
+        return None
+    place = os.path.expanduser(name)  # Path's own raises an error for a user that there is not
+    # A hub id has one slash at most.
+    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or os.path.exists(place)
+    return Path(place) if is_path else None
+
+
+def local_folder(name: str) -> Path | None:
+    """The folder that a name means, if it is there. No name is an error, however long it is."""
+    place = local_place(name)
+    return place if place is not None and os.path.isdir(place) else None
+
+
+def what_models_are() -> str:
+    """For whoever named something else."""
+    names = ", ".join(sorted(EMBEDDED_MODELS))
+    return f"a model is a folder with safetensors weights, local or at any fsspec URI, a hub id, or one of: {names}"
+
+
+def model_problem(folder: Path) -> str | None:
+    """Why what lies there is no model that can be loaded, as far as the names of its files tell."""
+    if not os.path.isdir(folder):
+        return "it is a file, a folder is needed" if os.path.exists(folder) else "there is no such folder"
+    if not (folder / _MODEL_CONFIG).is_file():
+        if (folder / ADAPTER_CONFIG).is_file():
+            return f"there is no {_MODEL_CONFIG} in it: it is an adapter, which goes with the model that it is for"
+        return f"there is no {_MODEL_CONFIG} in it"
+    return None if any(folder.glob("*.safetensors")) else "there are no weights (*.safetensors) in it"
+
+
+def adapter_problem(folder: Path) -> str | None:
+    """Why what lies there is no adapter, as far as the names of its files tell."""
+    if not os.path.isdir(folder):
+        return NO_ADAPTER_FOLDER
+    missing = next((name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if not (folder / name).is_file()), None)
+    if missing is None:
+        return None
+    return (
+        f"there is no {missing} in it; an adapter is a folder as peft's save_pretrained writes it, with "
+        f"{ADAPTER_CONFIG} and {ADAPTER_WEIGHTS}"
+    )

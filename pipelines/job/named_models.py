@@ -1,0 +1,57 @@
+"""Whether the models and adapters that a job names are there, where a plan can know: before anything is started.
+
+A folder of this machine is looked into. What a hub or a storage has is looked for when the run starts: that may be on
+another machine, and the plan says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from hpd_core.models.embedded import EMBEDDED_MODELS
+from hpd_core.models.local_folders import adapter_problem, local_place, model_problem, what_models_are
+from pipelines.config.extraction import JobConfig
+from pipelines.errors import UsageError
+
+
+def check_local_models(config: JobConfig) -> list[str]:
+    """What to say of folders that need not be on this machine. Raises `UsageError` for others that are not as needed.
+
+    A model may lie in the image of a cluster's nodes alone (docs/s3-and-clusters.md). That is believed of a path that
+    may be another machine's, in a job whose output every machine can reach.
+    """
+    notes = []
+    for key, name, place in _named(config):
+        if place is None or (problem := _problem(config, key, name, place)) is None:
+            continue
+        if os.path.exists(place) or not ("://" in config.output and name.startswith(("/", "~"))):
+            raise UsageError(problem)
+        notes.append(f"{problem}. A run starts only where it is there, as in the image of a cluster's nodes")
+    return notes
+
+
+def sought_later(config: JobConfig) -> list[tuple[str, str]]:
+    """Keys and names of what is looked for when the run starts: on the hub, or in a storage."""
+    return [(key, name) for key, name, place in _named(config) if place is None]
+
+
+def _named(config: JobConfig) -> Iterator[tuple[str, str, Path | None]]:
+    """The job's models and adapters: key, name and place on a disk. Embedded models are always there."""
+    named = [("model", config.model), ("adapter", config.adapter)]
+    if config.cascade is not None:
+        named += [("cascade.model", config.cascade.model), ("cascade.adapter", config.cascade.adapter)]
+    for key, name in named:
+        if name is not None and not (key.endswith("model") and name in EMBEDDED_MODELS):
+            yield key, name, local_place(name)
+
+
+def _problem(config: JobConfig, key: str, name: str, place: Path) -> str | None:
+    if key.endswith("adapter"):
+        reason = adapter_problem(place)
+        return None if reason is None else f"{key}: cannot use the adapter {name!r}: {reason}"
+    if config.decoding == "made-up" and os.path.isdir(place):
+        return None  # it needs no more of it than the tokenizer
+    reason = model_problem(place)
+    return None if reason is None else f"{key}: cannot load the model {name!r}: {reason} ({what_models_are()})"
