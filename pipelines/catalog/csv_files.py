@@ -14,7 +14,12 @@ from pipelines.catalog.delimited import (
     read_records,
     told_delimiter,
 )
-from pipelines.catalog.mixed_encodings import has_one_byte_letters, mended_record
+from pipelines.catalog.mixed_encodings import (
+    has_one_byte_letters,
+    is_name_of_utf8,
+    is_utf8,
+    mended_record,
+)
 from pipelines.catalog.shopify_rows import is_shopify, write_products
 from pipelines.catalog.staged_rows import HIDDEN, RowWriter
 from pipelines.catalog.text_files import (
@@ -23,12 +28,12 @@ from pipelines.catalog.text_files import (
     decoded,
     find_encoding,
     is_marked,
-    is_utf8,
     marked_bytes,
     open_unpacked,
     readable,
     split_lines,
 )
+from pipelines.catalog.text_telling import text_encoding
 from pipelines.config.reading import Reading
 from pipelines.errors import UsageError
 
@@ -44,7 +49,7 @@ class CsvFile:
     """A CSV file, looked into. Raises `UsageError` if it cannot be read.
 
     Attributes:
-        is_utf8: whether all of it is, with letters beyond ASCII; None where that need not be known.
+        is_utf8: whether all of it is, and is not what is named; None where that need not be known.
     """
 
     def __init__(
@@ -57,8 +62,8 @@ class CsvFile:
         with open_unpacked(filesystem, path, name) as file:
             head = file.read(HEAD_BYTES)
             self.encoding, self._is_certain = find_encoding(head, reading.encoding)
-            if self._is_certain and has_one_byte_letters(self.encoding):
-                self.is_utf8 = is_utf8(_all_of(file, head)) if known_utf8 is None else known_utf8
+            if self._is_certain and text_encoding(head) is None and not is_name_of_utf8(self.encoding):
+                self.is_utf8 = is_utf8(_all_of(file, head), self.encoding) if known_utf8 is None else known_utf8
                 # The others of a catalog may be what is named; nothing else reads as UTF-8 to its end.
                 self.encoding = "utf-8" if self.is_utf8 else self.encoding
         with open_unpacked(filesystem, path, name) as file:
@@ -163,7 +168,10 @@ class CsvFile:
         try:
             yield from decoded(file, self.encoding, head)
         except UnicodeError as error:  # no mark of byte order, where the encoding wants one
-            raise UsageError(f"{self._name} is not {self.encoding} (input.encoding): {error}") from error
+            raise UsageError(
+                f"{self._name} is neither {self.encoding} (input.encoding) nor UTF-8: {error}. Name what it is written "
+                "in; without a byte order mark that is utf-16-le or utf-16-be, utf-32-le or utf-32-be"
+            ) from error
 
     def _read(self, chunks: Iterator[str]) -> Iterator[DelimitedRecord]:
         lines = split_lines(chunks)

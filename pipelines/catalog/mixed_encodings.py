@@ -1,4 +1,5 @@
-"""Rows of UTF-8 in a file of another encoding, as files are that were put together: told from rows that only look so.
+"""UTF-8 where another encoding is named: whole files, and rows of files that were put together, told from what only
+looks so.
 
 Read in an encoding of one byte a letter, such a row looks odd: "GrÃ¶ÃŸe". That its bytes make UTF-8 is no proof: those
 of "LÃ®" do. So a row is UTF-8 only where it looks less odd then.
@@ -6,14 +7,21 @@ of "LÃ®" do. So a row is UTF-8 only where it looks less odd then.
 
 from __future__ import annotations
 
+import codecs
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pipelines.catalog.text_files import is_marked
 
 EUROPEAN = re.compile("[\0-\u017f\u2000-\u22ff]*")
 """What is believed to be text that was read in a wrong encoding: no letters that hardly any text has."""
+
+# A capital with a sign behind it, as in NESCAFÉ®, is two bytes in cp1252 that are one letter in UTF-8: but one that
+# hardly any text has (of phonetics, of Syriac). Such letters are no sign of UTF-8.
+_LETTERS = re.compile("[\x80-\u017f\u0370-\u052f\u05d0-\u05ea\u0620-\u064a\u0900-\U0010ffff]")
+# Where a letter takes two bytes, as in GBK, those of many are a letter of two bytes in UTF-8, too.
+_LONG_LETTERS = re.compile("[\u0900-\U0010ffff]")
 
 # No word goes on with one of them, nor ends with it. What may stand behind a word (» ” … ® ° –) is not among them.
 _NO_PART_OF_WORDS = frozenset("‰†‡ˆ˜€‹„‚‘“¡¢£¤¥¦§¨¬\xad¯±´µ¶¸¼½¾¿•")
@@ -64,6 +72,39 @@ def _is_odd(before: str, letter: str, after: str) -> bool:
     if letter.isspace() or letter.isascii() or letter in _MAY_JOIN_WORDS or not before.isalpha():
         return False
     return after.isalpha() if letter in _ENDS_OF_WORDS else after.islower()
+
+
+def is_utf8(chunks: Iterable[bytes], named: str) -> bool:
+    """Whether a file's bytes are UTF-8 throughout, and not as well what is named. Reads no further than it takes.
+
+    What is ASCII alone reads alike in most encodings, and then is what is named.
+    """
+    holds_ascii = has_ascii(named)
+    letters = _LETTERS if has_one_byte_letters(named) else _LONG_LETTERS
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    is_told = not holds_ascii
+    try:
+        for chunk in chunks:
+            text = decoder.decode(chunk)
+            if not holds_ascii and "\0" in text:
+                return False  # delimiters and ends of lines have them in UTF-16 and UTF-32, and no text has in UTF-8
+            is_told = is_told or (not text.isascii() and letters.search(text) is not None)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return is_told
+
+
+@functools.cache
+def is_name_of_utf8(encoding: str) -> bool:
+    """Whether it is UTF-8, with a byte order mark or without."""
+    return codecs.lookup(encoding).name.startswith("utf-8")
+
+
+@functools.cache
+def has_ascii(encoding: str) -> bool:
+    """Whether ASCII characters are written as in ASCII: not in UTF-16, UTF-32 and EBCDIC."""
+    return b"a,b\n12".decode(encoding, "replace") == "a,b\n12"
 
 
 @functools.cache

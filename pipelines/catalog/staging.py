@@ -129,8 +129,8 @@ def _look_into(
 
 
 def _csv_file(name: str, filesystem: Any, path: str, reading: Reading, content: Sequence[Any]) -> CsvFile:
-    """A CSV file. Whether it is UTF-8 is kept: to find out takes all of it, which may lie far away."""
-    kept = _folder() / f"{content_hash({'content': content})}.utf8"
+    """A CSV file. Whether it is UTF-8, and not what is named, is kept: all of it is read for that, from far away."""
+    kept = _folder() / f"{content_hash({'content': content, 'named': reading.encoding})}.utf8"
     known = None
     with suppress(OSError):
         known = kept.read_text() == "yes"

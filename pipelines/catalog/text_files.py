@@ -13,7 +13,7 @@ import io
 import lzma
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
@@ -33,9 +33,6 @@ _CHUNK = 2**20
 _MARKS = re.compile("[\udc00-\udcff]+")
 _MARK = 0xDC00
 _ERRORS = "hpd-mark"
-# A capital with a sign behind it, as in NESCAFÉ®, is two bytes in cp1252 that are one letter in UTF-8: but one that
-# hardly any text has (of phonetics, of Syriac). Such letters are no sign of UTF-8.
-_LETTERS = re.compile("[\x80-\u017f\u0370-\u052f\u05d0-\u05ea\u0620-\u064a\u0900-\U0010ffff]")
 _PACKED = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
     (b"BZh", bz2.BZ2File),
@@ -124,17 +121,3 @@ def marked_bytes(text: str) -> bytes:
 def readable(text: str) -> str:
     """The text as a file can hold it, marked bytes as escapes."""
     return _MARKS.sub(lambda found: "".join(f"\\x{ord(each) - _MARK:02x}" for each in found[0]), text)
-
-
-def is_utf8(chunks: Iterable[bytes]) -> bool:
-    """Whether bytes are UTF-8 throughout, and not only ASCII. Reads no further than it takes."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    has_letters = False
-    try:
-        for chunk in chunks:
-            text = decoder.decode(chunk)
-            has_letters = has_letters or (not text.isascii() and _LETTERS.search(text) is not None)
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        return False
-    return has_letters

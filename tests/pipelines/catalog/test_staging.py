@@ -202,8 +202,8 @@ def test_single_quotes_are_found(workplace: Workplace) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
 def test_what_is_not_in_its_encoding_at_all_is_refused(workplace: Workplace, encoding: str) -> None:
-    path = write(workplace, "c.csv", HEADER.encode() + b"1,Shoes,x\n")
-    with pytest.raises(UsageError, match=rf"c\.csv is not {encoding} \(input.encoding\): .*BOM"):
+    path = write(workplace, "c.csv", HEADER.encode() + b"1,Shoes,Gr\xf6\xdfe\n")
+    with pytest.raises(UsageError, match=rf"c\.csv is neither {encoding} \(input.encoding\) nor UTF-8: .*utf-16-le"):
         scan(path, encoding=encoding)
 
 
