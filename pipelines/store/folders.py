@@ -81,6 +81,8 @@ class Folder:
     """Named objects below one root. Names are relative, with forward slashes."""
 
     def __init__(self, uri: str) -> None:
+        if not uri.strip():  # it would be the current folder, or the root
+            raise UsageError("an empty name is no folder: name one (a variable of the shell that is not set is empty)")
         self.uri = uri.rstrip("/") or uri
         self._fs, self._root = open_filesystem(uri)
         self._is_local = isinstance(self._fs, LocalFileSystem)

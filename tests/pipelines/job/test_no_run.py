@@ -21,6 +21,18 @@ def test_every_command_says_the_same_of_a_place_without_a_run(workplace: Workpla
     assert not (workplace.folder / "nowhere").exists()
 
 
+def test_no_command_takes_an_empty_name_for_a_place(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a variable that is not set, not the run in the current folder."""
+    asked = readers(workplace)
+    monkeypatch.chdir(write_run(workplace.folder / "here", [Row("p0", {"Brand": "Acme"})]))
+    for place in ("", " "):
+        for command, ask in asked.items():
+            code, text = ask(place)
+            flat = " ".join(text.split())
+            assert code == 2, (command, text)
+            assert "an empty name is no folder: name one" in flat or "must not be empty" in flat, (command, text)
+
+
 # Who needs the whole of a run; of the others, who says something of one that has committed nothing.
 _OF_FINISHED = ("plan", "extract", "normalise", "calibrate", "review --write")
 _OF_ANY = ("status", "report")
