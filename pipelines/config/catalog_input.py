@@ -88,7 +88,9 @@ class InputConfig(Section):
     @field_validator("path", mode="after")
     @classmethod
     def _check_paths(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not value or not all(value):
+        if not all(each.strip() for each in value):
+            raise ValueError("a path is empty")
+        if not value:
             raise ValueError("at least one path is needed")
         return value
 
@@ -98,7 +100,9 @@ class InputConfig(Section):
         if isinstance(value, str):
             value = [value]
         if isinstance(value, list):
-            if len(set(map(str, value))) != len(value):
+            if not all(isinstance(each, str) for each in value):
+                raise ValueError("a list holds names of columns; write `name: column` for anything else")
+            if len(set(value)) != len(value):
                 raise ValueError("a column is listed twice")
             return {name: name for name in value}
         return value

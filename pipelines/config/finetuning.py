@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from hpd_core import EngineConfig
 from hpd_core.section import Section
@@ -84,6 +84,14 @@ class OptimizerConfig(Section):
     documents_per_step: int = Field(16, ge=1, description="products in a step, over all workers")
     max_tokens_per_pack: int = Field(2048, ge=64, description="tokens of one forward; bounds the memory")
     gradient_checkpointing: bool = Field(False, description="less memory, a forward more")
+
+    @field_validator("betas")
+    @classmethod
+    def _check_betas(cls, value: tuple[float, float]) -> tuple[float, float]:
+        # Else the optimizer says so, once the workers are up.
+        if not all(0 <= beta < 1 for beta in value):
+            raise ValueError("both must be at least 0 and less than 1")
+        return value
 
 
 class ValidationConfig(Section):

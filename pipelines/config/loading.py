@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import types
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,16 @@ from pipelines.config.yaml_files import load_yaml, parse_yaml
 from pipelines.errors import UsageError
 
 Config = TypeVar("Config", bound=BaseModel)
+
+_WANTED = {
+    "string_type": "a text is needed",
+    "tuple_type": "a list is needed",
+    "dict_type": "a mapping of keys is needed",
+    "model_type": "a mapping of keys is needed",
+    "model_attributes_type": "a mapping of keys is needed",
+    "too_short": "at least one is needed",
+}
+"""What pydantic says in Python's words (tuple, dictionary, instance of), in those of a YAML file."""
 
 
 def load_config(model: type[Config], path: str, overrides: Sequence[str] = ()) -> Config:
@@ -76,8 +87,10 @@ def _describe(problem: Any, model: type[BaseModel]) -> tuple[str, str, str]:
         return f"unknown key {key!r}; ", _hint(location, section, model), ""
     if problem["type"] == "missing":
         return f"{key!r} ", "is missing", ""
-    message = str(problem["msg"]).removeprefix("Value error, ")
+    message = _WANTED.get(problem["type"]) or str(problem["msg"]).removeprefix("Value error, ")
     value = problem["input"]
+    if problem["type"] == "string_type" and isinstance(value, (int, float, datetime.date)):
+        message += ": put it in quotes"  # YAML makes numbers, truth values and dates of words that look so
     shown = f" (got {value!r})" if isinstance(value, (str, int, float, bool, type(None))) else ""
     return f"{key!r}: ", message, shown
 

@@ -38,6 +38,8 @@ class Mapped(Section):
             return {"column": value}
         if isinstance(value, dict) and isinstance(value.get("join"), str):
             return {**value, "join": (value["join"],)}
+        if not isinstance(value, (dict, Mapped)):
+            raise ValueError("the name of a column is needed (a number in quotes), or one of column, join and text")
         return value
 
     @model_validator(mode="after")

@@ -86,6 +86,21 @@ def test_fields_may_rename_columns_and_keep_their_order(tmp_path: Path) -> None:
         (["actors.min=3"], "'actors': min (3) must not be above max (1)"),
         (["shards.ramp=[2]"], "'shards.ramp': every factor must be above 0 and at most 1"),
         (["output=''"], "output must not be empty"),
+        (["input.path='  '"], "'input.path': a path is empty"),
+        (["input.path=[a.parquet, '']"], "'input.path': a path is empty"),
+        (["input.path=5"], "'input.path': a list is needed (got 5)"),
+        (["input.fields=5"], "'input.fields': a mapping of keys is needed (got 5)"),
+        (["input.fields=[[title]]"], "'input.fields': a list holds names of columns; write `name: column`"),
+        (["input.fields=[{column: title}]"], "'input.fields': a list holds names of columns; write `name: column`"),
+        (["input.fields=[title, 5]"], "'input.fields': a list holds names of columns; write `name: column`"),
+        (["input.fields={title: 5}"], "'input.fields.title': the name of a column is needed (a number in quotes)"),
+        (["input.id=5"], "'input.id': the name of a column is needed (a number in quotes), or one of column, join"),
+        (["input.fields={}"], "'input.fields': at least one is needed"),
+        (["shards.ramp=0.5"], "'shards.ramp': a list is needed (got 0.5)"),
+        (["actors=4"], "'actors': a mapping of keys is needed (got 4)"),
+        (["schemas=[a, b]"], "'schemas': a text is needed"),
+        (["run_id=20261120"], "'run_id': a text is needed: put it in quotes (got 20261120)"),
+        (["run_id=2026-11-20"], "'run_id': a text is needed: put it in quotes"),
         (["run_id=a/b"], "'run_id'"),
         (["engine.layout"], "--set 'engine.layout': write it as key=value"),
         (["model.name=x"], "--set 'model.name=x': 'model' is not a mapping"),
@@ -181,3 +196,12 @@ OTHER_CONFIGURATIONS: dict[str, type[BaseModel]] = {
 @pytest.mark.parametrize("path", sorted(Path("configs").glob("*.yaml")), ids=lambda path: path.name)
 def test_the_shipped_configurations_are_valid(path: Path) -> None:
     load_config(OTHER_CONFIGURATIONS.get(path.name, JobConfig), str(path))
+
+
+def test_the_optimizer_is_not_the_first_to_look_at_its_betas(tmp_path: Path) -> None:
+    document = {"datasets": [{"gold": "g.jsonl", "schemas": "s.yaml"}], "output": "out"}
+    path = write(tmp_path, document)
+    assert load_config(FinetuneConfig, path, ["optimizer.betas=[0, 0.5]"]).optimizer.betas == (0.0, 0.5)
+    for betas in ("[0.9, 1]", "[-0.1, 0.9]", "[9, 9]"):
+        with pytest.raises(UsageError, match=r"'optimizer.betas': both must be at least 0 and less than 1"):
+            load_config(FinetuneConfig, path, [f"optimizer.betas={betas}"])
