@@ -71,7 +71,7 @@ def test_a_larger_model_that_cannot_be_had_is_said_before_any_work(
     monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{free_ports(1)[0]}")  # no hub anywhere
     started = time.monotonic()
     with pytest.raises(UsageError, match="no-such-model"):
-        cascade.run(cascade=settings(cascade, cascade.folder, model="no-such-model"))
+        cascade.run(cascade=settings(cascade, cascade.folder, model="no-such-model", adapter=None))
     assert not (cascade.folder / "out").exists()
     assert time.monotonic() - started < 10, "the hub is asked once"
 
