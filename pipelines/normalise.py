@@ -6,7 +6,7 @@
 `extract` does it already; this does it again after an edit of the schemas (a synonym, an id, a unit) or with newer
 rules, in place. Only the normalised columns of `attributes` change (docs/normalised-values.md), and `confidence` and
 `decision`, which follow. It may be killed at any moment and started again. Exit code: 0 done, 1 stopped (the same
-command continues), 2 no finished run, or no schemas.
+command continues), 2 no finished run, or no schemas of what it asked for.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rich.console import Console
 
 from pipelines.confidence.run_confidence import RunConfidence
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
+from pipelines.console.terminal import printable
 from pipelines.normalising.normalised import NORM_STATUSES
 from pipelines.rewriting.decided_run import decide_run
 from pipelines.rewriting.normalised_run import NormalisedRun, normalise_run
@@ -46,7 +47,7 @@ def main(
     def work() -> int:
         asked = load_schemas(schemas) if schemas is not None else None
         console = Console(markup=False, highlight=False, emoji=False)
-        found = normalise_run(run, asked, console, is_trial=dry_run)
+        found = normalise_run(run, asked, console, place=schemas or "the schemas", is_trial=dry_run)
         _print(console, found, dry_run)
         decided = None if dry_run else _decide(run, console)
         if as_json:
@@ -70,6 +71,8 @@ def _decide(run: str, console: Console) -> int | None:
 
 
 def _print(console: Console, found: NormalisedRun, is_trial: bool) -> None:
+    for note in found.notes:
+        console.print(f"NOTE: {printable(note)}", style="bold yellow", soft_wrap=True)
     verb = "would change" if is_trial else "changed"
     console.print(
         f"{found.num_values:,} values, {found.num_changed:,} {verb}; "

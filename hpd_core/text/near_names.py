@@ -125,7 +125,7 @@ class NearNames:
 
     def __init__(self, known: Iterable[str]) -> None:
         known = sorted(known)
-        self._all_known = f"there are schemas for {_listed(known)}"
+        self._all_known = f"there are schemas for {listed(known)}"
         self._ways_out: dict[str, str] = {}
         self._folded: dict[str, list[str]] = defaultdict(list)
         self._leaves: dict[str, list[str]] = defaultdict(list)
@@ -196,7 +196,7 @@ def missing_schema(category: str, schemas: Collection[str]) -> str:
     return near_names(schemas).missing(category)
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """Some of the names: "'Coffee', 'Tea' and 7 more"."""
     more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
     return ", ".join(map(quoted, names[:_MAX_LISTED])) + more

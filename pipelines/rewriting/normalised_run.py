@@ -22,6 +22,7 @@ from pipelines.normalising.normalise import normalisers
 from pipelines.normalising.normalised import NORM_STATUSES, NORMALISED_COLUMNS
 from pipelines.reviewing.answer_rows import is_written
 from pipelines.reviewing.layer import renew_kept
+from pipelines.rewriting.edited_schemas import refuse_strange, unknown_notes, with_edited
 from pipelines.store.asked_schemas import SCHEMAS_NAME, read_schemas, store_normalised_schemas
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import Ledger
@@ -44,6 +45,7 @@ class NormalisedRun:
         num_unknown: of them, those whose attribute no schema has; they stay as they were.
         num_parts, num_rewritten: parts of the attribute table; those that are written anew.
         before, after: values by `norm_status`; None where a run had none.
+        notes: what of the given schemas the run does not have.
     """
 
     num_values: int = 0
@@ -53,6 +55,7 @@ class NormalisedRun:
     num_rewritten: int = 0
     before: Counter[str | None] = field(default_factory=Counter)
     after: Counter[str | None] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
@@ -65,28 +68,38 @@ class NormalisedRun:
             "parts_rewritten": self.num_rewritten,
             "before": {name or "none": self.before[name] for name in names if self.before[name]},
             "after": {name or "none": self.after[name] for name in names if self.after[name]},
+            "notes": self.notes,
         }
 
 
 def normalise_run(
-    uri: str, schemas: Mapping[str, CategorySchema] | None, console: Console, *, is_trial: bool = False
+    uri: str,
+    schemas: Mapping[str, CategorySchema] | None,
+    console: Console,
+    *,
+    place: str = "the schemas",
+    is_trial: bool = False,
 ) -> NormalisedRun:
     """Fills the normalised columns of the finished run at `uri`.
 
     Args:
         schemas: instead of those that it has: their attributes take the place of the run's. It keeps them, for all
             who read its values.
+        place: what the schemas are called.
         is_trial: only counts.
 
-    Raises `UsageError` if there is no finished run, `RunError` or `OSError` if doing the same again may continue it.
+    Raises `UsageError` if there is no finished run or the schemas have nothing of it, `RunError` or `OSError` if doing
+    the same again may continue it.
     """
     folder, _, manifest = find_finished(uri)
     before = read_schemas(folder)
-    asked = before if schemas is None or before is None else _edited(before, schemas)
-    asked = schemas if asked is None else asked
+    asked = schemas if before is None else before
     if asked is None:
         raise UsageError(f"{folder.describe(SCHEMAS_NAME)} is missing: name the schemas with --schemas")
     ledger, found = Ledger(folder, ""), NormalisedRun()
+    if schemas is not None and before is not None:
+        refuse_strange(before, schemas, uri, place)
+        asked, found.notes = with_edited(before, schemas), unknown_notes(before, schemas, place)
     if is_trial:
         for shard in sorted(ledger.committed()):
             _normalise_part(_stored(ledger, shard), asked, found)
@@ -106,17 +119,6 @@ def normalise_run(
         summary = {"schema_hash": _hash(asked), "statuses": found.to_dict()["after"]}
         if manifest.get("normalised") != summary:
             ledger.finish({**manifest, "normalised": summary})
-    return found
-
-
-def _edited(before: Mapping[str, CategorySchema], edited: Mapping[str, CategorySchema]) -> Mapping[str, CategorySchema]:
-    """The run's schemas with the edited ones of their attributes; what the run never asked for is no part of them."""
-    found = {}
-    for category, schema in before.items():
-        new = edited.get(category, schema)
-        attributes = {each.name: each for each in new.attributes}
-        kept = tuple(attributes.get(each.name, each) for each in schema.attributes)
-        found[category] = CategorySchema.model_validate({**dict(new), "attributes": kept})
     return found
 
 
