@@ -162,7 +162,10 @@ def _write_imported(imported: Imported, out: str, categories: list[str], *, forc
     imported = choose(imported, categories).finished()
     text = schema_text(imported, out)
     # Before it is written: what cannot be read leaves no file, and an older one as it is.
-    schemas = parse_schemas(parse_yaml(text, out), out)
+    try:
+        schemas = parse_schemas(parse_yaml(text, out), out)
+    except UsageError as error:
+        raise UsageError(f"{imported.source}: {out} was not written, for it would not be read: {error}") from error
     _write_new(out, text, force)
     console = _console()
     for note in imported.notes:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipelines.catalog.file_kinds import STAGED_FORMATS
+from pipelines.config.yaml_dumping import comment_text
 from pipelines.profiling.catalog_look import Look, found_forms
 from pipelines.profiling.guesses import Guess, Guesses
-from pipelines.profiling.yaml_text import is_key, listed, one_line, scalar, shown
+from pipelines.profiling.yaml_text import is_key, listed, scalar, shown
 
 FILL_IN = "FILL_IN"
 """Stands where nothing could be guessed; the job refuses it and names the columns that there are."""
@@ -46,7 +47,7 @@ def catalog_yaml(look: Look, guesses: Guesses, places: Places) -> str:
         f"`hpd init` after a look at {len(look.sample):,} of them.",
         "# Every column is a guess: read why, correct it. Every key: docs/reference.",
         "#",
-        f"#   hpd extract --config {one_line(places.config)} --dry-run     check everything, start nothing",
+        f"#   hpd extract --config {comment_text(places.config)} --dry-run     check everything, start nothing",
         "",
         "model: smollm2                 # a hub id, a local folder with safetensors, or an embedded model",
         "# Trained for this task on other catalogs: a start. `hpd label` and `hpd finetune` make one for yours.",
@@ -105,7 +106,7 @@ def _format_lines(look: Look) -> Iterator[str]:
     file_format = formats.pop() if source.format == "auto" and len(formats) == 1 and staged else source.format
     file_format = "jsonl" if file_format == "packed jsonl" else file_format
     yield f"  format: {file_format}                 # auto: by each file's content"
-    yield from (f"  # A guess of {one_line(guess)}" for guess in look.guessed)
+    yield from (f"  # A guess of {comment_text(guess)}" for guess in look.guessed)
     if source.encoding is not None:
         yield f"  encoding: {scalar(source.encoding)}"
     if source.sheet is not None:
@@ -117,7 +118,7 @@ def _format_lines(look: Look) -> Iterator[str]:
         yield f"  delimiter: {scalar(delimiters.pop())}{found}"
     if len(forms) > 1:
         yield "  # The files differ, and each is read as it was found:"
-        yield from (f"  #   {one_line(form)}: {listed(names, _MAX_OTHERS)}" for form, names in forms.items())
+        yield from (f"  #   {comment_text(form)}: {listed(names, _MAX_OTHERS)}" for form, names in forms.items())
 
 
 def _language_lines(guess: Guess | None) -> Iterator[str]:

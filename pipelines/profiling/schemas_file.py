@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from pipelines.config.yaml_dumping import comment_text
 from pipelines.profiling.catalog_file import FILL_IN
 from pipelines.profiling.key_values import FoundAttribute
-from pipelines.profiling.yaml_text import is_key, listed, one_line, scalar, shown
+from pipelines.profiling.yaml_text import is_key, listed, scalar, shown
 
 MAX_CATEGORIES = 50
 _MAX_LEFT_OUT = 10
@@ -30,7 +31,7 @@ def schemas_yaml(counts: Counter[str], found: Mapping[str, Sequence[FoundAttribu
     """The text of the file. `counts`: rows by category; `found`: the attributes that texts of a category name."""
     named = Counter({category: count for category, count in counts.items() if is_key(category)})
     chosen = named.most_common(MAX_CATEGORIES)
-    lines = [_HEAD.format(place=one_line(place))]
+    lines = [_HEAD.format(place=comment_text(place))]
     if left_out := named.most_common()[MAX_CATEGORIES:]:
         rows = sum(count for _, count in left_out)
         lines += [

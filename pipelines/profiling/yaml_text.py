@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from typing import Any
 
 import yaml
 
 from hpd_core.types import is_encodable
-from pipelines.console.terminal import printable
+from pipelines.config.yaml_dumping import comment_text
 
 _MAX_KEY = 1000
 _MAX_SHOWN = 60
-_NOT_IN_YAML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
 def scalar(value: Any) -> str:
@@ -32,14 +30,9 @@ def is_key(text: str) -> bool:
     return bool(text) and is_encodable(text) and len(scalar(text)) <= _MAX_KEY
 
 
-def one_line(text: str) -> str:
-    """A text for a comment: nothing in it ends the line."""
-    return " ".join(_NOT_IN_YAML.sub("\ufffd", printable(text)).split())
-
-
 def shown(text: str) -> str:
     """A text of a catalog for a comment or a table: one line, cut where it is long."""
-    line = one_line(text)
+    line = comment_text(text)
     return line if len(line) <= _MAX_SHOWN else f"{line[: _MAX_SHOWN - 1]}…"
 
 

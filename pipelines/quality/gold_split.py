@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 
-import yaml
-
+from pipelines.config.yaml_dumping import dump_flow
 from pipelines.errors import UsageError
 from pipelines.quality.fingerprints import fingerprint
 from pipelines.quality.gold import GoldProduct, parse_gold, read_lines
@@ -46,12 +44,11 @@ def split_gold(gold: str, share: float, folder: Folder) -> list[str]:
         "fields": names,
         "html": "never",  # as they were read when they were labelled
     }
-    text = yaml.safe_dump(source, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf)
     return [
         f"{len(train):,} products to train on: {folder.describe(f'{stem}.train.jsonl')}",
         f"{len(test):,} for the test: {folder.describe(f'{stem}.test.jsonl')}",
         "A job runs over these with",
-        f"  --set {shlex.quote(f'input={text.strip()}')}",
+        f"  --set {shlex.quote(f'input={dump_flow(source)}')}",
     ]
 
 

@@ -24,10 +24,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from hpd_core import Attribute, CategorySchema
 from hpd_core.types import content_hash
+from pipelines.config.yaml_dumping import dump_yaml
 from pipelines.config.yaml_files import Places, parse_document, read_text
 from pipelines.schemas.category_entries import read_document
 from pipelines.schemas.nested_entries import as_written, bare
@@ -61,14 +60,7 @@ def dump_schemas(schemas: Mapping[str, CategorySchema]) -> str:
     if handles:
         document["attributes"] = {handle: _plain(attribute) for attribute, handle in handles.items()}
     document["categories"] = {category: _category(schema, handles) for category, schema in schemas.items()}
-    text: str = yaml.safe_dump(
-        document,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=None,
-        width=1_000_000,
-    )
-    return text
+    return f"{dump_yaml(document)}\n"
 
 
 def schemas_hash(schemas: Mapping[str, CategorySchema]) -> str:

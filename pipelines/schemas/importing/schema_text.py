@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from hpd_core import Attribute
 from hpd_core.nesting import joined
 from hpd_core.text.near_names import fold_name
-from pipelines.console.terminal import printable
+from pipelines.config.yaml_dumping import comment_text, dump_flow, dump_key, dump_yaml
 from pipelines.schemas.importing.imported import Imported, SourceCategory, one_line, told_apart
 from pipelines.schemas.nested_entries import as_written, bare
 
@@ -42,7 +39,7 @@ def schema_text(imported: Imported, place: str) -> str:
         lines.append("attributes:")
         for handle in shared:
             lines += _indented(_comment_of(handle, imported), 2)
-            lines += _indented([_block({handle: _plain(imported.attributes[handle])})], 2)
+            lines += _indented([dump_yaml({handle: _plain(imported.attributes[handle])})], 2)
     lines.append("categories:")
     for category in imported.categories:
         lines += _indented(_category_lines(category, imported, names, paths, frozenset(shared)), 2)
@@ -76,8 +73,9 @@ def _category_lines(
     own_path = [category.full_name] if paths[category.full_name] == 1 else []
     if aliases := [each for each in dict.fromkeys([*own_path, *category.aliases]) if each != name]:
         head["aliases"] = aliases
-    yield f"{_scalar(name)}:"
-    yield from (f"  {key}: {_flow(value) if isinstance(value, list) else _block(value)}" for key, value in head.items())
+    yield dump_key(name)
+    for key, value in head.items():
+        yield f"  {key}: {dump_flow(value) if isinstance(value, list) else dump_yaml(value)}"
     if not category.handles:
         return
     if head:
@@ -105,11 +103,11 @@ def _attribute_lines(
         if handle in category.comments:
             yield from _comment(category.comments[handle])
         if handle in shared:
-            yield f"- {_flow({'use': handle, **_renamed(attribute, own_name)})}"
+            yield f"- {dump_flow({'use': handle, **_renamed(attribute, own_name)})}"
             return
         yield from _comment_of(handle, imported)
         attributes.append(attribute.model_copy(update=_renamed(attribute, own_name)))
-    yield _block(as_written(attributes, lambda each: _plain(bare(each))))
+    yield dump_yaml(as_written(attributes, lambda each: _plain(bare(each))))
 
 
 def _own_names(category: SourceCategory, imported: Imported) -> Iterator[tuple[str, str]]:
@@ -162,25 +160,8 @@ def _comment_of(handle: str, imported: Imported) -> list[str]:
 
 
 def _comment(text: str) -> list[str]:
-    line = " ".join(printable(text).split())
+    line = comment_text(text)
     return [f"# {line if len(line) <= _MAX_COMMENT else f'{line[: _MAX_COMMENT - 1]}…'}"]
-
-
-def _block(data: Any) -> str:
-    """As YAML, a line an attribute or a member."""
-    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=math.inf)
-    return text.removesuffix("\n...\n").rstrip("\n")
-
-
-def _flow(data: Any) -> str:
-    """As YAML on one line."""
-    text: str = yaml.safe_dump([data], sort_keys=False, allow_unicode=True, default_flow_style=True, width=math.inf)
-    return text.strip()[1:-1]
-
-
-def _scalar(text: str) -> str:
-    """A name as a key."""
-    return _flow(text)
 
 
 def _indented(texts: Sequence[str] | Iterator[str], spaces: int) -> list[str]:

@@ -1,0 +1,90 @@
+"""Schema files that are written: whatever a text of a source holds, it is read back as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from hpd_core import Attribute, CategorySchema
+from pipelines.config.yaml_dumping import comment_text, dump_flow, dump_key, dump_yaml
+from pipelines.config.yaml_files import parse_yaml
+from pipelines.schema import app
+from pipelines.schemas.importing.imported import Imported, SourceCategory
+from pipelines.schemas.importing.schema_text import schema_text
+from pipelines.schemas.schema_file import dump_schemas, parse_schemas
+from tests.pipelines.schemas.imports import done, loaded, write
+
+BREAKS = {"a line break": "\n", "U+0085": "\x85", "U+2028": "\u2028", "U+2029": "\u2029", "a return": "\r"}
+ANY = st.text(st.characters(exclude_categories=("Cs",)))
+TEXTS = ANY.filter(str.strip) | st.builds("{}{}{}".format, st.just("a"), st.sampled_from(list(BREAKS.values())), ANY)
+
+
+def imported(category: str, attributes: list[Attribute]) -> Imported:
+    """Two categories that have the same attributes: these are shared where there is something to share."""
+    handles = [f"h{number}" for number in range(len(attributes))]
+    categories = [SourceCategory(each, (each,), tuple(handles)) for each in (category, f"other {category}")]
+    comments = {handle: each.name for handle, each in zip(handles, attributes, strict=True)}
+    return Imported("s", dict(zip(handles, attributes, strict=True)), categories, [category], comments=comments)
+
+
+def by_import(category: str, attribute: Attribute) -> str:
+    return schema_text(imported(category, [attribute, Attribute(name=f"{attribute.name} 2")]), "p")
+
+
+def by_dump(category: str, attribute: Attribute) -> str:
+    attributes = (attribute, Attribute(name=f"{attribute.name} 2"))
+    return dump_schemas({category: CategorySchema(category=category, attributes=attributes)})
+
+
+@pytest.mark.parametrize("written", [by_import, by_dump])
+@given(category=TEXTS, name=TEXTS, description=TEXTS, label=TEXTS)
+@example("a\nb", "a\u2028b", "a\x85b", "a\n\n b")
+@example("\U0001f600\n" * 150, "x" * 200, "---", "? :")
+@example("a" * 130, "\u2028" * 200, " a", "null")
+def test_any_text_is_read_back_as_it_was(
+    written: Callable[[str, Attribute], str], category: str, name: str, description: str, label: str
+) -> None:
+    category = category.strip()
+    attribute = Attribute(name=name, description=description, type="enum", values=(label, f"{label} 2"))
+    text = written(category, attribute)
+    schema = parse_schemas(parse_yaml(text, "F"), "F")[category]
+    assert [each.name for each in schema.attributes] == [name, f"{name} 2"]
+    assert schema.attributes[0] == attribute
+
+
+@given(ANY)
+@example("\x85")
+@example("\ufffe")
+def test_a_text_is_on_one_line_as_a_value_a_key_or_a_comment(text: str) -> None:
+    for written in (dump_flow(text), comment_text(text)):
+        assert not any(mark in written for mark in BREAKS.values())
+    assert yaml.safe_load(f"# {comment_text(text)}\n[{dump_flow(text)}]") == [text]
+    assert yaml.safe_load(dump_yaml([{"a": text}])) == [{"a": text}]
+    assert yaml.safe_load(f"{dump_key(text)}\n  - 1") == {text: [1]}
+
+
+@pytest.mark.parametrize("mark", BREAKS.values(), ids=BREAKS)
+def test_one_name_with_a_line_break_does_not_stop_an_import(tmp_path: Path, mark: str) -> None:
+    labels = [
+        {"product_id": "1", "category": f"Board{mark}games", "values": {f"Net{mark}weight": ["x"]}},
+        {"product_id": "2", "category": "Tea", "values": {"Brand": ["y"]}},
+    ]
+    gold = write(tmp_path, "g.jsonl", "\n".join(map(json.dumps, labels)))
+    assert done(tmp_path, gold).names(f"Board{mark}games") == [f"Net{mark}weight"]
+
+
+@pytest.mark.parametrize("mark", BREAKS.values(), ids=BREAKS)
+def test_one_category_with_a_line_break_does_not_stop_a_proposal(tmp_path: Path, mark: str) -> None:
+    rows = [{"category": f"Board{mark}games", "title": f"{n}", "text": "Colour: red"} for n in range(5)]
+    catalog = write(tmp_path, "c.jsonl", "\n".join(map(json.dumps, rows)))
+    out = tmp_path / "out.yaml"
+    result = CliRunner().invoke(app, ["propose", str(catalog), "--out", str(out)])
+    (category,) = loaded(result, out).schemas
+    assert category.split() == ["Board", "games"]
