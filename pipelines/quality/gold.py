@@ -36,7 +36,7 @@ from hpd_core.text import absence
 from hpd_core.types import is_encodable
 from pipelines.errors import UsageError
 from pipelines.quality.gold_names import GoldNames
-from pipelines.quality.gold_objects import by_place
+from pipelines.quality.gold_objects import by_place, refuse_blank
 from pipelines.store.folders import open_filesystem
 
 Schemas = Mapping[str, CategorySchema]
@@ -197,7 +197,7 @@ class _LineReader:
             raise UsageError(f"{place}: objects or lists are nested too deeply. {_SHAPES}") from error
         if not isinstance(entry, dict):
             raise UsageError(f"{place}: a JSON object is needed, not {_kind(entry)}. Every line is one product")
-        self._category = _text(entry, "category", place)
+        self._category = _name(entry, "category", place)
         layouts = [key for key in ("values", "target_scores", "attributes") if key in entry]
         if len(layouts) != 1:
             found = f"has both {layouts[0]!r} and {layouts[1]!r}" if layouts else "neither of the known layouts"
@@ -240,6 +240,8 @@ class _LineReader:
         scores = _mapping(entry, "target_scores", self._place)
         inputs = [name for name, text in entry.items() if name.startswith("input") and isinstance(text, str) and text]
         self._texts = {name: _text(entry, name, self._place) for name in inputs}
+        for name in scores:
+            refuse_blank(name, _key(self._place, "target_scores", name))
         golds = {name: self._from_scores(name, forms, "target_scores") for name, forms in scores.items()}
         return GoldProduct(self._row, None, self._category, golds)
 
@@ -251,7 +253,7 @@ class _LineReader:
         self._texts = fields
         golds: dict[str, GoldValue] = {}
         for attribute in _objects(entry["attributes"], _key(self._place, "attributes")):
-            name = _text(attribute, "key", _key(self._place, "attributes"))
+            name = _name(attribute, "key", _key(self._place, "attributes"))
             place = _key(self._place, "attributes", name)
             if name in golds:
                 raise UsageError(f"{place}: stands twice")
@@ -406,6 +408,13 @@ def _text(entry: Mapping[str, Any], key: str, place: str) -> str:
     if not is_encodable(value):
         raise UsageError(f"{place}: {key!r}: holds half a surrogate pair, which is no text")
     return value
+
+
+def _name(entry: Mapping[str, Any], key: str, place: str) -> str:
+    """The name of a category or an attribute: unlike other texts, it shows something."""
+    name = _text(entry, key, place)
+    refuse_blank(name, f"{place}: {key!r}")
+    return name
 
 
 def _mapping(entry: Mapping[str, Any], key: str, place: str) -> dict[str, Any]:

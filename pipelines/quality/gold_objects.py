@@ -56,7 +56,7 @@ def by_place(
         place: of the line, for messages.
 
     Raises:
-        UsageError: a name is labelled twice, or objects are too deep.
+        UsageError: a name is blank or labelled twice, or objects are too deep.
     """
     found: dict[Place, Any] = {}
     names: set[str] = set()
@@ -68,6 +68,12 @@ def by_place(
     return found
 
 
+def refuse_blank(name: str, place: str) -> None:
+    """Raises `UsageError` for a name of nothing or spaces: no schema has such a one, and nobody could see it."""
+    if not name.strip():
+        raise UsageError(f"{place}: the name {name!r} is blank; write what is meant, or leave it out")
+
+
 def _flat(
     values: Mapping[str, Any], known: KnownPlaces, is_score: Callable[[Any], bool], place: str, outer: Place
 ) -> Iterator[tuple[Place, Any]]:
@@ -77,6 +83,7 @@ def _flat(
         here = (*outer, key)
         if not is_encodable(key):
             raise UsageError(f"{place} > {joined(here)!r}: the name holds half a surrogate pair, which is no text")
+        refuse_blank(key, f"{place} > {joined(here)!r}")
         if label is None and here in known.objects:
             yield from (((name,), None) for name in known.objects[here])
         elif isinstance(label, dict) and _is_object(here, label, known, is_score):

@@ -137,6 +137,13 @@ def test_an_unlabelled_attribute_is_not_an_absent_one(tmp_path: Path) -> None:
         (ours(Brand=["Acme", "None"]), "'None' never counts .* member of an enum .* name that the line's own 'input'"),
         (theirs(Brand={" ": 1}), "'target_scores' > 'Brand': an accepted form is empty"),
         ('{"category": "C", "target_scores": {"A": {"x": 1}, "A": {"y": 1}}}', "key 'A' is written twice"),
+        (ours(**{"": ["x"], "Brand": ["y"]}), "'values' > '': the name '' is blank; write what is meant"),
+        (ours(**{" \t": None}), r"'values' > ' \\t': the name ' \\t' is blank"),
+        (ours(size={"": ["x"], "width": None}), "'values' > 'size.': the name '' is blank"),
+        (ours(**{"": {"width": ["x"]}}), "'values' > '': the name '' is blank"),
+        (theirs(**{" ": {"x": 1}}), "'target_scores' > ' ': the name ' ' is blank"),
+        (mave(**{"\u2003": []}), r"'attributes': 'key': the name '\\u2003' is blank"),
+        ({**ours(), "category": " "}, "'category': the name ' ' is blank"),
     ],
 )
 def test_bad_lines_are_named(tmp_path: Path, line: Any, message: str) -> None:
@@ -226,7 +233,7 @@ forms = st.lists(form, min_size=1, max_size=3)
 anything = st.none() | forms | st.lists(forms, min_size=1, max_size=3)
 
 
-@given(values=st.dictionaries(st.text(), anything, max_size=4))
+@given(values=st.dictionaries(st.text().filter(str.strip), anything, max_size=4))
 def test_any_values_are_read_back(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("gold") / "gold.jsonl"
     path.write_text(json.dumps({"product_id": "p", "category": "C", "values": values}))

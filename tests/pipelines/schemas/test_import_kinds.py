@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,10 @@ def test_gold_is_told_from_other_lines(tmp_path: Path) -> None:
     assert is_gold(str(write(tmp_path, "broken.jsonl", "{")))
     assert not is_gold(str(write(tmp_path, "o.jsonl", '{"code": "red", "attribute": "color"}')))
     assert not is_gold(str(tmp_path))
+
+
+def test_a_label_of_an_attribute_without_a_name_is_refused_by_its_line(tmp_path: Path) -> None:
+    line = {"product_id": "1", "category": "C", "values": {"": ["x"], "Brand": ["y"]}}
+    gold = write(tmp_path, "gold.jsonl", f"{json.dumps(line)}\n")
+    for arguments in ((), ("--plain",)):
+        assert "gold.jsonl, line 1: 'values' > '': the name '' is blank" in refused(tmp_path, gold, *arguments)
