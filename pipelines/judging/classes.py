@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.quality.scoring import NUM_RESAMPLES, SEED, Estimate, RateEstimates, Rates, estimate_rates
+from pipelines.quality.scoring import NUM_RESAMPLES, SEED, RateEstimates, Rates, estimate_rates
 
 Class = Literal["correct", "correct null", "incorrect", "missing", "hallucination"]
 CLASSES: tuple[Class, ...] = get_args(Class)
@@ -49,28 +49,33 @@ def count_classes(classes: Iterable[Class | None]) -> dict[Class, int]:
     return {each: found.count(each) for each in CLASSES}
 
 
-def llm_rates(counts: Sequence[int]) -> Rates:
-    """LLM-P, LLM-R and LLM-F1 of counts in the order of `CLASSES`; 0 where nothing is above or below the line."""
-    return Rates(*(float(rate) for rate in _rates(np.asarray(counts))))
+def llm_rates(counts: Sequence[int]) -> Rates | None:
+    """LLM-P, LLM-R and LLM-F1 of counts in the order of `CLASSES`; None where nothing was decided.
+
+    One of them is 0 where nothing is above or below its line.
+    """
+    return Rates(*(float(rate) for rate in _rates(np.asarray(counts)))) if any(counts) else None
 
 
 def llm_estimates(
     by_product: Sequence[Sequence[int]], num_resamples: int = NUM_RESAMPLES, seed: int = SEED
-) -> RateEstimates:
+) -> RateEstimates | None:
     """The rates of all products' counts together, with 95% intervals from a bootstrap over the products.
 
-    Answers about one product are not independent of each other. Without a product, all is 0.
+    Answers about one product are not independent of each other. Products of which nothing was decided are in no rate,
+    and so not drawn, either; None if there are no others.
     """
-    counts = np.asarray(by_product, dtype=np.int64).reshape(-1, len(CLASSES))
-    if not len(counts):
-        return RateEstimates(*[Estimate(0.0, 0.0, 0.0)] * 3)
+    counts = np.asarray([each for each in by_product if any(each)], dtype=np.int64).reshape(-1, len(CLASSES))
+    rates = llm_rates(counts.sum(axis=0).tolist())
+    if rates is None:
+        return None
     generator, number = np.random.default_rng(seed), len(counts)
     step = max(1, _MAX_DRAWN // number)
     sums = [
         generator.multinomial(number, np.full(number, 1 / number), size=min(step, num_resamples - start)) @ counts
         for start in range(0, num_resamples, step)
     ]
-    return estimate_rates(llm_rates(counts.sum(axis=0).tolist()), _rates(np.concatenate(sums)))
+    return estimate_rates(rates, _rates(np.concatenate(sums)))
 
 
 def _rates(counts: _Numbers) -> npt.NDArray[np.float64]:

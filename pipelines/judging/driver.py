@@ -16,7 +16,7 @@ from pipelines.judging.answer_cache import AnswerCache
 from pipelines.judging.asking import ask_judge
 from pipelines.judging.judge_config import judge_config
 from pipelines.judging.judged_products import draw_products
-from pipelines.judging.judgement import Judgement, judge_score, verdict_lines
+from pipelines.judging.judgement import Judgement, judge_score, undecided_notes, verdict_lines
 from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import read_gold
 from pipelines.quality.run_answers import RowKey, read_run
@@ -70,6 +70,8 @@ def judge_run(uri: str, wishes: Wishes, gold: str | None, console: Console) -> t
     with AnswerCache(cache) as answers:
         judged = ask_judge(config, drawn.products, answers, console)
         second = None if second_config is None else ask_judge(second_config, drawn.products, answers, console)
+    score = judge_score(judged, drawn.products)
+    second_score = None if second is None else judge_score(second, drawn.products)
     judgement = Judgement(
         run=uri,
         gold=gold,
@@ -77,9 +79,9 @@ def judge_run(uri: str, wishes: Wishes, gold: str | None, console: Console) -> t
         num_drawn=len(drawn.products) + len(drawn.without_text),
         seed=wishes.seed,
         without_text=drawn.without_text,
-        notes=drawn.notes,
-        judge=judge_score(judged, drawn.products),
-        second=None if second is None else judge_score(second, drawn.products),
+        notes=[*drawn.notes, *undecided_notes(each for each in (score, second_score) if each is not None)],
+        judge=score,
+        second=second_score,
         exact=None if exact is None else with_exact_match(judged.classes, exact),
         same_class=None if second is None else of_judges(judged.classes, second.classes, right_or_wrong=False),
         right_or_wrong=None if second is None else of_judges(judged.classes, second.classes, right_or_wrong=True),

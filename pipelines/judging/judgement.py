@@ -17,13 +17,13 @@ from pipelines.quality.scoring import RateEstimates, Rates
 
 @dataclass(frozen=True, slots=True)
 class AttributeJudgement:
-    """One attribute of a category."""
+    """One attribute of a category; `rates` are None if none of its answers was decided."""
 
     category: str
     attribute: str
     classes: dict[Class, int]
     num_undecided: int
-    rates: Rates
+    rates: Rates | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class JudgeScore:
         num_answers: of these, its undecided ones among them.
         num_failed: answers that were truncated, invalid or an error, which stand before it as null.
         rates: LLM-P, LLM-R and LLM-F1 with 95% intervals over products; None if nothing was decided.
-        by_attribute: the worst first.
+        by_attribute: the worst first, those without rates last.
         unanswered: ids of products that it could not be asked about, by reason.
         usage, paid: tokens and dollars of all answers, and of those that this session paid for.
     """
@@ -107,13 +107,26 @@ def judge_score(judged: Judged, products: Sequence[JudgedProduct]) -> JudgeScore
         num_answers=sum(len(product.values) for product in seen),
         num_failed=sum(len(product.failed) for product in seen),
         classes=classes,
-        rates=llm_estimates(by_product) if sum(classes.values()) else None,
+        rates=llm_estimates(by_product),
         by_attribute=_by_attribute(judged, seen),
         undecided=[each for of_product in judged.undecided.values() for each in of_product],
         unanswered=judged.unanswered,
         usage=judged.usage,
         paid=judged.paid,
     )
+
+
+def undecided_notes(scores: Iterable[JudgeScore]) -> list[str]:
+    """Of each judge that left more undecided than it decided, that its rates are of few answers, or of none."""
+    notes = []
+    for score in scores:
+        undecided, decided = len(score.undecided), sum(score.classes.values())
+        if undecided > decided:
+            notes.append(
+                f"{score.model} left {undecided:,} of {undecided + decided:,} answers undecided: the rates are of the "
+                f"other {decided:,} alone. See the reasons below; another model, or more max_output_tokens, may help"
+            )
+    return notes
 
 
 def verdict_lines(products: Sequence[JudgedProduct], judged: Judged, second: Judged | None) -> list[dict[str, Any]]:
@@ -148,4 +161,10 @@ def _by_attribute(judged: Judged, products: Sequence[JudgedProduct]) -> list[Att
         AttributeJudgement(*pair, count_classes(classes), classes.count(None), llm_rates(_counts(classes)))
         for pair, classes in found.items()
     ]
-    return sorted(scores, key=lambda each: (each.rates.f1, -sum(each.classes.values()), each.category, each.attribute))
+    return sorted(scores, key=_from_the_worst)
+
+
+def _from_the_worst(score: AttributeJudgement) -> tuple[bool, float, int, str, str]:
+    """Without a decided answer nobody knows whether it is bad: it comes last."""
+    f1 = score.rates.f1 if score.rates is not None else 0.0
+    return score.rates is None, f1, -sum(score.classes.values()), score.category, score.attribute

@@ -58,31 +58,43 @@ def _print_score(console: Console, score: JudgeScore, by_attribute: bool) -> Non
     for name, number in score.classes.items():
         table.add_row(name, f"{number:,}", f"{number / decided:.1%}" if decided else "")
     console.print(table)
-    if score.rates is not None:
+    if score.rates is None:
+        _say(console, "no LLM-F1: no answer was decided")
+    else:
         rates = score.rates
         _say(
             console,
             f"LLM-F1 {_with_interval(rates.f1)}, LLM-P {_with_interval(rates.precision)}, LLM-R "
             f"{_with_interval(rates.recall)} (95%, over products)",
         )
-    console.print(_attribute_table(score.by_attribute, by_attribute))
+    if score.rates is not None or by_attribute:
+        console.print(_attribute_table(score.by_attribute, by_attribute))
     _say(console, f"Asked: {_usage(score.usage)}; of it now: {_usage(score.paid)}")
 
 
 def _attribute_table(scores: Sequence[AttributeJudgement], everything: bool) -> SafeTable:
-    shown = scores if everything else scores[:_MAX_WORST]
+    shown = scores if everything or len(scores) <= _MAX_WORST else _worst(scores)
     title = "By attribute" if len(shown) == len(scores) else f"The worst {len(shown)} of {len(scores):,} attributes"
     table = SafeTable(title=title, title_justify="left")
     columns = ("category", "attribute", *CLASSES, "undecided", "LLM-F1")
     for column in columns:
         table.add_column(column, justify="left" if column in columns[:2] else "right")
     rows = [
-        (each.category, each.attribute, *map(str, (*each.classes.values(), each.num_undecided)), f"{each.rates.f1:.3f}")
+        (each.category, each.attribute, *map(str, (*each.classes.values(), each.num_undecided)), _f1(each))
         for each in shown
     ]
     for row in with_shown_names(columns, rows):
         table.add_row(*row)
     return table
+
+
+def _worst(scores: Sequence[AttributeJudgement]) -> Sequence[AttributeJudgement]:
+    """The first of those with a rate; without one, an attribute is not among the worst."""
+    return [each for each in scores if each.rates is not None][:_MAX_WORST]
+
+
+def _f1(score: AttributeJudgement) -> str:
+    return f"{score.rates.f1:.3f}" if score.rates is not None else "-"
 
 
 def _print_agreement(console: Console, title: str, agreement: Agreement | None, other: str) -> None:

@@ -137,6 +137,39 @@ def test_an_answer_that_is_no_class_is_asked_for_once_more_and_then_undecided_by
     assert summary(ask(run, "http://localhost:1/v1", "--json"))["judge"]["undecided"] == found["undecided"]
 
 
+def test_an_attribute_that_is_undecided_has_no_rate_and_is_not_the_worst(tmp_path: Path) -> None:
+    run = write_judged_run(tmp_path)
+
+    def shy(request: dict[str, Any], _: int) -> Reply:
+        return judged(verdict(request, Brand="who knows", **({"Roast": "?"} if product_of(request) == 0 else {})))
+
+    with TroubleMaker(shy) as server:
+        result = ask(run, server.url, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads((Path(run) / "judge.json").read_text())
+    roast, brand = found["judge"]["by_attribute"]
+    assert (roast["attribute"], brand["attribute"]) == ("Roast", "Brand")
+    assert (brand["rates"], brand["num_undecided"]) == (None, 6)
+    # Of five answers two are right, one is missing, one made up, one wrong.
+    assert roast["rates"]["f1"] == pytest.approx(2 * 2 / (4 + 4))
+    assert found["judge"]["rates"]["f1"]["value"] == pytest.approx(roast["rates"]["f1"])
+    (row,) = [line for line in result.stdout.splitlines() if "Brand" in line and "undecided:" not in line]
+    assert row.split()[-2] == "-"
+    (note,) = found["notes"]
+    assert note.startswith("m left 7 of 12 answers undecided: the rates are of the other 5 alone")
+    assert f"NOTE: {note}" in result.stdout
+
+
+def test_a_judge_that_decides_nothing_has_no_rates(tmp_path: Path) -> None:
+    run = write_judged_run(tmp_path)
+    with TroubleMaker(lambda request, _: judged(verdict(request, Brand="?", Roast="?"))) as server:
+        result = ask(run, server.url, "--json")
+    assert result.exit_code == 0, result.output
+    assert summary(result)["judge"]["rates"] is None
+    assert "no LLM-F1: no answer was decided" in result.stdout
+    assert "worst" not in result.stdout
+
+
 def test_two_judges_and_gold(tmp_path: Path) -> None:
     run, gold = write_judged_run(tmp_path, times=2), write_gold(tmp_path)
 

@@ -16,6 +16,7 @@ from pipelines.judging.agreement import Agreement
 from pipelines.judging.classes import CLASSES, count_classes, fits, llm_estimates, llm_rates, read_class
 from pipelines.judging.questions import INSTRUCTION, asked_again, question
 from pipelines.judging.verdicts import read_verdicts
+from pipelines.quality.scoring import RateEstimates
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).map(str.strip).filter(bool)
 VALUES = st.dictionaries(NAMES, st.one_of(st.none(), st.text(max_size=8), st.lists(st.text(max_size=4), min_size=1)))
@@ -88,11 +89,20 @@ def test_the_llm_f1_is_the_papers(counts: list[int]) -> None:
     recall = right / (right + missing + incorrect) if right + missing + incorrect else 0.0
     f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
     rates = llm_rates(counts)
+    if rates is None:
+        assert not any(counts)
+        return
     assert (rates.precision, rates.recall, rates.f1) == pytest.approx((precision, recall, f1))
     assert (
         llm_rates(list(count_classes(CLASSES[n] for n, times in enumerate(counts) for _ in range(times)).values()))
         == rates
     )
+
+
+def estimated(by_product: list[list[int]], **options: int) -> RateEstimates:
+    found = llm_estimates(by_product, **options)
+    assert found is not None
+    return found
 
 
 def test_the_interval_is_over_products_and_covers_the_rate() -> None:
@@ -101,13 +111,22 @@ def test_the_interval_is_over_products_and_covers_the_rate() -> None:
     for seed in range(60):
         right = generator.binomial(5, truth, size=120)
         by_product = [[int(n), 0, 5 - int(n), 0, 0] for n in right]
-        f1 = llm_estimates(by_product, num_resamples=300, seed=seed).f1
+        f1 = estimated(by_product, num_resamples=300, seed=seed).f1
         assert f1.low <= f1.value <= f1.high
         covered += f1.low <= truth <= f1.high
     assert covered >= 50, "95% of 60, with room"
-    alike = llm_estimates([[1, 0, 0, 0, 0]] * 3)
+    alike = estimated([[1, 0, 0, 0, 0]] * 3)
     assert (alike.f1.low, alike.f1.value, alike.f1.high) == (1, 1, 1)
-    assert llm_estimates([]).f1.value == 0
+
+
+def test_products_of_which_nothing_was_decided_are_in_no_rate_and_no_interval() -> None:
+    decided = [[1, 0, 1, 0, 0], [2, 0, 0, 0, 0], [0, 0, 0, 1, 1]]
+    undecided = [[0, 0, 0, 0, 0]]
+    assert estimated([*decided, *undecided * 50]) == estimated(decided)
+    assert estimated([[2, 0, 0, 0, 0], *undecided * 9]).f1.low == 1
+    for nothing in ([], undecided * 3):
+        assert llm_estimates(nothing) is None
+    assert llm_rates(undecided[0]) is None
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1))
