@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, lru_cache
 
-from hpd_core import Attribute
+from hpd_core import Attribute, Unit
 from hpd_core.text import absence
 from pipelines.normalising.normalise import Normaliser
 from pipelines.normalising.normalised import Normalised
@@ -46,8 +47,31 @@ def checked_items(
 
 
 def with_unit(text: str, unit: str | None) -> str:
-    """What a person wrote who was shown the unit: a bare number is in it."""
-    return f"{text} {unit}" if unit is not None and _BARE_NUMBER.fullmatch(text) else text
+    """What a person wrote who was shown the unit: a bare number ("12", "½", "10-12") is in it."""
+    return f"{text} {unit}" if unit is not None and _is_bare(text, unit) else text
+
+
+def _is_bare(text: str, unit: str) -> bool:
+    """Whether a text is a number without a unit of its own that is one with this unit behind it, too.
+
+    Of "3 pcs" the number is read alone, but "3 pcs cm" is none.
+    """
+    if _BARE_NUMBER.fullmatch(text):
+        return True
+    alone = _unitless().normalise(text, None)
+    return (
+        alone.status == "ok" and alone.unit is None and _in_unit(unit).normalise(f"{text} {unit}", None).status == "ok"
+    )
+
+
+@cache
+def _unitless() -> Normaliser:
+    return Normaliser(Attribute(name="number", type="number"))
+
+
+@lru_cache(maxsize=256)
+def _in_unit(unit: str) -> Normaliser:
+    return Normaliser(Attribute(name="number", type="number", unit=Unit(want=unit)))
 
 
 def plain_number(text: str) -> str:
@@ -89,7 +113,7 @@ def _checked(attribute: Attribute, normaliser: Normaliser, text: str, fields: Ma
 
 def _as_written(attribute: Attribute, normaliser: Normaliser, text: str, found: Normalised) -> str:
     """A number in the unit that it was written in, as a plain decimal."""
-    own = Normaliser(Attribute(name=attribute.name, type="number")).normalise(text, None)
+    own = _unitless().normalise(text, None)
     item = f"{own.norm} {own.unit}"
     is_same = own.num is not None and own.unit is not None and normaliser.normalise(item, None) == found
     return item if is_same else f"{found.norm} {found.unit}"
@@ -99,7 +123,8 @@ def _problem(attribute: Attribute, status: str) -> str:
     if status == "conflict":
         return f"has another unit than {attribute.unit.want}" if attribute.unit else "is of another kind"
     if status == "ambiguous":
-        return "can be read in several ways; write it out: 1500 or 1.5"
+        behind = f" {attribute.unit.want}" if attribute.unit else ""
+        return f"can be read in several ways; write it out: 1500{behind} or 1.5{behind}"
     needed = {
         "number": f"is no number{f' in {attribute.unit.want}' if attribute.unit else ''}",
         "boolean": "is neither true nor false",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from hpd_core import Attribute
+from hpd_core import Attribute, Unit
 from pipelines.reviewing.agreement import agreement
-from pipelines.reviewing.checked_items import ItemError, checked_items, number_forms
+from pipelines.reviewing.checked_items import ItemError, checked_items, number_forms, with_unit
 from pipelines.reviewing.corrections import settle
 from tests.pipelines.reviewing.said import verdict
 
-WEIGHT = Attribute(name="Weight", type="number", unit="g")
+WEIGHT = Attribute(name="Weight", type="number", unit=Unit(want="g"))
+HEIGHT = Attribute(name="Height", type="number", unit=Unit(want="cm"))
 ROAST = Attribute.model_validate(
     {"name": "Roast", "type": "enum", "multiple": True, "values": [{"label": "dark", "synonyms": ["french"]}, "light"]}
 )
@@ -89,6 +90,17 @@ def test_agreement_is_cohens_kappa_of_whether_the_model_is_right() -> None:
         (WEIGHT, ["0.5 kg"], ("0.5 kg",)),
         (WEIGHT, [" 1,5 kg "], ("1.5 kg",)),
         (WEIGHT, ["400-500 g"], ("400-500 g",)),
+        (WEIGHT, ["½"], ("0.5 g",)),
+        (WEIGHT, ["1 ½"], ("1.5 g",)),
+        (WEIGHT, [".5"], ("0.5 g",)),
+        (WEIGHT, ["1/4"], ("0.25 g",)),
+        (WEIGHT, ["1e5"], ("100000 g",)),
+        (WEIGHT, ["1 500"], ("1500 g",)),
+        (WEIGHT, ["10-12"], ("10-12 g",)),
+        (WEIGHT, ["up to 5"], ("up to 5 g",)),
+        (HEIGHT, ["½"], ("0.5 cm",)),
+        (HEIGHT, ["10 to 12"], ("10 to 12 cm",)),
+        (Attribute(name="Rings", type="number", unit=Unit(want="rings")), ["½"], ("0.5 rings",)),
         (Attribute(name="Pieces", type="number"), ["12 pieces"], ("12",)),
         (Attribute(name="Vegan", type="boolean"), ["Yes"], ("true",)),
         (Attribute(name="Best before", type="date"), ["1 May 2027"], ("2027-05-01",)),
@@ -108,6 +120,11 @@ def test_an_item_gets_the_form_of_the_attributes_answers(
         (WEIGHT, ["heavy"], "'heavy' is no number in g"),
         (WEIGHT, ["5 ml"], "another unit than g"),
         (WEIGHT, ["1", "2"], "only one value"),
+        (WEIGHT, ["½ ml"], "another unit than g"),
+        (HEIGHT, ["3 pcs"], "'3 pcs' has another unit than cm"),
+        (HEIGHT, ["10 x 20"], "'10 x 20' is no number in cm"),
+        (HEIGHT, ["1,500"], "'1,500 cm' can be read in several ways; write it out: 1500 cm or 1.5 cm"),
+        (Attribute(name="Pieces", type="number"), ["1,500"], "in several ways; write it out: 1500 or 1.5$"),
         (ROAST, ["purple"], "'purple' is not in the vocabulary"),
         (Attribute(name="Vegan", type="boolean"), ["perhaps"], "neither true nor false"),
         (Attribute(name="Best before", type="date"), ["soon"], "is no date"),
@@ -122,3 +139,21 @@ def test_an_item_that_the_attribute_cannot_have_is_refused(attribute: Attribute,
 
 def test_a_word_for_nothing_may_be_a_name_in_the_text() -> None:
     assert checked_items(Attribute(name="Brand"), ["None"], {"title": "Shirt by None Studios"}) == ("None",)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "found"),
+    [
+        ("12", "g", "12 g"),
+        ("½", "g", "½ g"),
+        ("10-12", "g", "10-12 g"),
+        ("10-12", None, "10-12"),
+        ("10-12 oz", "g", "10-12 oz"),
+        ("3 pcs", "cm", "3 pcs"),
+        ("5%", "cm", "5%"),
+        ("10 x 20", "cm", "10 x 20"),
+        ("red", "cm", "red"),
+    ],
+)
+def test_every_number_without_a_unit_is_in_the_one_that_was_shown(text: str, unit: str | None, found: str) -> None:
+    assert with_unit(text, unit) == found
