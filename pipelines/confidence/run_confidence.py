@@ -17,6 +17,7 @@ from pipelines.confidence.answer_features import definition_of, features_of
 from pipelines.confidence.calibration_file import CalibratedModel, Calibration
 from pipelines.confidence.decider import Decider
 from pipelines.errors import UsageError
+from pipelines.store.damaged import named_damage
 from pipelines.store.folders import Folder
 
 CONFIDENCE_NAME = "_confidence.json"
@@ -190,18 +191,19 @@ class RunConfidence:
 
     @classmethod
     def read(cls, folder: Folder) -> RunConfidence | None:
-        """Of the run in the folder; None if it keeps none. Raises `UsageError` for one of another version."""
-        data = folder.read_json(CONFIDENCE_NAME)
-        if data is None:
-            return None
-        place = folder.describe(CONFIDENCE_NAME)
-        calibrations = tuple(
-            NamedCalibration(
-                each["uri"], Calibration.from_dict(each["calibration"], place), each["is_named"], each["of_larger"]
+        """Of the run; None if it keeps none. Raises `UsageError` if it is damaged, or another version's."""
+        with named_damage(folder, CONFIDENCE_NAME):
+            data = folder.read_json(CONFIDENCE_NAME)
+            if data is None:
+                return None
+            place = folder.describe(CONFIDENCE_NAME)
+            calibrations = tuple(
+                NamedCalibration(
+                    each["uri"], Calibration.from_dict(each["calibration"], place), each["is_named"], each["of_larger"]
+                )
+                for each in data["calibrations"]
             )
-            for each in data["calibrations"]
-        )
-        return cls(calibrations, Acceptance(**data["accept"]) if data["accept"] else None)
+            return cls(calibrations, Acceptance(**data["accept"]) if data["accept"] else None)
 
 
 def run_confidence(folder: Folder) -> RunConfidence:

@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hpd_core import CategorySchema
+from hpd_core.text.near_names import quoted
 from pipelines.comparing.compared_run import Side
 from pipelines.errors import UsageError
 from pipelines.exporting import acceptance
 from pipelines.exporting.acceptance import Acceptance
 from pipelines.exporting.left_out import LeftOut
 from pipelines.exporting.wide_columns import PLACE
+from pipelines.store.asked_schemas import schemas_place
 
 _VALUES = ("value_raw", "value_norm", "value_num", "value_min", "value_max", "unit", "value_id")
 _KEYS = ("source_file", "source_row", "product_id")
@@ -78,11 +80,13 @@ def read_shards(
     Raises `UsageError` for what cannot be read.
     """
     columns = list(dict.fromkeys([*_KEYS, *acceptance.COLUMNS, *_VALUES, *_OF_REVIEWS]))
+    schemas = asked_schemas(side)
     products = side.parts.read("products", PLACE)
     for part in side.parts.read("attributes", columns):
         here = next(products, None)
         if here is None or here.num_rows == 0:
             raise UsageError(f"{side.uri}: the parts of attributes and products do not belong together")
+        _refuse_unasked(part, schemas, side)
         part = side.reviews.apply(part)
         owner = _owners(here, part, side.uri)
         reasons = pc.if_else(_is_given(part), None, accepted.reasons(part))
@@ -91,6 +95,17 @@ def read_shards(
         taken = pc.is_null(reasons)
         left_out.add_rows(part.append_column("reason", reasons).filter(pc.invert(taken)))
         yield ShardAnswers(here, part.filter(taken), owner[taken.to_numpy()])
+
+
+def _refuse_unasked(answers: pa.Table, schemas: Mapping[str, CategorySchema], side: Side) -> None:
+    """Raises `UsageError` for answers of a category without a schema: no file would have a place for them."""
+    unasked = sorted(set(pc.unique(answers["category"]).to_pylist()) - schemas.keys())
+    if unasked:
+        raise UsageError(
+            f"{schemas_place(side.run.folder)} has no category {quoted(unasked[0])}, of which the run has answers: it "
+            "is not the run's, or it was edited. Restore the file from a copy of the run, or extract anew into another "
+            "output folder"
+        )
 
 
 def _is_given(answers: pa.Table) -> pa.ChunkedArray:

@@ -6,10 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
 from hpd_core import CategorySchema
-from pipelines.errors import UsageError
+from pipelines.store.damaged import named_damage
 from pipelines.store.folders import Folder
 
 SCHEMAS_NAME = "_schemas.json"
@@ -41,14 +39,19 @@ def read_schemas(folder: Folder) -> dict[str, CategorySchema] | None:
     return read_asked_schemas(folder) if edited is None else edited
 
 
+def schemas_place(folder: Folder) -> str:
+    """The file that `read_schemas` reads."""
+    return folder.describe(NORMALISED_NAME if folder.exists(NORMALISED_NAME) else SCHEMAS_NAME)
+
+
 def _read(folder: Folder, name: str) -> dict[str, CategorySchema] | None:
-    content = folder.read_json(name)
-    if content is None:
-        return None
-    try:
+    with named_damage(folder, name):
+        content = folder.read_json(name)
+        if content is None:
+            return None
+        if not content:
+            raise ValueError("it has no categories")
         return {category: _schema(category, entry) for category, entry in content.items()}
-    except ValidationError as error:
-        raise UsageError(f"{folder.describe(name)} is of another version of this project: {error}") from error
 
 
 def _content(schemas: Mapping[str, CategorySchema]) -> bytes:

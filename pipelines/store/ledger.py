@@ -25,9 +25,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.errors import RunError, UsageError
+from pipelines.store.damaged import named_damage
 from pipelines.store.folders import Folder, iter_requests
 from pipelines.store.isolation import Span, Try
 from pipelines.store.tables import TABLES, EncodedTable
+from pipelines.store.totals import Totals
 
 PLAN_NAME = "_plan.json"
 MANIFEST_NAME = "manifest.json"
@@ -82,15 +84,27 @@ class Ledger:
         return {int(name.removesuffix(".json")) for name in self.folder.list("_shards")}
 
     def manifest(self, shard: int) -> dict[str, Any]:
-        """The manifest of a committed shard."""
-        manifest = self.folder.read_json(_manifest_name(shard))
-        if not isinstance(manifest, dict):
-            raise RunError(f"{self.folder.describe(_manifest_name(shard))} is missing or no manifest")
+        """The manifest of a committed shard. Raises `UsageError` if it is damaged."""
+        with named_damage(self.folder, _manifest_name(shard)):
+            manifest: dict[str, Any] | None = self.folder.read_json(_manifest_name(shard))
+            if manifest is not None:
+                _check_parts(manifest["tables"])
+        if manifest is None:
+            raise RunError(f"{self.folder.describe(_manifest_name(shard))} is missing")
         return manifest
 
     def manifests(self, shards: Collection[int]) -> Iterator[dict[str, Any]]:
-        """The manifests of committed shards, in their order. A large run has gigabytes of them: never all at once."""
-        return iter_requests(self.manifest, sorted(shards))
+        """The manifests of committed shards, in their order, to be counted. Raises `UsageError` if one is damaged.
+
+        A large run has gigabytes of them: never all at once.
+        """
+        return iter_requests(self._countable, sorted(shards))
+
+    def _countable(self, shard: int) -> dict[str, Any]:
+        manifest = self.manifest(shard)
+        with named_damage(self.folder, _manifest_name(shard)):
+            Totals().add(manifest)
+        return manifest
 
     def num_tries(self) -> dict[int, int]:
         """Tries by shard, over all sessions."""
@@ -183,7 +197,7 @@ class Ledger:
         mine = {key: description.get(key) for key in ENGINE_IDENTITY}
         if self.folder.create(_ENGINE_NAME, json.dumps(dict(description), ensure_ascii=False).encode()):
             return
-        theirs = self.folder.read_json(_ENGINE_NAME) or {}
+        theirs = self.engine()
         for key, value in mine.items():
             if theirs.get(key) != value:
                 raise UsageError(
@@ -193,7 +207,7 @@ class Ledger:
 
     def engine(self) -> dict[str, Any]:
         """The description of the run's engine; empty before the first one has started."""
-        return self.folder.read_json(_ENGINE_NAME) or {}
+        return self._mapping(_ENGINE_NAME) or {}
 
     def finish(self, manifest: Mapping[str, Any]) -> None:
         """Declares the run finished and removes what only the way there needed."""
@@ -213,8 +227,15 @@ class Ledger:
 
     def finished(self) -> dict[str, Any] | None:
         """The manifest of a finished run, else None."""
-        manifest: dict[str, Any] | None = self.folder.read_json(MANIFEST_NAME)
-        return manifest
+        return self._mapping(MANIFEST_NAME)
+
+    def _mapping(self, name: str) -> dict[str, Any] | None:
+        """A JSON object; None if there is no such file. Raises `UsageError` if it is damaged."""
+        with named_damage(self.folder, name):
+            found: dict[str, Any] | None = self.folder.read_json(name)
+            if found is not None and not isinstance(found, dict):
+                raise TypeError("no JSON object")
+        return found
 
     def _write_part(self, name: str, shard: int, token: str, table: EncodedTable) -> dict[str, Any]:
         part = f"_parts/{name}/{token}.parquet"
@@ -226,6 +247,13 @@ class Ledger:
             "num_bytes": len(table.data),
             "sha256": hashlib.sha256(table.data).hexdigest(),
         }
+
+
+def _check_parts(tables: Mapping[str, Any]) -> None:
+    """Raises what `named_damage` names unless every table of a shard says where its part is."""
+    for entry in tables.values():
+        if not isinstance(entry["public"], str):
+            raise TypeError("a part without a name")
 
 
 def _tries_folder(shard: int) -> str:

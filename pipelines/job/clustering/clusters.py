@@ -9,6 +9,7 @@ from typing import Any
 
 from pipelines.catalog.sharding import Shard, shard_from_dict
 from pipelines.job.run_plan import Plan
+from pipelines.store.damaged import named_damage
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import CLUSTERS_NAME
 
@@ -43,10 +44,11 @@ class Clusters:
     @classmethod
     def read(cls, output: Folder) -> Clusters | None:
         """Those of the run in the folder; None as long as there are none."""
-        data: Mapping[str, Any] | None = output.read_json(CLUSTERS_NAME)
-        if data is None:
-            return None
-        return cls(**{**data, "shards": [shard_from_dict(shard) for shard in data["shards"]]})
+        with named_damage(output, CLUSTERS_NAME):
+            data: Mapping[str, Any] | None = output.read_json(CLUSTERS_NAME)
+            if data is None:
+                return None
+            return cls(**{**data, "shards": [shard_from_dict(shard) for shard in data["shards"]]})
 
     def store(self, output: Folder) -> Clusters:
         """Keeps them, unless another driver was faster; returns those that count."""

@@ -164,7 +164,7 @@ def _write_shard(
         "statuses": Counter(row["status"] for row in first),
         "reasons": {"too_long": dead} if dead else {},
     }
-    manifest = {"shard": index, "counts": counts, "metrics": {}, "finished_at": START.isoformat()}
+    manifest = {"shard": index, "tables": {}, "counts": counts, "metrics": {}, "finished_at": START.isoformat()}
     Folder(str(folder)).write(f"_shards/{index:06d}.json", json.dumps(manifest).encode())
 
 

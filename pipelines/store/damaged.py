@@ -1,0 +1,24 @@
+"""Files of a run's folder that are not what HPD wrote there: named, with the way out, whoever reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pipelines.errors import UsageError
+from pipelines.store.folders import Folder
+
+_MAX_REASON = 200  # characters
+
+
+@contextmanager
+def named_damage(folder: Folder, name: str) -> Iterator[None]:
+    """What is done within reads the object: where it does not have the form that it was written in, `UsageError`."""
+    try:
+        yield
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_REASON]
+        raise UsageError(
+            f"cannot read {folder.describe(name)}: it is damaged, or of another version of this project ({reason}). "
+            "Restore the file from a copy of the run, or extract anew into another output folder"
+        ) from error

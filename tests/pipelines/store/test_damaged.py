@@ -1,0 +1,81 @@
+"""Damaged files of a run's folder: whoever reads them names the file and the way out, on one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.comparing.compared_run import Side
+from pipelines.confidence.run_confidence import CONFIDENCE_NAME, RunConfidence
+from pipelines.errors import UsageError
+from pipelines.export import app
+from pipelines.job.clustering.clusters import Clusters
+from pipelines.job.run_plan import find_finished
+from pipelines.store.asked_schemas import NORMALISED_NAME, SCHEMAS_NAME, read_schemas
+from pipelines.store.folders import Folder
+from pipelines.store.ledger import CLUSTERS_NAME, MANIFEST_NAME, Ledger
+from tests.pipelines.exporting.made_runs import bag, write_normalised_run
+
+SHARD = "_shards/000000.json"
+READERS: dict[str, Callable[[str], object]] = {
+    SCHEMAS_NAME: lambda run: read_schemas(Folder(run)),
+    NORMALISED_NAME: lambda run: read_schemas(Folder(run)),
+    SHARD: lambda run: Ledger(Folder(run), "").manifest(0),
+    MANIFEST_NAME: find_finished,
+    "_engine.json": lambda run: Ledger(Folder(run), "").engine(),
+    CONFIDENCE_NAME: lambda run: RunConfidence.read(Folder(run)),
+    CLUSTERS_NAME: lambda run: Clusters.read(Folder(run)),
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    return write_normalised_run(tmp_path / "run", [bag("b"), bag("c")])
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "5", "\x00"])
+@pytest.mark.parametrize("name", READERS)
+def test_the_file_is_named_with_the_way_out(run: str, name: str, content: str) -> None:
+    (Path(run) / name).write_text(content)
+    with pytest.raises(UsageError) as caught:
+        READERS[name](run)
+    said = str(caught.value)
+    assert said.startswith(f"cannot read {run}/{name}: it is damaged")
+    assert said.endswith("Restore the file from a copy of the run, or extract anew into another output folder")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (NORMALISED_NAME, {"Bags": 5}),
+        (NORMALISED_NAME, {"Bags": [{"type": "number"}]}),
+        (SCHEMAS_NAME, {}),
+        (SHARD, {}),
+        (SHARD, {"tables": {"attributes": {}}}),
+        (SHARD, {"tables": {}}),
+        (SHARD, {"tables": {}, "counts": 5, "metrics": {}}),
+    ],
+)
+def test_an_export_names_it_too(run: str, name: str, content: object) -> None:
+    (Path(run) / name).write_text(json.dumps(content))
+    with pytest.raises(UsageError, match="it is damaged"):
+        Side.open(run)
+    result = CliRunner().invoke(app, [run, "--to", "csv"])
+    assert result.exit_code == 2, result.output
+    assert f"cannot read {run}/{name}: it is damaged" in result.stderr
+
+
+@pytest.mark.parametrize("name", [SCHEMAS_NAME, NORMALISED_NAME])
+def test_an_export_of_a_category_without_a_schema_is_refused(run: str, name: str) -> None:
+    path = Path(run) / SCHEMAS_NAME
+    (category, schema), *_ = json.loads(path.read_text()).items()
+    (Path(run) / name).write_text(json.dumps({"Other": schema}))
+    result = CliRunner().invoke(app, [run, "--to", "csv"])
+    assert result.exit_code == 2, result.output
+    assert f"{run}/{name} has no category {category!r}, of which the run has answers" in result.stderr
+    assert not (Path(run) / "export").exists()
