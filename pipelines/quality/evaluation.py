@@ -154,6 +154,8 @@ def evaluate_run(
         notes.insert(0, _missing_note(run, len(gold_products), not_in_run))
     exact = judged[Comparison.EXACT]
     notes += _misspelled_notes(exact, [products[index] for index in evaluated])
+    normalisation, norm_notes = score_normalisation(run, gold, gold_products, products)
+    notes += norm_notes
     return Evaluation(
         run=run,
         gold=gold,
@@ -169,7 +171,7 @@ def evaluate_run(
         scores=tuple(
             _scorecard(each, judgements, len(evaluated), num_resamples, seed) for each, judgements in judged.items()
         ),
-        normalisation=score_normalisation(run, gold, gold_products, products),
+        normalisation=normalisation,
         notes=tuple(notes),
         judgements=tuple(exact),
     )

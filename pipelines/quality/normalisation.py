@@ -14,19 +14,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from hpd_core import CategorySchema
+from hpd_core.text.near_names import NearNames, quoted
 from pipelines.errors import UsageError
 from pipelines.normalising.normalised import NORM_STATUSES
+from pipelines.normalising.units import is_known, wanted_unit
 from pipelines.quality.gold import GoldProduct, read_lines
 from pipelines.quality.run_answers import RowKey, RunFolder, RunProduct
 
 _COLUMNS = ("source_file", "source_row", "attribute", "value_index", "status", "value_raw")
 _NORMALISED = ("norm_status", "value_norm", "value_num", "unit", "value_id")
 _TOLERANCE = 0.01
+_MAX_NAMES = 5  # attributes named in notes
 
 
 class NormGold(NamedTuple):
@@ -90,15 +94,16 @@ class NormalisationScore:
 
 def score_normalisation(
     run: str, gold_path: str, gold: Sequence[GoldProduct], products: Mapping[int, RunProduct]
-) -> NormalisationScore | None:
-    """Scores the normalised columns of a run; None if it has none, as runs of older versions.
+) -> tuple[NormalisationScore | None, list[str]]:
+    """Scores the normalised columns of a run; None if it has none, as runs of older versions. And notes on the gold.
 
     Args:
         products: the run's, by index in `gold`.
     """
-    golds = _read_norms(gold_path, gold)
-    indexes = {product.key: index for index, product in products.items()}
     folder = RunFolder(run)
+    golds = _read_norms(gold_path, gold, _units_of_schemas(folder.schemas))
+    notes = list(_unlabelled_notes(gold, golds))
+    indexes = {product.key: index for index, product in products.items()}
     statuses: Counter[str] = Counter()
     judged: list[tuple[NormGold, NormValue, bool]] = []
     for index, attribute, value in _values(folder, indexes):
@@ -112,7 +117,28 @@ def score_normalisation(
             if _is_right_raw(value.raw, item, norm):
                 judged.append((norm, value, _is_right(norm, value, item)))
                 break
-    return _summed(statuses, judged) if statuses else None
+    return (_summed(statuses, judged) if statuses else None), notes
+
+
+def _units_of_schemas(schemas: Mapping[str, CategorySchema] | None) -> set[str]:
+    """Names of units that the run was asked for: a word of the schemas' own ("rings") is one, too."""
+    attributes = [each for schema in (schemas or {}).values() for each in schema.attributes]
+    return {name for each in attributes if each.unit is not None for name in each.unit.names}
+
+
+def _unlabelled_notes(gold: Sequence[GoldProduct], norms: Iterable[tuple[int, str]]) -> Iterator[str]:
+    """What 'norm' says of attributes that the same line does not label: it is scored with no value."""
+    found = Counter((gold[index].category, name) for index, name in norms if name not in gold[index].values)
+    labels: defaultdict[str, set[str]] = defaultdict(set)
+    for product in gold:
+        labels[product.category].update(product.values)
+    for (category, name), count in found.most_common(_MAX_NAMES):
+        hint = NearNames(labels[category] - {name}).hint(name)
+        where = f"{category}: 'norm' of {quoted(name)} ({count:,} times)"
+        said = f"{where} where the line does not label it, so it is not scored"
+        yield f"{said}; {hint}" if hint else said
+    if len(found) > _MAX_NAMES:
+        yield f"and {len(found) - _MAX_NAMES:,} more such attributes under 'norm'"
 
 
 def _summed(statuses: Mapping[str, int], judged: Sequence[tuple[NormGold, NormValue, bool]]) -> NormalisationScore:
@@ -167,7 +193,9 @@ def _values(folder: RunFolder, indexes: Mapping[RowKey, int]) -> Iterator[tuple[
             yield index, attribute, NormValue(raw, *normalised)
 
 
-def _read_norms(path: str, gold: Sequence[GoldProduct]) -> dict[tuple[int, str], tuple[NormGold, ...]]:
+def _read_norms(
+    path: str, gold: Sequence[GoldProduct], own_units: Collection[str]
+) -> dict[tuple[int, str], tuple[NormGold, ...]]:
     """By product's index and attribute, what the gold file says of each value; empty if it says nothing."""
     lines = read_lines(path)
     found: dict[tuple[int, str], tuple[NormGold, ...]] = {}
@@ -182,12 +210,12 @@ def _read_norms(path: str, gold: Sequence[GoldProduct]) -> dict[tuple[int, str],
             )
         for attribute, entry in norms.items():
             entries = entry if isinstance(entry, list) else [entry]
-            norm = tuple(_norm_gold(each, f"{place}: 'norm' > {attribute!r}") for each in entries)
+            norm = tuple(_norm_gold(each, f"{place}: 'norm' > {attribute!r}", own_units) for each in entries)
             found[index, product.renamed.get(attribute, attribute)] = norm
     return found
 
 
-def _norm_gold(entry: Any, place: str) -> NormGold:
+def _norm_gold(entry: Any, place: str, own_units: Collection[str]) -> NormGold:
     known = {"num", "unit", "id", "printed"}
     if not isinstance(entry, dict) or not entry.keys() <= known or not entry.keys() & {"num", "id"}:
         raise UsageError(f"{place}: an object with 'num' (and 'unit', 'printed') or with 'id' is needed")
@@ -196,4 +224,9 @@ def _norm_gold(entry: Any, place: str) -> NormGold:
     texts = [entry.get("unit"), entry.get("id"), *(printed if isinstance(printed, list) else [0])]
     if not is_number or not all(text is None or isinstance(text, str) for text in texts):
         raise UsageError(f"{place}: 'num' must be a number, 'unit' and 'id' texts, 'printed' a list of texts")
-    return NormGold(num, entry.get("unit"), entry.get("id"), tuple(printed))
+    if num is not None and not math.isfinite(num):
+        raise UsageError(f"{place} > 'num': {num} is no number of a value; write one, or leave it out")
+    unit = entry.get("unit")
+    if unit is not None and unit not in own_units and not is_known(wanted_unit(unit)):
+        raise UsageError(f"{place} > 'unit': {unit!r} is no unit, and none of the run's schemas; write it as they do")
+    return NormGold(num, unit, entry.get("id"), tuple(printed))

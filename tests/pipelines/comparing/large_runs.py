@@ -113,7 +113,7 @@ def _write_shard(folder: Path, index: int, rows: np.ndarray, differs: bool) -> N
     for name, content in tables.items():
         pq.write_table(content, folder / name / f"part-{index:06d}.parquet", compression="zstd")
     counted = {"rows": number, "products": number, "dead_letters": 0, "statuses": {}, "reasons": {}}
-    manifest = {"shard": index, "counts": counted, "metrics": {}, "finished_at": START.isoformat()}
+    manifest = {"shard": index, "tables": {}, "counts": counted, "metrics": {}, "finished_at": START.isoformat()}
     Folder(str(folder)).write(f"_shards/{index:06d}.json", json.dumps(manifest).encode())
 
 

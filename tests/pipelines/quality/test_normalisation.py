@@ -88,3 +88,31 @@ def test_gold_that_does_not_say_what_it_means_is_refused(tmp_path: Path, norm: A
     gold = write_gold(tmp_path / "gold.jsonl", [norm, *(None for _ in CASES[1:])])
     with pytest.raises(UsageError, match=r"gold\.jsonl, line 1: 'norm'"):
         evaluate_run(run_of(tmp_path), gold)
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ('{"num": NaN}', "'norm' > 'A' > 'num': nan is no number"),
+        ('{"num": 1e400, "unit": "g"}', "'norm' > 'A' > 'num': inf is no number"),
+        ('{"num": 340, "unit": "zorks"}', "'norm' > 'A' > 'unit': 'zorks' is no unit"),
+        ('{"num": 340, "unit": ""}', "'norm' > 'A' > 'unit': '' is no unit"),
+    ],
+)
+def test_what_is_no_number_or_no_unit_is_refused(tmp_path: Path, entry: str, said: str) -> None:
+    gold = write_gold(tmp_path / "gold.jsonl", [{"norm": {"A": "HERE"}}, *(None for _ in CASES[1:])])
+    Path(gold).write_text(Path(gold).read_text().replace('"HERE"', entry))
+    with pytest.raises(UsageError) as caught:
+        evaluate_run(run_of(tmp_path), gold)
+    assert f"{gold}, line 1: {said}" in str(caught.value)
+
+
+def test_an_attribute_that_is_not_labelled_is_noted(tmp_path: Path) -> None:
+    norms: list[Any] = [{"norm": {"a ": {"num": 340}}}, *({"norm": {"B": {"id": "x"}}} for _ in CASES[1:])]
+    evaluation = evaluate_run(run_of(tmp_path), write_gold(tmp_path / "gold.jsonl", norms))
+    number = len(CASES) - 1
+    assert (
+        f"Coffee: 'norm' of 'B' ({number} times) where the line does not label it, so it is not scored"
+        in evaluation.notes
+    )
+    assert any("'norm' of 'a ' (1 times)" in note and "did you mean 'A'" in note for note in evaluation.notes)

@@ -226,6 +226,7 @@ def _write_shard(
     reasons = Counter(row["error_code"] for row in tables["dead_letter"])
     manifest = {
         "shard": index,
+        "tables": {},
         "counts": {
             "rows": len(shard),
             "products": len(tables["products"]),
