@@ -60,7 +60,8 @@ def tables(shard: int, attempt: str) -> dict[str, EncodedTable]:
 
 
 def commit(ledger: Ledger, shard: int, attempt: str) -> None:
-    ledger.commit(shard, attempt, tables(shard, attempt), {"counts": {}})
+    counts = {"rows": 1, "products": 1, "dead_letters": 0, "statuses": {}, "reasons": {}}
+    ledger.commit(shard, attempt, tables(shard, attempt), {"counts": counts, "metrics": {}})
 
 
 def published(folder: Path) -> dict[int, list[str]]:
