@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +23,8 @@ _LOGIT_ROWS_AT_ONCE = {"cpu": 16, "cuda": 4096}
 """Rows of logits that are reduced together; 16 x 49,152 in fp32 stay in the caches of a CPU."""
 _LOGITS_AT_ONCE = 2**24
 """Of rows that allow many tokens: 64 MB in fp32, thrice."""
+_MASKED_AT_ONCE = 2**28
+"""Of logits beside which there are masks, on a GPU: 256 MB of them, if no two rows have the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +293,7 @@ def _by_triton(
     allowed = None if bound is None else bound.allowed
     picked = torch.empty(0, dtype=torch.int64, device=device) if bound is None else bound.picked
     first = 0
-    for block in logits:
+    for block in logits if masked is None else _in_parts(logits):
         here = slice(first, first + len(block))
         numbers = None if where is None else where[here]
         masks = (None, None) if masked is None else masked.in_block(block, first)
@@ -299,6 +301,12 @@ def _by_triton(
         wanted.look_up(block, first)
         first = here.stop
     return Choice(tokens, scores, normalizers, bound, masked, wanted)
+
+
+def _in_parts(blocks: Iterable[Tensor]) -> Iterator[Tensor]:
+    """No more rows at a time than there may be masks."""
+    for block in blocks:
+        yield from torch.split(block, max(1, _MASKED_AT_ONCE // block.shape[1]))
 
 
 def likeliest(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -71,7 +71,7 @@ class References:
         for keyword, way_out in _REFUSED.items():
             if keyword in schema:
                 raise SchemaError(where, f"{keyword!r} cannot be decoded: {way_out}")
-        if schema.get("nullable") is True:
+        if schema.get("nullable") is True and not _says_null(schema):
             raise SchemaError(where, "'nullable' is OpenAPI's, not JSON Schema's: write \"type\": [..., \"null\"]")
         plain = dict(schema)
         parts = [*plain.pop("allOf", ())]
@@ -133,6 +133,17 @@ class References:
             if not plain["enum"]:
                 plain = {"type": "null"}
         return plain, takes_null
+
+
+def _says_null(schema: Mapping[str, Any]) -> bool:
+    """Whether null is written there, as JSON Schema writes it."""
+    kinds = [schema.get("type"), *(each.get("type") for each in _alternatives(schema))]
+    return any("null" in (kind if isinstance(kind, list) else [kind]) for kind in kinds)
+
+
+def _alternatives(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    return [each for each in found if isinstance(each, Mapping)]
 
 
 def _is_null(plain: Plain) -> bool:

@@ -15,6 +15,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from hpd_core.json_schema.answers import Problem, pointer
+from hpd_core.text.pattern_syntax import PatternError, read_pattern
 
 _PATTERN_SECONDS = 1.0
 _seconds_left: ContextVar[float] = ContextVar("seconds that the patterns of an answer may still take")
@@ -26,7 +27,10 @@ def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[Validatio
         return
     left, started = _seconds_left.get(), time.monotonic()
     try:
+        read_pattern(pattern)  # an enum's was not read before, and the search below compiles it, however large
         found = regex.search(pattern, instance, timeout=max(left, 0.001))
+    except PatternError as error:
+        yield ValidationError(f"whether it matches {pattern[:80]!r} cannot be checked: {error}")
     except regex.error as error:
         yield ValidationError(f"{pattern!r} is no regular expression: {error}")
     except TimeoutError:
@@ -51,7 +55,9 @@ def _exact(number: float) -> Fraction:
 
 
 _Validator = extend(  # type: ignore[no-untyped-call]
-    Draft202012Validator, {"pattern": _pattern, "multipleOf": _multiple_of}
+    # An answer has the fields that were asked for: there are no others, and to look for them takes ever so long.
+    Draft202012Validator,
+    {"pattern": _pattern, "multipleOf": _multiple_of, "unevaluatedProperties": lambda *_: ()},
 )
 
 

@@ -18,7 +18,13 @@ _CLASSES = {"d": "0-9", "w": "A-Za-z0-9_"}
 _NEGATED = {"D": "0-9", "W": "A-Za-z0-9_"}
 _KEPT = frozenset("sSntrfvpPxu")
 _REPEAT = re.compile(r"(?:([*+?])|\{(\d+)(,?)(\d*)\})([?+]?)")
-_FUZZY = re.compile(r"\{[^}]*[a-z]")  # to the library that checks answers: "nearly"
+# To the library that checks answers "nearly", or "so often at most"; to everybody else just these characters.
+_FUZZY = re.compile(r"\{(?:\s*(?:\d+\s*<=?\s*)?\d*[dies]|,\d)")
+_POSIX = re.compile(r":\^?\w+:\]")
+_MOST_WRITTEN = 50_000
+"""Parts of an expression, in the library that checks answers: with some hundred thousand it ends the process."""
+_MANY = 10**9
+"""More is not told apart: numbers of numbers of repetitions are larger than a float."""
 _NAMED = re.compile(r"\?P?<[A-Za-z_]\w*>")
 _ANY = "(?s:.)*"
 
@@ -37,6 +43,7 @@ class PatternPart:
         wide: how many of them, written out, may be this or that.
         risk: how many of those stand behind something of a length that is not known.
         size: its characters, written out.
+        written: its characters, where only what must be there is written out.
     """
 
     expression: str
@@ -45,6 +52,7 @@ class PatternPart:
     wide: int = 0
     risk: int = 0
     size: int = 0
+    written: int = 1
 
     @property
     def varies(self) -> bool:
@@ -63,6 +71,7 @@ class PatternPart:
             # There are only so many places at which a text may be.
             int(min(risk, most - least)),
             self.size + other.size,
+            self.written + other.written,
         )
 
     @property
@@ -73,15 +82,33 @@ class PatternPart:
     def repeated(self, least: int, most: float, sign: str) -> PatternPart:
         """Several times."""
         times = int(most) if most != inf else max(1, least)
-        wide = self.wide * times
+        wide = min(_MANY, self.wide * times)
+        written = self.written * max(1, least)
+        if written > _MOST_WRITTEN:
+            raise PatternError(
+                f"it has more than {_MOST_WRITTEN:,} characters when its repetitions are written out: repeat less "
+                "often, or check it afterwards"
+            )
         return PatternPart(
             f"(?:{self.expression}){sign}",
-            self.least * least,
-            self.most * most if self.most else 0,
+            _product(self.least, least),
+            _product(self.most, most),
             wide,
             wide if self.varies and (times > 1 or most == inf) else self.risk,
-            self.size * times,
+            min(_MANY, self.size * times),
+            written,
         )
+
+
+def _product(characters: float, times: float) -> float:
+    """No more than `_MANY`, unless it has no limit."""
+    product = characters * times if characters and times else 0
+    return product if product == inf else min(_MANY, product)
+
+
+def _count(digits: str) -> int:
+    """No more than `_MANY`, however many digits there are."""
+    return min(_MANY, int(digits.lstrip("0")[:10] or "0"))
 
 
 def one_of(parts: list[PatternPart]) -> PatternPart:
@@ -95,6 +122,7 @@ def one_of(parts: list[PatternPart]) -> PatternPart:
         1 + sum(part.wide for part in parts),
         max(part.risk for part in parts),
         sum(part.size for part in parts),
+        sum(part.written for part in parts),
     )
 
 
@@ -104,7 +132,10 @@ def read_pattern(pattern: str) -> PatternPart:
     Raises:
         PatternError: it has something that no automaton can do.
     """
-    return _Reader(pattern).read()
+    try:
+        return _Reader(pattern).read()
+    except IndexError:
+        raise PatternError(f"it is no regular expression: it ends behind a backslash, in {pattern[:80]!r}") from None
 
 
 class _Reader:
@@ -151,6 +182,8 @@ class _Reader:
         return found
 
     def _repeated(self, atom: PatternPart) -> PatternPart:
+        if _FUZZY.match(self._pattern, self._place):
+            raise self._refusal("'{' that is no count (write '\\{')")
         repeat = _REPEAT.match(self._pattern, self._place)
         if repeat is None:
             return atom
@@ -160,13 +193,11 @@ class _Reader:
             raise self._refusal("a repetition that gives nothing back")
         if sign:
             return atom.repeated(int(sign == "+"), 1 if sign == "?" else inf, sign)
-        high = inf if comma and not most else int(most or least)
-        return atom.repeated(int(least), high, repeat[0].removesuffix("?"))
+        high = inf if comma and not most else _count(most or least)
+        return atom.repeated(_count(least), high, repeat[0].removesuffix("?"))
 
     def _atom(self, depth: int) -> PatternPart:
         sign = self._pattern[self._place]
-        if _FUZZY.match(self._pattern, self._place):
-            raise self._refusal("'{' that repeats nothing (write '\\{')")
         if sign in "^$":
             raise self._refusal(f"{sign!r} in the middle")
         self._place += 1
@@ -220,8 +251,8 @@ class _Reader:
         while self._place < len(self._pattern) and (self._pattern[self._place] != "]" or self._place == first):
             sign = self._pattern[self._place]
             self._place += 1
-            if sign == "[" and self._pattern.startswith((":", ".", "="), self._place):
-                raise self._refusal(f"'[{self._pattern[self._place]}' in a class, as POSIX has it")
+            if sign == "[" and _POSIX.match(self._pattern, self._place):
+                raise self._refusal("'[:' in a class, as POSIX has it")
             if sign != "\\":
                 # Rust's classes have operators of their own.
                 found += f"\\{sign}" if sign in "[]&~" else sign

@@ -72,11 +72,11 @@ def pattern_dfa(pattern: str) -> ByteDfa | None:
     Raises:
         PatternError: it is no regular expression, or has something that no automaton can do.
     """
+    read = read_pattern(pattern)
     try:
-        regex.compile(pattern)
+        regex.compile(pattern)  # only now: it writes repetitions out, however many
     except regex.error as error:
         raise PatternError(f"it is no regular expression: {error}") from error
-    read = read_pattern(pattern)
     if read.size > _LARGEST_SIZE or read.risk > (_LARGEST_RISK_OF_LETTERS if read.has_letters else _LARGEST_RISK):
         return None
     # Without the cache: what is too large is not kept.

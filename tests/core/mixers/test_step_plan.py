@@ -81,3 +81,25 @@ def test_the_host_keeps_no_matrix_of_all_tokens_and_columns() -> None:
         tracemalloc.stop()
     assert (grid.before.sum(dim=2) == num_steps - 1).all()
     assert most < 8 * len(prompts) * (num_values * num_steps)
+
+
+@given(data=st.data())
+def test_pairs_are_what_the_masks_say_each_once(data: st.DataObject) -> None:
+    """Of several prompts that are fed trees of tokens, in steps of several tokens at a time."""
+    num_prompts = data.draw(st.integers(1, 4))
+    cache = MixerCache.for_prompts([MixerShape(1, 4, torch.float32, CPU)], [None] * num_prompts, 64)
+    for step in range(data.draw(st.integers(1, 3))):
+        # Scopes in each other: of each prompt a branch that all its tokens are of, and in it two of their own.
+        counts = np.array(data.draw(st.lists(st.integers(1, 4), min_size=num_prompts, max_size=num_prompts)))
+        prompts = np.repeat(np.arange(num_prompts), counts)
+        scopes = np.array(data.draw(st.lists(st.sampled_from([1, 2, 3]), min_size=len(prompts), max_size=len(prompts))))
+        lasts = np.where(scopes == 1, 3, scopes)
+        sights = 9 + 8 * step + np.concatenate([np.arange(count) for count in counts])
+        branches = cache.append(prompts, scopes, lasts, sights, 0).branches
+        assert branches is not None
+        for grid in branches.grids:
+            height = len(grid.now)
+            first = data.draw(st.integers(0, height - 1))
+            stop = data.draw(st.integers(first + 1, height + 2))
+            for mask, pairs in zip((grid.before, grid.now), grid.pairs(first, stop), strict=True):
+                assert sorted(pairs.t().tolist()) == mask[first:stop].nonzero().tolist()

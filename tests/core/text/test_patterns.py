@@ -59,9 +59,19 @@ def test_an_automaton_matches_what_a_search_finds(pattern: str, other: str, text
         ("a^b", r"'\^' in the middle"),
         ("(a$)b", r"'\$' in the middle"),
         ("a*+", "gives nothing back"),
-        ("(", "no regular expression"),
+        ("(", "a bracket that is not closed"),
+        ("*a", "no regular expression"),
+        ("a\\", "ends behind a backslash"),
         ("[[:alpha:]]", "as POSIX has it"),
-        ("x{d<=1}", "repeats nothing"),
+        ("[^[:alpha:]]", "as POSIX has it"),
+        ("x{d<=1}", "that is no count"),
+        ("(?:ab){1<=e<=3}", "that is no count"),
+        ("^a{,3}$", "that is no count"),
+        # With these the library that checks answers takes gigabytes, ends the process or never returns.
+        ("^a{10000000}$", "more than 50,000 characters"),
+        ("(ab|c){500000}", "more than 50,000 characters"),
+        ("((a{1000}){1000}){1000}", "more than 50,000 characters"),
+        ("a{" + "9" * 5000 + "}", "more than 50,000 characters"),
         ("(" * 60 + "a" + ")" * 60, "too many brackets"),
     ],
 )
@@ -77,6 +87,7 @@ def test_what_no_automaton_can_do_is_refused_by_name(pattern: str, what: str) ->
         "((a{1,90}){1,90}){1,90}",
         "(a?){40}[ab]{40}",
         "a.{30}",
+        "^" + "(?:" * 35 + "a" + "{0,4000000000})" * 35 + "*$",
         # Half a minute each, made anyway.
         r"^((~{1,2}[a\D]{0,2}|((~?|a)*?(aa{1,2})?[a\D]?)+?((\D{1,}a#{0,2}){1,}[\u00e9]\d)?|\P{L}*?\${1,2}))+?#{1,}$",
         r"&((\.*\P{L}{0,2}|aa|a?a)??([\D]*?\/*){1,})|^([a\D]*?|[\d-]?[^a]{2}[\s]*|(\p{L}\-{2}a+?)+?a+)*$",
@@ -96,6 +107,12 @@ def test_what_would_be_too_large_is_seen_at_once(pattern: str) -> None:
         (r"^((25[0-5]|2[0-4][0-9]|[01]?[0-9]{1,2})\.){3}(25[0-5]|2[0-4][0-9]|[01]?[0-9]{1,2})$", "192.168.0.1"),
         (r"^\p{Lu}\p{Ll}+([ -]\p{Lu}\p{Ll}+)*$", "Anna-Lena Özdemir"),
         (r"^#?([a-f0-9]{6}|[a-f0-9]{3})$", "#ff00aa"),
+        # Braces and brackets that are just that.
+        (r"^{[a-z]+}$", "{abc}"),
+        (r"^\{{2}x}$", "{{x}"),
+        (r'^{"id": [0-9]+}$', '{"id": 3}'),
+        (r"^[^[:]+$", "a]"),
+        (r"^[[]a]$", "[a]"),
         (r"^(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2}(?:\.\d*)?)((-(\d{2}):(\d{2})|Z)?)$", "2024-05-01T10:00:00Z"),
     ],
 )
