@@ -49,8 +49,6 @@ def _read(folder: Folder, name: str) -> dict[str, CategorySchema] | None:
         content = folder.read_json(name)
         if content is None:
             return None
-        if not content:
-            raise ValueError("it has no categories")
         return {category: _schema(category, entry) for category, entry in content.items()}
 
 

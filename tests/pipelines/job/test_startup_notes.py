@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,9 @@ def test_what_the_engines_are_at(workplace: Workplace, monkeypatch: pytest.Monke
     monkeypatch.setattr(startup_notes, "_SECONDS_BETWEEN_LOOKS", 0.0)
     config = workplace.config(actors={"num_cpus": 1, "num_gpus": 0})
     waits_for = Beginnings(config, "run-x")
+    deadline = time.monotonic() + 30
+    while ray.available_resources().get("CPU", 0.0) < 1 and time.monotonic() < deadline:
+        time.sleep(0.1)  # actors of the test before are ending
     assert waits_for() == "waiting for an engine's process"
     crowded = Beginnings(workplace.config(actors={"num_cpus": 1, "num_gpus": 3}), "run-x")
     assert crowded() == "waiting for an engine's place in the cluster (3 GPU)"
