@@ -212,8 +212,9 @@ class BranchGrid:
         that is waited for."""
         found = []
         for table, begins in self._pairs:
-            prompt, row, column = table[:, begins[first] : begins[min(stop, self._shape[0])]]
-            found.append(torch.stack([prompt - first, row, column]))
+            part = table[:, begins[first] : begins[min(stop, self._shape[0])]]
+            # Mostly all prompts are one part, and each layer asks anew.
+            found.append(torch.stack([part[0] - first, part[1], part[2]]) if first else part)
         return found
 
 

@@ -35,6 +35,12 @@ def local_folder(name: str) -> Path | None:
     return place if place is not None and os.path.isdir(place) else None
 
 
+def portable_name(name: str) -> str:
+    """The name for a process with another working directory: of a folder here its whole path, any other as it is."""
+    folder = local_folder(name)
+    return name if folder is None else str(folder.absolute())
+
+
 def what_models_are() -> str:
     """For whoever named something else."""
     names = ", ".join(sorted(EMBEDDED_MODELS))

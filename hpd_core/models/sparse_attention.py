@@ -61,7 +61,8 @@ def steer(model: Any) -> None:
         indexer = getattr(module, "indexer", None)
         if isinstance(indexer, torch.nn.Module) and "forward" not in indexer.__dict__:
             indexer.forward = MethodType(_without_picking(type(indexer), model.device), indexer)
-            module.register_forward_pre_hook(_with_mask, with_kwargs=True)
+            mask = torch.zeros(1, 1, 1, 1, device=model.device)
+            module.register_forward_pre_hook(functools.partial(_with_mask, mask), with_kwargs=True)
 
 
 def _without_picking(kind: Any, device: torch.device) -> Any:
@@ -77,9 +78,6 @@ def _without_picking(kind: Any, device: torch.device) -> Any:
     return forward
 
 
-def _with_mask(_module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+def _with_mask(mask: Tensor, _module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
     """The modules hand a part of the mask on to their indexers, or join it with what these pick, and need one."""
-    if current_batch() is None:
-        return None
-    device = next(each.device for each in (*args, *kwargs.values()) if isinstance(each, Tensor))
-    return args, {**kwargs, "attention_mask": torch.zeros(1, 1, 1, 1, device=device)}
+    return None if current_batch() is None else (args, {**kwargs, "attention_mask": mask})

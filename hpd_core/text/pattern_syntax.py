@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf
 
 from hpd_core.errors import HPDError
@@ -126,6 +127,7 @@ def one_of(parts: list[PatternPart]) -> PatternPart:
     )
 
 
+@lru_cache(maxsize=256)
 def read_pattern(pattern: str) -> PatternPart:
     """The expression that matches, as a whole, the texts in which `pattern` is found.
 

@@ -11,7 +11,7 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 from rich.console import Console
 
-from hpd_core.models.local_folders import local_folder
+from hpd_core.models.local_folders import portable_name
 from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.staging import STAGED
 from pipelines.config.extraction import JobConfig
@@ -219,16 +219,13 @@ def _source(file: PlannedFile, output: Folder) -> SourceRef:
 
 def _portable(config: JobConfig) -> JobConfig:
     """The configuration for a process with another working directory."""
-    changes: dict[str, Any] = {"adapter": _portable_folder(config.adapter)}
-    if config.cascade is not None:
-        adapter = _portable_folder(config.cascade.adapter)
+    changes: dict[str, Any] = {}
+    if config.adapter is not None:
+        changes["adapter"] = portable_name(config.adapter)
+    if config.cascade is not None and config.cascade.adapter is not None:
+        adapter = portable_name(config.cascade.adapter)
         changes["cascade"] = config.cascade.model_copy(update={"adapter": adapter})
     return config.model_copy(update=changes)
-
-
-def _portable_folder(name: str | None) -> str | None:
-    folder = None if name is None else local_folder(name)
-    return name if folder is None else str(folder.absolute())
 
 
 def _absolute(name: str) -> str:

@@ -13,7 +13,7 @@ from hpd_core import HPDError
 from hpd_core.models import both_ways, loading, quantized_checkpoint
 from hpd_core.models.adapter_folder import open_adapter
 from hpd_core.models.hub import require_hub
-from hpd_core.models.local_folders import local_folder
+from hpd_core.models.local_folders import portable_name
 from hpd_core.training.examples import ExampleBuilder
 from hpd_core.training.mixed_models import refuse_layout
 from hpd_core.types import content_hash
@@ -150,9 +150,9 @@ def _adapter_revision(config: FinetuneConfig) -> str | None:
 def _with_absolute_paths(config: FinetuneConfig) -> FinetuneConfig:
     """Workers run in folders of their own."""
     datasets = tuple(_absolute_dataset(dataset) for dataset in config.datasets)
-    model = _absolute(config.model) if local_folder(config.model) else config.model
-    adapter = _absolute(config.adapter) if config.adapter and local_folder(config.adapter) else config.adapter
-    update = {"datasets": datasets, "output": _absolute(config.output), "model": model, "adapter": adapter}
+    adapter = None if config.adapter is None else portable_name(config.adapter)
+    model, output = portable_name(config.model), _absolute(config.output)
+    update = {"datasets": datasets, "output": output, "model": model, "adapter": adapter}
     return config.model_copy(update=update)
 
 
