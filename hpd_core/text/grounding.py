@@ -33,7 +33,7 @@ from decimal import Decimal
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from hpd_core.text.number_forms import VULGAR_FRACTIONS
+from hpd_core.text.number_atoms import VULGAR_FRACTIONS
 from hpd_core.text.numbers import Number, find_numbers, open_readings, read_number, settle
 from hpd_core.text.separators import SPACES
 from hpd_core.types import Attribute, CategorySchema, Evidence, MatchKind, Record, RecordResult

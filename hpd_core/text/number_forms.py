@@ -7,7 +7,6 @@ number, a range, a date: no part of it is a number of its own, but where they ma
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,17 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
+from hpd_core.text.number_atoms import (
+    SUPERSCRIPTS,
+    VULGAR_FRACTIONS,
+    fraction,
+    is_month_of_year,
+    plain_decimal,
+    readings_of,
+    times,
+    vulgar_fraction,
+    without_zeros,
+)
 from hpd_core.text.number_words import (
     EASTERN_SIGN,
     EASTERN_SIGNS,
@@ -27,17 +37,9 @@ from hpd_core.text.number_words import (
 )
 from hpd_core.text.separators import SPACES
 
-_MAX_EXPONENT = 308  # of a double, in which every table and JSON reader can hold a number
-_SURELY_FITS = 300
-MAX_DIGITS = 400
 _MAX_MIXED = 6  # digits in front of a fraction
-_YEARS = range(1900, 2100)
-DENOMINATORS = (2, 3, 4, 5, 6, 8, 16, 32, 64)
-"""Of measures and recipes: "24/7" and "220/240 V" are no fractions."""
 
-VULGAR_FRACTIONS = "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
-_SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
-_SUPERSCRIPT_POWER = rf"[{_SUPERSCRIPTS}]{{1,3}}(?![{_SUPERSCRIPTS}])"
+_SUPERSCRIPT_POWER = rf"[{SUPERSCRIPTS}]{{1,3}}(?![{SUPERSCRIPTS}])"
 _SPACED = rf"[1-9]\d{{0,2}}(?:[{SPACES}]\d{{3}}(?!\d))+(?:[.,٫]\d+)?(?![.,]?\d)"
 _CORE = r"\d+(?:[.,'’٫٬]\d+)*|(?<![^\W_])(?<![.,])[.,٫]\d+"
 _POWER = rf"10(?:\^[+-]?\d{{1,3}}(?![.,]?\d)|[⁺⁻]?{_SUPERSCRIPT_POWER})"
@@ -177,7 +179,7 @@ def _is_in_name(plain: str, start: int, end: int) -> bool:
     before, behind = plain[start - 1 : start], plain[end : end + 1]
     if (
         before in ("_", *VULGAR_FRACTIONS)
-        or behind in ("_", *_SUPERSCRIPTS)
+        or behind in ("_", *SUPERSCRIPTS)
         or (before == "." and _ONE_LETTER.search(plain, max(0, start - 3), start))
     ):
         return True
@@ -211,15 +213,17 @@ def _read(text: str, plain: str, start: int, end: int) -> Whole:
         is_counted = len(words[0]) > 2 or _COUNTED.search(plain, max(0, start - MAX_WORD), start)
         if links[0] and links[0] in SPACES and is_counted:
             # "A box of 100 1/4 inch screws" may tell two numbers.
-            rest = (_exact(_vulgar(words[1])),) if len(words) == 2 else _joined(words[1:], links[1:]) or ()
-            readings = (*readings, _trimmed(words[0]), *rest)
+            rest = (
+                (plain_decimal(vulgar_fraction(words[1])),) if len(words) == 2 else _joined(words[1:], links[1:]) or ()
+            )
+            readings = (*readings, without_zeros(words[0]), *rest)
         return _signed(text, plain, start, end, readings)
     begin, _ = _sign(text, plain, start, end)
     if not _is_spread(words, links):
         return Whole(begin, end)
     # A dash between words, or alternatives ("220/240"): each may be meant, or what they make together.
     quotient = fraction(words[0], words[1], is_proper=False) if len(words) == 2 and links[0] in _SLASHES else None
-    parts = [_core(word)[0] for word in words]
+    parts = [readings_of(word)[0] for word in words]
     each = tuple(itertools.chain(*parts)) if all(parts) else ()
     return Whole(begin, end, each if quotient is None else (*each, quotient))
 
@@ -234,9 +238,9 @@ def _joined(words: Sequence[str], links: Sequence[str]) -> tuple[str, ...] | Non
     if not is_mixed or not words[0].isdecimal() or len(words[0]) > _MAX_MIXED:
         return None
     if len(words) == 2 and words[1] in VULGAR_FRACTIONS:
-        return (_exact(int(words[0]) + _vulgar(words[1])),)
+        return (plain_decimal(int(words[0]) + vulgar_fraction(words[1])),)
     if len(words) == 3 and kinds[1] in _SLASHES and fraction(words[1], words[2]) is not None:
-        return (_exact(int(words[0]) + Fraction(int(words[1]), int(words[2]))),)
+        return (plain_decimal(int(words[0]) + Fraction(int(words[1]), int(words[2]))),)
     return None
 
 
@@ -247,60 +251,19 @@ def _is_spread(words: Sequence[str], links: Sequence[str]) -> bool:
     """Whether the parts may be numbers of their own: "220/240", "12 - 10", "2 24/7"; a range and a date have none."""
     kinds = {link.strip(SPACES) for link in links}
     if kinds <= {*_SLASHES, ""}:
-        is_month = len(words) == 2 and _is_month(*words)
+        is_month = len(words) == 2 and is_month_of_year(*words)
         is_date = is_month or (len(words) >= 3 and any(len(word) == 4 for word in words))
         return not is_date and not any(len(word) > 1 and word.startswith("0") for word in words if word.isdecimal())
     if len(words) != 2 or not re.fullmatch(rf"[{SPACES}][-–—][{SPACES}]", links[0]):
         return False
-    ends = [_core(word)[0] for word in words]
+    ends = [readings_of(word)[0] for word in words]
     return all(ends) and Decimal(ends[0][0]) > Decimal(ends[1][0])
-
-
-def fraction(numerator: str, denominator: str, *, is_proper: bool = True) -> str | None:
-    """What a fraction is worth, as a plain decimal; None for alternatives, dates and the like.
-
-    Args:
-        is_proper: False where one number is asked for: "3/2" is one then, and two in a text.
-    """
-    if not (numerator.isdecimal() and denominator.isdecimal()) or len(numerator + denominator) > 6:
-        return None
-    top, bottom = int(numerator), int(denominator)
-    is_padded = any(len(part) > 1 and part.startswith("0") for part in (numerator, denominator))
-    if (
-        is_padded
-        or _is_month(numerator, denominator)
-        or not top
-        or (is_proper and top >= bottom)
-        or (bottom not in DENOMINATORS and (top > 1 or not is_proper))
-    ):
-        return None
-    return _exact(Fraction(top, bottom))
-
-
-def _is_month(month: str, year: str) -> bool:
-    """Of "1/2024" and the like."""
-    return len(year) == 4 and year.isdecimal() and month.isdecimal() and int(month) <= 12 and int(year) in _YEARS
-
-
-def _vulgar(sign: str) -> Fraction:
-    return Fraction(unicodedata.normalize("NFKC", sign).replace("⁄", "/"))
-
-
-def _exact(number: Fraction) -> str:
-    """As a decimal; a third is what a double holds of it."""
-    rest = number.denominator
-    for prime in (2, 5):
-        while rest % prime == 0:
-            rest //= prime
-    if rest == 1:
-        return format((Decimal(number.numerator) / Decimal(number.denominator)).normalize(), "f")
-    return format(Decimal(repr(float(number))), "f")
 
 
 def _single(text: str, plain: str, start: int, end: int) -> Whole:
     """One atom: its readings, its sign and what multiplies it."""
     word = plain[start:end]
-    readings, open_, decimal = _core(word)
+    readings, open_, decimal = readings_of(word)
     no_cents = _NO_CENTS.match(plain, end)
     if no_cents and open_ in (".", ",") and open_ != plain[end]:
         readings, open_, decimal = readings[:1], None, plain[end]
@@ -313,7 +276,7 @@ def _single(text: str, plain: str, start: int, end: int) -> Whole:
     if factor > 1:
         if open_ == "list":
             readings, open_ = readings[:1], None
-        multiplied = _multiplied(readings, factor)
+        multiplied = times(readings, factor)
         readings, open_ = (multiplied, open_) if is_sure else ((*readings, *multiplied), None)
     return _signed(text, plain, start, end, readings, open_, decimal)
 
@@ -335,8 +298,8 @@ def _eastern(text: str, plain: str, start: int, end: int) -> Whole:
         return Whole(_sign(text, plain, start, place)[0], to.end())
     if len(parts) > 1:
         return _signed(text, plain, start, place, _sum(parts))
-    readings, open_, _ = _core(parts[0][0])
-    scaled = _multiplied(readings, 10 ** parts[0][1])
+    readings, open_, _ = readings_of(parts[0][0])
+    scaled = times(readings, 10 ** parts[0][1])
     if surely_multiplies(plain[last:place], plain[place : place + 1]):
         return _signed(text, plain, start, place, scaled, open_)
     return _signed(text, plain, start, end, (*readings, *scaled))
@@ -346,7 +309,7 @@ def _sum(parts: Sequence[tuple[str, int]]) -> tuple[str, ...]:
     """Of "1万2000" and the like; none if a part may be something else, or counts more than the one before."""
     total, least = Decimal(0), None
     for digits, power in parts:
-        readings, open_, _ = _core(digits)
+        readings, open_, _ = readings_of(digits)
         # Commas are groups where these signs are written.
         if not readings or (len(readings) > 1 and open_ != ","):
             return ()
@@ -354,104 +317,7 @@ def _sum(parts: Sequence[tuple[str, int]]) -> tuple[str, ...]:
         if least is not None and amount >= least:
             return ()
         total, least = total + amount, Decimal(10) ** power
-    return _multiplied((str(total),), 1)
-
-
-def _multiplied(readings: Sequence[str], factor: int) -> tuple[str, ...]:
-    products = (_plain(Decimal(each) * factor) for each in readings)
-    return tuple(each for each in products if len(each) <= MAX_DIGITS and fits(Decimal(each)))
-
-
-def _core(word: str) -> tuple[tuple[str, ...], str | None, str | None]:
-    """The readings of digits with separators, what of it is open, and the decimal sign that it shows."""
-    if word.isdecimal():
-        return ((_trimmed(word),) if len(word) <= _SURELY_FITS or fits(Decimal(word)) else ()), None, None
-    if word in VULGAR_FRACTIONS:
-        return (_exact(_vulgar(word)),), None, None
-    power: int | None = None
-    match = re.search(rf"(?:[eE]| ?[x×*·⋅] ?10\^?|^10\^?)([+-]?\d+|[⁺⁻]?[{_SUPERSCRIPTS}]+)\Z", word)
-    if match is not None and (word[match.start()] in "eE xX×*·⋅" or not word.isdecimal()):
-        power = int(unicodedata.normalize("NFKC", match.group(1)).replace("−", "-"))
-        word = word[: match.start()] or "1"
-    readings, open_, decimal = _digits(word)
-    if power is not None:
-        if abs(power) > _MAX_EXPONENT:
-            return (), None, None
-        # No group stands before an exponent, and its point is that of programs in every country.
-        kept = readings[:1] if open_ == "list" else readings[open_ is not None :]
-        readings = tuple(_plain(Decimal(each).scaleb(power)) for each in kept)
-        open_ = decimal = None
-    return tuple(each for each in readings if len(each) <= MAX_DIGITS and fits(Decimal(each))), open_, decimal
-
-
-def _digits(word: str) -> tuple[tuple[str, ...], str | None, str | None]:
-    if len(word) > MAX_DIGITS:
-        return (), None, None
-    separators = [
-        " " if letter in SPACES else "'" if letter in "'’" else letter for letter in word if not letter.isdecimal()
-    ]
-    parts = re.split(rf"[.,'’٫٬{SPACES}]", word)
-    if not separators:
-        return (_trimmed(word),), None, None
-    *groups, tail = parts
-    last = separators[-1]
-    others = set(separators[:-1])
-    if last == "٫" and others <= {"٬"}:
-        return (f"{_trimmed(''.join(groups))}.{tail}",), None, None
-    if len(separators) == 1 and last in ".,":
-        whole = groups[0]
-        if last == "," and not whole and tail[0] != "0":
-            return (f"0.{tail}", tail), None, None  # ",5 l", or a slip of a comma: "Coffee ,10 oz"
-        if len(tail) == 3 and 1 <= len(whole) <= 3 and whole[0] != "0":
-            return (whole + tail, f"{whole}.{tail}"), last, None
-        decimals = f"{_trimmed(whole)}.{tail}"
-        if last == "," and whole[:1] not in ("", "0") and tail[0] != "0":
-            return (decimals, whole, tail), "list", last
-        # Without a unit "5.3" may be a version (`_Evidence`).
-        return (decimals,), None, last
-    if len({*separators}) == 1 and _are_groups(parts, last):
-        readings = ("".join(parts),)
-        if last == " " and len(parts) == 2 and " " in word and tail[0] != "0":
-            return (*readings, *parts), " ", None
-        return readings, None, {".": ",", ",": "."}.get(last)
-    if last in ".," and len(others) == 1 and last not in others and _are_groups(groups, separators[0]):
-        reading = f"{''.join(groups)}.{tail}"
-        if others == {" "} and len(groups) == 2 and " " in word and groups[1][0] != "0":
-            return (reading, groups[0], f"{groups[1]}.{tail}"), " ", last
-        return (reading,), None, last
-    if set(separators) == {","} or set(separators) == {"'"}:
-        # A list without spaces, or a slip: "3,697,00".
-        slip = (f"{''.join(groups)}.{tail}",) if len(parts) > 2 and len(tail) != 3 and _are_groups(groups, ",") else ()
-        return (*dict.fromkeys((*map(_trimmed, parts), *slip)),), None, None
-    return (), None, None
-
-
-def _are_groups(parts: Sequence[str], separator: str) -> bool:
-    head, *middle, last = parts
-    if not head or head.startswith("0") or len(last) != 3:
-        return False
-    if len(head) <= 3 and all(len(part) == 3 for part in middle):
-        return True
-    # Lakhs and crores: 12,34,567.
-    return separator == "," and len(head) <= 2 and bool(middle) and all(len(part) == 2 for part in middle)
-
-
-def _trimmed(digits: str) -> str:
-    return digits.lstrip("0") or "0"
-
-
-def _plain(number: Decimal) -> str:
-    if not number:
-        return "0"
-    if abs(number.adjusted()) > _MAX_EXPONENT:
-        return "1" * (MAX_DIGITS + 1)  # too long to be kept
-    text = format(number, "f")
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def fits(number: Decimal) -> bool:
-    """Whether a double can hold it, if not to the last digit."""
-    return not number or (number.adjusted() >= -_MAX_EXPONENT and math.isfinite(float(number)))
+    return times((str(total),), 1)
 
 
 def _sign(text: str, plain: str, start: int, end: int) -> tuple[int, str]:

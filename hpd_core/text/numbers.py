@@ -28,7 +28,8 @@ from decimal import Decimal
 from functools import cached_property, lru_cache
 from itertools import takewhile
 
-from hpd_core.text.number_forms import MAX_DIGITS, MAX_WORD, Whole, fits, fraction, scan, to_ascii
+from hpd_core.text.number_atoms import MAX_DIGITS, fits, fraction
+from hpd_core.text.number_forms import MAX_WORD, Whole, scan, to_ascii
 from hpd_core.text.separators import SPACES, decimal_signs, groups_with_spaces, unit_size
 
 _PLAIN = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from hpd_core.text.automata import Automaton, Nodes
-from hpd_core.text.number_forms import DENOMINATORS, VULGAR_FRACTIONS
+from hpd_core.text.number_atoms import DENOMINATORS, VULGAR_FRACTIONS
 from hpd_core.types import Attribute
 
 _DIGITS = b"0123456789"
@@ -176,7 +176,7 @@ def _add_lakhs(
 
 
 def _add_denominators(nodes: Nodes, numerator: int, behind: int) -> None:
-    """ "1/2", as text/number_forms.py reads it."""
+    """ "1/2", as text/number_atoms.py reads it."""
     nodes[numerator][ord("/")] = slash = nodes.new()
     for text in map(str, DENOMINATORS):
         node = slash

@@ -8,7 +8,7 @@ from typing import Any
 
 from hpd_core import CategorySchema, Evidence, Record, RecordResult, Value
 from hpd_core.text.grounding import find_evidence
-from hpd_core.text.number_forms import VULGAR_FRACTIONS
+from hpd_core.text.number_atoms import VULGAR_FRACTIONS
 from pipelines.catalog.shown_text import original_places
 from pipelines.config.catalog_input import HtmlMode
 from pipelines.normalising.normalise import Normaliser

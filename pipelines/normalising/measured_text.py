@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 
-from hpd_core.text.number_forms import VULGAR_FRACTIONS, fits
+from hpd_core.text.number_atoms import VULGAR_FRACTIONS, fits
 from pipelines.normalising.asked import Amount, Asked, plain
 from pipelines.normalising.measures import Measure, read_measure
 from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, Normalised

@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
-from hpd_core.text.number_forms import fits
+from hpd_core.text.number_atoms import fits
 from hpd_core.text.numbers import read_number
 from pipelines.normalising.asked import Amount, Asked, plain
 from pipelines.normalising.normalised import AMBIGUOUS, CONFLICT, NO_RULE, Normalised

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
-from hpd_core.text.number_forms import VULGAR_FRACTIONS
+from hpd_core.text.number_atoms import VULGAR_FRACTIONS
 from hpd_core.text.numbers import open_readings, read_number
 from hpd_core.text.separators import SPACES
 from pipelines.normalising.unit_names import LABELS

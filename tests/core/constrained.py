@@ -14,7 +14,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from hpd_core import Attribute
 from hpd_core.baselines.reference import CAUSAL, Choices, choose_member
 from hpd_core.text.endings import Endings
-from hpd_core.text.number_forms import VULGAR_FRACTIONS
+from hpd_core.text.number_atoms import VULGAR_FRACTIONS
 from hpd_core.text.tokenization import SegmentTokenizer
 
 # Of tokens that hold a part of a letter.
