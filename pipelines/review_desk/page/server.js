@@ -43,13 +43,14 @@ export async function ask(path, question) {
 
 export async function tell(path, folder, question) {
   const name = `${UNSENT}${question.id}`;
-  localStorage.setItem(name, JSON.stringify({ path, folder, question }));
+  localStorage.setItem(name, JSON.stringify({ path, folder, question, at: Date.now() }));
   const reply = await ask(path, question);
   localStorage.removeItem(name);
   return reply;
 }
 
-// What an earlier page of this run said and nobody acknowledged: said again. What is refused stays, until it is dropped.
+// What an earlier page of this run said and nobody acknowledged: said again, in its order, as the last word counts.
+// What is refused stays, until it is dropped.
 export async function tellUnsent(folder) {
   let numSaved = 0;
   const refused = [];
@@ -70,7 +71,8 @@ function unsent(folder) {
   return Object.keys(localStorage)
     .filter((name) => name.startsWith(UNSENT))
     .map((name) => JSON.parse(localStorage.getItem(name)))
-    .filter((each) => each.folder === folder);
+    .filter((each) => each.folder === folder)
+    .sort((first, second) => first.at - second.at);
 }
 
 function warn(text) {

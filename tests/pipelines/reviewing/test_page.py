@@ -335,6 +335,23 @@ def test_what_was_not_acknowledged_is_said_again_to_the_server_that_comes_back(b
         assert browser.evaluate("Object.keys(localStorage)") == ["hpd-review-name"]
 
 
+def test_of_what_is_said_again_the_last_word_counts(browser: Page, run: Path) -> None:
+    (port,) = free_ports(1)
+    with serving(run, port=port) as server:
+        visit(browser, server.address)
+        enter(browser)
+        choose(browser, "Roast")
+    with serving(run, port=port) as server:
+        for key in "anananan":
+            browser.press(key)
+            browser.until("document.querySelector('#banner').innerText.includes('started anew')")
+            idle(browser)
+        visit(browser, server.address, forget=False)
+        browser.until("document.querySelector('#progress').innerText.startsWith('1 reviewed (1 by you)')")
+        said = [each.verdict for each in read_verdicts(Folder(str(run)))]
+        assert said == ["accept", "absent"] * 4, "in the order in which it was said"
+
+
 def test_what_the_server_that_comes_back_refuses_is_shown_and_kept_until_it_is_judged_anew(
     browser: Page, run: Path
 ) -> None:
