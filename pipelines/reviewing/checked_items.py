@@ -40,7 +40,7 @@ def checked_items(
         by_norm.setdefault(norm, item)
     found = tuple(by_norm.values())
     if not found:
-        raise ItemError("a value is needed")
+        raise ItemError("a value is needed; if the text states none, mark it as not stated")
     if len(found) > 1 and not attribute.multiple:
         raise ItemError("only one value is asked for")
     return found

@@ -90,8 +90,12 @@ export class Editor {
   }
 
   press(event, cancel) {
+    if (event.isComposing) return; // the key is the input method's
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (event.key === "Escape") cancel();
+    else if (event.key === "Enter") {
+      if (!event.repeat) this.enter();
+    }
     else if (step && this.found.length) this.mark((this.marked + step + this.found.length) % this.found.length);
     else if (event.key === "Backspace" && !this.input.value && this.items.length) {
       this.items.pop();
@@ -101,11 +105,21 @@ export class Editor {
     event.preventDefault();
   }
 
+  get typed() {
+    return this.marked >= 0 ? this.found[this.marked].label : this.input.value.trim();
+  }
+
+  enter() {
+    const { typed } = this;
+    if (typed) this.take(typed);
+    else this.save(this.items);
+  }
+
+  // The button saves a list together with what is typed and not added to it yet.
   submit() {
-    const typed = this.input.value.trim();
-    if (this.marked >= 0) this.take(this.found[this.marked].label);
-    else if (typed) this.take(typed);
-    else if (this.multiple) this.save(this.items);
+    const { typed } = this;
+    if (this.multiple && typed) this.take(typed);
+    this.save(this.multiple ? this.items : [typed].filter(Boolean));
   }
 
   take(item) {

@@ -129,7 +129,7 @@ def test_an_item_gets_the_form_of_the_attributes_answers(
         (Attribute(name="Vegan", type="boolean"), ["perhaps"], "neither true nor false"),
         (Attribute(name="Best before", type="date"), ["soon"], "is no date"),
         (Attribute(name="Brand"), ["n/a"], "mark it as not stated"),
-        (Attribute(name="Brand"), [" ", ""], "a value is needed"),
+        (Attribute(name="Brand"), [" ", ""], "a value is needed; if the text states none, mark it as not stated"),
     ],
 )
 def test_an_item_that_the_attribute_cannot_have_is_refused(attribute: Attribute, items: list[str], said: str) -> None:

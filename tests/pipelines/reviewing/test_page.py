@@ -203,6 +203,49 @@ def test_lists_and_what_the_attribute_cannot_have(browser: Page, run: Path, serv
     assert [each for each in browser.complaints if "422" not in each] == []
 
 
+_SAVE = "document.querySelector('#editor [type=submit]').click()"
+
+
+def test_the_button_saves_what_is_typed_and_an_empty_line_says_what_is_missing(
+    browser: Page, run: Path, server: Server
+) -> None:
+    visit(browser, server.address)
+    enter(browser)
+    choose(browser, "Notes")
+    browser.press("c")
+    browser.until("document.activeElement.id == 'typed'")
+    type_in(browser, "plum")
+    browser.evaluate(_SAVE)
+    browser.until("document.querySelector('#progress').innerText.startsWith('1 reviewed')")
+    idle(browser)
+    assert read_verdicts(Folder(str(run)))[-1].items == ("nougat", "almond", "plum")
+    choose(browser, "Roast")
+    browser.press("c")
+    browser.until("document.activeElement.id == 'typed'")
+    for save in (lambda: browser.press("Enter"), lambda: browser.evaluate(_SAVE)):
+        browser.evaluate("document.querySelector('#problem').innerText = ''")
+        save()
+        browser.until("document.querySelector('#problem').innerText.includes('a value is needed')")
+        idle(browser)
+    assert len(read_verdicts(Folder(str(run)))) == 1
+
+
+def test_the_keys_of_an_input_method_are_its_own(browser: Page, server: Server) -> None:
+    visit(browser, server.address)
+    enter(browser)
+    choose(browser, "Roast")
+    browser.press("c")
+    browser.until("document.activeElement.id == 'typed'")
+    type_in(browser, "l")
+    marked = browser.evaluate("typed.getAttribute('aria-activedescendant')")
+    for key in ("ArrowDown", "Enter", "Escape"):
+        taken = f"""!typed.dispatchEvent(new KeyboardEvent("keydown",
+            {{key: "{key}", isComposing: true, bubbles: true, cancelable: true}}))"""
+        assert not browser.evaluate(taken), key
+    assert browser.evaluate("typed.getAttribute('aria-activedescendant')") == marked
+    assert browser.evaluate("!document.querySelector('#editor').hidden && typed.value == 'l'")
+
+
 def test_everything_has_a_name_for_who_cannot_see(browser: Page, server: Server) -> None:
     visit(browser, server.address)
     enter(browser)
