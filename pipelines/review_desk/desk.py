@@ -88,7 +88,7 @@ class Desk:
         by_key = latest(verdicts)
         mine = [each for each in by_key.values() if reviewer in each]
         return {
-            "run": self._run.plan.run_id,
+            "run": self._run.name,
             # Whatever it was called by: a browser keeps what is not saved for this run alone.
             "folder": f"{self._run.folder.absolute_uri} {self._run.plan.run_id}",
             "kind": self._kind,

@@ -106,7 +106,8 @@ def _item(row: Row, attribute: Attribute) -> dict[str, Any]:
         # What a correction begins with: a bare number would be taken to be in the attribute's unit.
         "typed": norm if unit and norm else row["value_raw"],
         "is_unclear": is_unclear(row, attribute),
-        "places": None if row["evidence"] is None else len(row["evidence"]),
+        # A truth value is a conclusion: nobody expects to find it in the text.
+        "places": None if row["evidence"] is None or attribute.type == "boolean" else len(row["evidence"]),
     }
 
 

@@ -27,6 +27,7 @@ export function shown(text) {
 
 const isolated = (text) => element("bdi", "", shown(text));
 const percent = (share) => `${Math.round(share * 100)}%`;
+const count = (number) => number.toLocaleString("en");
 
 export function showAnswer(answer) {
   byId("place").replaceChildren(isolated(answer.category), " · ", isolated(answer.product_id ?? "no id"));
@@ -53,16 +54,15 @@ function about(attribute) {
 }
 
 function value(answer) {
-  const lines = answer.items.map((item) => {
+  const lines = answer.items.flatMap((item) => {
     const made = element("p", "item", isolated(item.text ?? ""));
     if (item.norm) made.append(element("span", "soft", " → ", isolated(item.norm)));
     if (item.is_unclear) made.append(element("span", "soft", " → its unit, or how it is read, is not clear"));
-    return made;
+    return item.places === 0 ? [made, element("p", "soft", "stands nowhere in the text")] : [made];
   });
   const kinds = { absent: "not stated in the text", truncated: "cut off", invalid: "no valid value", error: "failed" };
   if (kinds[answer.status]) lines.push(element("p", answer.status === "absent" ? "item" : "soft", kinds[answer.status]));
-  if (answer.items.some((item) => item.places === 0)) lines.push(element("p", "soft", "stands nowhere in the text"));
-  if (answer.confidence !== null) lines.push(element("p", "soft", `right with ${percent(answer.confidence)}`));
+  if (answer.confidence !== null) lines.push(element("p", "soft", `confidence that it is right: ${percent(answer.confidence)}`));
   else if (answer.probability !== null)
     lines.push(element("p", "soft", `the model's own probability: ${percent(answer.probability)}`));
   return lines;
@@ -91,9 +91,10 @@ function segment([text, match]) {
 
 export function showProgress(state) {
   byId("run").replaceChildren("Review of ", isolated(state.run));
-  const parts = [`${state.reviewed} reviewed (${state.mine} by you), ${state.waiting} to go`];
+  document.title = byId("run").textContent;
+  const parts = [`${count(state.reviewed)} reviewed (${count(state.mine)} by you), ${count(state.waiting)} to go`];
   const { pairs, share, kappa } = state.agreement;
-  if (pairs) parts.push(`${percent(share)} agreement on ${pairs}${kappa === null ? "" : `, kappa ${kappa.toFixed(2)}`}`);
+  if (pairs) parts.push(`${percent(share)} agreement on ${count(pairs)}${kappa === null ? "" : `, kappa ${kappa.toFixed(2)}`}`);
   byId("progress").textContent = parts.join(" · ");
 }
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hpd_core import Attribute, CategorySchema
 from pipelines.reviewing.corrections import corrections
 from pipelines.reviewing.log_files import read_verdicts
 from pipelines.reviewing.verdicts import Verdict
@@ -20,7 +21,7 @@ from pipelines.store.tables import ATTRIBUTES
 from tests.pipelines.browser import Page
 from tests.pipelines.ports import free_ports
 from tests.pipelines.reporting.made_runs import HOSTILE, Answer
-from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
+from tests.pipelines.reviewing.made_runs import COFFEE, coffee, key_of, reviewable_run
 from tests.pipelines.reviewing.served import Server, serving
 
 _WIDE, _PHONE = (1200, 800), (360, 700)
@@ -246,6 +247,26 @@ def test_the_keys_of_an_input_method_are_its_own(browser: Page, server: Server) 
     assert browser.evaluate("!document.querySelector('#editor').hidden && typed.value == 'l'")
 
 
+def test_what_stands_nowhere_is_said_of_the_value_that_does_and_of_no_truth_value(
+    browser: Page, tmp_path: Path
+) -> None:
+    schema = CategorySchema(
+        category="Coffee", attributes=(*COFFEE.attributes, Attribute(name="Organic", type="boolean"))
+    )
+    product = coffee(0, Notes=Answer(["nougat", "plum", "almond"], 0.9), Organic=Answer("true", 0.9))
+    run = reviewable_run(tmp_path, [[product]], {"Coffee": schema}, confidence=0.25)
+    with serving(run) as server:
+        visit(browser, server.address)
+        enter(browser)
+        assert browser.evaluate("document.title") == shown(browser, "#run") == "Review of run", "as its user calls it"
+        choose(browser, "Notes")
+        said = "confidence that it is right: 25%"
+        lines = "[...document.querySelectorAll('#value p')].map((each) => each.innerText)"
+        assert browser.evaluate(lines) == ["nougat", "plum", "stands nowhere in the text", "almond", said]
+        choose(browser, "Organic")
+        assert browser.evaluate(lines) == ["true", said]
+
+
 def test_everything_has_a_name_for_who_cannot_see(browser: Page, server: Server) -> None:
     visit(browser, server.address)
     enter(browser)
@@ -254,7 +275,7 @@ def test_everything_has_a_name_for_who_cannot_see(browser: Page, server: Server)
     browser.call("Accessibility.enable")
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
     browser.call("Accessibility.disable")
-    roles = ("button", "combobox", "textbox", "listbox", "option", "region", "toolbar", "DisclosureTriangle")
+    roles = ("button", "combobox", "textbox", "listbox", "option", "region", "DisclosureTriangle")
     nameless = [
         node["role"]["value"]
         for node in nodes
