@@ -12,23 +12,25 @@
     const search = byId("attribute-search"), category = byId("attribute-category"), more = byId("attribute-more");
     let most = 20;
 
-    function apply() {
+    function apply(limit = most) {
       const words = folded(search.value);
       let found = 0;
       for (const row of rows) {
         const name = folded(row.cells[0].querySelector("bdi").textContent);
         const fits = row.dataset.c === category.value && name.includes(words);
         found += fits;
-        row.hidden = !fits || found > most;
+        row.hidden = !fits || found > limit;
       }
-      byId("attribute-count").textContent = [`${found} attributes`, chosen(category)].filter(Boolean).join(" · ");
+      byId("attribute-count").textContent = [`${found} attribute${found === 1 ? "" : "s"}`, chosen(category)].filter(Boolean).join(" · ");
       byId("attribute-none").hidden = found > 0;
-      more.hidden = found <= most;
-      more.textContent = `${found - most} more`;
+      more.hidden = found <= limit;
+      more.textContent = `${found - limit} more`;
     }
 
     byId("attribute-controls").hidden = false;
-    for (const control of [search, category]) control.addEventListener("input", apply);
+    for (const control of [search, category]) control.addEventListener("input", () => apply());
+    addEventListener("beforeprint", () => apply(Infinity));
+    addEventListener("afterprint", () => apply());
     more.addEventListener("click", () => {
       most = Infinity;
       apply();
@@ -98,6 +100,11 @@
       marks[next % marks.length].scrollIntoView({ block: "nearest" });
     }
 
+    // Of one that is opened at the window's edge nothing would be seen.
+    list.addEventListener("toggle", ({ target }) => {
+      if (target.open && target.contains(document.activeElement)) target.scrollIntoView({ block: "nearest" });
+    }, true);
+
     byId("sample-controls").hidden = false;
     for (const control of [category, attribute, kind, search]) control.addEventListener("input", apply);
     fold.addEventListener("click", () => openAll(fold.textContent === "open all"));
@@ -108,20 +115,29 @@
       const button = happened.target.closest("button[data-v]");
       if (button) visit(button);
     });
-    // On paper nothing can be opened.
-    let closed = [];
-    addEventListener("beforeprint", () => {
-      closed = products.filter((product) => !product.open).slice(0, 20);
-      for (const product of closed) product.open = true;
-    });
-    addEventListener("afterprint", () => {
-      for (const product of closed) product.open = false;
-    });
+    // The first of those that fit; what is longer is no paper that anybody reads.
+    function forPaper() {
+      const fitting = products.filter((product) => !product.hidden);
+      for (const [place, product] of fitting.entries()) product.classList.toggle("off-paper", place >= 20);
+      return fitting.slice(0, 20);
+    }
+
     apply();
-    return { apply, move, search, category, attribute };
+    return { apply, move, forPaper, search, category, attribute };
   }
 
   const table = attributes(), products = sample();
+
+  // On paper nothing can be opened.
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    const wanted = [...document.querySelectorAll("details:not(.entry)"), ...(products ? products.forPaper() : [])];
+    opened = wanted.filter((each) => !each.open);
+    for (const each of opened) each.open = true;
+  });
+  addEventListener("afterprint", () => {
+    for (const each of opened) each.open = false;
+  });
 
   // From an attribute to the sampled products that have it.
   if (table && products) {

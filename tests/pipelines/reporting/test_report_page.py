@@ -111,6 +111,8 @@ def test_products_by_keyboard(page: Page) -> None:
     assert not page.evaluate("document.activeElement.parentElement.open"), "folded at first"
     page.press("Enter")
     page.until("document.activeElement.parentElement.open")
+    bottom = "document.activeElement.parentElement.getBoundingClientRect().bottom"
+    page.until(f"{bottom} <= innerHeight + 1")
     page.press("Tab")
     assert page.evaluate("document.activeElement.matches('.entry button[data-v]')")
     assert page.evaluate("document.querySelectorAll('mark.on').length") >= 1, "what has the focus is lit"
@@ -250,7 +252,7 @@ def test_attributes_are_found_and_lead_to_their_products(page: Page) -> None:
 def test_the_attributes_of_one_category(page: Page) -> None:
     page.evaluate(choose("attribute-category", 2))
     chosen = page.evaluate("document.getElementById('attribute-category').selectedOptions[0].textContent")
-    assert page.evaluate("document.getElementById('attribute-count').textContent") == f"1 attributes · {chosen}"
+    assert page.evaluate("document.getElementById('attribute-count').textContent") == f"1 attribute · {chosen}"
     assert page.evaluate(f"{_ROWS}.map(e => e.cells[3].textContent.trim())") == ["1"]
 
 
@@ -286,6 +288,37 @@ def test_light_dark_and_paper(page: Page, page_file: Path) -> None:
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate("document.querySelectorAll('#sample-list .entry')[9].getBoundingClientRect().height") > 50
     page.call("Emulation.setEmulatedMedia", media="")
+
+
+def test_on_paper_is_all_that_fits_the_filters(browser: Page, tmp_path: Path) -> None:
+    answers = {f"Attribute {number:02}": Answer("red") for number in range(31)}
+    products = [
+        Product(f"{category}{number:02}", {"title": "red"}, answers, category)
+        for category, count in (("A", 25), ("B", 22), *((f"C{number}", 1) for number in range(21)))
+        for number in range(count)
+    ]
+    run = write_run(tmp_path, [products], [metrics(0, 10)])
+    path = tmp_path / "report.html"
+    path.write_text(render_html(gather(str(run), Wishes())), encoding="utf-8")
+    browser.open(path)
+    index = browser.evaluate("[...document.getElementById('sample-category').options].findIndex(e => e.text == 'B')")
+    browser.evaluate(choose("sample-category", index))
+    seen = "[...document.querySelectorAll('%s')].filter(e => e.checkVisibility()).map(e => e.textContent)"
+    rows, inside = seen % "#attribute-table tbody bdi", seen % ".entry[open] h3"
+    categories, shown = seen % "#categories tbody bdi", seen % "output"
+    assert len(browser.evaluate(rows)) == 20
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert len(browser.evaluate(rows)) == 31
+    assert len(browser.evaluate(categories)) == 23
+    assert (len(browser.evaluate(inside)), {name[0] for name in browser.evaluate(inside)}) == (20, {"B"})
+    assert len(browser.evaluate(seen % ".entry h3")) == 20
+    assert browser.evaluate(shown) == ["31 attributes", "22 of 68 · B"], "paper says what was chosen"
+    browser.call("Emulation.setEmulatedMedia", media="")
+    browser.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert len(browser.evaluate(rows)) == 20
+    assert browser.evaluate(inside) == []
+    assert len(browser.evaluate(seen % ".entry h3")) == 22
 
 
 def test_a_hostile_catalog_runs_nothing(browser: Page, tmp_path: Path) -> None:
