@@ -18,7 +18,7 @@ _COLUMNS = (
     *TOKEN_METRICS,
     *("billed_seconds", "load_seconds", "busy_seconds", "prefix_seconds", "retry_seconds", "bytes_read"),
     *("bytes_written", "device", "gpu_type", "instance_type", "market", "node_share", "actor_id", "price_per_hour"),
-    "price_source",
+    *("price_source", "finish_seconds"),
 )
 _MAX_POINTS = 300
 
@@ -159,7 +159,9 @@ def _decoded(row: Row) -> int:
 def _intervals(row: Row) -> Iterable[tuple[datetime.datetime, datetime.datetime]]:
     """When the shard was under way, and when an engine lived that it pays for."""
     yield row["started_at"], row["finished_at"]
-    yield row["finished_at"] - datetime.timedelta(seconds=_billed(row)), row["finished_at"]
+    # An engine is done with a shard before its tables are made.
+    decoded = row["finished_at"] - datetime.timedelta(seconds=row["finish_seconds"])
+    yield decoded - datetime.timedelta(seconds=_billed(row)), decoded
 
 
 def _covered(intervals: Iterable[tuple[datetime.datetime, datetime.datetime]]) -> float:

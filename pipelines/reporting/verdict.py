@@ -35,7 +35,10 @@ def _decided(answers: AnswerSum, precision: float | None) -> tuple[str, str]:
     at = f" at {100 * precision:g}% precision" if precision is not None else ""
     headline = f"{answers.accepted:,} of {_values(answers.values)} can be taken{at}; {answers.review:,} to review."
     if not answers.accepted and answers.review:
-        advice = "Too few products are labelled to promise it, or too few of their values are right."
+        advice = (
+            "Too few products are labelled to promise it, or too few of their values are right. `hpd review` labels "
+            "more, and `hpd calibrate --reviews` learns from them."
+        )
     elif answers.review:
         advice = "`hpd review` shows those to review, the least certain first."
     else:
@@ -54,7 +57,10 @@ def _undecided(answers: AnswerSum, products: int) -> tuple[str, str]:
         # What a person said is right, and has no confidence.
         right = answers.expected_right + answers.values - answers.calibrated
         headline = f"{found}; about {right:,.0f} of them are right, as labelled products have shown."
-        return headline, "`accept.precision` in the job's configuration says which of them can be taken."
+        return headline, (
+            "`hpd calibrate RUN --apply --precision 0.95` says which of them can be taken; `accept.precision` in the "
+            "job's configuration says so of the next run."
+        )
     if answers.scored:
         share = answers.certain / answers.values
         headline = f"{found}; the model itself gives {share:.0%} of them a probability of {CERTAIN} or more."

@@ -173,6 +173,14 @@ def test_an_engine_that_computed_longer_than_its_bill_makes_no_negative_dollars(
     assert money.usd_per_hour == pytest.approx(3.6)
 
 
+def test_an_engine_lives_no_longer_than_the_wall_though_tables_are_made_after_it(tmp_path: Path) -> None:
+    # Of 10 s until its tables are there an engine's first shard pays for 15, loading included: it was done after 6.
+    rows = [metrics(0, 10, billed_seconds=15.0, finish_seconds=4.0), metrics(5, 26, billed_seconds=20.0)]
+    account = facts_of(write_run(tmp_path, [[coffee(0)], [coffee(1)]], rows)).account
+    assert account is not None
+    assert (account.time.billed, account.wall_seconds, account.mean_engines) == (35, 35, 1)
+
+
 def test_shards_at_the_same_time_are_one_wall(tmp_path: Path) -> None:
     rows = [
         metrics(0, 100, busy_seconds=90.0, actor_id="a"),
