@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from pipelines.reporting import formats
 from pipelines.reporting.page import render_html, render_json, render_markdown
-from tests.pipelines.reporting.reports import facts_of, forecast, page_text, verdicts, write_gold
+from tests.pipelines.reporting.reports import change_answers, facts_of, forecast, page_text, verdicts, write_gold
 
 
 def test_json_holds_what_the_page_shows(run: Path, tmp_path: Path) -> None:
@@ -52,6 +53,22 @@ def test_markdown_holds_what_the_page_shows(decoded_run: Path, tmp_path: Path) -
     assert f"| Coffee | {formats.hours(7)} | {formats.hours(6.5)} – {formats.hours(8)} |" in text
     assert f"{formats.size(2000)} read" in text
     assert "J, the products in a prompt" in text
+
+
+@pytest.mark.parametrize("is_decided", [True, False])
+@pytest.mark.parametrize("has_gold", [True, False])
+def test_each_line_of_a_markdown_table_has_as_many_cells(
+    decoded_run: Path, tmp_path: Path, is_decided: bool, has_gold: bool
+) -> None:
+    if is_decided:
+        change_answers(decoded_run, decision="accept")
+    gold = str(write_gold(tmp_path / "gold.jsonl", {"c0": "Peru", "c1": "Chile"})) if has_gold else None
+    text = render_markdown(facts_of(decoded_run, gold=gold, compare=[str(decoded_run)]))
+    assert ("| can be taken | to review |" in text) == is_decided
+    tables = [part.splitlines() for part in text.split("\n\n") if part.startswith("|")]
+    assert len(tables) > 3
+    for table in tables:
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table if line.startswith("|")}) == 1, table[:3]
 
 
 def test_many_categories_do_not_make_a_page_without_end(decoded_run: Path) -> None:
