@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -47,7 +48,8 @@ def catalog_yaml(look: Look, guesses: Guesses, places: Places) -> str:
         f"`hpd init` after a look at {len(look.sample):,} of them.",
         "# Every column is a guess: read why, correct it. Every key: docs/reference.",
         "#",
-        f"#   hpd extract --config {comment_text(places.config)} --dry-run     check everything, start nothing",
+        f"#   hpd extract --config {comment_text(shlex.quote(places.config))} --dry-run     "
+        "check everything, start nothing",
         "",
         "model: smollm2                 # a hub id, a local folder with safetensors, or an embedded model",
         "# Trained for this task on other catalogs: a start. `hpd label` and `hpd finetune` make one for yours.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -86,8 +87,9 @@ def print_start(console: Console, start: Start) -> None:
     for line in _lines(start):
         console.print(line, soft_wrap=True)
     console.print(f"Written: {places.config}, {places.schemas}. Read and correct them, then", soft_wrap=True)
-    console.print(f"  hpd extract --config {places.config} --dry-run", soft_wrap=True)
-    console.print(f"  hpd extract --config {places.config} --limit 20 --show 8 --set output=runs/try", soft_wrap=True)
+    command = f"  hpd extract --config {shlex.quote(places.config)}"
+    console.print(f"{command} --dry-run", soft_wrap=True)
+    console.print(f"{command} --limit 20 --show 8 --set output=runs/try", soft_wrap=True)
 
 
 def _lines(start: Start) -> Iterator[str]:

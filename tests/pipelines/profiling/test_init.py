@@ -273,7 +273,11 @@ def test_paths_and_names_that_yaml_would_read_otherwise(tmp_path: Path) -> None:
         row["type: #1"] = ["no", "a: b # c", "x\ny", "- 1", "{}"][number % 5]
     folder = tmp_path / "a, b: c #1"
     folder.mkdir()
-    _, config = started(folder / "c.jsonl", content)
+    result, config = started(folder / "c.jsonl", content)
+    # The commands can be copied, into a shell that would part the name.
+    command = f"hpd extract --config '{folder}/mine/catalog.yaml' --"
+    assert result.output.count(command) == 2
+    assert command in (folder / "mine" / "catalog.yaml").read_text()
     assert str(config.input.category) == "type: #1"
     assert {"the, [name]", "long\nname"} <= set(config.input.fields)
     assert planned(folder / "mine").plan.num_rows == 40
