@@ -140,7 +140,7 @@ def print_status(console: Console, status: Status) -> None:
     totals = status.totals
     share = totals.rows / status.planned_rows if status.planned_rows else 1.0
     lines = [
-        f"[bold]{status.state}[/]: run {status.run_id} in {status.uri}",
+        f"[bold]{status.state}[/]: run {escape(status.run_id)} in {escape(printable(status.uri))}",
         f"  rows         {totals.rows:,} of {status.planned_rows:,} ({share:.1%}), {_shards_done(status)}",
         f"  products     {totals.products:,}"
         + (f", {carried:,} carried over" if (carried := _carried(totals)) else ""),
@@ -162,7 +162,7 @@ def print_status(console: Console, status: Status) -> None:
         failed = {shard: number for shard, number in status.shards_tried.items() if number > 1}
         lines.append(f"  begun        {len(status.shards_tried):,} shards, {len(failed):,} of them more than once")
         if status.driver is not None:
-            lines.append(f"  driver       {status.driver}")
+            lines.append(f"  driver       {escape(printable(status.driver))}")
     if status.state == "stopped":
         lines.append("Nobody works on it. The job's own command continues it.")
     for line in lines:

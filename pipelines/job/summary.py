@@ -42,7 +42,7 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
     """What happened, and where the results are."""
     totals, allowed = outcome.totals, job.config.max_dead_letter_share
     if outcome.was_finished:
-        console.print(f"Run {outcome.plan.run_id} is finished already; nothing was done.")
+        console.print(f"Run {escape(outcome.plan.run_id)} is finished already; nothing was done.")
     speed = ""
     if outcome.products_per_second is not None:
         speed = (
@@ -70,7 +70,8 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
     if outcome.changes is not None:
         _print_changes(console, outcome.changes)
     for table in TABLES:
-        console.print(f"  {table:12} {job.output.describe(table)}/*.parquet", highlight=False, soft_wrap=True)
+        place = printable(job.output.describe(table))
+        console.print(f"  {table:12} {place}/*.parquet", highlight=False, markup=False, soft_wrap=True)
     print_notes(console, outcome.notes)
     if outcome.discrepancy is not None:
         console.print(f"[bold red]The counts do not add up:[/] {outcome.discrepancy}", highlight=False)
@@ -150,14 +151,14 @@ def outcome_json(job: PlannedJob, outcome: Outcome, code: int) -> dict[str, Any]
 def print_plan(console: Console, job: PlannedJob, counts: CatalogCounts) -> None:
     """What a run would do."""
     plan, categories = job.plan, counts.categories
-    console.print(f"Plan of run {plan.run_id} ({'new' if job.is_new else 'stored'}); nothing was started.")
+    console.print(f"Plan of run {escape(plan.run_id)} ({'new' if job.is_new else 'stored'}); nothing was started.")
     for label, value in plan_json(job, counts).items():
         if isinstance(value, int):
             console.print(f"  {label.replace('_', ' '):17} {value:,}", highlight=False)
     if job.left_out.files:
         left_out = printable(f"{len(job.left_out.files):,}: {job.left_out}")
         console.print(f"  left out          {left_out}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"  output            {job.output.uri}", highlight=False, soft_wrap=True)
+    console.print(f"  output            {printable(job.output.uri)}", highlight=False, markup=False, soft_wrap=True)
     for key, name in sought_later(job.config):
         sought = printable(f"{name}: looked for when the run starts")
         console.print(f"  {key:17} {sought}", highlight=False, markup=False, soft_wrap=True)

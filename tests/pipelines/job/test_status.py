@@ -24,6 +24,7 @@ from pipelines.store.lease import RunLease
 from pipelines.store.ledger import Ledger
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, product, products
+from tests.pipelines.reporting.made_runs import Answer, Product, write_run
 from tests.pipelines.store.test_lease import silent
 
 
@@ -60,6 +61,12 @@ def test_a_finished_run(run: Path) -> None:
     assert "1 no_schema" in text
     assert "    no schema for category 'Hats' (1 row)\n" in text
     assert json.loads(ask(str(run), "--json")[1])["totals"]["unknown_categories"] == {"Hats": 1}
+
+
+@pytest.mark.parametrize("name", ["out[men]", "out [/bold]"])
+def test_brackets_in_a_folders_name_are_no_markup(tmp_path: Path, name: str) -> None:
+    run = write_run(tmp_path / name, [[Product("p", {"title": "red"}, {"Colour": Answer("red")})]])
+    assert f" in {run}\n" in ask(str(run))[1]
 
 
 def test_tries_of_both_models_count(run: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_run_of_before_they_were_counted_says_how_many_there_were() -> None:
 def test_the_end_of_a_run_and_its_plan_show_them(workplace: Workplace) -> None:
     rows = [product(0), product(1, category="coffee "), product(2, category="[red]\x1b[31m"), product(3, category=None)]
     workplace.write_jsonl("c.jsonl", rows)
-    job = plan_job(workplace.config())
+    job = plan_job(workplace.config(output=str(workplace.folder / "out[men]")))
     outcome = Outcome(job.plan, Totals.of([manifest(["coffee ", "[red]\x1b[31m"])]))
     stream = io.StringIO()
     summary.print_outcome(Console(file=stream, width=200), job, outcome)
@@ -121,6 +121,7 @@ def test_the_end_of_a_run_and_its_plan_show_them(workplace: Workplace) -> None:
     assert "no schema for category 'coffee ' (1 row); did you mean 'Coffee' (differs in spaces and capitals)?" in text
     assert "no schema: will be dead-lettered; did you mean 'Coffee' (differs in spaces and capitals)?" in text
     assert "'[red]\\x1b[31m'" in text
+    assert text.count(f"{workplace.folder}/out[men]") == 5, "four tables and the plan's output"
     assert "\x1b" not in text
 
     answer = summary.outcome_json(job, outcome, 0)["no_schema"]
