@@ -117,7 +117,7 @@ def build_app(desk: Desk, token: str) -> FastAPI:
     app.add_exception_handler(ItemError, _refuse_verdict)
     app.add_exception_handler(OtherTextError, _refuse_verdict)
     for kind in (RunError, UsageError, OSError):
-        app.add_exception_handler(kind, _not_kept)
+        app.add_exception_handler(kind, _try_again)
     app.include_router(_routes(desk), prefix=f"/{token}")
     return app
 
@@ -229,8 +229,8 @@ async def _refuse_verdict(_: Request, error: Exception) -> Response:
     return _json({"problem": str(error)}, 422)
 
 
-async def _not_kept(_: Request, error: Exception) -> Response:
-    return _json({"problem": f"not saved: {error}"}, 503)
+async def _try_again(_: Request, error: Exception) -> Response:
+    return _json({"problem": str(error)}, 503)
 
 
 def serve(desk: Desk, sock: socket.socket, announce: Callable[[str], None]) -> None:

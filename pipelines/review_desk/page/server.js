@@ -4,6 +4,7 @@ import { byId } from "./shown.js";
 
 const UNSENT = "hpd-review-unsent-";
 const RETRY_MS = 1500;
+const SAYING = ["say", "undo"];
 
 export class GoneError extends Error {}
 
@@ -36,7 +37,11 @@ export async function ask(path, question) {
       }
       problem = "the server does not answer";
     }
-    warn(`Not saved yet: ${problem}. Trying again; this page keeps what you said.`);
+    warn(
+      SAYING.includes(path)
+        ? `Not saved yet: ${problem}. Trying again; this page keeps what you said.`
+        : `Nothing can be shown: ${problem}. Trying again; nothing that you said is lost.`,
+    );
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
 }

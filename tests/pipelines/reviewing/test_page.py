@@ -399,6 +399,19 @@ def test_what_was_not_acknowledged_is_said_again_to_the_server_that_comes_back(b
         assert browser.evaluate("Object.keys(localStorage)") == ["hpd-review-name"]
 
 
+def test_a_server_that_does_not_answer_is_not_said_to_have_lost_a_word(
+    browser: Page, run: Path, server: Server
+) -> None:
+    visit(browser, server.address)
+    enter(browser)
+    server.process.kill()
+    server.process.wait()
+    browser.press("ArrowRight")
+    browser.until("!document.querySelector('#banner').hidden")
+    said = "Nothing can be shown: the server does not answer. Trying again; nothing that you said is lost."
+    assert shown(browser, "#banner") == said
+
+
 def test_of_what_is_said_again_the_last_word_counts(browser: Page, run: Path) -> None:
     (port,) = free_ports(1)
     with serving(run, port=port) as server:
