@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--attribute", required=True)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, open_browser() as page:
-        copy = Path(folder) / "run"
+        copy = Path(folder) / Path(arguments.run).name
         shutil.copytree(arguments.run, copy)
         with serving(copy) as server:
             page.call("Page.enable")
