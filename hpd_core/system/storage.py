@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -25,6 +26,8 @@ from hpd_core.errors import StorageError
 from hpd_core.types import content_hash
 
 _S3_PROTOCOLS = ("s3", "s3a")
+# With one slash, as from a tool that tidies paths, it would be a folder of this disk.
+_MEANT_FOR_S3 = re.compile(r"\s*s3[an]?:", re.IGNORECASE)
 # What reaches S3 and may fail because of the network or of missing rights; `_call_s3` is below most of them.
 _REMOTE_METHODS = ("_call_s3", "_cat_file", "_copy", "_get_file", "_info", "_ls", "_pipe_file", "_rm")
 _PAUSES = (1.0, 5.0, 15.0)
@@ -45,6 +48,8 @@ def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:
         StorageError: unknown protocol, or its client library is missing.
     """
     protocol = fsspec.core.split_protocol(uri)[0]
+    if protocol not in _S3_PROTOCOLS and _MEANT_FOR_S3.match(uri):
+        raise StorageError(f"cannot open {uri!r}: a place on S3 is written s3://bucket/folder, in small letters")
     try:
         if protocol in _S3_PROTOCOLS:
             kind = _s3_class()
