@@ -67,6 +67,20 @@ def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:
     return filesystem, str(path).rstrip("/") or "/"
 
 
+def missing_bucket(filesystem: Any, path: str) -> str | None:
+    """The bucket of a path on S3, if it is known not to be there: nothing can be written to it."""
+    if _S3_PROTOCOLS[0] not in filesystem.protocol:
+        return None
+    bucket = path.split("/", maxsplit=1)[0]
+    try:
+        filesystem.info(bucket)
+    except FileNotFoundError:
+        return bucket
+    except StorageError:  # who may only write into a folder of it may not ask
+        return None
+    return None
+
+
 def _region() -> dict[str, Any]:
     # botocore knows AWS_DEFAULT_REGION only; containers on AWS are often given AWS_REGION alone.
     region = os.environ.get("AWS_REGION")

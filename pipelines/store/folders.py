@@ -138,9 +138,11 @@ class Folder:
         return bool(self._fs.isfile(self._root))
 
     def require(self) -> None:
-        """Raises `UsageError` if there is a file where the folder should be."""
+        """Raises `UsageError` if there is a file where the folder should be, or no bucket that it could be in."""
         if self.is_file():
             raise UsageError(f"{self.uri} is a file, a folder is needed")
+        if bucket := storage.missing_bucket(self._fs, self._root):
+            raise UsageError(f"{self.uri}: there is no bucket {bucket!r}; name one that is there, or make it first")
 
     def is_empty(self) -> bool:
         """Whether nothing lies in the folder (or it does not exist), half-written files of a killed start apart."""
