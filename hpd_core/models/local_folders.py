@@ -6,12 +6,14 @@ Without torch, so that a plan can ask it in no time.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from hpd_core.models.embedded import EMBEDDED_MODELS
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
+NO_FOLDER = "there is no such folder"
 NO_ADAPTER_FOLDER = "no such folder; an adapter is a local folder, an fsspec URI, or a hub id"
 _MODEL_CONFIG = "config.json"
 
@@ -50,19 +52,28 @@ def what_models_are() -> str:
 def model_problem(folder: Path) -> str | None:
     """Why what lies there is no model that can be loaded, as far as the names of its files tell."""
     if not os.path.isdir(folder):
-        return "it is a file, a folder is needed" if os.path.exists(folder) else "there is no such folder"
-    if not (folder / _MODEL_CONFIG).is_file():
-        if (folder / ADAPTER_CONFIG).is_file():
+        return "it is a file, a folder is needed" if os.path.exists(folder) else NO_FOLDER
+    return model_files_problem(os.listdir(folder))
+
+
+def model_files_problem(names: Collection[str]) -> str | None:
+    """The same of a folder anywhere, by the names of what is in it."""
+    if _MODEL_CONFIG not in names:
+        if ADAPTER_CONFIG in names:
             return f"there is no {_MODEL_CONFIG} in it: it is an adapter, which goes with the model that it is for"
         return f"there is no {_MODEL_CONFIG} in it"
-    return None if any(folder.glob("*.safetensors")) else "there are no weights (*.safetensors) in it"
+    is_whole = any(name.endswith(".safetensors") for name in names)
+    return None if is_whole else "there are no weights (*.safetensors) in it"
 
 
 def adapter_problem(folder: Path) -> str | None:
     """Why what lies there is no adapter, as far as the names of its files tell."""
-    if not os.path.isdir(folder):
-        return NO_ADAPTER_FOLDER
-    missing = next((name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if not (folder / name).is_file()), None)
+    return adapter_files_problem(os.listdir(folder)) if os.path.isdir(folder) else NO_ADAPTER_FOLDER
+
+
+def adapter_files_problem(names: Collection[str]) -> str | None:
+    """The same of a folder anywhere, by the names of what is in it."""
+    missing = next((name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if name not in names), None)
     if missing is None:
         return None
     return (

@@ -1,22 +1,32 @@
 """Whether the models and adapters that a job names are there, where a plan can know: before anything is started.
 
-A folder of this machine is looked into. What a hub or a storage has is looked for when the run starts: that may be on
-another machine, and the plan says so.
+A folder of this machine or of a storage is looked into. What a hub has is looked for when the run starts: that may be
+on another machine, and the plan says so.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from hpd_core.models.embedded import EMBEDDED_MODELS
-from hpd_core.models.local_folders import adapter_problem, local_place, model_problem, what_models_are
+from hpd_core.models.local_folders import (
+    NO_ADAPTER_FOLDER,
+    NO_FOLDER,
+    adapter_files_problem,
+    adapter_problem,
+    local_place,
+    model_files_problem,
+    model_problem,
+    what_models_are,
+)
 from pipelines.config.extraction import JobConfig
 from pipelines.errors import UsageError
+from pipelines.store.folders import Folder
 
 
-def check_local_models(config: JobConfig) -> list[str]:
+def check_named_models(config: JobConfig) -> list[str]:
     """What to say of folders that need not be on this machine. Raises `UsageError` for others that are not as needed.
 
     A model may lie in the image of a cluster's nodes alone (docs/s3-and-clusters.md). That is believed of a path that
@@ -24,17 +34,36 @@ def check_local_models(config: JobConfig) -> list[str]:
     """
     notes = []
     for key, name, place in _named(config):
-        if place is None or (problem := _problem(config, key, name, place)) is None:
-            continue
-        if os.path.exists(place) or not ("://" in config.output and name.startswith(("/", "~"))):
-            raise UsageError(problem)
-        notes.append(f"{problem}. A run starts only where it is there, as in the image of a cluster's nodes")
+        if place is None:
+            if "://" in name:
+                _check_storage(config, key, name)
+        elif problem := _problem(config, key, name, place):
+            if os.path.exists(place) or not ("://" in config.output and name.startswith(("/", "~"))):
+                raise UsageError(problem)
+            notes.append(f"{problem}. A run starts only where it is there, as in the image of a cluster's nodes")
     return notes
 
 
+def _check_storage(config: JobConfig, key: str, uri: str) -> None:
+    try:
+        names = Folder(uri).list("")
+    except OSError as error:
+        raise UsageError(f"{key}: cannot look into {uri}: {error}") from error
+    if problem := _files_problem(config, key, names):
+        raise UsageError(_refusal(key, uri, problem))
+
+
+def _files_problem(config: JobConfig, key: str, names: Collection[str]) -> str | None:
+    if key.endswith("adapter"):
+        return adapter_files_problem(names) if names else NO_ADAPTER_FOLDER
+    if not names:
+        return NO_FOLDER
+    return None if config.decoding == "made-up" else model_files_problem(names)
+
+
 def sought_later(config: JobConfig) -> list[tuple[str, str]]:
-    """Keys and names of what is looked for when the run starts: on the hub, or in a storage."""
-    return [(key, name) for key, name, place in _named(config) if place is None]
+    """Keys and names of what is looked for when the run starts: on the hub."""
+    return [(key, name) for key, name, place in _named(config) if place is None and "://" not in name]
 
 
 def _named(config: JobConfig) -> Iterator[tuple[str, str, Path | None]]:
@@ -50,8 +79,14 @@ def _named(config: JobConfig) -> Iterator[tuple[str, str, Path | None]]:
 def _problem(config: JobConfig, key: str, name: str, place: Path) -> str | None:
     if key.endswith("adapter"):
         reason = adapter_problem(place)
-        return None if reason is None else f"{key}: cannot use the adapter {name!r}: {reason}"
-    if config.decoding == "made-up" and os.path.isdir(place):
-        return None  # it needs no more of it than the tokenizer
-    reason = model_problem(place)
-    return None if reason is None else f"{key}: cannot load the model {name!r}: {reason} ({what_models_are()})"
+    elif config.decoding == "made-up" and os.path.isdir(place):
+        reason = None  # it needs no more of it than the tokenizer
+    else:
+        reason = model_problem(place)
+    return None if reason is None else _refusal(key, name, reason)
+
+
+def _refusal(key: str, name: str, reason: str) -> str:
+    if key.endswith("adapter"):
+        return f"{key}: cannot use the adapter {name!r}: {reason}"
+    return f"{key}: cannot load the model {name!r}: {reason} ({what_models_are()})"

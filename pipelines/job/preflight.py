@@ -17,7 +17,7 @@ from pipelines.errors import UsageError
 from pipelines.job.carryover import EarlierRun, has_wildcard, newest_run
 from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.failed_rows import FailedRows
-from pipelines.job.named_models import check_local_models
+from pipelines.job.named_models import check_named_models
 from pipelines.job.run_plan import Plan, check_resume, find_plan, make_plan, planned_files
 from pipelines.job.schema_warnings import schema_warnings
 from pipelines.schemas.schema_file import load_schemas
@@ -80,7 +80,7 @@ def plan_job(
     except OSError as error:
         raise UsageError(f"cannot read output folder {output.uri}: {error}") from error
     _check_category(config, schemas)
-    notes = check_local_models(config) if is_to_run and not is_over else []
+    notes = check_named_models(config) if is_to_run and not is_over else []
     config = _with_base(config, stored, output)
     sources = scan_sources(config.input)
     files = sources.files

@@ -1,4 +1,4 @@
-"""A plan looks for the models and adapters that are folders of this machine, and says what it cannot look for."""
+"""A plan looks for the models and adapters that are folders here or in a storage, and says what it cannot look for."""
 
 from __future__ import annotations
 
@@ -96,15 +96,41 @@ def test_what_is_there_is_planned_without_a_word(
 
 
 def test_what_only_a_run_can_look_for_is_said(catalog: Workplace) -> None:
-    cascade = BELOW | {"model": "s3://bucket/larger", "adapter": "shop/lora"}
+    cascade = BELOW | {"model": "shop/larger", "adapter": "shop/lora"}
     found = dry_run(catalog, model="shop/small", cascade=cascade)
     assert found.exit_code == 0, found.output
     lines = [line for line in found.output.splitlines() if "looked for when the run starts" in line]
     assert lines == [
         "  model             shop/small: looked for when the run starts",
-        "  cascade.model     s3://bucket/larger: looked for when the run starts",
+        "  cascade.model     shop/larger: looked for when the run starts",
         "  cascade.adapter   shop/lora: looked for when the run starts",
     ]
+
+
+def test_a_folder_in_a_storage_is_looked_into(catalog: Workplace, adapter: Path) -> None:
+    storage = Folder("memory://looked-into")
+    for folder, names in ({"bare": ["config.json"], "whole": ["config.json", "model-1.safetensors"]}).items():
+        for name in names:
+            storage.write(f"{folder}/{name}", b"")
+    for path in adapter.iterdir():
+        storage.write(f"lora/{path.name}", b"")
+    for changes, message in (
+        (
+            {"model": "memory://looked-into/hwole"},
+            "model: cannot load the model 'memory://looked-into/hwole': there is no",
+        ),
+        ({"model": "memory://looked-into/bare"}, "there are no weights (*.safetensors) in it"),
+        ({"model": "memory://looked-into/lora"}, "it is an adapter, which goes with the model"),
+        (
+            {"adapter": "memory://looked-into/roal"},
+            "adapter: cannot use the adapter 'memory://looked-into/roal': no such",
+        ),
+        ({"adapter": "memory://looked-into/whole"}, "there is no adapter_config.json in it"),
+    ):
+        found = dry_run(catalog, **changes)
+        assert (found.exit_code, message in found.stderr) == (2, True), found.output
+    found = dry_run(catalog, model="memory://looked-into/whole", adapter="memory://looked-into/lora")
+    assert (found.exit_code, "looked for" in found.output) == (0, False), found.output
 
 
 def test_made_up_answers_want_no_weights(catalog: Workplace) -> None:

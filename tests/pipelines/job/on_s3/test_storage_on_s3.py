@@ -186,7 +186,9 @@ def test_missing_buckets_and_read_only_ones_stop_the_command_before_any_work(
         missing = refused("--set", "output=s3://nowhere-at-all/out", *arguments)
         assert "s3://nowhere-at-all/out: there is no bucket 'nowhere-at-all'" in missing
     assert "no such file: s3://nowhere-at-all/job.yaml" in refused(config="s3://nowhere-at-all/job.yaml")
-    assert f"model '{bucket}/nothing': {bucket}/nothing: no such folder" in refused("--set", f"model={bucket}/nothing")
+    for arguments in ([], ["--dry-run"]):
+        nothing = refused("--set", f"model={bucket}/nothing", *arguments)
+        assert f"model: cannot load the model '{bucket}/nothing': there is no such folder" in nothing
     reach(server, AWS_ACCESS_KEY_ID=READER_KEY, AWS_SECRET_ACCESS_KEY=READER_SECRET)
     read_only = refused()
     assert "cannot write to output folder" in read_only
