@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from hpd_core import schema_room
 from pipelines.extract import app
+from pipelines.store.folders import Folder
 from tests.pipelines.conftest import SCHEMAS, Workplace, products
 
 LEAVES = [f"Home > Kitchen > Leaf {number}" for number in range(300)]
@@ -71,6 +72,8 @@ def test_schemas_of_ordinary_size_load_no_tokenizer(workplace: Workplace, monkey
 
 
 def test_a_model_that_cannot_be_looked_at_is_no_reason_to_refuse_a_plan(workplace: Workplace) -> None:
-    result = dry_run(workplace, {"Mugs": MUGS}, model="memory://no-such-folder", **LISTED)
+    for name in ("config.json", "model.safetensors"):
+        Folder("memory://without-tokenizer").write(name, b"{}")
+    result = dry_run(workplace, {"Mugs": MUGS}, model="memory://without-tokenizer", **LISTED)
     assert result.exit_code == 0, result.output
     assert "whether the schemas fit into the model's context is not known: " in result.stderr
