@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.cascading.curve import Cost, Curve, Point
+from pipelines.console.money import dollars
 from pipelines.console.progress import format_seconds
 from pipelines.console.terminal import printable
 
@@ -57,7 +58,7 @@ def _way(point: Point) -> str:
 
 def _cost(point: Point) -> str:
     if point.usd_per_1k is not None:
-        return _amount(point.usd_per_1k, lambda value: f"${value:,.2f}" if value >= 10 else f"${value:.3g}")
+        return _amount(point.usd_per_1k, dollars)
     return _amount(point.hours_per_1k, lambda hours: format_seconds(3600 * hours))
 
 

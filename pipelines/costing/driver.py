@@ -22,7 +22,7 @@ from pipelines.costing.earlier_run import EarlierCosts, read_earlier
 from pipelines.costing.forecast import FORECAST_NAME, Forecast, forecast_name, pilot_folder
 from pipelines.costing.forecast_builder import forecast_from_earlier, forecast_from_pilots, on_other_machine
 from pipelines.costing.gold_run import run_gold
-from pipelines.costing.machines import EFFICIENCY, find_gpu, is_same_gpu
+from pipelines.costing.machines import EFFICIENCY, find_gpu, is_same_gpu, unlike_machine
 from pipelines.costing.pilot import (
     SECOND_NAME,
     MeasuredRun,
@@ -240,7 +240,7 @@ class Planner:
         name = FORECAST_NAME
         if on is not None:
             gpu = find_gpu(on)
-            if not is_same_gpu(gpu, forecast.device):
+            if not is_same_gpu(gpu.name, forecast.device):
                 share = EFFICIENCY if efficiency is None else efficiency
                 larger = forecast.larger
                 if larger is not None:
@@ -248,6 +248,8 @@ class Planner:
                 moved = on_other_machine(forecast.alone, self.job.config, self._engine, gpu, share)
                 forecast = replace(moved, larger=larger, asked=forecast.asked)
                 name = forecast_name(on)
+        elif (unlike := unlike_machine(forecast.price, forecast.device)) is not None:
+            forecast = replace(forecast, assumed=[*forecast.assumed, unlike])
         try:
             self.folder.write(name, forecast.to_json())
         except OSError as error:

@@ -195,6 +195,18 @@ class Forecast:
         return None if self.price.usd_per_hour is None else self.billed_hours.scaled(self.price.usd_per_hour)
 
     @property
+    def usd_of_nodes(self) -> Interval | None:
+        """What the engines' nodes cost as a whole, where engines do not fill them; None where they do, or without a
+        price."""
+        price, engines = self.price, sum(each.engines for each in self.models)
+        sizes = {each.price.engines_per_node for each in self.models}
+        if price.usd_per_hour is None or len(sizes) > 1 or engines % price.engines_per_node == 0:
+            return None
+        return self.wall_hours.scaled(
+            -(-engines // price.engines_per_node) * price.engines_per_node * price.usd_per_hour
+        )
+
+    @property
     def categories_of_all(self) -> list[CategoryForecast]:
         """The categories with both models' hours."""
         more = {} if self.larger is None else {each.category: each.hours for each in self.larger.categories}

@@ -13,10 +13,12 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
+from pipelines.console.money import dollars
 from pipelines.console.progress import format_seconds
 from pipelines.console.terminal import printable
 from pipelines.costing.forecast import Forecast, Interval
 from pipelines.costing.scenarios import Deadline, deadlines, sensitivity
+from pipelines.job.prices import why_no_price
 
 _CATEGORIES_SHOWN = 20
 
@@ -32,9 +34,11 @@ def print_forecast(console: Console, forecast: Forecast, hours: Sequence[float],
         say(f"[bold]{_money(usd)}[/] for {rows}: {_money(per_1k)} per 1,000")
     else:
         say(f"[bold]{_duration(forecast.billed_hours)} of an engine[/] for {rows}; no price is known")
-        say("  set cost.usd_per_hour, or cost.instance_type and cost.market, for dollars")
+        say(f"  {escape(why_no_price(forecast.price.instance_type, forecast.price.market))}")
     engines = " + ".join(f"{each.engines:,}" for each in forecast.models)
     say(f"  time         {_duration(forecast.wall_hours)} with {engines} engine(s)")
+    if (whole := forecast.usd_of_nodes) is not None:
+        say(f"  nodes        {_money(whole)} as a whole: the engines do not fill them, and what is idle is paid, too")
     _print_model(console, forecast.alone)
     if forecast.larger is not None and forecast.asked is not None:
         asked = forecast.asked
@@ -74,7 +78,7 @@ def _print_model(console: Console, forecast: Forecast) -> None:
     if price.usd_per_hour is not None:
         machine = f"{price.instance_type}, {price.market}" if price.instance_type else "a machine"
         say(
-            f"  price        {_dollars(price.usd_per_hour)} an engine hour ({escape(machine)}, "
+            f"  price        {dollars(price.usd_per_hour)} an engine hour ({escape(machine)}, "
             f"{price.engines_per_node} engine(s) a node; {escape(price.source or 'unknown source')})"
         )
     if size := forecast.model_size:
@@ -134,7 +138,7 @@ def _print_categories(console: Console, forecast: Forecast) -> None:
         # The pool's interval says nothing about one of its categories.
         short = _bare if each.is_pooled else _short
         cells = [escape(name), f"{each.rows:,}", f"{each.sampled:,}", short(each.hours.scaled(3600), format_seconds)]
-        cells += [short(costs[each.category], _dollars)] if has_price else []
+        cells += [short(costs[each.category], dollars)] if has_price else []
         table.add_row(*cells)
     console.print(table)
     if len(ordered) > _CATEGORIES_SHOWN:
@@ -159,7 +163,7 @@ def _print_sensitivity(console: Console, forecast: Forecast) -> None:
     for each in sensitivity(forecast):
         share = f" ({each.hours / base - 1:+.0%})" if base else ""
         cells = [each.what, each.change, format_seconds(3600 * each.hours) + share]
-        table.add_row(*cells, *([_dollars(each.usd)] if each.usd is not None else []))
+        table.add_row(*cells, *([dollars(each.usd)] if each.usd is not None else []))
     console.print(table)
 
 
@@ -176,12 +180,8 @@ def _bare(interval: Interval, show: Callable[[float], str]) -> str:
     return show(interval.estimate)
 
 
-def _dollars(value: float) -> str:
-    return f"${value:,.2f}" if value >= 10 else f"${value:.3g}"
-
-
 def _money(interval: Interval) -> str:
-    return _interval(interval, _dollars)
+    return _interval(interval, dollars)
 
 
 def _duration(interval: Interval) -> str:

@@ -152,9 +152,21 @@ def rate_text(work: Work, gpu: Gpu) -> str:
     return f"{gpu.flops / 1e12:,.0f} TFLOP/s{in_fp8}{of_states}"
 
 
-def is_same_gpu(gpu: Gpu, device: str) -> bool:
-    """Whether a device's name ("NVIDIA L40S") is that of the data sheet's GPU."""
-    return gpu.name in device.replace("-", " ").split()
+def is_same_gpu(name: str, device: str) -> bool:
+    """Whether a device's name ("NVIDIA L40S") is that of the GPU with this name in the tables."""
+    return set(name.split()) <= set(device.replace("-", " ").split())
+
+
+def unlike_machine(price: Price, device: str) -> str | None:
+    """What to say of work that was measured on one machine and has the price of another; None if it has not."""
+    known = price_table().get(price.instance_type or "")
+    if known is None or price.usd_per_hour is None or is_same_gpu(known.gpu, device):
+        return None
+    way_out = f"--on {known.instance_type} assumes" if known.gpu in gpu_table() else "a pilot there measures"
+    return (
+        f"{known.instance_type} ({known.gpu_count} x {known.gpu}) takes as long as {device}, which was measured: the "
+        f"price is of the one, the time of the other; {way_out} what it really takes"
+    )
 
 
 def find_gpu(instance_type: str) -> Gpu:

@@ -18,6 +18,7 @@ from pipelines.job.carryover import EarlierRun, has_wildcard, newest_run
 from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.failed_rows import FailedRows
 from pipelines.job.named_models import check_named_models
+from pipelines.job.prices import price_notes
 from pipelines.job.run_plan import Plan, check_resume, find_plan, make_plan, planned_files
 from pipelines.job.schema_warnings import schema_warnings
 from pipelines.schemas.schema_file import load_schemas
@@ -90,7 +91,7 @@ def plan_job(
         schemas,
         output,
         left_out=sources.left_out,
-        warnings=[*notes, *sources.warnings(), *schema_warnings(config, schemas)],
+        warnings=[*notes, *price_notes(config.cost), *sources.warnings(), *schema_warnings(config, schemas)],
         sample_warnings=[*sources.sample_warnings()],
     )
     if stored is not None:

@@ -7,6 +7,7 @@ configuration, or by the table that ships. What is not known is left empty, neve
 from __future__ import annotations
 
 import csv
+import difflib
 import functools
 import urllib.error
 import urllib.request
@@ -35,6 +36,10 @@ class InstancePrice:
     on_demand: float | None
     spot: float | None
     region: str
+
+    def of(self, market: str | None) -> float | None:
+        """The price by how it is bought."""
+        return self.spot if market == "spot" else self.on_demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +102,35 @@ def engine_price(config: CostConfig, share: float, find: Callable[[], Instance] 
     if known is None or instance.market is None or (instance.region or known.region) != known.region:
         # Another region has other prices.
         return EnginePrice(instance)
-    price = known.spot if instance.market == "spot" else known.on_demand
-    return EnginePrice(instance) if price is None else EnginePrice(instance, price * share, TABLE_SOURCE)
+    price = known.of(instance.market)
+    return (
+        EnginePrice(instance)
+        if price is None
+        else EnginePrice(instance, price * share, f"{TABLE_SOURCE}, {known.region}")
+    )
+
+
+def why_no_price(instance_type: str | None, market: str | None) -> str:
+    """What the table lacks, where no price was found, and the way out."""
+    known = price_table().get(instance_type or "")
+    if instance_type is None:
+        return "set cost.usd_per_hour, or cost.instance_type and cost.market, for dollars"
+    if known is None:
+        near = difflib.get_close_matches(instance_type, price_table(), n=1)
+        hint = f" (there is {near[0]})" if near else ""
+        return f"the price table has no {instance_type!r}{hint}: set cost.usd_per_hour to what one costs, for dollars"
+    if known.of(market) is None and market is not None:
+        return f"the price table has no {market} price of {instance_type}: set cost.usd_per_hour to it, for dollars"
+    return f"the price table has {instance_type} in {known.region} alone: set cost.usd_per_hour and cost.market"
+
+
+def price_notes(config: CostConfig) -> list[str]:
+    """What a user should know before any work of a machine that is named and has no price."""
+    known = price_table().get(config.instance_type or "")
+    is_named = config.instance_type is not None and config.usd_per_hour is None
+    if not is_named or (known is not None and (config.market is None or known.of(config.market) is not None)):
+        return []
+    return [f"cost.instance_type: {why_no_price(config.instance_type, config.market)}"]
 
 
 def find_instance(vendor: Path = _VENDOR, metadata: str = _METADATA) -> Instance:

@@ -15,6 +15,7 @@ from hpd_core.models.local_folders import portable_name
 from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.staging import STAGED
 from pipelines.config.extraction import JobConfig
+from pipelines.console.money import dollars
 from pipelines.errors import BudgetError, ProcessesDiedError, RunError, UsageError
 from pipelines.job.carryover import CarryIndex, CarryOver, is_independent
 from pipelines.job.context import CarryOverRef, JobContext, SourceRef
@@ -135,7 +136,7 @@ def _budget_message(config: JobConfig, totals: Totals) -> str:
     if totals.priced_shards < totals.shards:
         return f"there is a budget of ${budget:g} and no price: set cost.usd_per_hour to what a machine costs"
     return (
-        f"the engines have cost ${cost:,.2f} for {totals.rows:,} rows, the budget is ${budget:g} (--max-cost-usd). "
+        f"the engines have cost {dollars(cost)} for {totals.rows:,} rows, the budget is ${budget:g} (--max-cost-usd). "
         f"Everything committed is kept"
     )
 

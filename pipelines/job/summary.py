@@ -14,6 +14,7 @@ from hpd_core.text.near_names import near_names, quoted
 from pipelines.cascading.counts_text import second_look
 from pipelines.catalog.rows import DeadRows
 from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_INCOMPLETE
+from pipelines.console.money import dollars
 from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.console.terminal import print_notes, printable
 from pipelines.job.base_changes import Changes
@@ -100,9 +101,9 @@ def shared_text_lines(totals: Totals, fields: Collection[str]) -> list[str]:
 
 def _describe_cost(totals: Totals) -> str:
     billed, useful = totals.metrics["cost_billed"], totals.metrics["cost_useful"]
-    text = f"${billed:,.2f} for the engines, ${useful:,.2f} of it computing"
+    text = f"{dollars(billed)} for the engines, {dollars(useful)} of it computing"
     if (usd_per_1k := totals.usd_per_1k) is not None:
-        text += f"; ${usd_per_1k:,.3f} per 1,000 decoded products"
+        text += f"; {dollars(usd_per_1k)} per 1,000 decoded products"
         if note := loading_note(totals.metrics["load_seconds"], totals.metrics["billed_seconds"]):
             text += f" ({note})"
     if totals.priced_shards < totals.shards:

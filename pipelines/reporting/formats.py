@@ -9,6 +9,8 @@ from typing import TypeVar
 
 from markupsafe import Markup, escape
 
+from pipelines.console.money import dollars, three_digits
+
 NONE = "–"
 
 # Joiners stay: emoji and several scripts are written with them. So do tab, newline and carriage return.
@@ -66,14 +68,8 @@ def _code(match: re.Match[str]) -> str:
 
 
 def usd(value: float | None) -> str:
-    """Dollars with three digits that count, cents above a dollar."""
-    if value is None:
-        return NONE
-    if value < 0:
-        return f"-{usd(-value)}"
-    if value == 0 or value >= 1000:
-        return f"${abs(value):,.0f}"
-    return f"${value:,.2f}" if value >= 1 else f"${_three_digits(value)}"
+    """Dollars, as everywhere."""
+    return NONE if value is None else dollars(value)
 
 
 def hours(seconds: float | None) -> str:
@@ -85,7 +81,7 @@ def hours(seconds: float | None) -> str:
         return f"{seconds / 3600:,.0f} h" if whole else f"{seconds / 3600:,.1f} h"
     if seconds >= 60:
         return f"{seconds / 60:,.1f} min"
-    return f"{seconds:,.1f} s" if seconds >= 1 else f"{_three_digits(seconds)} s"
+    return f"{seconds:,.1f} s" if seconds >= 1 else f"{three_digits(seconds)} s"
 
 
 def number(value: float | None) -> str:
@@ -94,7 +90,7 @@ def number(value: float | None) -> str:
         return NONE
     if isinstance(value, int) or abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:,.1f}" if abs(value) >= 100 else _three_digits(value)
+    return f"{value:,.1f}" if abs(value) >= 100 else three_digits(value)
 
 
 def share(value: float | None) -> str:
@@ -131,11 +127,3 @@ def size(num_bytes: float | None) -> str:
             return f"{num_bytes:,.0f} {unit}" if unit == "bytes" else f"{num_bytes:,.1f} {unit}"
         num_bytes /= 1024
     return f"{num_bytes:,.1f} TiB"
-
-
-def _three_digits(value: float) -> str:
-    """0.160, 0.0329, 2.61, 35.7: all digits that count, zeros included."""
-    if value == 0:
-        return "0"
-    decimals = 2 - math.floor(math.log10(abs(value)))
-    return f"{value:.{decimals}f}" if decimals <= 8 else f"{value:.2g}"

@@ -204,7 +204,7 @@ def test_work_on_a_machine_that_was_not_measured() -> None:
     assert assumed_seconds(work, gpu, 0.5) == pytest.approx(work.flops / 181e12)
     small_steps = replace(work, steps=1.0)
     assert assumed_seconds(small_steps, gpu, 0.5) == pytest.approx(17e9 / 432e9), "then the weights take longer"
-    assert is_same_gpu(gpu, "NVIDIA L40S")
+    assert is_same_gpu(gpu.name, "NVIDIA L40S")
     in_fp8 = work_per_row(job(), {"model_size": size, "quantization": "fp8"}, tokens)
     assert (in_fp8.fp8_flops, in_fp8.flops) == (pytest.approx(2 * 8e9 * 300), pytest.approx(2 * 5e8 * 40))
     expected = (in_fp8.fp8_flops / 733e12 + in_fp8.flops / 362e12) / 0.5
@@ -218,8 +218,9 @@ def test_work_on_a_machine_that_was_not_measured() -> None:
     assert rate_text(of_hybrid, gpu) == "362 TFLOP/s (states' at 92, fp32)"
     with pytest.raises(UsageError, match="A100 has no FP8; name a machine that has"):
         assumed_seconds(in_fp8, gpu_table()["A100"], 0.5)
-    assert not is_same_gpu(gpu_table()["L4"], "NVIDIA L40S")
-    assert is_same_gpu(gpu_table()["A100"], "NVIDIA A100-SXM4-40GB")
+    assert not is_same_gpu("L4", "NVIDIA L40S")
+    assert is_same_gpu("A100", "NVIDIA A100-SXM4-40GB")
+    assert is_same_gpu("RTX PRO Server 6000", "NVIDIA RTX PRO 6000 Blackwell Server Edition")
     with pytest.raises(UsageError, match="only decoding: hpd"):
         work_per_row(job().model_copy(update={"decoding": "ar"}), {"model_size": size}, tokens)
     with pytest.raises(UsageError, match="how large its model is"):

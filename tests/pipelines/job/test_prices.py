@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from pipelines.catalog.sharding import Shard
 from pipelines.config.operation import CostConfig
+from pipelines.console.money import dollars
 from pipelines.errors import BudgetError, RunError
 from pipelines.extract import app
 from pipelines.job import prices, ray_stages, summary
@@ -51,9 +52,9 @@ def test_the_table_knows_both_markets_and_leaves_gaps_empty() -> None:
     ("settings", "found", "share", "expected"),
     [
         ({}, Instance(), 1.0, (None, None)),
-        ({}, Instance(BIG, "spot", "us-east-1"), 1 / 8, (10.37265 / 8, TABLE_SOURCE)),
-        ({}, Instance(BIG, "on-demand", "us-east-1"), 1 / 8, (30.13118 / 8, TABLE_SOURCE)),
-        ({"market": "on-demand"}, Instance(BIG, "spot", "us-east-1"), 1.0, (30.13118, TABLE_SOURCE)),
+        ({}, Instance(BIG, "spot", "us-east-1"), 1 / 8, (10.37265 / 8, f"{TABLE_SOURCE}, us-east-1")),
+        ({}, Instance(BIG, "on-demand", "us-east-1"), 1 / 8, (30.13118 / 8, f"{TABLE_SOURCE}, us-east-1")),
+        ({"market": "on-demand"}, Instance(BIG, "spot", "us-east-1"), 1.0, (30.13118, f"{TABLE_SOURCE}, us-east-1")),
         # Prices of another region, of an unknown machine or market are not known.
         ({}, Instance(BIG, "spot", "eu-west-1"), 1.0, (None, None)),
         ({"instance_type": "x9.huge", "market": "spot"}, Instance(), 1.0, (None, None)),
@@ -69,6 +70,23 @@ def test_a_price_is_configured_or_known_or_empty(settings: Any, found: Instance,
         expected[0] if expected[0] is None else pytest.approx(expected[0]),
         expected[1],
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, []),
+        ({"instance_type": "mine", "usd_per_hour": 2.0}, []),
+        ({"instance_type": BIG}, []),
+        ({"instance_type": BIG, "market": "spot"}, []),
+        ({"instance_type": "g6e.48xlrage"}, ["has no 'g6e.48xlrage' (there is g6e.48xlarge): set cost.usd_per_hour"]),
+        ({"instance_type": "p5e.48xlarge", "market": "on-demand"}, ["no on-demand price of p5e.48xlarge: set"]),
+    ],
+)
+def test_a_machine_without_a_price_is_told_before_any_work(settings: Any, said: list[str]) -> None:
+    notes = prices.price_notes(CostConfig(**settings))
+    assert len(notes) == len(said)
+    assert all(text in note for text, note in zip(said, notes, strict=True))
 
 
 class Metadata(BaseHTTPRequestHandler):
@@ -150,8 +168,8 @@ def test_the_account_of_a_run(workplace: Workplace) -> None:
     assert sum(row["bytes_written"] for row in rows) == stored
     summary.print_outcome(console, driver, outcome)
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert f"${billed:,.2f} for the engines" in text
-    assert f"${billed / 20 * 1000:,.3f} per 1,000 decoded products" in text
+    assert f"{dollars(billed)} for the engines" in text
+    assert f"{dollars(billed / 20 * 1000)} per 1,000 decoded products" in text
 
 
 @pytest.mark.usefixtures("shared_ray")

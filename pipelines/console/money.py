@@ -1,0 +1,22 @@
+"""Dollars in words, the same on every page and in every line."""
+
+from __future__ import annotations
+
+import math
+
+
+def dollars(value: float) -> str:
+    """With three digits that count, cents above a dollar."""
+    if value < 0:
+        return f"-{dollars(-value)}"
+    if value == 0 or value >= 1000:
+        return f"${abs(value):,.0f}"
+    return f"${value:,.2f}" if value >= 1 else f"${three_digits(value)}"
+
+
+def three_digits(value: float) -> str:
+    """0.160, 0.0329, 2.61, 35.7: all digits that count, zeros included."""
+    if value == 0:
+        return "0"
+    decimals = 2 - math.floor(math.log10(abs(value)))
+    return f"{value:.{decimals}f}" if decimals <= 8 else f"{value:.2g}"
