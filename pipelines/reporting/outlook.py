@@ -99,7 +99,7 @@ def forecast_facts(
 def _is_same_device(expected: str, actual: str) -> bool:
     """A forecast for a machine that was not measured has the name of a data sheet."""
     gpu = gpu_table().get(expected)
-    return expected == actual or (gpu is not None and is_same_gpu(gpu, actual))
+    return expected == actual or (gpu is not None and is_same_gpu(gpu.name, actual))
 
 
 def _is_priced(account: Account) -> bool:
