@@ -19,6 +19,7 @@ from pipelines.console.terminal import printable
 from pipelines.errors import RunError, UsageError
 from pipelines.job.clustering.clusters import run_shards
 from pipelines.job.context import CASCADE_FOLDER
+from pipelines.job.cost_line import describe_cost
 from pipelines.job.run_plan import find_run
 from pipelines.job.unknown_categories import unknown_lines
 from pipelines.store.asked_schemas import read_schemas
@@ -152,6 +153,8 @@ def print_status(console: Console, status: Status) -> None:
         lines.append(f"  second look  {second_look(totals.cascade)}")
     if totals.retried_shards:
         lines.append(f"  retries      {totals.retries}")
+    if totals.priced_shards:
+        lines.append(f"  cost         {describe_cost(totals)}")
     if status.last_commit is not None:
         ago = max(0.0, time.time() - status.last_commit.timestamp())
         lines.append(f"  last commit  {status.last_commit:%Y-%m-%d %H:%M:%S} UTC, {format_seconds(ago)} ago")

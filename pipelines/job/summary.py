@@ -14,18 +14,18 @@ from hpd_core.text.near_names import near_names, quoted
 from pipelines.cascading.counts_text import second_look
 from pipelines.catalog.rows import DeadRows
 from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_INCOMPLETE
-from pipelines.console.money import dollars
 from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.console.terminal import print_notes, printable
 from pipelines.job.base_changes import Changes
 from pipelines.job.carryover import EarlierRun
 from pipelines.job.category_counts import CatalogCounts
+from pipelines.job.cost_line import describe_cost
 from pipelines.job.driver import Outcome
 from pipelines.job.named_models import sought_later
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.unknown_categories import unknown_json, unknown_lines
 from pipelines.store.tables import TABLES
-from pipelines.store.totals import NameCounts, Totals, loading_note
+from pipelines.store.totals import NameCounts, Totals
 
 _UNKNOWN_SHOWN = 20
 _CATEGORY_WIDTH = 100
@@ -67,7 +67,7 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
     if totals.retried_shards:
         console.print(f"  retries      {totals.retries}", highlight=False)
     if totals.priced_shards:
-        console.print(f"  cost         {_describe_cost(totals)}", highlight=False, soft_wrap=True)
+        console.print(f"  cost         {describe_cost(totals)}", highlight=False, soft_wrap=True)
     if outcome.changes is not None:
         _print_changes(console, outcome.changes)
     for table in TABLES:
@@ -97,18 +97,6 @@ def shared_text_lines(totals: Totals, fields: Collection[str]) -> list[str]:
             "change answers"
         )
     return lines
-
-
-def _describe_cost(totals: Totals) -> str:
-    billed, useful = totals.metrics["cost_billed"], totals.metrics["cost_useful"]
-    text = f"{dollars(billed)} for the engines, {dollars(useful)} of it computing"
-    if (usd_per_1k := totals.usd_per_1k) is not None:
-        text += f"; {dollars(usd_per_1k)} per 1,000 decoded products"
-        if note := loading_note(totals.metrics["load_seconds"], totals.metrics["billed_seconds"]):
-            text += f" ({note})"
-    if totals.priced_shards < totals.shards:
-        text += f" (only {totals.priced_shards:,} of {totals.shards:,} shards have a price)"
-    return text
 
 
 def _print_changes(console: Console, changes: Changes) -> None:

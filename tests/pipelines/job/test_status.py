@@ -15,6 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from pipelines import status as command
+from pipelines.console.money import dollars
 from pipelines.job import run_status
 from pipelines.job.context import CASCADE_FOLDER
 from pipelines.job.run_status import read_status
@@ -32,7 +33,7 @@ from tests.pipelines.store.test_lease import silent
 def run(workplace: Workplace, shared_ray: None) -> Path:
     """A finished run of 24 products and a dead row, in some shards."""
     workplace.write_jsonl("c.jsonl", [*products(24), product(24, category="Hats")])
-    workplace.run(max_dead_letter_share=1)
+    workplace.run(max_dead_letter_share=1, cost={"usd_per_hour": 3.6})
     return workplace.folder / "out"
 
 
@@ -59,6 +60,7 @@ def test_a_finished_run(run: Path) -> None:
     assert f"finished: run {found.run_id}" in text
     assert "25 of 25 (100.0%)" in text
     assert "1 no_schema" in text
+    assert f"  cost         {dollars(found.totals.metrics['cost_billed'])} for the engines" in text
     assert "    no schema for category 'Hats' (1 row)\n" in text
     assert json.loads(ask(str(run), "--json")[1])["totals"]["unknown_categories"] == {"Hats": 1}
 
