@@ -160,15 +160,20 @@ def causes(error: BaseException) -> Iterator[BaseException]:
             cause = cause.__cause__
 
 
+def _without_advice(message: str) -> str:
+    """What was raised, without what Ray Data has written behind it."""
+    return message.split("\nFailed to apply UDF transform after ", maxsplit=1)[0]
+
+
 def explain(error: BaseException) -> Exception | None:
     """The `UsageError` or `RunError` behind what Ray raised; None if it is a bug of ours."""
     # A `RayTaskError` is often of its cause's own class as well, with the whole remote stack trace for its message.
     seen = [cause for cause in causes(error) if not isinstance(cause, RayTaskError)]
     for cause in seen:
         if isinstance(cause, HPDError):
-            return RunError(str(cause))
+            return RunError(_without_advice(str(cause)))
         if isinstance(cause, (UsageError, RunError)):
-            return type(cause)(str(cause.args[0]) if cause.args else str(cause))
+            return type(cause)(_without_advice(str(cause.args[0]) if cause.args else str(cause)))
         if isinstance(cause, OSError) and cause.errno is not None:
             return RunError(str(cause))  # a full disk, no permission, no network
     system = [cause for cause in seen if isinstance(cause, RayError)]

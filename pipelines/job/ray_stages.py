@@ -15,14 +15,15 @@ import gc
 import json
 import logging
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 import ray.data
 from ray.util.annotations import RayDeprecationWarning
 
+from hpd_core.errors import StorageError
 from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
@@ -37,6 +38,9 @@ from pipelines.job.ray_cluster import num_gpus_per_actor
 from pipelines.job.second_look import look_again
 
 logger = logging.getLogger(__name__)
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
 
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 # A payload column is empty once its shard is committed.
@@ -130,6 +134,25 @@ def settle(stage: str) -> None:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
 
 
+def told(stage: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+    """The stage with what a file system says as a `RunError`, whose text is whole.
+
+    Into an error that it sends to the driver, Ray Data writes its advice: of an `OSError`, in place of the file's name.
+    """
+
+    @functools.wraps(stage)
+    def run(*args: Arguments.args, **options: Arguments.kwargs) -> Answer:
+        try:
+            return stage(*args, **options)
+        except OSError as error:
+            if error.errno is None or isinstance(error, StorageError):
+                raise
+            raise RunError(str(error)) from error
+
+    return run
+
+
+@told
 def prepare(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 1 on one shard."""
     log_as_json(job.run_id)
@@ -160,6 +183,7 @@ class Decode:
             self._problem = error
         settle("decode")
 
+    @told
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Decodes one shard; called by several threads at once."""
         if self._problem is not None:
@@ -181,6 +205,7 @@ class Decode:
             self._decoder.close()
 
 
+@told
 def doubt(batch: pa.Table, job: JobContext) -> pa.Table:
     """With a cascade, between its models, on one shard: what the larger one is asked again."""
     log_as_json(job.run_id)
@@ -202,6 +227,7 @@ class DecodeAgain(Decode):
         return self._decoder.decode_again(message)
 
 
+@told
 def finish(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 3 on one shard: its answers become tables."""
     log_as_json(job.run_id)
@@ -213,6 +239,7 @@ def finish(batch: pa.Table, job: JobContext) -> pa.Table:
     return wrap(shard, pack((decoded.attempt_id, *finish_shard(decoded, job))))
 
 
+@told
 def commit(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 4 on one shard: its tables become part of the run, unless another attempt was first."""
     log_as_json(job.run_id)
@@ -221,12 +248,12 @@ def commit(batch: pa.Table, job: JobContext) -> pa.Table:
     if payload and not ledger.is_committed(shard):
         attempt_id, tables, facts = unpack(payload)
         manifest, is_ours = ledger.commit(shard, attempt_id, tables, facts)
-        told = about(shard, attempt=attempt_id, products=facts["counts"]["products"])
+        extra = about(shard, attempt=attempt_id, products=facts["counts"]["products"])
         if is_ours:
             count_shard(job.run_id, manifest)
-            logger.info("committed", extra=told)
+            logger.info("committed", extra=extra)
         else:
-            logger.info("another attempt was committed first", extra=told)
+            logger.info("another attempt was committed first", extra=extra)
     else:
         manifest = ledger.manifest(shard)
     summary = {"counts": manifest["counts"], "metrics": manifest["metrics"]}

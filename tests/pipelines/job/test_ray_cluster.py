@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sysconfig
 from pathlib import Path
 
 import pytest
+from ray.data._internal.util import iterate_with_retry
 from ray.exceptions import RayTaskError, WorkerCrashedError
 
 from hpd_core.errors import StorageError
 from pipelines.errors import ProcessesDiedError, RunError, UsageError
 from pipelines.job.ray_cluster import _held_back_stderr, _worker_path, explain
+from pipelines.job.ray_stages import told
 
 
 def chained(error: BaseException, cause: BaseException) -> BaseException:
@@ -37,6 +40,29 @@ def test_what_a_user_can_do_something_about_is_found(error: BaseException, kind:
     assert type(explained) is kind
     assert message in str(explained)
     assert "\n" not in str(explained)
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (RunError("cannot read s3://bucket/a.parquet"), "cannot read s3://bucket/a.parquet"),
+        (UsageError("no such model"), "no such model"),
+        (StorageError("s3://bucket/x: access denied"), "s3://bucket/x: access denied"),
+        (FileNotFoundError(2, "no such bucket", "s3://bucket/x"), "[Errno 2] no such bucket: 's3://bucket/x'"),
+    ],
+)
+def test_rays_advice_is_not_for_users(raised: Exception, expected: str) -> None:
+    """Ray Data writes it into the error itself, in place of a file's name, before it sends it to the driver."""
+
+    @told
+    def stage() -> None:
+        raise raised
+
+    with pytest.raises(type(raised) if not isinstance(raised, FileNotFoundError) else RunError) as caught:
+        list(iterate_with_retry(lambda: (stage() for _ in range(1)), "apply UDF transform", max_attempts=1))
+    assert "retried_io_errors" in str(caught.value.args)
+    sent = pickle.loads(pickle.dumps(caught.value))
+    assert str(explain(task_error(sent))) == expected
 
 
 @pytest.mark.parametrize("error", [TypeError("bug"), task_error(KeyError("bug")), OSError("no number")])
