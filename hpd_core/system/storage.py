@@ -149,7 +149,9 @@ def _translated(place: str) -> Iterator[None]:
         if error.errno is not None:
             raise
         # With the number that every file system's own has: an error without one is taken for damaged content, or a bug.
-        raise FileNotFoundError(errno.ENOENT, str(error), uri) from error
+        # Some say nothing but the path.
+        reason = os.strerror(errno.ENOENT) if str(error) in uri else str(error)
+        raise FileNotFoundError(errno.ENOENT, reason, uri) from error
     except (StorageError, FileExistsError, IsADirectoryError, NotADirectoryError):
         raise
     except (
