@@ -119,6 +119,7 @@ class Forecast:
         larger: with a cascade, the same of its larger model; all the others are of the first one alone, the properties
             of both.
         asked: what the larger model is asked.
+        measured_on: the device of the measurements, if `device` was not measured.
     """
 
     basis: Basis
@@ -147,6 +148,7 @@ class Forecast:
     model_size: Mapping[str, Count] | None = None
     larger: Forecast | None = None
     asked: Asked | None = None
+    measured_on: str | None = None
 
     @property
     def alone(self) -> Forecast:

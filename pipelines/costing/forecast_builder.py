@@ -253,6 +253,7 @@ def on_other_machine(
     return dataclasses.replace(
         forecast,
         device=gpu.name,
+        measured_on=forecast.device,
         work_hours=forecast.work_hours.scaled(factor),
         prefix_hours=forecast.prefix_hours * factor,
         categories=[dataclasses.replace(each, hours=each.hours.scaled(factor)) for each in forecast.categories],
@@ -261,6 +262,7 @@ def on_other_machine(
             f"{gpu.name} was not measured: the pilot's operations at {efficiency:.0%} of its {rate_text(work, gpu)}, "
             f"at least its weights at {efficiency:.0%} of {gpu.bandwidth / 1e9:,.0f} GB/s in every step",
             f"loading takes as long as on {forecast.device}",
+            *([f"utilisation is as on {forecast.device}"] if forecast.utilisation_source == "measured" else []),
             f"the interval is that of the sample alone: at {efficiency / 2:.0%} instead of {efficiency:.0%} the work "
             "takes twice as long",
         ],

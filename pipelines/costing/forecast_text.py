@@ -99,7 +99,8 @@ def _memory(size: Mapping[str, int]) -> str:
 
 
 def _sample(forecast: Forecast) -> str:
-    text = f"{forecast.sampled:,} products in {forecast.num_batches} batches on {forecast.device}, {forecast.model}"
+    device = forecast.measured_on or forecast.device
+    text = f"{forecast.sampled:,} products in {forecast.num_batches} batches on {device}, {forecast.model}"
     if forecast.seed is not None:
         text += f"; drawn by category and text length, seed {forecast.seed}"
     text += f"; text {forecast.text_bytes:,.0f} bytes a row"

@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 
 from pipelines.costing.forecast import Forecast, Price
+from pipelines.costing.forecast_builder import on_other_machine
 from pipelines.costing.forecast_text import print_forecast
-from pipelines.costing.machines import unlike_machine
-from tests.pipelines.costing.forecasts import forecast
+from pipelines.costing.machines import find_gpu, unlike_machine
+from tests.pipelines.costing.forecasts import forecast, job
 
 
 def printed(found: Forecast) -> str:
@@ -64,3 +65,13 @@ def test_the_price_of_one_machine_and_the_time_of_another() -> None:
     of_no_sheet = unlike_machine(Price(1.3, "table", "g7e.48xlarge", "spot", 8), "NVIDIA L40S")
     assert of_no_sheet is not None
     assert "a pilot there measures" in of_no_sheet
+
+
+def test_a_machine_that_was_not_measured_is_not_said_to_be() -> None:
+    size = {"layer_parameters": 8_000_000_000, "head_parameters": 500_000_000, "weight_bytes": 17_000_000_000}
+    measured = forecast(device="cpu, 2 cores", utilisation_source="measured")
+    moved = on_other_machine(measured, job(), {"model_size": size}, find_gpu("g6e.48xlarge"), 0.4)
+    assert (moved.device, moved.measured_on) == ("L40S", "cpu, 2 cores")
+    said = printed(moved)
+    assert "in 20 batches on cpu, 2 cores" in said
+    assert "utilisation is as on cpu, 2 cores" in said
