@@ -82,7 +82,9 @@ def plan_job(
         raise UsageError(f"cannot read output folder {output.uri}: {error}") from error
     _check_category(config, schemas)
     notes = check_named_models(config) if is_to_run and not is_over else []
-    config = _with_base(config, stored, output)
+    wanted, config = config.base, _with_base(config, stored, output)
+    if stored is None and wanted is not None and config.base is None:
+        notes.append(f"base: no finished run of a whole catalog matches {wanted}: every product will be decoded")
     sources = scan_sources(config.input)
     files = sources.files
     planned = partial(

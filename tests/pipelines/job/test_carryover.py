@@ -257,6 +257,14 @@ def test_a_base_that_is_none_is_refused(nightly: Workplace) -> None:
     assert "is not finished" in refusal(nightly.folder / "first")
 
 
+def test_a_pattern_that_matches_no_run_is_told_before_everything_is_paid_again(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", products(8))
+    runs = str(workplace.folder / "rnus" / "*")
+    said = f"base: no finished run of a whole catalog matches {runs}: every product will be decoded"
+    assert said in plan_job(workplace.config(base=runs)).warnings
+    assert not plan_job(workplace.config()).warnings
+
+
 @pytest.mark.full
 def test_a_pattern_is_the_newest_finished_run(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", products(8))
