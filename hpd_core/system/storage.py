@@ -71,7 +71,7 @@ def missing_bucket(filesystem: Any, path: str) -> str | None:
     """The bucket of a path on S3, if it is known not to be there: nothing can be written to it."""
     if _S3_PROTOCOLS[0] not in filesystem.protocol:
         return None
-    bucket = path.split("/", maxsplit=1)[0]
+    bucket: str = filesystem.split_path(path)[0]  # an access point's name has a slash
     try:
         filesystem.info(bucket)
     except FileNotFoundError:
