@@ -35,6 +35,8 @@ _FOLDER = "_lease"
 _OBJECT_NAME = re.compile(r"\d{8}\.json")
 _KEPT = 3
 """How many numbers below the latest are tidied away at a time."""
+_NOBODYS = {"owner": "", "state": "free"}
+"""What a damaged number is taken for: at worst two drivers do the same work, and it is committed once."""
 
 
 class RunLease:
@@ -150,9 +152,16 @@ class RunLease:
             names = [name for name in self._folder.list(_FOLDER) if _OBJECT_NAME.fullmatch(name)]
             if not names:
                 return 0, None
-            entry = self._folder.read_json(f"{_FOLDER}/{names[-1]}")
+            try:
+                entry = self._folder.read_json(f"{_FOLDER}/{names[-1]}")
+            except ValueError:
+                entry = {}
             if entry is not None:  # else it was tidied away between listing and reading
-                return int(names[-1].removesuffix(".json")), entry
+                return int(names[-1].removesuffix(".json")), entry if _is_whole(entry) else _NOBODYS
+
+
+def _is_whole(entry: Any) -> bool:
+    return isinstance(entry, dict) and entry.keys() >= {"owner", "host", "pid", "seconds", "state"}
 
 
 def _object(number: int) -> str:

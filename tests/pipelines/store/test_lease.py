@@ -96,6 +96,14 @@ def test_the_successor_of_a_process_of_this_machine_that_is_gone_waits_for_nothi
         assert said.getvalue() == ""
 
 
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"owner": '])
+def test_a_damaged_lease_is_nobodys(folder: Folder, content: bytes) -> None:
+    folder.write("_lease/00000007.json", content)
+    assert RunLease(folder, SECONDS).holder()[1] is False
+    with lasting(folder).hold(console()):
+        assert latest(folder) == 8
+
+
 def test_a_driver_that_slept_past_its_lease_stops(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     sleeper = RunLease(folder, SECONDS)
     asleep = threading.Event()
