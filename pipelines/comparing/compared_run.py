@@ -54,7 +54,8 @@ class Side:
                 shards.difference_update(numbers)
             totals = run.status.totals
             if len(shards) < totals.shards:
-                totals = Totals.of(Ledger(run.folder, session="").manifests(shards))
+                ledger = Ledger(run.folder, session="")
+                totals = ledger.totals(ledger.manifests(shards))
             reviews = Layer.open(run.folder, schemas)
         except (OSError, RunError, ValueError, KeyError, TypeError) as error:
             raise UsageError(f"cannot read {uri}: {error}") from error

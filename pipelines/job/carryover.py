@@ -31,8 +31,9 @@ from pipelines.errors import UsageError
 from pipelines.job.reviewed_answers import ReviewedAnswers
 from pipelines.job.run_plan import Plan, differences, find_finished
 from pipelines.store.asked_schemas import SCHEMAS_NAME, read_asked_schemas, read_schemas
+from pipelines.store.damaged import named_damage
 from pipelines.store.folders import Folder, map_requests
-from pipelines.store.ledger import ENGINE_IDENTITY, Ledger
+from pipelines.store.ledger import ENGINE_IDENTITY, MANIFEST_NAME, PLAN_NAME, Ledger
 from pipelines.store.tables import read_part
 
 Row = Mapping[str, Any]
@@ -74,8 +75,9 @@ class EarlierRun:
             raise UsageError(f"base: cannot read {uri}: {error}") from error
         if schemas is None:
             raise UsageError(f"base: {uri} does not say what it asked for ({SCHEMAS_NAME} is missing)")
-        larger = (manifest.get("cascade") or {}).get("engine")
-        return cls(folder, plan, schemas, normalised or schemas, manifest["engine"], larger)
+        with named_damage(folder, MANIFEST_NAME):
+            engine, larger = manifest["engine"], (manifest.get("cascade") or {}).get("engine")
+        return cls(folder, plan, schemas, normalised or schemas, engine, larger)
 
     def obstacles(self, config: JobConfig, *engines: Mapping[str, Any]) -> list[str]:
         """Why none of its answers may be taken over: what differs beside texts and schemas.
@@ -150,9 +152,13 @@ def _manifest(folder: Folder) -> dict[str, Any] | None:
     """The manifest of a whole run; None for everything else that may lie beside runs."""
     try:
         manifest = Ledger(folder, "").finished()
-    except (NotADirectoryError, ValueError):
+    except NotADirectoryError:
         return None
-    if not isinstance(manifest, dict) or not {"finished_at", "config", "limit"} <= manifest.keys():
+    except UsageError:
+        if folder.exists(PLAN_NAME):
+            raise  # a run: to go without it may cost a whole catalog
+        return None
+    if manifest is None or not {"finished_at", "config", "limit"} <= manifest.keys():
         return None
     is_whole = manifest["limit"] is None and not manifest["config"].get("retry_failed")
     return manifest if is_whole else None

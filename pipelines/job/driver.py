@@ -31,8 +31,9 @@ from pipelines.job.run_plan import Plan, check_resume, find_plan
 from pipelines.job.startup_notes import Beginnings
 from pipelines.job.wanted_confidence import confidence_notes, finished_notes, keep_confidence, wanted_confidence
 from pipelines.store.asked_schemas import store_schemas
+from pipelines.store.damaged import named_damage
 from pipelines.store.lease import RunLease
-from pipelines.store.ledger import CLUSTERS_NAME, PLAN_NAME, Ledger
+from pipelines.store.ledger import CLUSTERS_NAME, MANIFEST_NAME, PLAN_NAME, Ledger
 from pipelines.store.totals import Totals
 
 
@@ -78,8 +79,9 @@ def run_job(job: PlannedJob, console: Console) -> Outcome:
 
 def _finished(job: PlannedJob, ledger: Ledger, manifest: Mapping[str, Any]) -> Outcome:
     ledger.clean_up()
-    totals = Totals.from_dict(manifest["totals"])
-    changes = Changes.from_dict(manifest["changes"]) if manifest.get("changes") else None
+    with named_damage(job.output, MANIFEST_NAME):
+        totals = Totals.from_dict(manifest["totals"])
+        changes = Changes.from_dict(manifest["changes"]) if manifest.get("changes") else None
     notes = [*manifest.get("notes", ()), *finished_notes(job.output, job.config)]
     return Outcome(job.plan, totals, was_finished=True, notes=notes, changes=changes)
 
@@ -94,7 +96,7 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
         if not job.is_cut and committed:
             # Dealt again, its rows would be in other shards than the committed ones.
             raise RunError(f"{job.output.describe(CLUSTERS_NAME)} is missing; begin in another output folder")
-    totals = Totals.of(ledger.manifests(committed))
+    totals = ledger.totals(ledger.manifests(committed))
     if totals.shards:
         console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")
     waits_for = Beginnings(job.config, job.plan.run_id)
@@ -139,7 +141,7 @@ def _finish(
     job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None, session_notes: Sequence[str]
 ) -> Outcome:
     """Publishes what a killed session left behind, adds up and declares the run finished."""
-    totals = Totals.of(ledger.publish_missing(ledger.manifests(ledger.committed())))
+    totals = ledger.totals(ledger.publish_missing(ledger.manifests(ledger.committed())))
     discrepancy = totals.discrepancy(len(job.shards), job.plan.num_rows)
     changes = None
     if discrepancy is None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from pipelines.errors import RunError, UsageError
 from pipelines.job.run_plan import Plan, PlannedFile, file_differences, find_finished
+from pipelines.store.damaged import named_damage
 from pipelines.store.folders import map_requests
-from pipelines.store.ledger import Ledger
+from pipelines.store.ledger import MANIFEST_NAME, Ledger
 from pipelines.store.tables import read_part
 
 
@@ -32,8 +33,11 @@ class FailedRows:
         ledger = Ledger(folder, "")
         try:
             # Most shards have none: their manifests say so.
-            shards = ledger.manifests(ledger.committed()) if manifest["totals"]["dead_letters"] else ()
-            names = [shard["tables"]["dead_letter"]["public"] for shard in shards if shard["counts"]["dead_letters"]]
+            with named_damage(folder, MANIFEST_NAME):
+                num_rows = manifest["totals"]["dead_letters"]
+            shards = ledger.manifests(ledger.committed()) if num_rows else ()
+            tables = (shard["tables"]["dead_letter"] for shard in shards)
+            names = [table["public"] for table in tables if table["num_rows"]]
             parts = map_requests(lambda name: read_part(folder, name, ["source_file", "source_row"]), names)
         except (OSError, RunError) as error:
             raise UsageError(f"retry_failed: cannot read {uri}: {error}") from error

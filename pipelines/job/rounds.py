@@ -61,7 +61,7 @@ def decode_pending(
             # A commit of which this driver was not told costs as much as any: made as a round broke off, or by a task
             # that outlived the session before.
             for manifest in ledger.manifests(committed - counted):
-                totals.add(manifest)
+                ledger.count(manifest, totals)
             counted |= committed
             pending = [shard for shard in job.shards if shard.id not in committed]
             if not pending:

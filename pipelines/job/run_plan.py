@@ -19,6 +19,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.config.result_identity import config_hash, result_config
 from pipelines.errors import UsageError
 from pipelines.schemas.schema_file import schemas_hash
+from pipelines.store.damaged import named_damage
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import PLAN_NAME, Ledger
 from pipelines.store.no_run import no_run
@@ -156,13 +157,9 @@ def find_run(uri: str, key: str = "") -> tuple[Folder, Plan]:
 
 
 def _stored_plan(folder: Folder) -> Plan | None:
-    try:
+    with named_damage(folder, PLAN_NAME):
         data = folder.read_json(PLAN_NAME)
         return None if data is None else Plan.from_json(data, folder.describe(PLAN_NAME))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"cannot read {folder.uri}: {PLAN_NAME} is damaged ({type(error).__name__}: {error})"
-        ) from error
 
 
 def find_finished(uri: str, key: str = "") -> tuple[Folder, Plan, dict[str, Any]]:

@@ -73,15 +73,15 @@ def read_status(uri: str) -> Status:
         finished = ledger.finished()
         committed = ledger.committed()
         lease = RunLease(folder, seconds=1)
-        driver, is_held = (None, False) if finished else lease.holder()
-        if not finished and not is_held:
+        driver, is_held = (None, False) if finished is not None else lease.holder()
+        if finished is None and not is_held:
             # It may have come to its end while all this was read.
             finished = ledger.finished()
-            committed = ledger.committed() if finished else committed
+            committed = committed if finished is None else ledger.committed()
         totals, ends = _read_manifests(ledger, committed)
         shards = run_shards(folder, plan)
         lines = _without_schema(folder, totals)
-        tried = {} if finished else {shard: n for shard, n in _num_tries(folder).items() if shard not in committed}
+        tried = _num_tries(folder) if finished is None else {}
     except (OSError, RunError, ValueError, KeyError, TypeError, AttributeError) as error:
         # The last four: one of its JSON files is damaged.
         raise UsageError(f"cannot read {uri}: {type(error).__name__}: {error}") from error
@@ -90,13 +90,13 @@ def read_status(uri: str) -> Status:
     return Status(
         uri=uri,
         run_id=plan.run_id,
-        state="finished" if finished else "running" if is_held else "stopped",
+        state="finished" if finished is not None else "running" if is_held else "stopped",
         driver=driver,
         planned_shards=len(shards) if shards is not None else None,
         planned_rows=plan.num_rows,
         committed=sorted(committed),
         totals=totals,
-        shards_tried=tried,
+        shards_tried={shard: number for shard, number in tried.items() if shard not in committed},
         products_per_second=pace,
         seconds_left=rows_left / pace if pace and rows_left else None,
         last_commit=ends[-1][0] if ends else None,
@@ -122,7 +122,7 @@ def _read_manifests(ledger: Ledger, shards: Collection[int]) -> tuple[Totals, li
     """Sums over the shards; and when each was finished and how many products it brought, in order of time."""
     totals, ends = Totals(), []
     for manifest in ledger.manifests(shards):
-        totals.add(manifest)
+        ledger.count(manifest, totals)
         if "finished_at" in manifest:
             ends.append((datetime.datetime.fromisoformat(manifest["finished_at"]), manifest["counts"]["products"]))
     return totals, sorted(ends)

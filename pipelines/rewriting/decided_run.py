@@ -22,8 +22,9 @@ from pipelines.errors import UsageError
 from pipelines.job.run_plan import find_finished
 from pipelines.reviewing.layer import renew_kept
 from pipelines.store.asked_schemas import SCHEMAS_NAME, read_asked_schemas
+from pipelines.store.damaged import named_damage
 from pipelines.store.lease import RunLease
-from pipelines.store.ledger import Ledger
+from pipelines.store.ledger import MANIFEST_NAME, Ledger
 from pipelines.store.replaced_parts import replace_part, settle_replacement
 from pipelines.store.tables import ATTRIBUTES, completed, encode_table, read_part
 from pipelines.store.totals import Totals
@@ -100,7 +101,8 @@ def decide_run(uri: str, confidence: RunConfidence, console: Console, *, is_tria
             before = found.decisions.copy()
             _decide_shard(ledger, shard, confidence, asked, found, is_trial=False)
             _count(ledger, shard, found.decisions - before)
-        totals = Totals.from_dict(manifest["totals"])
+        with named_damage(folder, MANIFEST_NAME):
+            totals = Totals.from_dict(manifest["totals"])
         totals.decisions = found.decisions
         notes = _other_notes(manifest, confidence)
         changed = {**manifest, **confidence.describe(), "totals": totals.to_dict(), "notes": notes}

@@ -53,6 +53,8 @@ _TRY_NAME = re.compile(
     r"(?P<attempt>\d+-(?P<session>[^-]+)-(?P<start>\d+)-(?P<stop>\d+)-\w+)(?:\.(?P<ending>\w+))?\.json"
 )
 
+_SHARD_NAME = re.compile(r"(\d+)\.json")
+
 
 @dataclass(frozen=True, slots=True)
 class History:
@@ -81,30 +83,37 @@ class Ledger:
 
     def committed(self) -> set[int]:
         """Every committed shard."""
-        return {int(name.removesuffix(".json")) for name in self.folder.list("_shards")}
+        matches = map(_SHARD_NAME.fullmatch, self.folder.list("_shards"))
+        return {int(match[1]) for match in matches if match}
 
     def manifest(self, shard: int) -> dict[str, Any]:
         """The manifest of a committed shard. Raises `UsageError` if it is damaged."""
         with named_damage(self.folder, _manifest_name(shard)):
             manifest: dict[str, Any] | None = self.folder.read_json(_manifest_name(shard))
             if manifest is not None:
-                _check_parts(manifest["tables"])
+                _check_manifest(manifest, shard)
         if manifest is None:
             raise RunError(f"{self.folder.describe(_manifest_name(shard))} is missing")
         return manifest
 
     def manifests(self, shards: Collection[int]) -> Iterator[dict[str, Any]]:
-        """The manifests of committed shards, in their order, to be counted. Raises `UsageError` if one is damaged.
+        """The manifests of committed shards, in their order. Raises `UsageError` if one is damaged.
 
         A large run has gigabytes of them: never all at once.
         """
-        return iter_requests(self._countable, sorted(shards))
+        return iter_requests(self.manifest, sorted(shards))
 
-    def _countable(self, shard: int) -> dict[str, Any]:
-        manifest = self.manifest(shard)
-        with named_damage(self.folder, _manifest_name(shard)):
-            Totals().add(manifest)
-        return manifest
+    def count(self, manifest: Mapping[str, Any], totals: Totals) -> None:
+        """Adds a committed shard to the totals. Raises `UsageError` if its manifest is damaged."""
+        with named_damage(self.folder, _manifest_name(manifest["shard"])):
+            totals.add(manifest)
+
+    def totals(self, manifests: Iterable[Mapping[str, Any]]) -> Totals:
+        """Of these shards. Raises as `count`."""
+        totals = Totals()
+        for manifest in manifests:
+            self.count(manifest, totals)
+        return totals
 
     def num_tries(self) -> dict[int, int]:
         """Tries by shard, over all sessions."""
@@ -249,11 +258,13 @@ class Ledger:
         }
 
 
-def _check_parts(tables: Mapping[str, Any]) -> None:
-    """Raises what `named_damage` names unless every table of a shard says where its part is."""
-    for entry in tables.values():
-        if not isinstance(entry["public"], str):
-            raise TypeError("a part without a name")
+def _check_manifest(manifest: Mapping[str, Any], shard: int) -> None:
+    """Raises what `named_damage` names unless it is the shard's, and says of every table where its part is."""
+    if manifest["shard"] != shard:
+        raise ValueError(f"it is that of shard {manifest['shard']!r}")
+    for entry in manifest["tables"].values():
+        if not (isinstance(entry["public"], str) and isinstance(entry["num_rows"], int)):
+            raise TypeError("a part without a name or a number of rows")
 
 
 def _tries_folder(shard: int) -> str:

@@ -92,14 +92,6 @@ class Totals:
     metrics: Counter[str] = field(default_factory=Counter)
     field_orders: FieldOrders = field(default_factory=FieldOrders)
 
-    @classmethod
-    def of(cls, manifests: Iterable[Mapping[str, Any]]) -> Totals:
-        """Of these shards."""
-        totals = cls()
-        for manifest in manifests:
-            totals.add(manifest)
-        return totals
-
     def add(self, manifest: Mapping[str, Any]) -> None:
         """Takes in one committed shard."""
         counts = manifest["counts"]

@@ -66,7 +66,7 @@ def test_a_run_that_is_not_finished_is_read_as_far_as_it_is_or_refused(workplace
 def test_a_damaged_plan_is_named(tmp_path: Path, content: str) -> None:
     run = write_run(tmp_path / "run", [Row("p0", {"Brand": "Acme"})])
     (tmp_path / "run" / "_plan.json").write_text(content)
-    with pytest.raises(UsageError, match=r"cannot read .*_plan\.json is damaged"):
+    with pytest.raises(UsageError, match=r"cannot read .*_plan\.json: it is damaged.* extract anew into another"):
         find_run(run)
 
 

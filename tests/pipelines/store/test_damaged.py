@@ -7,17 +7,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from pipelines.comparing.compared_run import Side
 from pipelines.confidence.run_confidence import CONFIDENCE_NAME, RunConfidence
 from pipelines.errors import UsageError
 from pipelines.export import app
+from pipelines.job.carryover import EarlierRun, newest_run
 from pipelines.job.clustering.clusters import Clusters
-from pipelines.job.run_plan import find_finished
+from pipelines.job.driver import run_job
+from pipelines.job.failed_rows import FailedRows
+from pipelines.job.preflight import plan_job
+from pipelines.job.run_plan import find_finished, find_run
+from pipelines.job.run_status import read_status
 from pipelines.store.asked_schemas import NORMALISED_NAME, SCHEMAS_NAME, read_schemas
 from pipelines.store.folders import Folder
-from pipelines.store.ledger import CLUSTERS_NAME, MANIFEST_NAME, Ledger
+from pipelines.store.ledger import CLUSTERS_NAME, MANIFEST_NAME, PLAN_NAME, Ledger
+from tests.pipelines.conftest import Workplace, products
 from tests.pipelines.exporting.made_runs import bag, write_normalised_run
 
 SHARD = "_shards/000000.json"
@@ -26,6 +33,7 @@ READERS: dict[str, Callable[[str], object]] = {
     NORMALISED_NAME: lambda run: read_schemas(Folder(run)),
     SHARD: lambda run: Ledger(Folder(run), "").manifest(0),
     MANIFEST_NAME: find_finished,
+    PLAN_NAME: find_run,
     "_engine.json": lambda run: Ledger(Folder(run), "").engine(),
     CONFIDENCE_NAME: lambda run: RunConfidence.read(Folder(run)),
     CLUSTERS_NAME: lambda run: Clusters.read(Folder(run)),
@@ -57,7 +65,10 @@ def test_the_file_is_named_with_the_way_out(run: str, name: str, content: str) -
         (SHARD, {}),
         (SHARD, {"tables": {"attributes": {}}}),
         (SHARD, {"tables": {}}),
-        (SHARD, {"tables": {}, "counts": 5, "metrics": {}}),
+        (SHARD, {"shard": 0, "tables": {}}),
+        (SHARD, {"shard": 1, "tables": {}}),
+        (SHARD, {"shard": 0, "tables": {"attributes": {"public": "a"}}}),
+        (SHARD, {"shard": 0, "tables": {}, "counts": 5, "metrics": {}}),
     ],
 )
 def test_an_export_names_it_too(run: str, name: str, content: object) -> None:
@@ -67,6 +78,39 @@ def test_an_export_names_it_too(run: str, name: str, content: object) -> None:
     result = CliRunner().invoke(app, [run, "--to", "csv"])
     assert result.exit_code == 2, result.output
     assert f"cannot read {run}/{name}: it is damaged" in result.stderr
+
+
+def test_a_manifest_that_says_nothing_is_named_by_the_jobs_that_go_by_it(workplace: Workplace) -> None:
+    workplace.write_jsonl("a.jsonl", products(3))
+    config, output = workplace.config(), Folder(str(workplace.folder / "out"))
+    output.write(PLAN_NAME, plan_job(config).plan.to_json())
+    output.write(SCHEMAS_NAME, b"{}")
+    output.write(MANIFEST_NAME, b"{}")
+    assert read_status(output.uri).state == "finished"
+    for read in (
+        lambda: run_job(plan_job(config), Console()),
+        lambda: EarlierRun.open(output.uri, Folder(str(workplace.folder / "other"))),
+        lambda: FailedRows.read(output.uri),
+    ):
+        with pytest.raises(UsageError, match=r"manifest\.json: it is damaged"):
+            read()
+
+
+def test_of_several_runs_a_damaged_one_is_named_and_what_is_none_passed_over(run: str, tmp_path: Path) -> None:
+    for name, content in (("web", "[]"), ("torn", "{")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / MANIFEST_NAME).write_text(content)
+    pattern, output = str(tmp_path / "*"), Folder(str(tmp_path / "out"))
+    assert newest_run(pattern, output) is None
+    (Path(run) / MANIFEST_NAME).write_text("{")
+    with pytest.raises(UsageError, match=f"{run}/{MANIFEST_NAME}: it is damaged"):
+        newest_run(pattern, output)
+
+
+def test_what_somebody_else_has_put_beside_the_manifests_is_no_shard(run: str) -> None:
+    for name in ("Thumbs.db", "000000 (1).json", "000000.json.bak"):
+        (Path(run) / "_shards" / name).write_text("{")
+    assert Ledger(Folder(run), "").committed() == {0}
 
 
 @pytest.mark.parametrize(
