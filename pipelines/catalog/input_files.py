@@ -30,6 +30,7 @@ from pipelines.catalog.rows import DeadRows
 from pipelines.catalog.segments import LineSegments, Segment
 from pipelines.catalog.staged_rows import MORE, last_number, read_staged, row_numbers, staged_names
 from pipelines.catalog.staging import rows_at, stage
+from pipelines.catalog.unchanged import footer_hash
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem, size_and_etag
@@ -178,9 +179,7 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig, nu
     with filesystem.open(path, "rb") as file:
         parquet = open_parquet(file, name)
         metadata, schema = parquet.metadata, parquet.schema_arrow
-        footer = hashlib.sha256()
-        file.seek(max(0, size - metadata.serialized_size - 8))
-        footer.update(file.read())
+        fingerprint = etag or footer_hash(file, size)
     require_columns(config, schema.names, name)
     check_column_types(config, schema, name)
     columns = parquet_columns(config.columns, schema)
@@ -195,7 +194,6 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig, nu
     with filesystem.open(path, "rb", cache_type="none") as file:
         for number, row in enumerate(first_rows(file, num_sampled, config.columns)):
             first.add(number, row)
-    fingerprint = etag or footer.hexdigest()[:32]
     sampled = (first.num_rows, first.dead)
     return SourceFile(name, "parquet", size, fingerprint, segments, *sampled, byte_columns(config, schema))
 

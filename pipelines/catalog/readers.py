@@ -18,6 +18,7 @@ from pipelines.catalog.rows import RowRefusal, row_json
 from pipelines.catalog.sharding import Piece
 from pipelines.catalog.staged_rows import read_staged
 from pipelines.catalog.staging import STAGED
+from pipelines.catalog.unchanged import changed
 from pipelines.errors import RunError
 from pipelines.store.folders import open_filesystem
 
@@ -67,7 +68,7 @@ def read_piece(
     except (OSError, pa.ArrowException) as error:
         raise RunError(f"cannot read {uri}: {error}") from error
     if count != piece.num_rows:
-        raise RunError(f"{uri} has changed during the run: rows {piece.start} to {piece.stop} are no longer all there")
+        raise changed(uri, f"rows {piece.start} to {piece.stop} are no longer all there")
 
 
 def pick_rows(

@@ -22,11 +22,19 @@ CASCADE_FOLDER = "_cascade"
 
 @dataclass(frozen=True, slots=True)
 class SourceRef:
-    """An input file: `name` as the user wrote it, `uri` of its rows for a process in another working directory."""
+    """An input file.
+
+    Attributes:
+        name: as the user wrote it.
+        uri: of its rows, for a process in another working directory.
+        size, fingerprint: as it was when the run was planned; None where its rows are read from the run's own copy.
+    """
 
     name: str
     uri: str
     format: str
+    size: int = 0
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from pipelines.catalog.readers import SourceRow, original_rows, read_piece
 from pipelines.catalog.rows import RowRefusal, default_id, row_category, row_id, to_record
 from pipelines.catalog.sharding import Piece, Shard
 from pipelines.catalog.shown_text import MarkedUpRecord
+from pipelines.catalog.unchanged import check_unchanged
 from pipelines.console.json_logs import about
 from pipelines.errors import RunError
 from pipelines.job.carryover import CarryOver
@@ -84,10 +85,15 @@ def _tokenize(
 def read_catalog(
     piece: Piece, job: JobContext, on_read: Callable[[int], None] = lambda num_bytes: None
 ) -> Iterator[tuple[SourceRow, PreparedRecord | DeadRow]]:
-    """The rows of a piece of the catalog, as read and as checked. Raises as `read_piece`."""
+    """The rows of a piece of the catalog, as read and as checked. Raises as `read_piece`, or `RunError` if the file is
+    not any more what the run was planned by."""
     source, config = job.files[piece.file], job.config.input
     rows = read_piece(source.uri, source.format, piece, config.columns, anonymous=config.anonymous, on_read=on_read)
-    return ((row, _take(row, piece.file, job)) for row in rows)
+    for row in rows:
+        yield row, _take(row, piece.file, job)
+    if source.fingerprint is not None:
+        # Behind the rows: whoever exports the catalog anew may do so at any time.
+        check_unchanged(source.uri, source.format, source.size, source.fingerprint, anonymous=config.anonymous)
 
 
 def read_originals(piece: Piece, dead: Iterable[DeadRow], job: JobContext) -> dict[int, str]:

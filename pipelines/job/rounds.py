@@ -214,7 +214,7 @@ def job_context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None
 
 def _source(file: PlannedFile, output: Folder) -> SourceRef:
     if file.staged is None:
-        return SourceRef(file.name, _absolute(file.name), file.format)
+        return SourceRef(file.name, _absolute(file.name), file.format, file.size, file.fingerprint)
     return SourceRef(file.name, f"{output.absolute_uri}/{INPUT_FOLDER}/{file.staged}", STAGED)
 
 

@@ -1,0 +1,69 @@
+"""A catalog that somebody exports anew while a run reads it: the run stops, and does not end with a mixture of both."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.catalog.input_files import scan_sources
+from pipelines.errors import RunError
+from pipelines.job.preflight import plan_job
+from pipelines.job.prepare_stage import read_catalog
+from pipelines.job.rounds import job_context
+from pipelines.store.ledger import Ledger
+from tests.pipelines.conftest import Workplace, products
+
+
+def read_all(workplace: Workplace, change: Callable[[], object]) -> list[str]:
+    """Ids of the rows, read as a job reads them; `change` is called between the plan and the last piece."""
+    job = plan_job(workplace.config())
+    context = job_context(job, Ledger(job.output, "s"))
+    pieces = [piece for shard in job.shards for piece in shard.pieces]
+    assert len(pieces) > 1
+    found = [row.values["id"] for piece in pieces[:-1] for row, _ in read_catalog(piece, context) if row.values]
+    change()
+    return found + [row.values["id"] for row, _ in read_catalog(pieces[-1], context) if row.values]
+
+
+def write(workplace: Workplace, name: str, start: int, count: int = 30) -> Path:
+    if name.endswith("jsonl"):
+        return workplace.write_jsonl(name, products(count, start))
+    return workplace.write_parquet(name, products(count, start), row_group_size=10)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
+@pytest.mark.parametrize("count", [30, 31, 300])
+def test_a_catalog_that_is_written_anew_stops_the_run(workplace: Workplace, name: str, count: int) -> None:
+    write(workplace, name, 0)
+    with pytest.raises(
+        RunError, match=r"has changed during the run: .* extract the new one into another output folder"
+    ):
+        read_all(workplace, lambda: write(workplace, name, 100, count))
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
+def test_the_same_file_again_is_no_change(workplace: Workplace, name: str) -> None:
+    path = write(workplace, name, 0)
+    content = path.read_bytes()
+    assert read_all(workplace, lambda: path.write_bytes(content)) == [f"p{number}" for number in range(30)]
+
+
+def test_a_staged_file_is_the_runs_own_copy(workplace: Workplace) -> None:
+    path = workplace.catalog / "a.csv"
+    path.parent.mkdir(parents=True)
+    lines = [f"p{number},Shoes,a long title of shoe {number},light" for number in range(300)]
+    path.write_text("\n".join(["id,category,title,bullets", *lines]))
+    job = plan_job(workplace.config())
+    (source,) = job_context(job, Ledger(job.output, "s")).files
+    assert source.fingerprint is None
+
+
+def test_a_footers_hash_is_of_what_pyarrow_calls_the_footer(workplace: Workplace) -> None:
+    path = write(workplace, "a.parquet", 0)
+    (file,) = scan_sources(workplace.config().input).files
+    data, length = path.read_bytes(), pq.read_metadata(path).serialized_size
+    assert file.fingerprint == hashlib.sha256(data[-length - 8 :]).hexdigest()[:32]
