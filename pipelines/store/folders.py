@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -200,7 +200,7 @@ class Folder:
             return
         temporary = self.path(self._temporary(name))
         os.makedirs(os.path.dirname(temporary), exist_ok=True)
-        try:
+        with self._whole_or_gone(temporary, name):
             try:
                 os.link(local_path, temporary)
             except OSError:  # it lies on another disk
@@ -209,9 +209,9 @@ class Folder:
                     target.flush()
                     os.fsync(target.fileno())
             os.replace(temporary, self.path(name))
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
+        # Where both names were links to one file already, replacing does nothing and leaves the temporary one behind.
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
 
     def copy(self, source: str, target: str) -> None:
         """Puts the object under a second name, replacing what is there. Local files share their bytes."""
@@ -247,11 +247,23 @@ class Folder:
     def _write_temporary(self, name: str, data: bytes) -> str:
         path = self.path(self._temporary(name))
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "wb") as file:
+        with self._whole_or_gone(path, name), open(path, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         return path
+
+    @contextmanager
+    def _whole_or_gone(self, temporary: str, name: str) -> Iterator[None]:
+        """Removes what could not be written whole: a full disk needs the room. The error says what could not."""
+        try:
+            yield
+        except BaseException as error:
+            with suppress(OSError):
+                os.unlink(temporary)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = self.path(name)
+            raise
 
     def _link(self, source_path: str, name: str, *, remove_source: bool) -> bool:
         target = self.path(name)

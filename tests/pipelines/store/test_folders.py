@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 import threading
 from pathlib import Path
@@ -113,6 +115,23 @@ def test_a_local_file_is_put_whole_or_not_at_all(
         with pytest.raises(OSError, match="another disk"):
             folder.put(str(source), "_input/other.parquet")
     assert [path.name for path in (tmp_path / "out" / "_input").iterdir()] == ["rows.parquet"]
+
+
+@pytest.mark.parametrize("change", ["write", "create", "put"])
+def test_what_does_not_fit_on_the_disk_leaves_nothing_behind_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    folder, source = Folder(str(tmp_path / "out")), tmp_path / "rows.parquet"
+    source.write_bytes(b"1")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "link", lambda *_: full(0))  # another disk
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/out/a/b.json'"):
+        folder.put(str(source), "a/b.json") if change == "put" else getattr(folder, change)("a/b.json", b"1")
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
