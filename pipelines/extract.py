@@ -6,7 +6,8 @@
 
 Exit codes: 0 clean; 1 stopped before the end, run it again to continue; 2 wrong usage, configuration or
 input; 3 finished, but with more dead-lettered rows than the configuration allows, or counts that do not add up;
-4 stopped because the budget is spent, a larger one continues.
+4 stopped because the budget is spent, a larger one continues; 130 interrupted (Ctrl-C or SIGTERM), run it again to
+continue.
 """
 
 from __future__ import annotations

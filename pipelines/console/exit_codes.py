@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -20,6 +22,7 @@ EXIT_INTERRUPTED = 130
 
 def run_command(work: Callable[[], int]) -> NoReturn:
     """Does the work and exits with the code that it returns, or with that of what went wrong."""
+    heed_termination()
     try:
         code = work()
     except UsageError as error:
@@ -31,6 +34,17 @@ def run_command(work: Callable[[], int]) -> NoReturn:
     except KeyboardInterrupt:
         code = _complain(EXIT_INTERRUPTED, "Interrupted. Run the same command again to continue.")
     raise typer.Exit(code)
+
+
+def heed_termination() -> None:
+    """Has SIGTERM (of `ray job stop`, Kubernetes, a service manager) end the command as Ctrl-C does: its lease is given
+    back, and a Ray of its own ends with it. Ray puts its own handler in the place of this one when it starts."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _complain(code: int, message: str) -> int:

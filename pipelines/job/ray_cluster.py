@@ -20,6 +20,7 @@ from ray.exceptions import RayError, RayTaskError
 from hpd_core import HPDError
 from pipelines.config.extraction import JobConfig
 from pipelines.config.operation import ActorConfig
+from pipelines.console.exit_codes import heed_termination
 from pipelines.errors import ProcessesDiedError, RunError, UsageError
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -50,6 +51,7 @@ def ray_cluster(reserved_cpus: float) -> Iterator[None]:
         environment = {"env_vars": {**_worker_path(_ROOT), _CORE_LOG_LEVEL: "info"}}
         with _held_back_stderr():
             ray.init("local", num_cpus=num_cpus, include_dashboard=False, runtime_env=environment, **common)
+    heed_termination()
     try:
         yield
     finally:

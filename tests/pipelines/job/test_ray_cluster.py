@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from hpd_core.errors import StorageError
 from pipelines.errors import ProcessesDiedError, RunError, UsageError
 from pipelines.job.ray_cluster import _held_back_stderr, _worker_path, explain
 from pipelines.job.ray_stages import told
+from tests.pipelines.commands import ROOT
 
 
 def chained(error: BaseException, cause: BaseException) -> BaseException:
@@ -99,3 +102,27 @@ def _fail_with_a_reason() -> None:
     with _held_back_stderr():
         os.write(2, b"the reason\n")
         raise ValueError("boom")
+
+
+_TERMINATED = """
+import os, signal, time
+from pipelines.console.exit_codes import run_command
+from pipelines.job.ray_cluster import ray_cluster
+
+def work():
+    with ray_cluster(1):
+        import ray
+        print("Ray runs", flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        ray.get(ray.remote(num_cpus=1000)(time.sleep).remote(600))
+
+import typer
+typer.run(lambda: run_command(work))
+"""
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does() -> None:
+    """Ray's own handler prints addresses of its stack and aborts the process."""
+    ended = subprocess.run([sys.executable, "-c", _TERMINATED], cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert (ended.returncode, ended.stdout) == (130, "Ray runs\n"), ended.stderr
+    assert ended.stderr == "Interrupted. Run the same command again to continue.\n"
