@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,8 @@ from pipelines.store.folders import open_filesystem
 _PLAIN = "tag:yaml.org,2002:"
 # A number of more digits is none of a configuration's; no float can hold it, and Python does not read all.
 _MAX_DIGITS = 300
+# Octal digits and sixties: people write ids, codes and times so, and hardly ever numbers.
+_IN_ANOTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|\d[\d_]*(:[\d.]+)+)")
 # What a byte order mark says a file is in; a mark of UTF-8 is read over.
 _PACKED = (
     *((b"\x1f\x8b", "gunzip"), (b"BZh", "bunzip2"), (b"\xfd7zXZ", "unxz"), (b"\x28\xb5\x2f\xfd", "unzstd")),
@@ -61,6 +64,20 @@ class _StrictLoader(yaml.SafeLoader):
         return value
 
 
+class _ConfigLoader(_StrictLoader):
+    """Refuses numbers that YAML reads in another base; what reads schemas names them with their attribute."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        value = super().construct_object(node, deep=deep)
+        if isinstance(value, int | float) and _IN_ANOTHER_BASE.fullmatch(node.value):
+            problem = (
+                f"YAML reads {node.value!r} as the number {value}; write a number without zeros in front and without "
+                "colons, and a text in quotes"
+            )
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return value
+
+
 def _too_large(written: str) -> str:
     return (
         f"the number {written[:20]}... of {len(written):,} characters is too large; if it is a text, put it in quotes"
@@ -76,11 +93,15 @@ for _tag in ("value", "merge"):
     _StrictLoader.add_constructor(f"{_PLAIN}{_tag}", _as_text)
 
 
-def parse_yaml(text: str, name: str) -> Any:
-    """The document in `text`. Raises `UsageError` naming `name` and the line on any syntax error."""
+def parse_yaml(text: str, name: str, *, is_config: bool = False) -> Any:
+    """The document in `text`. Raises `UsageError` naming `name` and the line on any syntax error.
+
+    Args:
+        is_config: numbers in another base are errors, too.
+    """
     try:
-        # _StrictLoader is a SafeLoader: it builds plain data only.
-        return yaml.load(text, Loader=_StrictLoader)
+        # Both are SafeLoaders: they build plain data only.
+        return yaml.load(text, Loader=_ConfigLoader if is_config else _StrictLoader)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         context = error.context
@@ -98,8 +119,8 @@ def parse_yaml(text: str, name: str) -> Any:
 
 
 def load_yaml(path: str) -> Any:
-    """The document in the file at `path` (a local path or any fsspec URI)."""
-    return parse_document(read_text(path), path)
+    """The configuration in the file at `path` (a local path or any fsspec URI)."""
+    return parse_document(read_text(path), path, is_config=True)
 
 
 def is_json(path: str) -> bool:
@@ -107,10 +128,10 @@ def is_json(path: str) -> bool:
     return path.lower().endswith(".json")
 
 
-def parse_document(text: str, path: str) -> Any:
-    """The document in the text of the file at `path`: YAML, or JSON by the file's ending. Raises `UsageError`."""
+def parse_document(text: str, path: str, *, is_config: bool = False) -> Any:
+    """The document in the text of the file at `path`: YAML, or JSON by the file's ending. Raises as `parse_yaml`."""
     if not is_json(path):
-        return parse_yaml(text, path)
+        return parse_yaml(text, path, is_config=is_config)
 
     def read_int(written: str) -> int:
         if len(written) > _MAX_DIGITS:

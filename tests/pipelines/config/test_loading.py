@@ -131,6 +131,10 @@ def test_several_problems_are_told_at_once(tmp_path: Path) -> None:
         ("- a\n- b\n", "a mapping of keys is needed, not a list"),
         ("? [a]\n: b\n", "line 1"),
         ("a: !!python/object/apply:os.system [ls]\n", "line 1"),
+        ("run_id: a\nlog_seconds: 010\n", "line 2: YAML reads '010' as the number 8; write a number without zeros"),
+        ("run_id: -0_7\n", "line 1: YAML reads '-0_7' as the number -7"),
+        ("run_id: 1:30\n", "line 1: YAML reads '1:30' as the number 90;"),
+        ("run_id: 12:30:45.5\n", "line 1: YAML reads '12:30:45.5' as the number 45045.5;"),
     ],
 )
 def test_yaml_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> None:
