@@ -23,7 +23,7 @@ from pipelines.job.run_plan import Plan, check_resume, find_plan, make_plan, pla
 from pipelines.job.schema_warnings import schema_warnings
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder
-from pipelines.store.ledger import MANIFEST_NAME
+from pipelines.store.ledger import MANIFEST_NAME, PLAN_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def _reopen(config: JobConfig, stored: Plan, output: Folder) -> EarlierRun | Non
 
 def _with_base(config: JobConfig, stored: Plan | None, output: Folder) -> JobConfig:
     """The configuration with one run for its `base`: a pattern is the newest run that it matches, if there is one."""
-    if config.base is None or not has_wildcard(config.base):
+    if config.base is None or not has_wildcard(config.base) or Folder(config.base).exists(PLAN_NAME):
         return config
     # A run that is continued keeps the base that it began with.
     base = newest_run(config.base, output) if stored is None else stored.result_config.get("base")

@@ -107,6 +107,23 @@ def test_of_several_runs_a_damaged_one_is_named_and_what_is_none_passed_over(run
         newest_run(pattern, output)
 
 
+def test_a_pattern_that_no_run_matches_is_told_and_a_run_may_be_called_like_one(
+    workplace: Workplace, run: str, tmp_path: Path
+) -> None:
+    workplace.write_jsonl("a.jsonl", products(3))
+    (tmp_path / "nights").mkdir()
+    job = plan_job(workplace.config(base=str(tmp_path / "nights" / "*")))
+    assert job.earlier is None
+    assert (
+        f"base: no finished run of a whole catalog matches {tmp_path}/nights/*: every product will be decoded" in job.warnings
+    )
+    called = Path(run).rename(tmp_path / "run[1]")
+    (called / MANIFEST_NAME).write_text(json.dumps({"engine": {}}))
+    job = plan_job(workplace.config(base=str(called)))
+    assert job.earlier is not None
+    assert not [each for each in job.warnings if "base" in each]
+
+
 def test_what_somebody_else_has_put_beside_the_manifests_is_no_shard(run: str) -> None:
     for name in ("Thumbs.db", "000000 (1).json", "000000.json.bak"):
         (Path(run) / "_shards" / name).write_text("{")
