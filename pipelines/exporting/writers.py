@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import xlsxwriter  # type: ignore[import-untyped]
+from xlsxwriter.exceptions import FileCreateError  # type: ignore[import-untyped]
 
 from hpd_core.nesting import nested
 from pipelines.errors import UsageError
@@ -140,7 +141,10 @@ class ExcelWriter:
 
     def close(self) -> None:
         """Ends the file."""
-        self._book.close()
+        try:
+            self._book.close()
+        except FileCreateError as error:  # the disk's own error, as an argument
+            raise error.args[0] from error
 
 
 class JsonWriter:

@@ -443,12 +443,18 @@ def test_other_storages(run: str) -> None:
         memory.rm("/exported", recursive=True)
 
 
-def test_an_error_leaves_no_file(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [("csv", (writers.CsvWriter, "write")), ("xlsx", (writers.xlsxwriter.Workbook, "_store_workbook"))],
+)
+def test_an_error_leaves_no_file(
+    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, place: tuple[type, str]
+) -> None:
     def fail(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writers.CsvWriter, "write", fail)
-    code, _, error = ask(run, "--to", "csv", "--out", str(tmp_path / "out"))
+    monkeypatch.setattr(*place, fail)
+    code, _, error = ask(run, "--to", kind, "--out", str(tmp_path / "out"))
     assert (code, "no space is left" in error) == (2, True)
     assert list((tmp_path / "out").iterdir()) == []
 
