@@ -22,8 +22,10 @@ from fsspec.implementations.local import LocalFileSystem
 
 from hpd_core.errors import StorageError
 from hpd_core.system import storage
-from pipelines.errors import RunError, UsageError
+from pipelines.errors import UsageError
 
+# What file systems without hard links say: FAT and exFAT, some network shares, some mounted object stores.
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 _CONFLICT_PAUSES = (0.5, 1.0, 2.0)
 _REQUESTS_AT_ONCE = 16
 _ANSWERS_AT_ONCE = 512
@@ -272,8 +274,13 @@ class Folder:
             os.link(source_path, target)
         except FileExistsError:
             return False
-        except PermissionError as error:
-            raise RunError(f"{self.uri}: its file system has no hard links, which commits need") from error
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            raise UsageError(
+                f"{self.uri}: its file system has no hard links, which a run's commits need ({error.strerror}); name a "
+                "folder on another disk, or one in an object store (s3://...)"
+            ) from error
         finally:
             if remove_source:
                 os.unlink(source_path)

@@ -134,6 +134,21 @@ def test_what_does_not_fit_on_the_disk_leaves_nothing_behind_and_is_named(
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
 
 
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_disk_without_hard_links_is_refused_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def link(source: str, target: str) -> None:
+        raise OSError(number, os.strerror(number), source, None, target)
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(
+        UsageError, match=r"no hard links, .*; name a folder on another disk, or one in an object store"
+    ):
+        Folder(str(tmp_path)).create("_plan.json", b"{}")
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match="is a file, a folder is needed"):
