@@ -109,6 +109,9 @@ def stage(name: str, file_format: FileFormat, reading: Reading) -> StagedFile:
         _make_room(target.parent)
         with _half_written(target) as scratch:
             source.write(scratch)
+            if measure(filesystem, path) != (size, fingerprint):
+                # Else its rows would be kept under the name of other content.
+                raise UsageError(f"{name} has changed while it was read; start again when it is written to its end")
     with suppress(OSError):
         os.utime(target)
     with pq.ParquetFile(target) as parquet:

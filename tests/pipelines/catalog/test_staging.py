@@ -375,3 +375,23 @@ def test_a_last_row_of_several_lines_is_one_wherever_the_look_ends(
     found = rows_of(file)
     assert len(found) == 9
     assert found[-1].values == {"id": "8", "category": "Shoes", "title": 'a, b\nc, "d"\ne'}
+
+
+def test_rows_of_a_file_that_is_still_written_are_not_kept_as_those_of_its_beginning(
+    workplace: Workplace, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read = write(workplace, "c.csv", (HEADER + ROWS).encode()), CsvFile.write
+
+    def write_on(file: CsvFile, scratch: Path) -> None:
+        path.write_text(HEADER + ROWS + "9,Shoes,late\n")
+        read(file, scratch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CsvFile, "write", write_on)
+        with pytest.raises(
+            UsageError, match="has changed while it was read; start again when it is written to its end"
+        ):
+            scan(path)
+    assert not list(own_cache.glob("*.parquet*"))
+    path.write_text(HEADER + ROWS)
+    assert [file.num_rows for file in scan(path).files] == [5]
