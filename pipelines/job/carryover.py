@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from hpd_core import CategorySchema
 from pipelines.config.extraction import JobConfig
 from pipelines.config.result_identity import result_config
-from pipelines.errors import UsageError
+from pipelines.errors import RunError, UsageError
 from pipelines.job.reviewed_answers import ReviewedAnswers
 from pipelines.job.run_plan import Plan, differences, find_finished
 from pipelines.store.asked_schemas import SCHEMAS_NAME, read_asked_schemas, read_schemas
@@ -191,7 +191,7 @@ class CarryIndex:
         """Reads one column of every product of the run. Raises `RunError` if it cannot be read."""
 
         def read(match: re.Match[str]) -> npt.NDArray[np.uint64]:
-            part = read_part(folder, f"products/{match.string}", ["input_hash"])
+            part = _read_part(folder, f"products/{match.string}", ["input_hash"])
             return _as_numbers(part.column("input_hash").to_pylist())
 
         parts = [match for name in folder.list("products") if (match := _PART_NAME.fullmatch(name))]
@@ -270,7 +270,7 @@ class CarryOver:
         return found
 
     def _read_shard(self, shard: int, hashes: Sequence[str]) -> dict[str, AttributeRows]:
-        table = read_part(self.folder, f"attributes/part-{shard:06d}.parquet")
+        table = _read_part(self.folder, f"attributes/part-{shard:06d}.parquet")
         rows = table.filter(pc.is_in(table.column("input_hash"), pa.array(hashes, pa.string()))).to_pylist()
         rows = [row for row in rows if row.get("source") != "review"]  # they are in `reviewed`, or were taken back
         found: dict[str, AttributeRows] = {}
@@ -281,6 +281,14 @@ class CarryOver:
             if owners.setdefault(text, place) == place:
                 found.setdefault(text, {}).setdefault(row["attribute"], []).append(row)
         return found
+
+
+def _read_part(folder: Folder, name: str, columns: list[str] | None = None) -> pa.Table:
+    """As `read_part`; what stays unreadable would stop the same command for ever."""
+    try:
+        return read_part(folder, name, columns)
+    except RunError as error:
+        raise RunError(f"base: {error}. If it stays so, use another output folder, and another base or none") from error
 
 
 def _as_numbers(hashes: Sequence[str]) -> npt.NDArray[np.uint64]:

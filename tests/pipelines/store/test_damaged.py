@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from pipelines.comparing.compared_run import Side
 from pipelines.confidence.run_confidence import CONFIDENCE_NAME, RunConfidence
-from pipelines.errors import UsageError
+from pipelines.errors import RunError, UsageError
 from pipelines.export import app
-from pipelines.job.carryover import EarlierRun, newest_run
+from pipelines.job.carryover import CarryIndex, EarlierRun, newest_run
 from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.driver import run_job
 from pipelines.job.failed_rows import FailedRows
@@ -122,6 +122,13 @@ def test_a_pattern_that_no_run_matches_is_told_and_a_run_may_be_called_like_one(
     job = plan_job(workplace.config(base=str(called)))
     assert job.earlier is not None
     assert not [each for each in job.warnings if "base" in each]
+
+
+def test_a_damaged_part_of_a_base_is_named_with_the_way_out(run: str) -> None:
+    """The same command would stop there for ever."""
+    (Path(run) / "products" / "part-000000.parquet").write_bytes(b"PAR1")
+    with pytest.raises(RunError, match=r"base: cannot read .*/part-000000\.parquet: .* another base or none"):
+        CarryIndex.build(Folder(run))
 
 
 def test_what_somebody_else_has_put_beside_the_manifests_is_no_shard(run: str) -> None:
