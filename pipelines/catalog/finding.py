@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from fsspec.implementations.local import LocalFileSystem
 
 from hpd_core.types import is_encodable
-from pipelines.catalog.file_kinds import HEAD_BYTES, STAGED_FORMATS, FileFormat, Kind, unpacked_name
+from pipelines.catalog.file_kinds import HEAD_BYTES, OF_RUN, STAGED_FORMATS, FileFormat, Kind, unpacked_name
 from pipelines.catalog.file_telling import kind_of
 from pipelines.catalog.left_out import LeftOut, LeftOutFile, shown_name
 from pipelines.catalog.listing import Place, list_places
@@ -19,6 +19,7 @@ from pipelines.catalog.table_formats import TablesAround
 from pipelines.config.reading import InputFormat
 from pipelines.errors import UsageError
 from pipelines.store.folders import map_requests
+from pipelines.store.ledger import PLAN_NAME
 
 _THREADS = 16
 
@@ -47,7 +48,7 @@ def find_files(paths: Sequence[str], input_format: InputFormat = "auto", *, anon
     around = TablesAround()
     listings = map_requests(lambda item: list_places(*item, anonymous, around), list(enumerate(paths)))
     around.refuse()
-    places, again = _each_once([place for listing in listings for place in listing])
+    places, again = _each_once([place for listing in listings for place in _without_runs(listing)])
     with ThreadPoolExecutor(_THREADS) as pool:
         looked_at = list(pool.map(lambda place: _look(place, file_format), places))
     if file_format == "auto":
@@ -66,6 +67,18 @@ def find_files(paths: Sequence[str], input_format: InputFormat = "auto", *, anon
             there += [f"to have {what} read, {remedy}" for what, remedy in here.remedies().items()]
             raise UsageError("; ".join([f"input.path: no files that are read in {path}", *there]))
     return FoundFiles(files, LeftOut([file for _, file in others], [(place.name, place.first) for place in again]))
+
+
+def _without_runs(places: Sequence[Place]) -> list[Place]:
+    """Of what lies in a folder, nothing that a run has written: its `output` may be below the catalog's folder, and
+    has to find its input unchanged when it goes on."""
+    runs = tuple(place.path.removesuffix(PLAN_NAME) for place in places if place.path.endswith(f"/{PLAN_NAME}"))
+    return [
+        replace(place, kind=OF_RUN)
+        if place.how == "folder" and place.kind is None and place.path.startswith(runs)
+        else place
+        for place in places
+    ]
 
 
 def _each_once(places: Sequence[Place]) -> tuple[list[Place], list[Place]]:

@@ -389,3 +389,16 @@ def test_a_file_named_twice_in_one_spelling(write: Write) -> None:
     assert list(find_files(["catalog", "./catalog/a.jsonl"]).left_out.warnings()) == [
         "1 files or folders are named twice and read once: ./catalog/a.jsonl is catalog/a.jsonl"
     ]
+
+
+def test_a_run_that_writes_below_its_catalog_does_not_read_what_it_wrote(workplace: Workplace, write: Write) -> None:
+    workplace.write_parquet("a.parquet", products(1))
+    before = names(find_files(["catalog"]))
+    for name in ("out/_plan.json", "out/_shards/000000.json", "out/report.json"):
+        write(name, b"{}")
+    for name in ("out/products/part-000000.parquet", "out.parquet", "outer/b.parquet"):
+        workplace.write_parquet(name, products(1))
+    found = find_files(["catalog"])
+    assert names(found) == [*before, "catalog/out.parquet", "catalog/outer/b.parquet"]
+    assert left_out(found)["file of a run"] == ["catalog/out/products/part-000000.parquet", "catalog/out/report.json"]
+    assert names(find_files(["catalog/out/products"])) == ["catalog/out/products/part-000000.parquet"]
