@@ -269,5 +269,6 @@ def _as_list(attribute: Attribute, values: Counter[str], generator: random.Rando
         is_list = len(set(parts)) == len(parts) > 1 and all(len(part) > 2 for part in parts)
         return parts if is_list else list(items)
 
-    asked = attribute.model_copy(update={"multiple": True})
+    # Only one string is copied from the text.
+    asked = attribute.model_copy(update={"multiple": True, "verbatim": False, "shares_text_with": ()})
     return Question(asked, attribute.name, convert)

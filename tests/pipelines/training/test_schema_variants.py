@@ -64,6 +64,22 @@ def test_a_variant_may_ask_for_what_an_object_is_called() -> None:
     assert not any(each.path for each in asked)
 
 
+def test_what_is_copied_from_the_text_is_asked_as_a_list_in_words() -> None:
+    copied = (
+        Attribute(name="Flavour", verbatim=True),
+        Attribute(name="Line", verbatim="exclusive"),
+        Attribute(name="Brand", verbatim="exclusive", shares_text_with=("Line",)),
+    )
+    schema = CategorySchema(category="Coffee", attributes=copied)
+    values = {each.name: Counter({"Mocha/Vanilla": 3}) for each in copied}
+    asked = [
+        each for seed in range(200) for each in draw_variant(schema, values, random.Random(seed)).schema.attributes
+    ]
+    lists = {each.name: each for each in asked if each.multiple}
+    assert lists.keys() >= {"Flavour", "Line", "Brand"}
+    assert not any(each.verbatim or each.shares_text_with for each in lists.values())
+
+
 def test_every_kind_of_variant_occurs() -> None:
     kinds: Counter[str] = Counter()
     for seed in range(200):
