@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpd_core import CategorySchema, Record
 from hpd_core.text.near_names import NearNames
+from hpd_core.text.numbers import open_readings
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.values import parse_value
 from hpd_core.training.examples import ExampleBuilder
@@ -17,7 +17,7 @@ from hpd_core.types import Attribute
 from pipelines.config.finetuning import DatasetConfig, LabelPolicy
 from pipelines.errors import UsageError
 from pipelines.quality.fingerprints import fingerprint
-from pipelines.quality.gold import GoldProduct, GoldValue
+from pipelines.quality.gold import GoldProduct
 from pipelines.quality.scoring import fold, words_pattern
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.training.data_report import DataReport
@@ -25,6 +25,12 @@ from pipelines.training.gold_records import gold_records
 
 Items = Sequence[str] | None
 """What an attribute is labelled with; None: somebody found it absent."""
+_NO_ANSWERS = {
+    "boolean": "not true or false",
+    "enum": "not one of the schema's values",
+    "number": "not a number, not in its unit, or one that can be read in two ways",
+}
+"""What a value is that would be no answer to an attribute of this type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,48 +199,45 @@ def _label(
             answers[attribute.name] = None
             report.absent += 1
         else:
-            items = list(dict.fromkeys(_preferred(attribute, forms, text) for forms in value.items))
-            problem = _problem(attribute, value, items, record, builder)
+            items = [_taught(attribute, forms, record, text) for forms in value.items]
+            problem = _problem(attribute, items, record, builder)
             if problem:
                 report.leave_out(problem, f"{place}: {value}")
             else:
-                answers[attribute.name] = items
+                answers[attribute.name] = list(dict.fromkeys(filter(None, items)))
                 report.values += 1
     return Product(record, schema, gold, answers, assumed, known)
 
 
-def _preferred(attribute: Attribute, forms: Sequence[str], text: str) -> str:
-    """Of several accepted forms, the one that can be copied; of an enum the label of the member that it means."""
-    meant = [form for form in forms if attribute.vocabulary.label(form) is not None] or forms
-    form = next((form for form in meant if words_pattern([form]).search(text)), meant[0])
-    return attribute.vocabulary.label(form) or form
+def _taught(attribute: Attribute, forms: Sequence[str], record: Record, text: str) -> str | None:
+    """Of several accepted forms the one that can be copied; None: none of them would be an answer.
+
+    As scoring does, what is no text is read as an answer is: "yes" as true, "120 cm" as 120 where cm is the unit.
+    """
+    readings = {form: reading for form in forms if (reading := _reading(attribute, form, record)) is not None}
+    copied = next((form for form in readings if words_pattern([form]).search(text)), None)
+    return next(iter(readings.values()), None) if copied is None else readings[copied]
 
 
-def _problem(
-    attribute: Attribute, value: GoldValue, items: Sequence[str], record: Record, builder: ExampleBuilder
-) -> str | None:
+def _reading(attribute: Attribute, form: str, record: Record) -> str | None:
+    if attribute.is_text:
+        return form
+    items = parse_value(attribute, json.dumps(form), closed=True, fields=record.fields).items
+    is_open = attribute.type == "number" and any(map(open_readings, items))
+    return None if is_open else next(iter(items), None)
+
+
+def _problem(attribute: Attribute, items: Sequence[str | None], record: Record, builder: ExampleBuilder) -> str | None:
     """Why a value cannot be taught."""
-    if len(value.items) > 1 and not attribute.multiple:
+    if len(items) > 1 and not attribute.multiple:
         return "several values where the schema has one"
-    for item in items:
-        if attribute.type == "boolean" and item not in ("true", "false"):
-            return "not true or false"
-        if attribute.type == "number" and not _is_number(item):
-            return "not a number in JSON's form"
-        if attribute.values is not None and item not in attribute.labels:
-            return "not one of the schema's values"
-    line = render_answer_line(attribute, items)
+    if None in items:
+        return _NO_ANSWERS[attribute.type]
+    known = tuple(dict.fromkeys(filter(None, items)))
+    line = render_answer_line(attribute, known)
     read = parse_value(attribute, line.removesuffix("\n"), closed=True, fields=record.fields, num_tokens=1)
-    if read.status != "value" or read.items != tuple(items):
+    if read.status != "value" or read.items != known:
         return "written as JSON it does not read back as it is"
-    if len(builder.value_ids(attribute, items)) > builder.max_value_tokens(attribute):
+    if len(builder.value_ids(attribute, known)) > builder.max_value_tokens(attribute):
         return "longer than K_max"
     return None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        number = json.loads(text, parse_constant=float)
-    except ValueError:
-        return False
-    return isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)

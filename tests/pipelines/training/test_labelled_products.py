@@ -18,6 +18,7 @@ from pipelines.training.labelled_products import Product, is_held_out, load_prod
 from tests.tiny_model import build_tokenizer
 
 TOKENIZER = build_tokenizer()
+NO_NUMBER = "not a number, not in its unit, or one that can be read in two ways"
 SCHEMAS = {
     "categories": {
         "Shoes": ["Brand", "Colour", {"name": "Size", "type": "number"}, {"name": "Vegan", "type": "boolean"}],
@@ -125,20 +126,38 @@ def test_a_known_value_counts_as_whole_words_only(files: Files) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "taught"),
     [
-        ("1e999", "not a number in JSON's form"),
-        ("true", "not a number in JSON's form"),
-        ("1e3", "written as JSON it does not read back as it is"),
-        ("42", None),
-        ("1.50", None),
-        ("-0.5", None),
+        ("1e999", None),
+        ("true", None),
+        ("42 cm", None),
+        ("1,500", None),
+        ("1e3", "1000"),
+        ("1 1/2", "1.5"),
+        ("42", "42"),
+        ("1.50", "1.50"),
+        ("-0.5", "-0.5"),
     ],
 )
-def test_numbers_that_can_be_taught(files: Files, text: str, reason: str | None) -> None:
+def test_numbers_that_can_be_taught(files: Files, text: str, taught: str | None) -> None:
     (product,), report = files.load([gold_line(1, "Shoes", "Velor", {"Size": [text]})])
-    assert product.answers == ({} if reason else {"Size": [text]})
-    assert report.not_taught == ({reason: 1} if reason else {})
+    assert product.answers == ({"Size": [taught]} if taught else {})
+    assert report.not_taught == ({} if taught else {NO_NUMBER: 1})
+
+
+def test_what_is_no_text_is_taught_as_scoring_reads_it(tmp_path: Path) -> None:
+    """So that schemas that are imported from gold teach what this gold has."""
+    attributes = [{"name": "Span", "type": "number", "unit": "cm"}, {"name": "Indoor", "type": "boolean"}, "Maker"]
+    files = Files(tmp_path)
+    (tmp_path / "schemas.yaml").write_text(yaml.safe_dump({"categories": {"Kites": attributes}}))
+    lines = [
+        gold_line(1, "Kites", "spans 1,200 cm, 3,600.50 g", {"Span": ["1,200 cm"], "Indoor": ["No"], "Maker": ["yes"]}),
+        gold_line(2, "Kites", "spans 1.2 m", {"Span": ["1.2 m", "120"], "Indoor": ["indoors", "true"]}),
+    ]
+    (first, second), report = files.load(lines)
+    assert first.answers == {"Span": ["1200"], "Indoor": ["false"], "Maker": ["yes"]}
+    assert second.answers == {"Span": ["120"], "Indoor": ["true"]}, "of forms, one that would be an answer"
+    assert not report.not_taught
 
 
 def test_what_validation_is_labelled_with_decides_nothing(files: Files) -> None:
@@ -168,7 +187,7 @@ def test_what_one_dataset_knows_of_a_schema_the_other_knows(files: Files) -> Non
 def test_what_is_left_out_is_counted_and_named(files: Files) -> None:
     lines = [
         gold_line(1, "Shoes", "Velor", {"Brand": ["a very long value that no gap can hold"], "Size": ["about 42"]}),
-        gold_line(2, "Shoes", "Velor", {"Vegan": ["yes"], "Colour": [["red"], ["blue"]]}),
+        gold_line(2, "Shoes", "Velor", {"Vegan": ["of course"], "Colour": [["red"], ["blue"]]}),
         gold_line(3, "Coffee", "beans", {"Roast": ["medium"]}),
         gold_line(4, "Coffee", " ", {"Roast": ["dark"]}),
     ]
@@ -176,7 +195,7 @@ def test_what_is_left_out_is_counted_and_named(files: Files) -> None:
     assert [product.answers for product in products] == [{}, {}, {}]
     assert report.not_taught == {
         "longer than K_max": 1,
-        "not a number in JSON's form": 1,
+        NO_NUMBER: 1,
         "not true or false": 1,
         "several values where the schema has one": 1,
         "not one of the schema's values": 1,
