@@ -291,9 +291,10 @@ class _LineReader:
         place = _key(self._place, key, name)
         if not isinstance(forms, list) or not forms:
             raise UsageError(
-                f"{place}: null (absent), a non-empty list of accepted forms, or a list of such lists is needed"
+                f"{place}: null (absent), a non-empty list of accepted forms, or a list of such lists is needed, not "
+                f'{_kind(forms)}: ["12", "12 oz"] is one value, [["plum"], ["cocoa"]] are two'
             )
-        if all(isinstance(form, str) for form in forms):
+        if not any(isinstance(form, list) for form in forms):
             return GoldValue((self._accepted(name, forms, place),))
         if all(isinstance(item, list) for item in forms):
             return GoldValue(
@@ -434,5 +435,7 @@ def _key(place: str, *path: str) -> str:
 def _kind(value: Any) -> str:
     if value == "":
         return "an empty text"
+    if value == []:
+        return "an empty list"
     names = {dict: "an object", list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
     return names.get(type(value), "a number")
