@@ -24,7 +24,8 @@ from pipelines.job.ray_cluster import explain, num_cpus, ray_cluster
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
 from pipelines.training.stop_wish import StopBoard
-from pipelines.training.worker import Begins, Runs, train_worker
+from pipelines.training.worker import train_worker
+from pipelines.training.worker_messages import Begins, Runs
 
 _CHECKPOINTS = "_checkpoints"
 _SECONDS_BETWEEN_LOOKS = 5.0

@@ -11,7 +11,6 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +32,7 @@ from pipelines.training.step_planner import Step
 from pipelines.training.stop_wish import StopWatch
 from pipelines.training.trained_weights import load_state, save_state
 from pipelines.training.validation import ValidationScore, seconds_for, validate
+from pipelines.training.worker_messages import Begins, Runs
 
 LOG_FILE = "log.jsonl"
 CURVE_FILE = "curve.svg"
@@ -41,18 +41,6 @@ MODEL_FOLDER = "model"
 
 End = Literal["time is up", "stopped"]
 _ENDS: tuple[End | None, ...] = (None, "time is up", "stopped")
-
-
-@dataclass(frozen=True, slots=True)
-class Begins:
-    """Said to the driver: what a worker is at before its first step."""
-
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class Runs:
-    """Said to the driver: from here on there is something to keep."""
 
 
 def train_worker(settings: dict[str, Any]) -> None:
