@@ -55,13 +55,19 @@ app = typer.Typer(
 )
 
 
+def _is_new(path: str, overwrite: bool) -> bool:
+    filesystem, inner = open_filesystem(path)
+    is_new = not filesystem.exists(inner)
+    if not overwrite and not is_new:
+        raise UsageError(f"{path} exists already; --force writes over it")
+    return is_new
+
+
 def _write_new(path: str, text: str, overwrite: bool) -> None:
     filesystem, inner = open_filesystem(path)
     is_new = False
     try:
-        is_new = not filesystem.exists(inner)
-        if not overwrite and not is_new:
-            raise UsageError(f"{path} exists already; --force writes over it")
+        is_new = _is_new(path, overwrite)
         with filesystem.open(inner, "wb") as file:
             file.write(text.encode())
     except OSError as error:
@@ -212,6 +218,7 @@ def propose_command(
 
         if (endpoint is None) != (model is None):
             raise UsageError("--endpoint and --model belong together: give both, or none to count what texts name")
+        _is_new(out, force)  # before a model is paid
         sample = read_sample(Source(source, file_format, anonymous, encoding, sheet))
         products = choose_categories(sample, category or [])
         console = _console()
@@ -232,6 +239,8 @@ def _ask(
     answers = ask(endpoint_config(endpoint, model, api_key_env), products)
     if useless := [category for category, named in answers.named.items() if not named]:
         console.print(f"note: no attribute in the answers about {', '.join(useless)}", style="yellow")
+    for category, why in answers.unanswered.items():
+        console.print(f"note: no answer about {category}: {why}", style="yellow")
     tokens = f"{answers.input_tokens:,} tokens in, {answers.output_tokens:,} out"
     console.print(f"{model} was asked about {len(products):,} categories: {tokens}")
     return answers.named

@@ -12,6 +12,7 @@ from pipelines.labelling.loose_json import find_values
 from pipelines.labelling.thinking import without_thoughts
 
 _ELEMENT = re.compile(r"<attribute\b[^>]*>(.*?)(?=</attribute\s*>|<attribute\b|\Z)", re.DOTALL | re.IGNORECASE)
+_LAST = re.compile(r"<attribute\b(?!.*</?attribute\b).*\Z", re.DOTALL | re.IGNORECASE)  # that is not closed
 _PART = re.compile(r"<(\w+)\b[^>]*>\s*(.*?)\s*(?:</\s*\1\s*>|(?=<\w+\b)|\Z)", re.DOTALL | re.IGNORECASE)
 _DECORATION = re.compile(r"[`*_\"'\s]*(.*?)[`*_\"'\s:.]*", re.DOTALL)
 _SPLIT = re.compile(r"\s*[|;\n]\s*")
@@ -33,11 +34,16 @@ class Named:
     values: tuple[str, ...]
 
 
-def read_attributes(text: str) -> list[Named]:
-    """The attributes in an answer, in its order, each name once; none where there is none."""
+def read_attributes(text: str, *, is_cut: bool = False) -> list[Named]:
+    """The attributes in an answer, in its order, each name once; none where there is none.
+
+    `is_cut`: it was cut at its limit, and an attribute with it.
+    """
     spoken, is_thinking = without_thoughts(text)
     if is_thinking:
         return []
+    if is_cut and (last := _LAST.search(spoken)):
+        spoken = spoken[: last.start()]
     parts: list[Mapping[str, Any]] = [*_elements(spoken)] or [*_objects(spoken)]
     found: dict[str, Named] = {}
     for each in filter(None, map(_named, parts)):

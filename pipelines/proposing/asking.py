@@ -11,6 +11,7 @@ from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.config.loading import parse_config
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.openai_teacher import OpenAITeacher
+from pipelines.labelling.teachers import UnansweredError
 from pipelines.proposing.answers import Named, read_attributes
 from pipelines.proposing.products import Product
 from pipelines.proposing.questions import asked_again, question
@@ -20,16 +21,21 @@ _OPTIONS = {"base_url": "--endpoint", "model": "--model", "api_key_env": "--api-
 _KEY = re.compile(rf"\bteacher\.({'|'.join(_OPTIONS)})\b")
 _BARE_KEY = re.compile(rf"(?:'configuration': )?(?<![\w.])('?)({'|'.join(_OPTIONS)})\1(?=:? |$)", re.MULTILINE)
 
+_MAX_UNANSWERED = 3
+"""Questions without an answer, before any has one, that show the endpoint to be at fault, and no category."""
+
 
 @dataclass(slots=True)
 class Answers:
     """What the model named, by category; none for one that it had no use for.
 
     Attributes:
+        unanswered: why a category's question has no answer.
         input_tokens, output_tokens: as the endpoint counts them.
     """
 
     named: dict[str, list[Named]] = field(default_factory=dict)
+    unanswered: dict[str, str] = field(default_factory=dict)
     input_tokens: int = 0
     output_tokens: int = 0
 
@@ -48,7 +54,7 @@ def ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[Product]]) 
     """Asks about the categories of `products`.
 
     Raises:
-        UsageError, RunError: the endpoint does not answer, or refuses; in the words of the command's options.
+        UsageError, RunError: the endpoint answers nothing, or no more; in the words of the command's options.
     """
     try:
         return asyncio.run(_ask(config, products))
@@ -63,7 +69,13 @@ async def _ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[Prod
 
     async def about(category: str) -> None:
         async with at_once:
-            answers.named[category] = await _attributes(teacher, config, category, products[category], answers)
+            try:
+                answers.named[category] = await _attributes(teacher, config, category, products[category], answers)
+            except UnansweredError as error:
+                # What the others are answered is paid.
+                answers.unanswered[category] = str(error)
+                if not answers.named and len(answers.unanswered) in (_MAX_UNANSWERED, len(products)):
+                    raise
 
     async with teacher:
         try:
@@ -85,7 +97,7 @@ async def _attributes(
         read, written = completion.usage or (0, 0)
         answers.input_tokens += read
         answers.output_tokens += written
-        if named := read_attributes(completion.text):
+        if named := read_attributes(completion.text, is_cut=completion.is_cut):
             return named
         messages = asked_again(first, completion.text)
     return []

@@ -103,3 +103,11 @@ def test_what_names_nothing(text: str) -> None:
 def test_nothing_that_a_model_writes_breaks_it(text: str) -> None:
     for text_around in (text, f"<attribute>{text}</attribute>", f'{{"name": {text}}}'):
         assert all(each.name for each in read_attributes(text_around))
+
+
+def test_an_attribute_that_was_cut_is_none() -> None:
+    whole = "<attribute><name>Colour</name><datatype>categorical</datatype></attribute>"
+    for cut in ("<attribute><name>Net wei", "<attribute id='2'><name>Size</name><values>S|M|X", "<attribute"):
+        assert [each.name for each in read_attributes(whole + cut, is_cut=True)] == ["Colour"]
+    assert [each.name for each in read_attributes(whole, is_cut=True)] == ["Colour"]
+    assert [each.name for each in read_attributes(whole + "<attribute><name>Size")] == ["Colour", "Size"]

@@ -372,3 +372,33 @@ def test_an_endpoint_that_refuses(toys: Path, tmp_path: Path, reply: Reply, mess
     with TroubleMaker(lambda *_: reply) as server:
         told = refused(tmp_path, toys, "--endpoint", server.url, "--model", "m")
     assert message in told
+
+
+def test_one_category_without_an_answer_costs_no_other_its_own(toys: Path, tmp_path: Path) -> None:
+    def behaviour(request: dict[str, Any], _: int) -> Reply:
+        is_kites = "category Kites" in request["messages"][0]["content"]
+        return Reply(ANSWER) if is_kites else Reply({"error": {"message": "too long"}}, 400)
+
+    with TroubleMaker(behaviour) as server:
+        proposed = ask(server, tmp_path, toys)
+    assert "no answer about Balls" in proposed.printed
+    assert "refused: HTTP 400: too long" in proposed.printed
+    assert proposed.names("Balls") == ["Colour", "Net weight", "Washable"]
+    assert "Play style" in proposed.names("Kites")
+
+
+def test_a_dead_endpoint_is_not_asked_about_every_category(tmp_path: Path) -> None:
+    rows = [product(number) | {"category": f"c{number}"} for number in range(40)]
+    with TroubleMaker(lambda *_: Reply({"error": {"message": "too long"}}, 400)) as server:
+        told = refused(tmp_path, catalog(tmp_path, rows), "--endpoint", server.url, "--model", "m")
+    assert "too long" in told
+    assert len(server.requests) < 40
+
+
+def test_nobody_is_asked_where_the_file_is_there_already(toys: Path, tmp_path: Path) -> None:
+    there = write(tmp_path, "there.yaml", "mine")
+    with TroubleMaker(lambda *_: Reply(ANSWER)) as server:
+        result = call(toys, "--out", there, "--endpoint", server.url, "--model", "m")
+    assert (result.exit_code, server.requests) == (2, [])
+    assert "there.yaml exists already; --force writes over it" in result.stderr
+    assert there.read_text() == "mine"
