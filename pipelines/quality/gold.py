@@ -98,6 +98,7 @@ class GoldProduct:
         contradicted: attributes that the line labels under several names, and not alike -> these names. They are in
             `values` no more.
         paths: of labels that stand in objects, the keys that lead to them, as in the file.
+        doubtful: attributes whose labels `hpd recheck` took out of the line: nobody knows what they are.
     """
 
     row: int
@@ -109,6 +110,7 @@ class GoldProduct:
     renamed: Mapping[str, str] = field(default_factory=dict)
     contradicted: Mapping[str, Sequence[str]] = field(default_factory=dict)
     paths: Mapping[str, Place] = field(default_factory=dict)
+    doubtful: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -203,7 +205,12 @@ class _LineReader:
             found = f"has both {layouts[0]!r} and {layouts[1]!r}" if layouts else "neither of the known layouts"
             raise UsageError(f"{place}: {found}: {_SHAPES}")
         readers = {"values": self._ours, "target_scores": self._extractgpt, "attributes": self._mave}
-        return self._renamed(readers[layouts[0]](entry))
+        taken_out = entry.get("doubtful")
+        doubtful = taken_out if isinstance(taken_out, dict) else {}  # anything else is of somebody else
+        product = replace(
+            readers[layouts[0]](entry), doubtful=frozenset(self._names.asked(self._category, each) for each in doubtful)
+        )
+        return self._renamed(product)
 
     def _renamed(self, product: GoldProduct) -> GoldProduct:
         """The labels under the names that the schemas have."""

@@ -17,8 +17,8 @@ from pipelines.quality.gold import GoldProduct
 def without_doubtful(lines: Sequence[bytes], doubtful: Iterable[DoubtfulLabel], gold: str) -> list[bytes]:
     """The lines of the gold file with none of these labels.
 
-    What each label was stands in its line under "doubtful", which no command reads. All else is as it was, and
-    so is the number of each line, by which products without ids are known.
+    What each label was stands in its line under "doubtful", by which a training does not take them for absent. All else
+    is as it was, and so is the number of each line, by which products without ids are known.
 
     Raises `UsageError` for a line that cannot be written so.
     """

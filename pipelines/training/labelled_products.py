@@ -189,8 +189,9 @@ def _label(
         if value is None:
             pattern = known.get(attribute.name)
             is_open = labels.unlabelled == "absent_unless_known" and pattern is not None and pattern.search(folded)
-            is_unseen = gold.corrected is not None  # of a review: nobody looked at the rest
-            if labels.unlabelled == "untaught" or is_open or is_unseen:
+            # Not in a review: nobody looked. Taken out as doubtful, or contradictory: nobody knows.
+            is_unknown = gold.corrected is not None or attribute.name in {*gold.doubtful, *gold.contradicted}
+            if labels.unlabelled == "untaught" or is_open or is_unknown:
                 report.unlabelled_not_taught += 1
             else:
                 assumed.append(attribute.name)

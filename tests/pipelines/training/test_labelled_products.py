@@ -107,6 +107,25 @@ def test_unlabelled_attributes(files: Files, policy: str, assumed: list[str], op
     assert report.unlabelled_not_taught == open_
 
 
+@pytest.mark.parametrize("policy", ["absent_unless_known", "absent", "untaught"])
+def test_a_label_that_was_taken_out_as_doubtful_is_not_taught_as_absent(files: Files, policy: str) -> None:
+    doubtful = {"Brand": {"label": ["Velor"], "answer": ["Velor One"], "sureness": 0.9}, "Sole": {}}
+    labels = {"Colour": ["red"], "Size": None, "Vegan": None}
+    lines = [gold_line(1, "Shoes", "Velor One red", labels) | {"doubtful": doubtful}]
+    (product,), report = files.load(lines, unlabelled=policy)
+    assert (product.answers, product.assumed_absent) == ({"Colour": ["red"], "Size": None, "Vegan": None}, [])
+    assert report.unlabelled_not_taught == 1
+
+
+def test_labels_that_contradict_each_other_are_not_taught_as_absent(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    document = {"categories": {"Bags": [{"name": "Colour", "aliases": ["Color"]}, "Brand"]}}
+    (tmp_path / "schemas.yaml").write_text(yaml.safe_dump(document))
+    line = gold_line(1, "Bags", "a bag", {"Colour": ["red"], "Color": ["blue"], "Brand": ["Velor"]})
+    (product,), _ = files.load([line], unlabelled="absent")
+    assert (product.answers, product.assumed_absent) == ({"Brand": ["Velor"]}, [])
+
+
 def test_null_must_fit(files: Files) -> None:
     lines = [gold_line(1, "Shoes", "Velor red", {"Brand": ["Velor"]})]
     with pytest.raises(
