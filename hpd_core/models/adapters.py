@@ -9,6 +9,7 @@ out some of it without a word.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -85,7 +86,7 @@ def _inject(model: Any, adapter: Adapter, weights: dict[str, Tensor]) -> None:
     try:
         inject_adapter_in_model(config, model)
         cast_adapter_dtype(model, "default")
-    except (ValueError, RuntimeError, TypeError) as error:
+    except (ValueError, RuntimeError, TypeError, AttributeError, re.error) as error:
         raise _misfit(adapter, model, first_line(error)) from error
     _fill(model, adapter, weights)
 

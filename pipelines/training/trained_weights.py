@@ -7,6 +7,7 @@ float32 copy, and the model's own weights are its rounded image.
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,11 @@ class TrainedModel:
         try:
             shape = LoraConfig(**settings, task_type="CAUSAL_LM")
             self._peft = get_peft_model(self.model, shape, autocast_adapter_dtype=False)
+        except re.error as error:
+            raise ModelError(
+                f"lora.target_modules: {settings['target_modules']!r} is no regular expression: {error}. A text "
+                f"is one, for layers' whole names, such as '.*_proj'; a list has the ends of their names"
+            ) from error
         except (ValueError, RuntimeError, TypeError) as error:
             raise ModelError(f"the adapter does not fit the model: {error}") from error
         if experts := self._peft.peft_config["default"].target_parameters:

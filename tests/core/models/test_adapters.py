@@ -409,6 +409,8 @@ VARIANTS: dict[str, tuple[dict[str, Any], str]] = {
     "changed weights": ({"init_lora_weights": "pissa"}, "begun with init_lora_weights='pissa'"),
     "no rank": ({"r": 0}, "`r` should be a positive integer"),
     "nonsense": ({"r": "four"}, "it does not fit this llama model"),
+    "a damaged pattern": ({"target_modules": "*_proj"}, "it does not fit this llama model: nothing to repeat"),
+    "a list for a mapping": ({"rank_pattern": [8]}, "it does not fit this llama model"),
 }
 
 

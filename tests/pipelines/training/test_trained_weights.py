@@ -111,6 +111,14 @@ def test_gradient_checkpointing_computes_a_layer_twice(method: str, tiny_model_d
         assert len(calls) == 1 + is_on
 
 
+def test_a_pattern_of_layers_that_is_none_is_named(tiny_model_dir: Path) -> None:
+    with pytest.raises(
+        ModelError, match=r"lora\.target_modules: '\*_proj' is no regular expression: nothing to repeat"
+    ):
+        trained_model(tiny_model_dir, {}, lora={"target_modules": "*_proj"})
+    assert trained_model(tiny_model_dir, {}, lora={"target_modules": ".*q_proj"}).parameters
+
+
 def test_nothing_is_trained_over_fp8(tiny_model_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nothing is trained over weights in FP8; train in bfloat16"):
         trained_model(tiny_model_dir, {"quantization": "fp8"})
