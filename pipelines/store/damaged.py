@@ -9,10 +9,11 @@ from pipelines.errors import UsageError
 from pipelines.store.folders import Folder
 
 _MAX_REASON = 200  # characters
+_WAY_OUT = "Restore the file from a copy of the run, or extract anew into another output folder"
 
 
 @contextmanager
-def named_damage(folder: Folder, name: str) -> Iterator[None]:
+def named_damage(folder: Folder, name: str, way_out: str = _WAY_OUT) -> Iterator[None]:
     """What is done within reads the object: where it does not have the form that it was written in, `UsageError`."""
     try:
         yield
@@ -20,5 +21,5 @@ def named_damage(folder: Folder, name: str) -> Iterator[None]:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_REASON]
         raise UsageError(
             f"cannot read {folder.describe(name)}: it is damaged, or of another version of this project ({reason}). "
-            "Restore the file from a copy of the run, or extract anew into another output folder"
+            f"{way_out}"
         ) from error

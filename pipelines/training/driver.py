@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -23,9 +23,10 @@ from pipelines.config.loading import parse_config
 from pipelines.console.terminal import print_beginning
 from pipelines.errors import RunError, UsageError
 from pipelines.job.run_plan import differences
+from pipelines.store.damaged import named_damage
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
-from pipelines.training.forecast import forecast_lines
+from pipelines.training.forecast import DAMAGED_WAY_OUT, forecast_lines
 from pipelines.training.labelled_products import load_products
 from pipelines.training.ray_training import train
 from pipelines.training.validation import choose, split_products
@@ -72,8 +73,18 @@ def run_finetuning(
 
 def _is_finished(output: Folder) -> bool:
     """Whether nothing is left to train. A run whose time was up has a result, too, and goes on."""
-    result = output.read_json(RESULT_FILE)
-    return result is not None and bool(result.get("is_finished", True))
+    result = _read_result(output)
+    return result is not None and result["is_finished"]
+
+
+def _read_result(output: Folder) -> dict[str, Any] | None:
+    """What the run has come to; None before its end. Raises `UsageError` where the file is none of a fine-tuning."""
+    with named_damage(output, RESULT_FILE, DAMAGED_WAY_OUT):
+        result = output.read_json(RESULT_FILE)
+        if result is None:
+            return None
+        known = {key: result[key] for key in ("step", "num_steps", "best_step", "best_f1")}
+        return known | {"is_finished": bool(result.get("is_finished", True))}
 
 
 class _Hashes(NamedTuple):
@@ -84,12 +95,13 @@ class _Hashes(NamedTuple):
 
 
 def _check_same_run(config: FinetuneConfig, hashes: _Hashes, output: Folder) -> None:
-    record = output.read_json(CONFIG_FILE)
-    if record is None:
-        return
+    with named_damage(output, CONFIG_FILE, DAMAGED_WAY_OUT):
+        record = output.read_json(CONFIG_FILE)
+        if record is None:
+            return
+        begun = record["config"]
+        del begun["engine"]["layout"]  # written out, but never set: 'layout' decides it
     # Read as a configuration: what is newer than the run has its default there, and is no change where it has it here.
-    begun = record["config"]
-    del begun["engine"]["layout"]  # written out, but never set: 'layout' decides it
     known = parse_config(FinetuneConfig, begun, output.describe(CONFIG_FILE))
     if changed := differences(known.deciding(), config.deciding()):
         raise UsageError(
@@ -169,11 +181,11 @@ def _absolute(path: str) -> str:
 
 
 def _print_result(config: FinetuneConfig, output: Folder, console: Console) -> None:
-    result = output.read_json(RESULT_FILE)
+    result = _read_result(output)
     if result is None:
         raise RunError("the run ended without a result")
     score = "" if result["best_f1"] < 0 else f"; validation F1 {result['best_f1']:.3f}"
-    if not result.get("is_finished", True):
+    if not result["is_finished"]:
         console.print(
             f"time was up at step {result['step']} of {result['num_steps']}; the same command goes on from there"
         )

@@ -14,6 +14,7 @@ from hpd_core.models import description
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.console.progress import format_seconds
 from pipelines.errors import UsageError
+from pipelines.store.damaged import named_damage
 from pipelines.store.folders import Folder
 from pipelines.training.course import Course
 from pipelines.training.optimizer_step import Stepper
@@ -21,6 +22,7 @@ from pipelines.training.step_planner import Step
 from pipelines.training.validation import validate
 from pipelines.training.worker import LOG_FILE
 
+DAMAGED_WAY_OUT = "Put the file back, or train into another output"
 _MEASURED_SECONDS = 20.0
 _MEASURED_PRODUCTS = 8
 
@@ -67,13 +69,14 @@ def forecast_lines(config: FinetuneConfig, output: Folder, begins: Callable[[str
 
 
 def earlier_pace(output: Folder) -> Pace | None:
-    """What this run's own log says, if it has begun: the medians."""
-    try:
-        entries = [json.loads(line) for line in output.read(LOG_FILE).splitlines()]
-    except FileNotFoundError:
-        return None
-    trained = _known(entries, "documents_per_second")
-    decoded = _known([entry["validation"] for entry in entries if "validation" in entry], "products_per_second")
+    """What this run's own log says, if it has begun: the medians. Raises `UsageError` where it is damaged."""
+    with named_damage(output, LOG_FILE, DAMAGED_WAY_OUT):
+        try:
+            entries = [json.loads(line) for line in output.read(LOG_FILE).splitlines()]
+        except FileNotFoundError:
+            return None
+        trained = _known(entries, "documents_per_second")
+        decoded = _known([entry["validation"] for entry in entries if "validation" in entry], "products_per_second")
     if not trained:
         return None
     source = f"By the pace of this run so far ({output.describe(LOG_FILE)})."

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from pipelines.errors import UsageError
 from pipelines.store.folders import Folder
 from pipelines.training.driver import run_finetuning
 from pipelines.training.forecast import earlier_pace
@@ -56,3 +58,22 @@ def test_a_run_that_has_begun_says_its_own_pace(training: Training) -> None:
     assert "to measure" not in said
     (training.folder / "out/log.jsonl").write_text("")
     assert earlier_pace(Folder(str(training.folder / "out"))) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", ""),
+        ("config.json", '{"architectures": ["LlamaForCausalLM"]}'),  # a model's folder
+        ("config.json", "[]"),
+        ("result.json", '{"st'),
+        ("result.json", '{"is_finished": true}'),
+        ("log.jsonl", '{"step": 1}\n{"st'),
+    ],
+)
+def test_a_damaged_file_of_the_output_is_named(training: Training, name: str, content: str) -> None:
+    (training.folder / "out").mkdir()
+    (training.folder / "out" / name).write_text(content)
+    start = training.run if name == "result.json" else partial(dry_run, training)  # a dry run reads no result
+    with pytest.raises(UsageError, match=rf"cannot read .*out/{name}: it is damaged.* or train into another output"):
+        start()
