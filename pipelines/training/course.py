@@ -59,7 +59,10 @@ class Course:
         planner = StepPlanner(training, DocumentTokenizer(trained.tokenizer), builder, config)
         first_epoch = planner.epoch(0)
         if not first_epoch:
-            raise UsageError("nothing to train on: no product fits the model's positions")
+            raise UsageError(
+                f"nothing to train on: of {len(training):,} products that are not held out, {planner.num_too_long:,} "
+                f"are too long for the model's positions, and no other has an answer to teach"
+            )
         scored = choose(validation, config.validation.max_products)
         return cls(config, trained, training, validation, scored, planner, first_epoch, tuple(report.lines()))
 

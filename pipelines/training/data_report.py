@@ -43,6 +43,13 @@ class DataReport:
                 f"answers in which people corrected a model, each taught {self.corrections_weight} times in an epoch: "
                 f"{self.corrections:,}"
             )
+        yield from self._left_out()
+        yield from self.notes
+
+    def nothing_to_train_on(self) -> str:
+        """For an error: that all was left out, and why."""
+        return "\n  ".join(["the datasets hold nothing to train on", *self._left_out()])
+
+    def _left_out(self) -> Iterator[str]:
         for reason, number in self.not_taught.most_common():
             yield f"left out, {reason}: {number:,} (e.g. {'; '.join(self.examples[reason])})"
-        yield from self.notes

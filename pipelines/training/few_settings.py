@@ -175,5 +175,5 @@ def _read_records(config: FinetuneConfig) -> list[Record]:
         for record, _ in gold_records(dataset, load_schemas(dataset.schemas), report)
     ]
     if not records:
-        raise UsageError("the datasets hold no product to train on")
+        raise UsageError(report.nothing_to_train_on())
     return records

@@ -96,8 +96,8 @@ def load_products(
                 report.leave_out("a product without anything to teach", _short_line(dataset, gold))
             products.append(product)
     report.products = len(products)
-    if not products:
-        raise UsageError("the datasets hold no product to train on")
+    if not any(product.answers or product.assumed_absent for product in products):
+        raise UsageError(report.nothing_to_train_on())
     corrected = [each for product in products if (each := _corrections(product)) is not None]
     repeated = [each for each in corrected if not is_held_out(each.record, validation_share)]
     report.corrections = sum(len(each.answers) for each in repeated)

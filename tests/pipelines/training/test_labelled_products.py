@@ -305,3 +305,17 @@ def test_extractgpt_rows_are_their_own_catalog(files: Files) -> None:
     builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
     products, _ = load_products([files.dataset(lines, input=source)], LabelPolicy(), builder)
     assert [product.answers for product in products] == [{"Colour": ["red"], "Brand": None}, {"Brand": ["Velor"]}]
+
+
+def test_where_nothing_is_left_to_teach_it_is_said_why(files: Files, tmp_path: Path) -> None:
+    builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
+    unfit = gold_line(1, "Shoes", "Velor", {"Size": ["wide"]})
+    with pytest.raises(UsageError, match=rf"nothing to train on\n  left out, {NO_NUMBER}: 1 .*line 1, Size: wide"):
+        files.load([unfit], unlabelled="untaught")
+    (tmp_path / "catalog.csv").write_text("id,category,title\nx1,Shoes,Velor red\n")
+    source = {"path": str(tmp_path / "catalog.csv"), "id": "id", "category": "category", "fields": ["title"]}
+    of_others = files.dataset([gold_line(1, "Shoes", "Velor", {"Brand": ["Velor"]})], input=source)
+    with pytest.raises(
+        UsageError, match=r"nothing to train on\n  left out, the catalog has no such product: 1 \(e.g. 1\)"
+    ):
+        load_products([of_others], LabelPolicy(), builder)
