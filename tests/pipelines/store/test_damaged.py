@@ -115,7 +115,8 @@ def test_a_pattern_that_no_run_matches_is_told_and_a_run_may_be_called_like_one(
     job = plan_job(workplace.config(base=str(tmp_path / "nights" / "*")))
     assert job.earlier is None
     assert (
-        f"base: no finished run of a whole catalog matches {tmp_path}/nights/*: every product will be decoded" in job.warnings
+        f"base: no finished run of a whole catalog matches {tmp_path}/nights/*: every product will be decoded"
+        in job.warnings
     )
     called = Path(run).rename(tmp_path / "run[1]")
     (called / MANIFEST_NAME).write_text(json.dumps({"engine": {}}))
