@@ -240,7 +240,7 @@ def _ask(
     if useless := [category for category, named in answers.named.items() if not named]:
         console.print(f"note: no attribute in the answers about {', '.join(useless)}", style="yellow")
     for category, why in answers.unanswered.items():
-        console.print(f"note: no answer about {category}: {why}", style="yellow")
+        console.print(f"note: no answer about {category}, which has what its texts name: {why}", style="yellow")
     tokens = f"{answers.input_tokens:,} tokens in, {answers.output_tokens:,} out"
     console.print(f"{model} was asked about {len(products):,} categories: {tokens}")
     return answers.named

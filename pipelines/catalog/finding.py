@@ -18,7 +18,7 @@ from pipelines.catalog.listing import Place, list_places
 from pipelines.catalog.table_formats import TablesAround
 from pipelines.config.reading import InputFormat
 from pipelines.errors import UsageError
-from pipelines.store.folders import map_requests
+from pipelines.store.folders import map_requests, open_filesystem
 from pipelines.store.ledger import PLAN_NAME
 
 _THREADS = 16
@@ -39,8 +39,14 @@ class FoundFiles:
     left_out: LeftOut
 
 
-def find_files(paths: Sequence[str], input_format: InputFormat = "auto", *, anonymous: bool = False) -> FoundFiles:
+def find_files(
+    paths: Sequence[str], input_format: InputFormat = "auto", *, anonymous: bool = False, outputs: Sequence[str] = ()
+) -> FoundFiles:
     """The files at `paths`: files, those in folders (recursively), and what globs match; each file once.
+
+    Args:
+        outputs: folders that the job writes: what lies in them is read only if it is named itself, as what lies in any
+            run's folder.
 
     Raises `UsageError` for what cannot be listed or read, and where a path has nothing that can be read.
     """
@@ -48,7 +54,7 @@ def find_files(paths: Sequence[str], input_format: InputFormat = "auto", *, anon
     around = TablesAround()
     listings = map_requests(lambda item: list_places(*item, anonymous, around), list(enumerate(paths)))
     around.refuse()
-    places, again = _each_once([place for listing in listings for place in _without_runs(listing)])
+    places, again = _each_once([place for listing in listings for place in _without_runs(listing, outputs)])
     with ThreadPoolExecutor(_THREADS) as pool:
         looked_at = list(pool.map(lambda place: _look(place, file_format), places))
     if file_format == "auto":
@@ -69,13 +75,15 @@ def find_files(paths: Sequence[str], input_format: InputFormat = "auto", *, anon
     return FoundFiles(files, LeftOut([file for _, file in others], [(place.name, place.first) for place in again]))
 
 
-def _without_runs(places: Sequence[Place]) -> list[Place]:
-    """Of what lies in a folder, nothing that a run has written: its `output` may be below the catalog's folder, and
-    has to find its input unchanged when it goes on."""
-    runs = tuple(place.path.removesuffix(PLAN_NAME) for place in places if place.path.endswith(f"/{PLAN_NAME}"))
+def _without_runs(places: Sequence[Place], outputs: Sequence[str]) -> list[Place]:
+    """What a run has written is left out, unless it is named itself: a run's `output` may be below the catalog's
+    folder, and has to find its input unchanged when it goes on."""
+    own = [f"{open_filesystem(output)[1]}/" for output in outputs]
+    # A glob of files finds no plan beside them.
+    runs = [place.path.removesuffix(PLAN_NAME) for place in places if place.path.endswith(f"/{PLAN_NAME}")]
     return [
         replace(place, kind=OF_RUN)
-        if place.how == "folder" and place.kind is None and place.path.startswith(runs)
+        if place.how != "named" and place.kind is None and place.path.startswith((*own, *runs))
         else place
         for place in places
     ]
@@ -150,7 +158,8 @@ def _look(place: Place, file_format: Literal["auto"] | FileFormat) -> tuple[Plac
 
 def _check(place: Place, kind: Kind) -> None:
     """Raises `UsageError` if a file is none that is read, but surely meant to be."""
-    is_meant = kind.is_refused or place.how == "named" or (place.how == "glob" and kind.is_data)
+    is_matched = place.how == "glob" and kind.is_data and kind != OF_RUN
+    is_meant = kind.is_refused or place.how == "named" or is_matched
     shown = shown_name(place.name)
     if kind.format is None and is_meant:
         way_out = kind.remedy(place.name)

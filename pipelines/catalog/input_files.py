@@ -144,9 +144,13 @@ class Sources:
                 yield f"{file.num_mended:,} row(s) of {file.name} are UTF-8, where others are not, and are read as such"
 
 
-def scan_sources(config: InputConfig) -> Sources:
-    """Finds and measures every input file. Raises `UsageError` naming the first file that cannot be used."""
-    found = find_files(config.path, config.format, anonymous=config.anonymous)
+def scan_sources(config: InputConfig, outputs: Sequence[str] = ()) -> Sources:
+    """Finds and measures every input file. Raises `UsageError` naming the first file that cannot be used.
+
+    Args:
+        outputs: folders that the job writes.
+    """
+    found = find_files(config.path, config.format, anonymous=config.anonymous, outputs=outputs)
     num_sampled = min(_MOST_CHECKED, max(_FEWEST_CHECKED, _ALL_CHECKED // max(1, len(found.files))))
     with ThreadPoolExecutor(_SCAN_THREADS) as pool:
         files = list(pool.map(lambda file: scan_file(file, config, num_sampled), found.files))

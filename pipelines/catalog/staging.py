@@ -100,6 +100,7 @@ def rows_at(name: str, file_format: str, staged: str | None) -> tuple[str, str]:
 def stage(name: str, file_format: FileFormat, reading: Reading) -> StagedFile:
     """The file's rows, read now unless they are there. Raises `UsageError` if it cannot be read."""
     filesystem, path = open_filesystem(name, anonymous=reading.anonymous)
+    written_at = filesystem.modified(path)
     size, fingerprint = measure(filesystem, path)
     content = [fingerprint, size]
     source = _look_into(name, filesystem, path, file_format, reading, content)
@@ -109,7 +110,7 @@ def stage(name: str, file_format: FileFormat, reading: Reading) -> StagedFile:
         _make_room(target.parent)
         with _half_written(target) as scratch:
             source.write(scratch)
-            if measure(filesystem, path) != (size, fingerprint):
+            if (size_and_etag(filesystem, path)[0], filesystem.modified(path)) != (size, written_at):
                 # Else its rows would be kept under the name of other content.
                 raise UsageError(f"{name} has changed while it was read; start again when it is written to its end")
     with suppress(OSError):

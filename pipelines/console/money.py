@@ -9,9 +9,9 @@ def dollars(value: float) -> str:
     """With three digits that count, cents above a dollar."""
     if value < 0:
         return f"-{dollars(-value)}"
-    if value == 0 or value >= 1000:
+    if value == 0 or round(value, 2) >= 1000:
         return f"${abs(value):,.0f}"
-    return f"${value:,.2f}" if value >= 1 else f"${three_digits(value)}"
+    return f"${value:,.2f}" if round(value, 3) >= 1 else f"${three_digits(value)}"
 
 
 def three_digits(value: float) -> str:

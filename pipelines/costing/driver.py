@@ -19,7 +19,7 @@ from pipelines.console.terminal import printable
 from pipelines.costing.backtest import SHARES, Backtest, backtest
 from pipelines.costing.cascade_forecast import CascadePilots, asked_earlier, with_larger
 from pipelines.costing.earlier_run import EarlierCosts, read_earlier
-from pipelines.costing.forecast import FORECAST_NAME, Forecast, forecast_name, pilot_folder
+from pipelines.costing.forecast import FORECAST_NAME, Forecast, forecast_name
 from pipelines.costing.forecast_builder import forecast_from_earlier, forecast_from_pilots, on_other_machine
 from pipelines.costing.gold_run import run_gold
 from pipelines.costing.machines import EFFICIENCY, find_gpu, is_same_gpu, unlike_machine
@@ -45,6 +45,7 @@ from pipelines.job.run_plan import describe_limit, differences, file_differences
 from pipelines.job.unknown_categories import unknown_lines
 from pipelines.quality.gold import read_gold
 from pipelines.store.folders import Folder
+from pipelines.store.ledger import pilot_folder
 
 _TRIALS = 200
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, TypeAdapter, ValidationError
 
 from pipelines.errors import UsageError
-from pipelines.store.folders import Folder, open_filesystem
+from pipelines.store.folders import open_filesystem
 
 FORECAST_NAME = "forecast.json"
 _VERSION = 1
@@ -269,8 +269,3 @@ class Forecast:
 def forecast_name(instance_type: str) -> str:
     """The file of a forecast for a machine that was not measured."""
     return f"forecast.{instance_type}.json"
-
-
-def pilot_folder(output: str) -> str:
-    """Where the pilot of the run in `output` is kept, and its forecast."""
-    return Folder(output).uri + ".pilot"

@@ -154,10 +154,11 @@ def _manifest(folder: Folder) -> dict[str, Any] | None:
         manifest = Ledger(folder, "").finished()
     except NotADirectoryError:
         return None
-    except UsageError:
-        if folder.exists(PLAN_NAME):
-            raise  # a run: to go without it may cost a whole catalog
-        return None
+    except UsageError as error:
+        if not folder.exists(PLAN_NAME):
+            return None
+        # A run: to go without it may cost a whole catalog.
+        raise UsageError(f"base: {error}, or move this run to where no pattern finds it") from error
     if manifest is None or not {"finished_at", "config", "limit"} <= manifest.keys():
         return None
     is_whole = manifest["limit"] is None and not manifest["config"].get("retry_failed")

@@ -38,7 +38,7 @@ def check_named_models(config: JobConfig) -> list[str]:
             if "://" in name:
                 _check_storage(config, key, name)
         elif problem := _problem(config, key, name, place):
-            if os.path.exists(place) or not ("://" in config.output and name.startswith(("/", "~"))):
+            if os.path.exists(place) or not ("://" in config.output and name.startswith(("/", "~", "file:"))):
                 raise UsageError(problem)
             notes.append(f"{problem}. A run starts only where it is there, as in the image of a cluster's nodes")
     return notes
@@ -47,7 +47,7 @@ def check_named_models(config: JobConfig) -> list[str]:
 def _check_storage(config: JobConfig, key: str, uri: str) -> None:
     try:
         names = Folder(uri).list("")
-    except OSError as error:
+    except Exception as error:  # each storage has errors of its own
         raise UsageError(f"{key}: cannot look into {uri}: {error}") from error
     if problem := _files_problem(config, key, names):
         raise UsageError(_refusal(key, uri, problem))

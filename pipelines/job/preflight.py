@@ -23,7 +23,7 @@ from pipelines.job.run_plan import Plan, check_resume, find_plan, make_plan, pla
 from pipelines.job.schema_warnings import schema_warnings
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder
-from pipelines.store.ledger import MANIFEST_NAME, PLAN_NAME
+from pipelines.store.ledger import MANIFEST_NAME, PLAN_NAME, pilot_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def plan_job(
     wanted, config = config.base, _with_base(config, stored, output)
     if stored is None and wanted is not None and config.base is None:
         notes.append(f"base: no finished run of a whole catalog matches {wanted}: every product will be decoded")
-    sources = scan_sources(config.input)
+    sources = scan_sources(config.input, [output.uri, pilot_folder(output.uri)])
     files = sources.files
     planned = partial(
         PlannedJob,
@@ -132,8 +132,13 @@ def _reopen(config: JobConfig, stored: Plan, output: Folder) -> EarlierRun | Non
 
 def _with_base(config: JobConfig, stored: Plan | None, output: Folder) -> JobConfig:
     """The configuration with one run for its `base`: a pattern is the newest run that it matches, if there is one."""
-    if config.base is None or not has_wildcard(config.base) or Folder(config.base).exists(PLAN_NAME):
+    if config.base is None or not has_wildcard(config.base):
         return config
+    try:
+        if Folder(config.base).exists(PLAN_NAME):
+            return config
+    except OSError as error:
+        raise UsageError(f"base: cannot look for {config.base}: {error}") from error
     # A run that is continued keeps the base that it began with.
     base = newest_run(config.base, output) if stored is None else stored.result_config.get("base")
     return config.model_copy(update={"base": base})

@@ -119,7 +119,9 @@ def why_no_price(instance_type: str | None, market: str | None) -> str:
         near = difflib.get_close_matches(instance_type, price_table(), n=1)
         hint = f" (there is {near[0]})" if near else ""
         return f"the price table has no {instance_type!r}{hint}: set cost.usd_per_hour to what one costs, for dollars"
-    if known.of(market) is None and market is not None:
+    if market is None:
+        return f"it is not known what {instance_type} is bought as: set cost.market to on-demand or spot, for dollars"
+    if known.of(market) is None:
         return f"the price table has no {market} price of {instance_type}: set cost.usd_per_hour to it, for dollars"
     return f"the price table has {instance_type} in {known.region} alone: set cost.usd_per_hour and cost.market"
 

@@ -65,6 +65,7 @@ def ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[Product]]) 
 async def _ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[Product]]) -> Answers:
     answers = Answers()
     at_once = asyncio.Semaphore(config.max_concurrency)
+    enough = max(_MAX_UNANSWERED, config.max_concurrency)
     teacher = OpenAITeacher(config, {}, require_evidence=False)
 
     async def about(category: str) -> None:
@@ -74,7 +75,8 @@ async def _ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[Prod
             except UnansweredError as error:
                 # What the others are answered is paid.
                 answers.unanswered[category] = str(error)
-                if not answers.named and len(answers.unanswered) in (_MAX_UNANSWERED, len(products)):
+                # Refusals are fast: of those that were asked with these some may still be answered.
+                if not answers.named and len(answers.unanswered) in (enough, len(products)):
                     raise
 
     async with teacher:

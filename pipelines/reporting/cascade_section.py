@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.cascading.curve import CURVE_NAME, Curve
-from pipelines.costing.forecast import pilot_folder
 from pipelines.reporting.facts.cascade import CascadeFacts
 from pipelines.reporting.run_folder import OpenedRun
 from pipelines.store.folders import Folder
+from pipelines.store.ledger import pilot_folder
 
 
 def cascade_facts(run: OpenedRun) -> tuple[CascadeFacts | None, list[str]]:

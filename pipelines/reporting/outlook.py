@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from pipelines.cascading.second_cost import TOKEN_KINDS
-from pipelines.costing.forecast import FORECAST_NAME, Forecast, Interval, Price, pilot_folder
+from pipelines.costing.forecast import FORECAST_NAME, Forecast, Interval, Price
 from pipelines.costing.machines import gpu_table, is_same_gpu
 from pipelines.costing.scenarios import deadlines, sensitivity
 from pipelines.errors import UsageError
@@ -16,6 +16,7 @@ from pipelines.reporting.facts.run import Totals
 from pipelines.reporting.facts.values import CategoryFacts
 from pipelines.reporting.run_folder import OpenedRun
 from pipelines.store.folders import Folder
+from pipelines.store.ledger import pilot_folder
 
 
 def find_forecast(uri: str, place: str | None) -> tuple[Forecast | None, str, list[str]]:

@@ -56,6 +56,11 @@ _TRY_NAME = re.compile(
 _SHARD_NAME = re.compile(r"(\d+)\.json")
 
 
+def pilot_folder(output: str) -> str:
+    """Where the pilot of the run in `output` is kept, and its forecast."""
+    return Folder(output).uri + ".pilot"
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """What was tried at a shard.

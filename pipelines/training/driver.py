@@ -110,7 +110,8 @@ def _check_same_run(config: FinetuneConfig, hashes: _Hashes, output: Folder) -> 
         )
     if any(record.get(key, now) != now for key, now in hashes._asdict().items()):
         raise UsageError(
-            f"the data have changed since the run in {config.output} began; choose another output to train on them"
+            f"the data, or how this version reads them, have changed since the run in {config.output} began; choose "
+            f"another output to train on them"
         )
 
 

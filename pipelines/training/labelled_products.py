@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from hpd_core import CategorySchema, Record
 from hpd_core.text.near_names import NearNames
-from hpd_core.text.numbers import open_readings
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.values import parse_value
 from hpd_core.training.examples import ExampleBuilder
@@ -28,7 +27,7 @@ Items = Sequence[str] | None
 _NO_ANSWERS = {
     "boolean": "not true or false",
     "enum": "not one of the schema's values",
-    "number": "not a number, not in its unit, or one that can be read in two ways",
+    "number": "not a number, not in the attribute's unit, or to be read in two ways (write 1,500 as 1500 or 1.5)",
 }
 """What a value is that would be no answer to an attribute of this type."""
 
@@ -224,7 +223,8 @@ def _reading(attribute: Attribute, form: str, record: Record) -> str | None:
     if attribute.is_text:
         return form
     items = parse_value(attribute, json.dumps(form), closed=True, fields=record.fields).items
-    is_open = attribute.type == "number" and any(map(open_readings, items))
+    # What the text does not settle keeps its comma.
+    is_open = attribute.type == "number" and any("," in item for item in items)
     return None if is_open else next(iter(items), None)
 
 

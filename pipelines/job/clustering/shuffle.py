@@ -46,7 +46,7 @@ from pipelines.job.context import DeadRow, JobContext, unpack
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.prepare_stage import read_catalog, read_originals
 from pipelines.job.ray_cluster import causes
-from pipelines.job.ray_stages import deprecated_options_allowed, settle, shard_dataset, unwrap
+from pipelines.job.ray_stages import deprecated_options_allowed, settle, shard_dataset, told, unwrap
 from pipelines.store.ledger import CLUSTERED_FOLDER
 
 logger = logging.getLogger(__name__)
@@ -135,6 +135,7 @@ def _count(shards: Sequence[Shard], context: JobContext) -> tuple[Counter[str], 
     return counts, tally
 
 
+@told
 def count_categories(batch: pa.Table, job: JobContext) -> pa.Table:
     """A shard's rows by category. Only that column is read of a Parquet file."""
     log_as_json(job.run_id)
@@ -183,6 +184,7 @@ def _deal(shards: Sequence[Shard], context: JobContext, placement: Placement) ->
     ], tally
 
 
+@told
 def deal(batch: pa.Table, job: JobContext, placement: Placement) -> pa.Table:
     """A shard's rows, read and checked, each with the partition where it goes."""
     log_as_json(job.run_id)
@@ -205,6 +207,7 @@ def _dealt_rows(piece: Piece, job: JobContext, placement: Placement) -> Iterator
         yield DealtRow(outcome, partition, key, row.byte_start, row.byte_stop)
 
 
+@told
 def store(batch: pa.Table, job: JobContext) -> pa.Table:
     """Writes a block of the shuffle as a clustered file: a few whole partitions, or a part of one."""
     log_as_json(job.run_id)

@@ -90,7 +90,7 @@ export class Editor {
   }
 
   press(event, cancel) {
-    if (event.isComposing) return; // the key is the input method's
+    if (event.isComposing || event.keyCode === 229) return; // the key is the input method's; in Safari the last one, too
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (event.key === "Escape") cancel();
     else if (event.key === "Enter") {

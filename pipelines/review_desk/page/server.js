@@ -77,7 +77,7 @@ function unsent(folder) {
     .filter((name) => name.startsWith(UNSENT))
     .map((name) => JSON.parse(localStorage.getItem(name)))
     .filter((each) => each.folder === folder)
-    .sort((first, second) => first.at - second.at);
+    .sort((first, second) => (first.at ?? 0) - (second.at ?? 0));
 }
 
 function warn(text) {

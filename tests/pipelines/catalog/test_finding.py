@@ -402,3 +402,12 @@ def test_a_run_that_writes_below_its_catalog_does_not_read_what_it_wrote(workpla
     assert names(found) == [*before, "catalog/out.parquet", "catalog/outer/b.parquet"]
     assert left_out(found)["file of a run"] == ["catalog/out/products/part-000000.parquet", "catalog/out/report.json"]
     assert names(find_files(["catalog/out/products"])) == ["catalog/out/products/part-000000.parquet"]
+    # A glob finds no plan beside them, and a pilot's sample has none.
+    own = ["catalog/out", "catalog/out.pilot"]
+    workplace.write_parquet("out.pilot/sample.parquet", products(1))
+    everything = [*before, "catalog/out.parquet", "catalog/outer/b.parquet"]
+    assert names(find_files(["catalog"], outputs=own)) == everything
+    assert names(find_files(["catalog/**/*.parquet"], outputs=own)) == everything
+    assert names(find_files(["catalog/out/products/part-000000.parquet"], outputs=own)) == [
+        "catalog/out/products/part-000000.parquet"
+    ]

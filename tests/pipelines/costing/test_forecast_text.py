@@ -47,6 +47,7 @@ def test_nodes_that_engines_do_not_fill_are_paid_as_a_whole() -> None:
         (Price(None, None), "set cost.usd_per_hour, or cost.instance_type and cost.market, for dollars"),
         (Price(None, None, "g6e.48xlrage"), "the price table has no 'g6e.48xlrage' (there is g6e.48xlarge): set"),
         (Price(None, None, "p5e.48xlarge", "on-demand"), "the price table has no on-demand price of p5e.48xlarge: set"),
+        (Price(None, None, "g6e.48xlarge"), "it is not known what g6e.48xlarge is bought as: set cost.market to"),
         (Price(None, None, "g6e.48xlarge", "spot"), "the price table has g6e.48xlarge in us-east-1 alone: set"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -385,6 +386,21 @@ def test_one_category_without_an_answer_costs_no_other_its_own(toys: Path, tmp_p
     assert "refused: HTTP 400: too long" in proposed.printed
     assert proposed.names("Balls") == ["Colour", "Net weight", "Washable"]
     assert "Play style" in proposed.names("Kites")
+
+
+def test_refusals_that_come_before_the_first_answer_cost_no_other_category_its_own(tmp_path: Path) -> None:
+    rows = [product(number) | {"category": f"c{number % 6}"} for number in range(12)]
+
+    def behaviour(request: dict[str, Any], _: int) -> Reply:
+        if any(f"category c{number}" in request["messages"][0]["content"] for number in range(3)):
+            return Reply({"error": {"message": "too long"}}, 400)
+        time.sleep(0.5)
+        return Reply(ANSWER)
+
+    with TroubleMaker(behaviour) as server:
+        proposed = ask(server, tmp_path, catalog(tmp_path, rows))
+    assert [f"no answer about c{number}" in proposed.printed for number in range(6)] == [True] * 3 + [False] * 3
+    assert "Play style" in proposed.names("c5")
 
 
 def test_a_dead_endpoint_is_not_asked_about_every_category(tmp_path: Path) -> None:

@@ -78,7 +78,11 @@ def reviewable_run(
 def _tables(run: Path, shard: str) -> dict[str, Any]:
     names = {name: f"{name}/part-{shard}.parquet" for name in ("attributes", "products", "dead_letter")}
     return {
-        name: {"public": public, "sha256": hashlib.sha256((run / public).read_bytes()).hexdigest()}
+        name: {
+            "public": public,
+            "num_rows": pq.read_metadata(run / public).num_rows,
+            "sha256": hashlib.sha256((run / public).read_bytes()).hexdigest(),
+        }
         for name, public in names.items()
     }
 

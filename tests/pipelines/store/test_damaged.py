@@ -103,7 +103,7 @@ def test_of_several_runs_a_damaged_one_is_named_and_what_is_none_passed_over(run
     pattern, output = str(tmp_path / "*"), Folder(str(tmp_path / "out"))
     assert newest_run(pattern, output) is None
     (Path(run) / MANIFEST_NAME).write_text("{")
-    with pytest.raises(UsageError, match=f"{run}/{MANIFEST_NAME}: it is damaged"):
+    with pytest.raises(UsageError, match=f"{run}/{MANIFEST_NAME}: it is damaged, .* or move this run"):
         newest_run(pattern, output)
 
 

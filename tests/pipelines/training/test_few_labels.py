@@ -243,7 +243,7 @@ def test_a_run_from_few_labels_continues_under_the_same_settings(tmp_path: Path,
     assert_equal_weights(training.folder / "undisturbed", training.folder / "out")
     with (training.folder / "gold.jsonl").open("a") as file:
         file.write(json.dumps(training.line(99)) + "\n")
-    with pytest.raises(UsageError, match="the data have changed"):
+    with pytest.raises(UsageError, match="the data, or how this version reads them, have changed"):
         training.run()
     write_gold(training, 30)
     with pytest.raises(UsageError, match=r"another configuration: .*validation\.share: 0\.1 -> 0"):

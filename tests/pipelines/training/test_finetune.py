@@ -78,7 +78,7 @@ def test_what_was_learned_is_what_is_answered(training: Training, layout: str, k
     assert "finished already" in training.run(layout=layout)
     with (training.folder / "gold.jsonl").open("a") as file:
         file.write(json.dumps(training.line(99)) + "\n")
-    with pytest.raises(UsageError, match="the data have changed"):
+    with pytest.raises(UsageError, match="the data, or how this version reads them, have changed"):
         training.run(layout=layout)
 
 
@@ -302,7 +302,7 @@ def test_changed_labels_that_are_scored_alone_are_noticed(training: Training) ->
     label_it("reddish " * 20 + "blue")
     assert "left out, longer than K_max: 1" in training.run()
     label_it("reddish " * 20 + "green")
-    with pytest.raises(UsageError, match="the data have changed"):
+    with pytest.raises(UsageError, match="the data, or how this version reads them, have changed"):
         training.run()
     place = training.folder / "out/config.json"
     record = json.loads(place.read_text())

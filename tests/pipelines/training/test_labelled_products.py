@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pipelines.training.labelled_products import Product, is_held_out, load_prod
 from tests.tiny_model import build_tokenizer
 
 TOKENIZER = build_tokenizer()
-NO_NUMBER = "not a number, not in its unit, or one that can be read in two ways"
+NO_NUMBER = "not a number, not in the attribute's unit, or to be read in two ways (write 1,500 as 1500 or 1.5)"
 SCHEMAS = {
     "categories": {
         "Shoes": ["Brand", "Colour", {"name": "Size", "type": "number"}, {"name": "Vegan", "type": "boolean"}],
@@ -155,6 +156,8 @@ def test_a_known_value_counts_as_whole_words_only(files: Files) -> None:
         ("1 1/2", "1.5"),
         ("42", "42"),
         ("1.50", "1.50"),
+        ("2.125", "2.125"),
+        ("1.500", "1.500"),
         ("-0.5", "-0.5"),
     ],
 )
@@ -310,7 +313,9 @@ def test_extractgpt_rows_are_their_own_catalog(files: Files) -> None:
 def test_where_nothing_is_left_to_teach_it_is_said_why(files: Files, tmp_path: Path) -> None:
     builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
     unfit = gold_line(1, "Shoes", "Velor", {"Size": ["wide"]})
-    with pytest.raises(UsageError, match=rf"nothing to train on\n  left out, {NO_NUMBER}: 1 .*line 1, Size: wide"):
+    with pytest.raises(
+        UsageError, match=rf"nothing to train on\n  left out, {re.escape(NO_NUMBER)}: 1 .*line 1, Size: wide"
+    ):
         files.load([unfit], unlabelled="untaught")
     (tmp_path / "catalog.csv").write_text("id,category,title\nx1,Shoes,Velor red\n")
     source = {"path": str(tmp_path / "catalog.csv"), "id": "id", "category": "category", "fields": ["title"]}
