@@ -138,9 +138,13 @@ def _may_go_on(attribute: Attribute, rest: str) -> bool:
 
 def _number(text: str, units: Sequence[str], fields: Mapping[str, str] | None) -> str | None:
     """The number without its unit, in which it was written: what stands in the text says which one that is."""
-    endings = [unit for unit in units if unit and text.casefold().endswith(unit.casefold())]
+    folded = text.casefold()
+    endings = [unit for unit in units if unit and folded.endswith(unit.casefold())]
+    beginnings = [unit for unit in units if unit and folded.startswith(unit.casefold())]
     if endings:
         text = text[: -max(map(len, endings))].rstrip()
+    elif beginnings:  # "$12.99"
+        text = text[max(map(len, beginnings)) :].lstrip()
     item = read_number(text)
     if item is None or fields is None:
         return item

@@ -17,6 +17,7 @@ from hpd_core.types import Attribute, Value
 TEXT = Attribute(name="a")
 NUMBER = Attribute(name="a", type="number")
 WEIGHT = Attribute(name="a", type="number", unit="kg")
+PRICE = Attribute(name="a", type="number", unit={"want": "$", "accept": ["USD"]})
 LENGTH = Attribute(name="a", unit="cm")
 BOOLEAN = Attribute(name="a", type="boolean")
 ROAST = Attribute(name="a", type="enum", values=("light", "Dark", "extra dark"))
@@ -75,6 +76,9 @@ VALUES: list[tuple[Attribute, str, tuple[str, ...]]] = [
     (WEIGHT, ' "12 kg",\n', ("12",)),
     (WEIGHT, ' "1.5KG",\n', ("1.5",)),
     (WEIGHT, " 12,\n", ("12",)),
+    (PRICE, ' "$12.99",\n', ("12.99",)),
+    (PRICE, ' "USD 1,299.00",\n', ("1299.00",)),
+    (PRICE, ' "12.99 $",\n', ("12.99",)),
     (BOOLEAN, " true,\n", ("true",)),
     (BOOLEAN, ' "False",\n', ("false",)),
     (BOOLEAN, ' "Yes",\n', ("true",)),
@@ -157,6 +161,7 @@ INVALID: list[tuple[Attribute, str]] = [
     (NUMBER, " " + "9" * 10_000 + ",\n"),
     (WEIGHT, ' "12 g",\n'),
     (WEIGHT, ' "kg",\n'),
+    (PRICE, ' "€12.99",\n'),
     (BOOLEAN, ' "maybe",\n'),
     (BOOLEAN, " 1,\n"),
     (ROAST, ' "medium",\n'),
