@@ -100,7 +100,7 @@ def rows_at(name: str, file_format: str, staged: str | None) -> tuple[str, str]:
 def stage(name: str, file_format: FileFormat, reading: Reading) -> StagedFile:
     """The file's rows, read now unless they are there. Raises `UsageError` if it cannot be read."""
     filesystem, path = open_filesystem(name, anonymous=reading.anonymous)
-    written_at = filesystem.modified(path)
+    before = _stamp(filesystem, path)
     size, fingerprint = measure(filesystem, path)
     content = [fingerprint, size]
     source = _look_into(name, filesystem, path, file_format, reading, content)
@@ -110,7 +110,7 @@ def stage(name: str, file_format: FileFormat, reading: Reading) -> StagedFile:
         _make_room(target.parent)
         with _half_written(target) as scratch:
             source.write(scratch)
-            if (size_and_etag(filesystem, path)[0], filesystem.modified(path)) != (size, written_at):
+            if _stamp(filesystem, path) != before:
                 # Else its rows would be kept under the name of other content.
                 raise UsageError(f"{name} has changed while it was read; start again when it is written to its end")
     with suppress(OSError):
@@ -161,6 +161,12 @@ def measure(filesystem: Any, path: str) -> tuple[int, str]:
     """A file's size, and what changes whenever its content does."""
     size, etag = size_and_etag(filesystem, path)
     return size, etag or hash_content(filesystem, path)
+
+
+def _stamp(filesystem: Any, path: str) -> list[Any]:
+    """What a file system says of a file without reading it, and what changes where it is written to."""
+    info = filesystem.info(path)
+    return [info.get(name) for name in ("size", "ETag", "etag", "mtime", "LastModified")]
 
 
 def hash_content(filesystem: Any, path: str) -> str:

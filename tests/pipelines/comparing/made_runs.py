@@ -200,7 +200,7 @@ def shard_metrics(
         "busy_seconds": 5.0,
         "load_seconds": 1.0 if index == 0 else 0.0,
         "wall_seconds": 9.0,
-        "finish_seconds": 0.1,
+        "finish_seconds": 0.0,
         "device": "cpu",
         "billed_seconds": 10.0,
         "price_per_hour": price,

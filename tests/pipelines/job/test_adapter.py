@@ -163,5 +163,5 @@ def test_actors_get_names_that_hold_everywhere(
 ) -> None:
     monkeypatch.chdir(catalog.folder)
     for name, expected in {"adapter": str(adapter), "shop/lora": "shop/lora", "s3://b/lora": "s3://b/lora"}.items():
-        job = plan_job(catalog.config(adapter=name))
+        job = plan_job(catalog.config(adapter=name), is_to_run=False)
         assert job_context(job, Ledger(job.output, "s")).config.adapter == expected
