@@ -104,6 +104,11 @@ def open_readings(item: str) -> tuple[str, str] | None:
     return f"{sign}{whole}{rest}", f"{sign}{whole}.{rest}"
 
 
+def is_undecided(item: str) -> bool:
+    """Whether a number is left open still, after `settle`: then it keeps its comma, where what is decided has none."""
+    return "," in item
+
+
 def settle(item: str, texts: Sequence[str]) -> str | None:
     """What a number that `read_number` left open is worth in the product's texts, as a plain decimal.
 

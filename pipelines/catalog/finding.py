@@ -54,7 +54,8 @@ def find_files(
     around = TablesAround()
     listings = map_requests(lambda item: list_places(*item, anonymous, around), list(enumerate(paths)))
     around.refuse()
-    places, again = _each_once([place for listing in listings for place in _without_runs(listing, outputs)])
+    own = [f"{open_filesystem(output)[1]}/" for output in outputs]
+    places, again = _each_once([place for listing in listings for place in _without_runs(listing, own)])
     with ThreadPoolExecutor(_THREADS) as pool:
         looked_at = list(pool.map(lambda place: _look(place, file_format), places))
     if file_format == "auto":
@@ -75,10 +76,12 @@ def find_files(
     return FoundFiles(files, LeftOut([file for _, file in others], [(place.name, place.first) for place in again]))
 
 
-def _without_runs(places: Sequence[Place], outputs: Sequence[str]) -> list[Place]:
+def _without_runs(places: Sequence[Place], own: Sequence[str]) -> list[Place]:
     """What a run has written is left out, unless it is named itself: a run's `output` may be below the catalog's
-    folder, and has to find its input unchanged when it goes on."""
-    own = [f"{open_filesystem(output)[1]}/" for output in outputs]
+    folder, and has to find its input unchanged when it goes on.
+
+    `own`: how the paths begin of what the job writes.
+    """
     # A glob of files finds no plan beside them.
     runs = [place.path.removesuffix(PLAN_NAME) for place in places if place.path.endswith(f"/{PLAN_NAME}")]
     return [

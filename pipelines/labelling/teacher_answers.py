@@ -14,6 +14,7 @@ from typing import Literal
 from hpd_core import Attribute, CategorySchema, Value
 from hpd_core.text import absence
 from hpd_core.text.grounding import Grounder
+from hpd_core.text.numbers import is_undecided
 from hpd_core.text.values import words_for_nothing
 from pipelines.quality.scoring import fold
 
@@ -63,7 +64,7 @@ def judge(
             problems[standing] += 1
         if "not_in_text" in standings:
             not_in_text.append(attribute.name)
-        is_open = attribute.type == "number" and any("," in item for item in items)
+        is_open = attribute.type == "number" and any(map(is_undecided, items))
         if is_open or (require_evidence and standings - {"in_text"}):
             continue
         labels[attribute.name] = ([[item] for item in items] if attribute.multiple else items) or None

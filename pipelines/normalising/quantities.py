@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from hpd_core.text.number_atoms import fits
-from hpd_core.text.numbers import read_number
+from hpd_core.text.numbers import is_undecided, read_number
 from pipelines.normalising.asked import Amount, Asked, plain
 from pipelines.normalising.normalised import AMBIGUOUS, CONFLICT, NO_RULE, Normalised
 from pipelines.normalising.places import Place
@@ -55,7 +55,7 @@ def _read(raw: str) -> Fraction | Normalised | None:
     read = read_number(raw)
     if read is None:
         return None
-    return AMBIGUOUS if "," in read else Fraction(read)
+    return AMBIGUOUS if is_undecided(read) else Fraction(read)
 
 
 def without_unit(asked: Asked, *, is_bare: bool, has_others: bool) -> Normalised:

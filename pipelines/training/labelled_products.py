@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from hpd_core import CategorySchema, Record
 from hpd_core.text.near_names import NearNames
+from hpd_core.text.numbers import is_undecided
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.values import parse_value
 from hpd_core.training.examples import ExampleBuilder
@@ -223,8 +224,7 @@ def _reading(attribute: Attribute, form: str, record: Record) -> str | None:
     if attribute.is_text:
         return form
     items = parse_value(attribute, json.dumps(form), closed=True, fields=record.fields).items
-    # What the text does not settle keeps its comma.
-    is_open = attribute.type == "number" and any("," in item for item in items)
+    is_open = attribute.type == "number" and any(map(is_undecided, items))
     return None if is_open else next(iter(items), None)
 
 

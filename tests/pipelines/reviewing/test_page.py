@@ -1,15 +1,11 @@
-"""The review page in a real Chromium: by keyboard alone, on a phone, with hostile texts, and through a restart."""
+"""The review page in a real Chromium: by keyboard alone, on a phone, and with hostile texts."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from hpd_core import Attribute, CategorySchema
@@ -17,86 +13,22 @@ from pipelines.reviewing.corrections import corrections
 from pipelines.reviewing.log_files import read_verdicts
 from pipelines.reviewing.verdicts import Verdict
 from pipelines.store.folders import Folder
-from pipelines.store.tables import ATTRIBUTES
 from tests.pipelines.browser import Page
-from tests.pipelines.ports import free_ports
 from tests.pipelines.reporting.made_runs import HOSTILE, Answer
 from tests.pipelines.reviewing.made_runs import COFFEE, coffee, key_of, reviewable_run
+from tests.pipelines.reviewing.page import (
+    OVERFLOWING,
+    PHONE,
+    WIDE,
+    choose,
+    enter,
+    idle,
+    press_and_wait,
+    shown,
+    type_in,
+    visit,
+)
 from tests.pipelines.reviewing.served import Server, serving
-
-_WIDE, _PHONE = (1200, 800), (360, 700)
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return reviewable_run(tmp_path, [[coffee(number) for number in range(3)]])
-
-
-@pytest.fixture
-def server(run: Path) -> Iterator[Server]:
-    with serving(run) as server:
-        yield server
-
-
-def visit(page: Page, address: str, size: tuple[int, int] = _WIDE, *, forget: bool = True) -> None:
-    """Opens the page as somebody who was never there."""
-    for record in (page.requests, page.complaints, page.dialogs):
-        record.clear()
-    for domain in ("Page", "Runtime", "Network", "Log"):
-        page.call(f"{domain}.enable")
-    page.resize(*size)
-    page.call("Page.navigate", url=address)
-    page.until(f"document.readyState == 'complete' && location.href == {json.dumps(address)}")
-    if forget:
-        page.evaluate("localStorage.clear()")
-        page.call("Page.reload")
-        page.settle()
-    page.until("!document.querySelector('#who').hidden || !document.querySelector('#desk').hidden")
-
-
-def idle(page: Page) -> None:
-    """Lets the page end what it is doing: until then it takes nothing else."""
-    page.until("document.body.getAttribute('aria-busy') == 'false'")
-
-
-def type_in(page: Page, text: str) -> None:
-    for key in text:
-        page.press(key)
-
-
-def enter(page: Page, name: str = "Ada") -> None:
-    page.until("document.activeElement.id == 'name'")
-    type_in(page, name)
-    page.press("Enter")
-    page.until("!document.querySelector('#desk').hidden")
-    idle(page)
-
-
-def shown(page: Page, selector: str) -> str:
-    text: str = page.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
-    return text
-
-
-def press_and_wait(page: Page, run: Path, key: str) -> Verdict:
-    """Presses a key that says something; returns what is in the log then, and the next answer is shown."""
-    before, at = len(read_verdicts(Folder(str(run)))), shown(page, "#progress")
-    page.press(key)
-    page.until(f"document.querySelector('#progress').innerText != {json.dumps(at)}")
-    idle(page)
-    said = read_verdicts(Folder(str(run)))
-    assert len(said) == before + 1, "it is on the disk when the page goes on"
-    return said[-1]
-
-
-def choose(page: Page, attribute: str) -> None:
-    """Only this attribute, as with the mouse."""
-    page.evaluate("document.querySelector('#filters').open = true")
-    page.evaluate(
-        f"attribute.value = {json.dumps(attribute)}; attribute.dispatchEvent(new Event('change', {{bubbles: true}}))"
-    )
-    page.until(f"document.querySelector('#asked').innerText == {json.dumps(attribute)}")
-    page.evaluate("document.querySelector('#filters').open = false")
-    idle(page)
 
 
 def test_by_keyboard_alone(browser: Page, run: Path, server: Server) -> None:
@@ -288,15 +220,7 @@ def test_everything_has_a_name_for_who_cannot_see(browser: Page, server: Server)
     assert legend == ["a", "c", "n", "s", "u", "←", "→"]
 
 
-OVERFLOWING = """
-[...document.querySelectorAll('body *')].filter((each) => {
-  const box = each.getBoundingClientRect();
-  return box.width && (box.right > innerWidth + 0.5 || box.left < -0.5) && !each.closest('select');
-}).map((each) => `${each.tagName} ${each.id} ${each.className}`)
-"""
-
-
-@pytest.mark.parametrize("size", [_PHONE, _WIDE], ids=["phone", "wide"])
+@pytest.mark.parametrize("size", [PHONE, WIDE], ids=["phone", "wide"])
 def test_nothing_is_cut_off(browser: Page, tmp_path: Path, size: tuple[int, int]) -> None:
     long = "Donaudampfschifffahrtsgesellschaft" * 20
     products = [
@@ -325,7 +249,7 @@ def test_nothing_is_cut_off(browser: Page, tmp_path: Path, size: tuple[int, int]
 
 
 def test_by_touch_on_a_phone(browser: Page, run: Path, server: Server) -> None:
-    visit(browser, server.address, _PHONE)
+    visit(browser, server.address, PHONE)
     enter(browser)
     choose(browser, "Roast")
     tap(browser, "[data-do=correct]")
@@ -378,140 +302,3 @@ def test_texts_that_mean_harm_are_only_texts(browser: Page, tmp_path: Path) -> N
         assert browser.dialogs == []
         assert browser.complaints == []
         assert all(url.startswith((server.address, "data:,")) for url in browser.requests)
-
-
-def test_what_was_not_acknowledged_is_said_again_to_the_server_that_comes_back(browser: Page, run: Path) -> None:
-    (port,) = free_ports(1)
-    with serving(run, port=port) as server:
-        visit(browser, server.address)
-        enter(browser)
-        choose(browser, "Roast")
-        server.process.kill()
-        server.process.wait()
-        browser.press("a")
-        browser.until("document.querySelector('#banner').innerText.includes('Not saved yet')")
-    assert read_verdicts(Folder(str(run))) == []
-    with serving(run, port=port) as server:
-        browser.until("document.querySelector('#banner').innerText.includes('started anew')")
-        visit(browser, server.address, forget=False)
-        browser.until("document.querySelector('#progress').innerText.startsWith('1 reviewed (1 by you)')")
-        (said,) = read_verdicts(Folder(str(run)))
-        assert (said.verdict, said.attribute, said.reviewer) == ("accept", "Roast", "Ada")
-        assert browser.evaluate("Object.keys(localStorage)") == ["hpd-review-name"]
-
-
-def test_a_server_that_does_not_answer_is_not_said_to_have_lost_a_word(
-    browser: Page, run: Path, server: Server
-) -> None:
-    visit(browser, server.address)
-    enter(browser)
-    server.process.kill()
-    server.process.wait()
-    browser.press("ArrowRight")
-    browser.until("!document.querySelector('#banner').hidden")
-    said = "Nothing can be shown: the server does not answer. Trying again; nothing that you said is lost."
-    assert shown(browser, "#banner") == said
-
-
-def test_of_what_is_said_again_the_last_word_counts(browser: Page, run: Path) -> None:
-    (port,) = free_ports(1)
-    with serving(run, port=port) as server:
-        visit(browser, server.address)
-        enter(browser)
-        choose(browser, "Roast")
-    with serving(run, port=port) as server:
-        for key in "anananan":
-            browser.press(key)
-            browser.until("document.querySelector('#banner').innerText.includes('started anew')")
-            idle(browser)
-        visit(browser, server.address, forget=False)
-        browser.until("document.querySelector('#progress').innerText.startsWith('1 reviewed (1 by you)')")
-        said = [each.verdict for each in read_verdicts(Folder(str(run)))]
-        assert said == ["accept", "absent"] * 4, "in the order in which it was said"
-
-
-def test_what_the_server_that_comes_back_refuses_is_shown_and_kept_until_it_is_judged_anew(
-    browser: Page, run: Path
-) -> None:
-    (port,) = free_ports(1)
-    with serving(run, port=port) as server:
-        visit(browser, server.address)
-        enter(browser)
-        choose(browser, "Weight")
-        server.process.kill()
-        server.process.wait()
-        browser.press("a")
-        browser.until("document.querySelector('#banner').innerText.includes('Not saved yet')")
-    make_unclear(run, "Weight")
-    with serving(run, port=port) as server:
-        for _ in range(2):
-            browser.until("document.querySelector('#banner').innerText.includes('started anew')")
-            visit(browser, server.address, forget=False)
-            browser.until("!document.querySelector('#refused').hidden")
-            assert 'Weight of catalog.jsonl:0, "right" (Ada): what the number is worth' in shown(browser, "#refused")
-            assert browser.evaluate("Object.keys(localStorage).length") == 2, "it is kept"
-            browser.evaluate("document.querySelector('#banner').innerText = 'started anew'")
-        idle(browser)
-        browser.evaluate("document.querySelector('#refused button').click()")
-        browser.until("document.querySelector('#asked').innerText == 'Weight'")
-        idle(browser)
-        browser.evaluate("document.querySelector('#card').focus()")
-        browser.press("c")
-        browser.until("document.activeElement.id == 'typed'")
-        browser.evaluate("typed.select()")
-        type_in(browser, "500 g")
-        assert press_and_wait(browser, run, "Enter").items == ("500 g",)
-        assert browser.evaluate("document.querySelector('#refused').hidden")
-        assert browser.evaluate("Object.keys(localStorage)") == ["hpd-review-name"]
-
-
-def test_what_was_refused_may_be_dropped(browser: Page, run: Path) -> None:
-    with serving(run) as server:
-        visit(browser, server.address)
-        enter(browser)
-        folder = server.ask("state", {"reviewer": "Ada"})[1]["folder"]
-        key = key_of(run, 77, "Brand")._asdict()
-        said = {"id": "0" * 12, "reviewer": "Bob", "key": key, "verdict": "correct", "items": ["\u202eAcme"]}
-        said["input_hash"] = "0" * 16
-        kept = json.dumps({"path": "say", "folder": folder, "question": said})
-        browser.evaluate(f"localStorage.setItem('hpd-review-unsent-{said['id']}', {json.dumps(kept)})")
-        visit(browser, server.address, _PHONE, forget=False)
-        browser.until("!document.querySelector('#refused').hidden")
-        idle(browser)
-        assert browser.evaluate(OVERFLOWING) == []
-        assert 'Brand of catalog.jsonl:77, "U+202EAcme" (Bob): the run has no such answer' in shown(browser, "#refused")
-        asked = shown(browser, "#asked")
-        browser.evaluate("document.querySelector('#refused button').click()")
-        browser.until("document.querySelector('#problem').innerText.includes('no such answer')")
-        assert shown(browser, "#asked") == asked, "what is shown stays"
-        browser.evaluate("document.querySelectorAll('#refused button')[1].click()")
-        assert browser.evaluate("document.querySelector('#refused').hidden")
-        assert browser.evaluate("Object.keys(localStorage)") == ["hpd-review-name"]
-
-
-def test_what_was_said_of_another_text_is_refused_and_shown(browser: Page, run: Path) -> None:
-    (port,) = free_ports(1)
-    with serving(run, port=port) as server:
-        visit(browser, server.address)
-        enter(browser)
-        choose(browser, "Brand")
-        server.process.kill()
-        server.process.wait()
-        browser.press("n")
-        browser.until("document.querySelector('#banner').innerText.includes('Not saved yet')")
-    shutil.rmtree(run)
-    reviewable_run(run.parent, [[coffee(number) for number in range(5, 8)]])
-    with serving(run, port=port) as server:
-        browser.until("document.querySelector('#banner').innerText.includes('started anew')")
-        visit(browser, server.address, forget=False)
-        browser.until("!document.querySelector('#refused').hidden")
-        assert '"not stated" (Ada): the row has another text now' in shown(browser, "#refused")
-        assert read_verdicts(Folder(str(run))) == []
-
-
-def make_unclear(run: Path, attribute: str) -> None:
-    """Has the run say that nobody knows what these numbers are worth."""
-    unclear = {"norm_status": "ambiguous", "value_norm": None, "value_num": None, "unit": None}
-    for part in (run / "attributes").glob("*.parquet"):
-        rows = [row | (unclear if row["attribute"] == attribute else {}) for row in pq.read_table(part).to_pylist()]
-        pq.write_table(pa.Table.from_pylist(rows, schema=ATTRIBUTES), part)
