@@ -17,6 +17,7 @@ from hpd_core import DocumentTokenizer, HPDError
 from hpd_core.models.adapter_folder import open_adapter
 from hpd_core.models.hub import require_hub
 from pipelines.cascading.larger_model import larger_model
+from pipelines.catalog.left_out import listed_names
 from pipelines.catalog.staging import store_rows
 from pipelines.confidence.run_confidence import run_confidence
 from pipelines.config.extraction import JobConfig
@@ -82,6 +83,11 @@ def _finished(job: PlannedJob, ledger: Ledger, manifest: Mapping[str, Any]) -> O
     with named_damage(job.output, MANIFEST_NAME):
         totals = Totals.from_dict(manifest["totals"])
         changes = Changes.from_dict(manifest["changes"]) if manifest.get("changes") else None
+    if missing := ledger.missing(totals.shards):
+        raise UsageError(
+            f"run {job.plan.run_id} in {job.output.uri} was finished, and files of it are missing: "
+            f"{listed_names(missing)}. Restore them from a copy of the run, or extract anew into another output folder"
+        )
     notes = [*manifest.get("notes", ()), *finished_notes(job.output, job.config)]
     return Outcome(job.plan, totals, was_finished=True, notes=notes, changes=changes)
 

@@ -23,6 +23,7 @@ from pipelines.job.cost_line import describe_cost
 from pipelines.job.driver import Outcome
 from pipelines.job.named_models import sought_later
 from pipelines.job.preflight import PlannedJob
+from pipelines.job.prices import why_no_price
 from pipelines.job.unknown_categories import unknown_json, unknown_lines
 from pipelines.store.tables import TABLES
 from pipelines.store.totals import NameCounts, Totals
@@ -68,6 +69,9 @@ def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
         console.print(f"  retries      {totals.retries}", highlight=False)
     if totals.priced_shards:
         console.print(f"  cost         {describe_cost(totals)}", highlight=False, soft_wrap=True)
+    elif (named := job.config.cost.instance_type) is not None:
+        reason = why_no_price(named, job.config.cost.market)
+        console.print(f"  cost         no dollars: {printable(reason)}", highlight=False, markup=False, soft_wrap=True)
     if outcome.changes is not None:
         _print_changes(console, outcome.changes)
     for table in TABLES:

@@ -197,7 +197,7 @@ class Ledger:
 
     def publish_missing(self, manifests: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         """Publishes the committed shards of which some part is not in its public folder. Passes all of them on."""
-        there = {f"{table}/{name}" for table in TABLES for name in self.folder.list(table)}
+        there = self._published()
         for manifest in manifests:
             if any(part["public"] not in there for part in manifest["tables"].values()):
                 self.publish(manifest)
@@ -243,6 +243,15 @@ class Ledger:
         """The manifest of a finished run, else None."""
         return self._mapping(MANIFEST_NAME)
 
+    def missing(self, num_shards: int) -> list[str]:
+        """Public files of a finished run of so many shards that are not there any more."""
+        there = self._published()
+        names = (_public_name(table, shard) for table in TABLES for shard in range(num_shards))
+        return [name for name in names if name not in there]
+
+    def _published(self) -> set[str]:
+        return {f"{table}/{name}" for table in TABLES for name in self.folder.list(table)}
+
     def _mapping(self, name: str) -> dict[str, Any] | None:
         """A JSON object; None if there is no such file. Raises `UsageError` if it is damaged."""
         with named_damage(self.folder, name):
@@ -256,7 +265,7 @@ class Ledger:
         self.folder.write(part, table.data)
         return {
             "part": part,
-            "public": f"{name}/part-{shard:06d}.parquet",
+            "public": _public_name(name, shard),
             "num_rows": table.num_rows,
             "num_bytes": len(table.data),
             "sha256": hashlib.sha256(table.data).hexdigest(),
@@ -274,6 +283,10 @@ def _check_manifest(manifest: Mapping[str, Any], shard: int) -> None:
 
 def _tries_folder(shard: int) -> str:
     return f"_attempts/{shard:06d}"
+
+
+def _public_name(table: str, shard: int) -> str:
+    return f"{table}/part-{shard:06d}.parquet"
 
 
 def _manifest_name(shard: int) -> str:

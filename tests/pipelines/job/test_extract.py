@@ -268,6 +268,18 @@ def test_a_rerun_of_a_finished_run_changes_nothing(workplace: Workplace) -> None
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
 
 
+def test_a_finished_run_whose_files_are_gone_is_not_said_to_be_finished(workplace: Workplace) -> None:
+    workplace.write_parquet("a.parquet", products(3))
+    workplace.run()
+    first = min((workplace.folder / "out" / "attributes").iterdir())
+    kept = first.read_bytes()
+    first.unlink()
+    with pytest.raises(UsageError, match=rf"files of it are missing: attributes/{first.name}\. Restore them"):
+        workplace.run()
+    first.write_bytes(kept)
+    assert workplace.run().was_finished
+
+
 def drive_twice(workplace: Workplace) -> tuple[list[Any], list[Exception]]:
     """Outcomes and errors of two drivers on one folder."""
     outcomes, errors = [], []

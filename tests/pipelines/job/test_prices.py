@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import threading
@@ -170,6 +171,12 @@ def test_the_account_of_a_run(workplace: Workplace) -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert f"{dollars(billed)} for the engines" in text
     assert f"{dollars(billed / 20 * 1000)} per 1,000 decoded products" in text
+    # Outside of EC2 nobody tells what the named machine is bought as.
+    outcome.totals.priced_shards = 0
+    driver = dataclasses.replace(driver, config=workplace.config(cost={"instance_type": BIG}))
+    summary.print_outcome(console, driver, outcome)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"  cost         no dollars: it is not known what {BIG} is bought as: set cost.market" in text
 
 
 @pytest.mark.usefixtures("shared_ray")
