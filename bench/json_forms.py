@@ -35,6 +35,7 @@ if not __package__:
 
 import torch
 import typer
+from transformers import PreTrainedModel
 
 from bench.merged_model import merged
 from bench.rivals import vllm_forms
@@ -102,7 +103,7 @@ def by_generate(model: Any, tokenizer: Any, forms: Sequence[Form], batch: int, m
 def by_vllm(
     python: str,
     source: str,
-    model: Any,
+    model: PreTrainedModel,
     tokenizer: Any,
     forms: Sequence[Form],
     waves: Sequence[Sequence[Prompt]],
@@ -186,9 +187,7 @@ def run(model: str, documents: int, batch: int, most: int, vllm: str | None) -> 
     by_generate(alone, tokenizer, forms[:1], batch, 2)
     typer.echo(report("generate", forms, by_generate(alone, tokenizer, forms, batch, most)))
     if vllm is not None:
-        by_schema, fan_out = by_vllm(
-            vllm, model, str(alone.dtype).removeprefix("torch."), tokenizer, forms, waves, most
-        )
+        by_schema, fan_out = by_vllm(vllm, model, alone, tokenizer, forms, waves, most)
         typer.echo(report("vllm-schema", forms, by_schema))
         typer.echo(report("vllm-fan-out", forms, fan_out))
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import torch
+from transformers import PreTrainedModel
 
 from bench.rivals.outside_process import OutsideProcess
 from bench.rivals.vllm_requests import Requests
@@ -80,7 +81,9 @@ class VllmProcess(OutsideProcess):
         super().__init__("vLLM", "--vllm", python, "vllm_script.py", work, measures_memory=gpu_share is None)
 
     @classmethod
-    def of_model(cls, python: str, source: str, model: Any, runs: Mapping[str, Requests], block_size: int) -> Self:
+    def of_model(
+        cls, python: str, source: str, model: PreTrainedModel, runs: Mapping[str, Requests], block_size: int
+    ) -> Self:
         """With the model `source`, in the dtype that `model` was loaded from there in."""
         dtype = str(model.dtype).removeprefix("torch.")
         share = _SHARE_OF_GPU if model.device.type == "cuda" else None
