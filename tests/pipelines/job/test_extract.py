@@ -18,7 +18,7 @@ from ray.remote_function import RemoteFunction
 
 from hpd_core import Engine, EngineConfig, Record
 from pipelines.catalog.sharding import Piece, Shard
-from pipelines.errors import RunError
+from pipelines.errors import RunError, UsageError
 from pipelines.job import ray_stages
 from pipelines.job.context import JobContext, unpack
 from pipelines.schemas.schema_file import load_schemas
