@@ -8,6 +8,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bucket=${1%/}
-exec timeout --signal=INT --kill-after=300 "${HPD_MAX_HOURS:-20}h" \
+exec timeout --kill-after=300 "${HPD_MAX_HOURS:-20}h" \
     python pipelines/extract.py --config "$bucket/config/job.yaml" \
     --set "output=$bucket/enriched/$(date -u +%F)" --base "$bucket/enriched/*" "${@:2}"

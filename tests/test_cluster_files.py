@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -233,3 +234,20 @@ def test_every_blank_to_fill_in_is_explained() -> None:
     blanks = {blank for path in files for blank in re.findall(r"YOUR-[A-Z]+", path.read_text())}
     assert blanks == {"YOUR-ACCOUNT", "YOUR-AMI", "YOUR-BUCKET", "YOUR-GROUP", "YOUR-REGISTRY"}
     assert all(blank in text for blank in blanks)
+
+
+def test_the_nightly_script_ends_a_run_that_takes_too_long(tmp_path: Path) -> None:
+    """Also where SIGINT is ignored, as by what a shell has put into the background."""
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/bash\ntrap 'echo ended in peace; exit 130' TERM\nsleep 30 &\nwait\n")
+    fake.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HPD_MAX_HOURS": "0.0003"}
+    ended = subprocess.run(
+        ["bash", str(CLUSTER / "nightly.sh"), "s3://bucket"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    assert (ended.stdout, ended.returncode) == ("ended in peace\n", 124)

@@ -50,7 +50,9 @@ class ActorConfig(Section):
         "starts",
     )
     num_cpus: float = Field(1, gt=0, description="CPUs that Ray reserves for an actor")
-    num_threads: int | None = Field(None, ge=1, description="torch threads; by default the node's CPUs / actors.max")
+    num_threads: int | None = Field(
+        None, ge=1, description="torch threads; by default the node's CPUs / the engines that it may hold"
+    )
     max_in_flight: int = Field(
         2,
         ge=1,

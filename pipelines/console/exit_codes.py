@@ -44,6 +44,9 @@ def heed_termination() -> None:
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
+    # It may come twice, as of `ray job stop` and of a `timeout` around the command: what that interrupts, such as the
+    # giving back of a lease, is to come to its end.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

@@ -11,6 +11,7 @@ from hpd_core import CategorySchema, Record, RecordResult
 from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.sharding import Piece, Shard
 from pipelines.config.extraction import JobConfig
+from pipelines.config.operation import ActorConfig
 from pipelines.job.carryover import CarryOver
 from pipelines.store.field_orders import FieldOrders
 from pipelines.store.folders import Folder
@@ -63,7 +64,7 @@ class JobContext:
     Attributes:
         files: the catalog's.
         clustered_files: to which the shards' pieces point, instead of the catalog's; None without clustering.
-        num_others: engines at most beside those of `config`: of the cascade's other model.
+        others: the actors beside those of `config`: of the cascade's other model.
         is_larger: `config` is the cascade's larger model.
     """
 
@@ -76,7 +77,7 @@ class JobContext:
     files: Sequence[SourceRef]
     carry_over: CarryOverRef | None = None
     clustered_files: Sequence[str] | None = None
-    num_others: int = 0
+    others: ActorConfig | None = None
     is_larger: bool = False
 
     @property
@@ -88,7 +89,7 @@ class JobContext:
     @property
     def larger(self) -> JobContext:
         """The job as the engines of the cascade's larger model see it: with its settings, and books of its own."""
-        return replace(self, config=larger_model(self.config), num_others=self.config.actors.max, is_larger=True)
+        return replace(self, config=larger_model(self.config), others=self.config.actors, is_larger=True)
 
 
 @dataclass(frozen=True, slots=True)

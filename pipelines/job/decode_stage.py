@@ -72,21 +72,38 @@ def explained() -> Iterator[None]:
 
 def _share_of_node(job: JobContext) -> float:
     """The engine's part of its node: by GPUs, or an equal part of a node without."""
-    context = ray.get_runtime_context() if ray.is_initialized() else None
-    # Only workers have resources; in a driver there is nobody to ask.
-    if context is not None and context.get_actor_id() is not None:
-        assigned: dict[str, float] = context.get_assigned_resources()  # type: ignore[no-untyped-call]
-        taken, node = assigned.get("GPU", 0.0), context.get_node_id()
-        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-        total = sum(each["Resources"].get("GPU", 0.0) for each in nodes if each["NodeID"] == node and each["Alive"])
+    context = _worker()
+    if context is not None:
+        assigned: dict[str, float] = context.get_assigned_resources()
+        taken, total = assigned.get("GPU", 0.0), _node_resources(context).get("GPU", 0.0)
         if taken and total:
             return min(1.0, float(taken / total))
     return 1 / _num_engines(job)
 
 
 def _num_engines(job: JobContext) -> int:
-    """That may come to share a machine: those of a cascade's other model, too."""
-    return job.config.actors.max + job.num_others
+    """That may come to share this machine: the job's, with those of a cascade's other model; on a cluster as many as
+    the CPUs of this machine hold."""
+    pools = [job.config.actors] if job.others is None else [job.config.actors, job.others]
+    num_engines = sum(pool.max for pool in pools)
+    context = _worker()
+    if context is None:
+        return num_engines
+    cpus, reserved = _node_resources(context).get("CPU", 0.0), sum(pool.max * pool.num_cpus for pool in pools)
+    return max(1, min(num_engines, int(num_engines * cpus / reserved + 1e-6)))
+
+
+def _worker() -> Any:
+    """What Ray knows of this process; None outside of actors, which alone have resources."""
+    context = ray.get_runtime_context() if ray.is_initialized() else None
+    return None if context is None or context.get_actor_id() is None else context
+
+
+def _node_resources(context: Any) -> Mapping[str, float]:
+    """What Ray can hand out of the process's node."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    node = context.get_node_id()
+    return next((each["Resources"] for each in nodes if each["NodeID"] == node and each["Alive"]), {})
 
 
 @dataclass(frozen=True, slots=True)

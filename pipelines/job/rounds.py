@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import secrets
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,9 @@ from pipelines.store.folders import Folder, open_filesystem
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import INPUT_FOLDER, Ledger
 from pipelines.store.totals import Totals
+
+_SECONDS_TO_SHOW = 60.0
+"""A folder that is mounted over a network may show later what another machine has written."""
 
 
 def decode_pending(
@@ -71,6 +75,7 @@ def decode_pending(
             num_parts_done = _num_parts_done(job, ledger)
             try:
                 for row in build_dataset(pending, job_context(job, ledger, carry_over), num_gpus).iter_rows():
+                    _check_is_shared(job.output, ledger, row["shard"])
                     totals.add(json.loads(row["summary"]))
                     counted.add(row["shard"])
                     if lease.is_lost or _is_spent(job.config, totals):
@@ -90,6 +95,22 @@ def decode_pending(
                     ledger = Ledger(job.output, session=secrets.token_hex(4))
                 if is_stuck:
                     raise explained from error
+
+
+def _check_is_shared(output: Folder, ledger: Ledger, shard: int) -> None:
+    """Raises `UsageError` if a shard that a task has committed is not in the output folder as the driver sees it: it is
+    another folder on each machine, and the driver would have the shard decoded for ever."""
+    if not output.is_local:
+        return
+    end = time.monotonic() + _SECONDS_TO_SHOW
+    while not ledger.is_committed(shard):
+        if time.monotonic() > end:
+            raise UsageError(
+                f"output: {output.uri} is another folder on each machine: a node has committed shard {shard} in its "
+                "own, and here it is not to be seen. Name a folder that all nodes share, or one in an object store "
+                "(s3://...)"
+            )
+        time.sleep(1)
 
 
 def _num_parts_done(job: PlannedJob, ledger: Ledger) -> int:
@@ -208,7 +229,7 @@ def job_context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None
         files=files,
         carry_over=carry_over,
         clustered_files=clustered,
-        num_others=0 if job.config.cascade is None else job.config.cascade.actors.max,
+        others=None if job.config.cascade is None else job.config.cascade.actors,
     )
 
 

@@ -274,8 +274,8 @@ METRIC_COLUMNS = (
     Column(
         "price_per_hour",
         pa.float64(),
-        "of the engine: its machine's price by its share of the GPUs; of a machine without GPUs, by `actors.max`. "
-        "Null where the price is not known",
+        "of the engine: its machine's price by its share of the GPUs; of one without, by `actors.max`, or by "
+        "as many engines as its CPUs hold. Null where the price is not known",
     ),
     Column("price_source", pa.string(), "where the price is from"),
     Column("cost_useful", pa.float64(), "`busy_seconds`, priced"),

@@ -45,7 +45,8 @@ class RunLease:
     def __init__(self, folder: Folder, seconds: float) -> None:
         self._folder = folder
         self._seconds = seconds
-        self._owner = {"owner": secrets.token_hex(8), "host": _host(), "pid": os.getpid(), "seconds": seconds}
+        me = {"host": _host(), "pid": os.getpid(), "started": _started(os.getpid())}
+        self._owner = {"owner": secrets.token_hex(8), **me, "seconds": seconds}
         self._number = 0
         self._taken_by: dict[str, Any] | None = None
         self._stop = threading.Event()
@@ -189,5 +190,15 @@ def _is_dead(entry: dict[str, Any]) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass  # somebody else's, and alive
-    return False
+        return False  # somebody else's, and alive
+    # Ids come again, in a container that is started anew the same ones.
+    return entry.get("started") not in (None, _started(entry["pid"]))
+
+
+def _started(pid: int) -> int | None:
+    """When the process was started, in ticks since the machine was; None if it has ended, or is a zombie, or
+    where the system does not tell."""
+    with suppress(OSError, ValueError, IndexError):
+        state, *others = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else int(others[18])
+    return None

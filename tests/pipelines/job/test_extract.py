@@ -19,7 +19,7 @@ from ray.remote_function import RemoteFunction
 from hpd_core import Engine, EngineConfig, Record
 from pipelines.catalog.sharding import Piece, Shard
 from pipelines.errors import RunError, UsageError
-from pipelines.job import ray_stages
+from pipelines.job import ray_stages, rounds
 from pipelines.job.context import JobContext, unpack
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.lease import RunLease
@@ -339,3 +339,16 @@ def test_the_context_travels(workplace: Workplace) -> None:
     assert copy.config == context.config
     assert copy.files == context.files
     assert Path(copy.output.absolute_uri) == workplace.folder / "out"
+
+
+def test_an_output_that_is_another_folder_on_each_machine_is_refused(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a node commits on its own disk the driver would never see: it would have it decoded for ever."""
+    workplace.write_jsonl("c.jsonl", products(6))
+    monkeypatch.setattr(ray_stages, "commit", faulty.commit_elsewhere)
+    monkeypatch.setattr(rounds, "_SECONDS_TO_SHOW", 1.0)
+    with pytest.raises(
+        UsageError, match=r"output: .*out is another folder on each machine: a node has committed shard"
+    ):
+        workplace.run(decoding="made-up")

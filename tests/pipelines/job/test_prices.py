@@ -275,3 +275,12 @@ def test_without_a_price_there_is_no_account(workplace: Workplace) -> None:
 
 
 EMPTY: dict[str, Any] = {"rows": 0, "products": 0, "dead_letters": 0, "statuses": {}, "reasons": {}}
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_machine_without_gpus_is_shared_by_as_many_engines_as_its_cpus_hold(workplace: Workplace) -> None:
+    """Of four engines two have room on a machine with two CPUs: each has half of it, and not a quarter."""
+    workplace.write_jsonl("c.jsonl", products(6))
+    workplace.run(decoding="made-up", actors={"max": 4, "num_cpus": 0.75}, cost={"usd_per_hour": 8.0})
+    shares = {(row["node_share"], row["price_per_hour"]) for row in read_table(workplace.folder / "out", "metrics")}
+    assert shares == {(0.5, 4.0)}

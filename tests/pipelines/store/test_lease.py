@@ -96,6 +96,32 @@ def test_the_successor_of_a_process_of_this_machine_that_is_gone_waits_for_nothi
         assert said.getvalue() == ""
 
 
+def test_a_driver_that_nobody_has_waited_for_is_gone(folder: Folder) -> None:
+    """In a container whose first process does not care for the others', a killed one stays in the table for ever."""
+    process = subprocess.Popen(["sleep", "600"])
+    try:
+        driver = RunLease(folder, 60)
+        driver._owner |= {"pid": process.pid, "started": lease_module._started(process.pid)}
+        driver._take(console())
+        assert RunLease(folder, 1).holder()[1] is True
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert RunLease(folder, 1).holder()[1] is False
+        RunLease(folder, 60)._take(console())
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_another_process_with_the_drivers_number_is_not_the_driver(folder: Folder) -> None:
+    """A container that is started anew gives the same numbers to its processes."""
+    gone = RunLease(folder, 3600)
+    gone._owner["started"] -= 1
+    gone._take(console())
+    assert RunLease(folder, 1).holder()[1] is False
+    RunLease(folder, 60)._take(console())
+
+
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"owner": '])
 def test_a_damaged_lease_is_nobodys(folder: Folder, content: bytes) -> None:
     folder.write("_lease/00000007.json", content)
