@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import site
 import sys
 import sysconfig
@@ -25,6 +26,7 @@ from pipelines.errors import ProcessesDiedError, RunError, UsageError
 
 _ROOT = Path(__file__).resolve().parents[2]
 _CORE_LOG_LEVEL = "RAY_BACKEND_LOG_LEVEL"
+_NOT_IMPORTED = re.compile(r"No module named|ImportError: ")
 # A worker takes seconds to import what the stages need. By default Ray ends one that has had nothing to do for a second
 # if there are more than CPUs, and soon starts the next.
 _IDLE_WORKERS = ("RAY_idle_worker_killing_time_threshold_ms", "600000")
@@ -41,9 +43,8 @@ def ray_cluster(reserved_cpus: float) -> Iterator[None]:
     # Ray's C++ core writes to the driver's stderr, past `logging`: a warning for every actor that may restart.
     os.environ.setdefault(_CORE_LOG_LEVEL, "fatal")
     common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if os.environ.get("RAY_ADDRESS"):
-        with _held_back_stderr():
-            ray.init(**common)
+    if address := os.environ.get("RAY_ADDRESS"):
+        _join(address, common)
     else:
         os.environ.setdefault(*_IDLE_WORKERS)
         # The actors, and at least one CPU for reading and writing beside them, even on the smallest machine.
@@ -56,6 +57,22 @@ def ray_cluster(reserved_cpus: float) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _join(address: str, options: dict[str, Any]) -> None:
+    """Joins the cluster at RAY_ADDRESS. Raises `UsageError` if that is of another kind or version, `RunError` if nobody
+    answers."""
+    if "://" in address:
+        raise UsageError(
+            f"RAY_ADDRESS {address}: a job does not run through Ray's client or dashboard. On a machine of the cluster "
+            "set it to auto or HEAD:6379; from elsewhere use `ray job submit --address http://HEAD:8265`"
+        )
+    try:
+        with _held_back_stderr():
+            ray.init(**options)
+    except (RuntimeError, ValueError, OSError, RayError) as error:
+        kind = UsageError if "Version mismatch" in str(error) else RunError
+        raise kind(f"cannot join the Ray cluster at RAY_ADDRESS {address}: {' '.join(str(error).split())}") from error
 
 
 def _worker_path(root: Path) -> dict[str, str]:
@@ -167,6 +184,13 @@ def _without_advice(message: str) -> str:
     return message.split("\nFailed to apply UDF transform after ", maxsplit=1)[0]
 
 
+def _lacking(reason: str) -> str:
+    return (
+        f"a node of the cluster has not what the job needs ({reason}). All nodes need the same packages: the same "
+        "image, or the same environment; a checkout reaches them by `ray job submit --working-dir .`"
+    )
+
+
 def explain(error: BaseException) -> Exception | None:
     """The `UsageError` or `RunError` behind what Ray raised; None if it is a bug of ours."""
     # A `RayTaskError` is often of its cause's own class as well, with the whole remote stack trace for its message.
@@ -176,12 +200,17 @@ def explain(error: BaseException) -> Exception | None:
             return RunError(_without_advice(str(cause)))
         if isinstance(cause, (UsageError, RunError)):
             return type(cause)(_without_advice(str(cause.args[0]) if cause.args else str(cause)))
+        if isinstance(cause, ImportError):
+            return UsageError(_lacking(str(cause)))
         if isinstance(cause, OSError) and cause.errno is not None:
             return RunError(str(cause))  # a full disk, no permission, no network
     system = [cause for cause in seen if isinstance(cause, RayError)]
     if system:
         lines = str(system[-1]).strip().splitlines() or [type(system[-1]).__name__]
-        # Of an actor that did not start, the reason stands at the end of its stack trace.
         has_not_started = getattr(system[-1], "actor_init_failed", False)
-        return ProcessesDiedError(f"Ray stopped the run: {lines[-1] if has_not_started else lines[0]}")
+        # Of an actor that did not start, the reason stands at the end of its stack trace.
+        line = lines[-1] if has_not_started else lines[0]
+        if _NOT_IMPORTED.search(line):
+            return UsageError(_lacking(line))
+        return ProcessesDiedError(f"Ray stopped the run: {line}")
     return None

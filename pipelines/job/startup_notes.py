@@ -6,6 +6,7 @@ It is kept in Ray's own key-value store: it costs no process, and whoever looks 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections import Counter
@@ -15,7 +16,6 @@ from pipelines.config.extraction import JobConfig
 logger = logging.getLogger(__name__)
 
 FIRST_SHARDS = "first shards"
-_RAY = "waiting for Ray"
 _SECONDS_BETWEEN_LOOKS = 1.0
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
@@ -67,7 +67,7 @@ class Beginnings:
 
     def __init__(self, config: JobConfig, run_id: str) -> None:
         self._config, self._run_id = config, run_id
-        self._looked, self._said = float("-inf"), _RAY
+        self._looked, self._said = float("-inf"), _waiting_for_ray()
 
     def __call__(self) -> str:
         """For a progress line. Asks Ray once a second at most."""
@@ -80,7 +80,7 @@ class Beginnings:
         # Ray takes seconds to import: what is not imported has not been started.
         ray = sys.modules.get("ray")
         if ray is None or not ray.is_initialized():
-            return _RAY
+            return _waiting_for_ray()
         from ray.experimental import internal_kv
 
         try:
@@ -99,6 +99,12 @@ class Beginnings:
         missing = [f"{count:g} {name}" for name, count in wanted.items() if free.get(name, 0.0) < count]
         place = f"place in the cluster ({', '.join(missing)})" if missing else "process"
         return f"waiting for an engine's {place}"
+
+
+def _waiting_for_ray() -> str:
+    """With the address of a cluster that is to be joined: nobody may be there, and Ray tries for minutes."""
+    address = os.environ.get("RAY_ADDRESS")
+    return f"waiting for Ray at RAY_ADDRESS {address}" if address else "waiting for Ray"
 
 
 def _in_words(found: list[str]) -> str:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from ray.data._internal.util import iterate_with_retry
-from ray.exceptions import RayTaskError, WorkerCrashedError
+from ray.exceptions import RaySystemError, RayTaskError, WorkerCrashedError
 
 from hpd_core.errors import StorageError
 from pipelines.errors import ProcessesDiedError, RunError, UsageError
-from pipelines.job.ray_cluster import _held_back_stderr, _worker_path, explain
+from pipelines.job.ray_cluster import _held_back_stderr, _join, _worker_path, explain
 from pipelines.job.ray_stages import told
 from tests.pipelines.commands import ROOT
 
@@ -35,6 +35,12 @@ def task_error(cause: Exception) -> RayTaskError:
         (task_error(OSError(28, "No space left on device")), RunError, "No space left on device"),
         (task_error(StorageError("no network")).as_instanceof_cause(), RunError, "no network"),
         (task_error(UsageError("no such model")).as_instanceof_cause(), UsageError, "no such model"),
+        (
+            task_error(ModuleNotFoundError("No module named 'torch'")),
+            UsageError,
+            "has not what the job needs (No module",
+        ),
+        (RaySystemError("No module named 'pipelines'"), UsageError, "All nodes need the same packages: the same image"),
         (WorkerCrashedError(), ProcessesDiedError, "Ray stopped the run: The worker died"),
     ],
 )
@@ -126,3 +132,18 @@ def test_sigterm_ends_a_command_as_ctrl_c_does() -> None:
     ended = subprocess.run([sys.executable, "-c", _TERMINATED], cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert (ended.returncode, ended.stdout) == (130, "Ray runs\n"), ended.stderr
     assert ended.stderr == "Interrupted. Run the same command again to continue.\n"
+
+
+@pytest.mark.parametrize("address", ["ray://head:10001", "http://head:8265"])
+def test_an_address_of_another_kind_is_refused(address: str) -> None:
+    with pytest.raises(UsageError, match=rf"RAY_ADDRESS {address}: .* set it to auto or HEAD:6379"):
+        _join(address, {})
+
+
+def test_a_cluster_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: object) -> None:
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.60.0\n")
+
+    monkeypatch.setattr("ray.init", init)
+    with pytest.raises(UsageError, match=r"RAY_ADDRESS head:6379: Version mismatch: .* with: Ray: 2\.60\.0"):
+        _join("head:6379", {})

@@ -77,3 +77,9 @@ def test_a_run_says_what_it_waits_for(workplace: Workplace, monkeypatch: pytest.
     said = [line for line in text.getvalue().splitlines() if "starting: " in line]
     assert any("waiting for an engine's process" in line for line in said), text.getvalue()
     assert any(f"loading the model {workplace.model}" in line for line in said), text.getvalue()
+
+
+def test_the_cluster_that_is_waited_for_is_named(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody answers Ray tries for minutes."""
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert Beginnings(workplace.config(), "run-x")._said == "waiting for Ray at RAY_ADDRESS head:6379"
