@@ -27,6 +27,7 @@ from pipelines.errors import ProcessesDiedError, RunError, UsageError
 _ROOT = Path(__file__).resolve().parents[2]
 _CORE_LOG_LEVEL = "RAY_BACKEND_LOG_LEVEL"
 _NOT_IMPORTED = re.compile(r"No module named|ImportError: ")
+_PLACE = re.compile(r"\(pid=\d+, ip=([^,)\s]+)")
 # A worker takes seconds to import what the stages need. By default Ray ends one that has had nothing to do for a second
 # if there are more than CPUs, and soon starts the next.
 _IDLE_WORKERS = ("RAY_idle_worker_killing_time_threshold_ms", "600000")
@@ -192,7 +193,26 @@ def _lacking(reason: str) -> str:
 
 
 def explain(error: BaseException) -> Exception | None:
-    """The `UsageError` or `RunError` behind what Ray raised; None if it is a bug of ours."""
+    """The `UsageError` or `RunError` behind what Ray raised, with the node if there are several; None if it is a bug of
+    ours."""
+    found = _explained(error)
+    node = None if found is None else _node_of(error)
+    return found if found is None or node is None else type(found)(f"{found} (said by node {node})")
+
+
+def _node_of(error: BaseException) -> str | None:
+    """The address of the node that an error comes from; None on a machine of its own."""
+    if not ray.is_initialized():
+        return None
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    if sum(node["Alive"] for node in nodes) < 2:
+        return None
+    # An error that Ray has made of its cause's own class has the address in its stack trace alone.
+    places = (_PLACE.search(str(cause)) for cause in causes(error) if isinstance(cause, RayTaskError))
+    return next((place[1] for place in places if place), None)
+
+
+def _explained(error: BaseException) -> Exception | None:
     # A `RayTaskError` is often of its cause's own class as well, with the whole remote stack trace for its message.
     seen = [cause for cause in causes(error) if not isinstance(cause, RayTaskError)]
     for cause in seen:

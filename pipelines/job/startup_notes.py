@@ -51,9 +51,9 @@ def loading(config: JobConfig) -> str:
 def _is_elsewhere(model: str) -> bool:
     """Whether weights come over the network. What the hub has sent before lies in its cache."""
     from hpd_core.models.embedded import EMBEDDED_MODELS
-    from hpd_core.models.local_folders import local_folder
+    from hpd_core.models.local_folders import local_place
 
-    if model in EMBEDDED_MODELS or local_folder(model) is not None:
+    if model in EMBEDDED_MODELS or local_place(model) is not None:
         return False
     if "://" in model:
         return True

@@ -79,6 +79,17 @@ def test_bugs_stay_bugs(error: BaseException) -> None:
     assert explain(error) is None
 
 
+def test_with_several_nodes_an_error_names_the_one_that_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a node lacks a file that the others have, the driver's machine has it, too."""
+    trace = "ray::prepare() (pid=7, ip=10.0.0.3)\n  File ..."
+    error = RayTaskError("prepare", trace, UsageError("no such folder")).as_instanceof_cause()
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    for count, expected in ((1, "no such folder"), (2, "no such folder (said by node 10.0.0.3)")):
+        monkeypatch.setattr("ray.nodes", lambda count=count: [{"Alive": True}] * count + [{"Alive": False}])
+        assert str(explain(error)) == expected
+        assert isinstance(explain(error), UsageError)
+
+
 def test_workers_are_told_where_a_checkout_is_and_not_where_packages_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

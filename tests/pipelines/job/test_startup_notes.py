@@ -65,6 +65,7 @@ def test_what_is_fetched_and_compiled_first_is_said(
     for place in ("s3://bucket/model", "somebody/a-model-that-is-nowhere"):
         assert loading(workplace.config(model=place)) == f"fetching the model {place}, loading the model {place}"
     assert loading(workplace.config(model="smollm2")) == "loading the model smollm2"
+    assert loading(workplace.config(model="/no/such/folder")) == "loading the model /no/such/folder"
 
 
 @pytest.mark.usefixtures("shared_ray")
