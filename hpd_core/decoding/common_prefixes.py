@@ -133,10 +133,16 @@ class CommonPrefixes:
         bare.num_shared_tokens = 0 if above is None else above.length
         return bare, self._before(prompt, above)
 
+    def is_wanted(self, key: Any) -> bool:
+        """Whether what is missing is worth computing still: prefixes of categories are, texts while a prompt waits."""
+        return not isinstance(key, SharedText) or key.num_waiting > 0
+
     def computed(self, key: Any, prefix: PrefixCache, most: int) -> None:
         """Takes what was missing; of prefixes, `most` are kept."""
         if isinstance(key, SharedText):
-            self._texts[key] = prefix
+            # Those who waited for it may have been dropped meanwhile: then nobody would ever forget it.
+            if self.is_wanted(key):
+                self._texts[key] = prefix
             return
         self._prefixes[key] = prefix
         while len(self._prefixes) > most:

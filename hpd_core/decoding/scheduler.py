@@ -91,6 +91,11 @@ class Scheduler:
             self._common.admit(prompt)
         self._arrived = [prompt for prompt in self._arrived if prompt in self._waiting]
         self._turn = None
+        computing = self._prefix_cohort
+        if computing is not None and computing not in self._in_flight:
+            if not any(self._common.is_wanted(bare.prefix_key) for bare in computing.prompts):
+                computing.release()
+                self._prefix_cohort = None
         return waiting
 
     @property

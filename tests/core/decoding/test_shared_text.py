@@ -411,3 +411,20 @@ def test_a_given_up_text_leaves_what_stands_above_it() -> None:
     top.is_given_up = True
     assert middle.or_above() is None
     assert all(child.parent is parent for parent, child in pairwise([top, middle, bottom]))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_text_whose_prompts_are_dropped_while_it_is_computed_is_not_kept(overlap: bool, others: int) -> None:
+    """Nobody would ever forget it. `others`: prompts of a text that is computed beside it, and goes on."""
+    decoder = llama(max_tokens_per_step=32, overlap_steps=overlap)
+    dropped, kept = family(4, shared=90, seed=1), family(others, shared=90, seed=2)
+    decoder.add([*dropped, *kept])
+    decoder.step()
+    assert not decoder._scheduler._common.texts, "it takes several steps"
+    decoder.drop(dropped)
+    while decoder.has_work:
+        decoder.step()
+    assert all(prompt.is_finished for prompt in kept)
+    assert not decoder._scheduler._common.texts
+    assert decoder.pool.num_used == 0
