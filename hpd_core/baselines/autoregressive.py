@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from transformers import StoppingCriteria, StoppingCriteriaList
+from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 
 from hpd_core.baselines.padding import takes_padding
 from hpd_core.config import EngineConfig
@@ -75,6 +75,8 @@ class AutoregressiveBaseline(Extractor):
         self._max_positions = description.max_positions(model.config)
         self._builder = PromptBuilder(tokenizer, self.config, self._max_positions)
         self._end_ids = description.end_of_text_ids(model)
+        # Greedy: what a checkpoint wishes of `generate` besides, as a penalty for what stands in the prompt, is for chat.
+        model.generation_config = GenerationConfig()
         size = model.get_output_embeddings().weight.shape[0]
         tokens = tokenizer.convert_ids_to_tokens(list(range(min(size, len(tokenizer)))))
         self._has_brace = torch.zeros(size, dtype=torch.bool)

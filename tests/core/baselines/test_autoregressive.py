@@ -109,6 +109,27 @@ def test_it_writes_whole_keys() -> None:
         assert asked_for_short.describe()["prompt_hash"] == whole.prompt_hash
 
 
+@pytest.mark.parametrize("wish", [{"repetition_penalty": 1.3}, {"no_repeat_ngram_size": 2}, {"num_beams": 3}])
+def test_it_is_greedy_whatever_a_checkpoint_wishes_of_chats(wish: dict[str, Any]) -> None:
+    """A penalty for repetition would forbid to copy values out of the text."""
+    tokenizer = answering_tokenizer()
+    written = []
+    for wishes in ({}, wish):
+        model = answering_model(tokenizer)
+        model.generation_config.update(**wishes)
+        with AutoregressiveBaseline(model, tokenizer, CONFIG) as baseline:
+            generate, found = model.generate, []
+
+            def keeping(generate: Any = generate, found: list[Any] = found, **options: Any) -> Any:
+                found.append(generate(**options))
+                return found[-1]
+
+            model.generate = keeping
+            baseline.extract(products(3), SCHEMAS)
+        written.append([ids.tolist() for ids in found])
+    assert written[0] == written[1]
+
+
 def test_a_perfect_answer(baseline: AutoregressiveBaseline) -> None:
     found = one(baseline, '"Brand": "Nike",\n"Size": 42,\n"5\\" x": null\n}\n')
     assert found == {"Brand": ("value", "Nike"), "Size": ("value", "42"), '5" x': ("absent", None)}
