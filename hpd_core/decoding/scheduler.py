@@ -91,12 +91,17 @@ class Scheduler:
             self._common.admit(prompt)
         self._arrived = [prompt for prompt in self._arrived if prompt in self._waiting]
         self._turn = None
-        computing = self._prefix_cohort
-        if computing is not None and computing not in self._in_flight:
-            if not any(self._common.is_wanted(bare.prefix_key) for bare in computing.prompts):
-                computing.release()
-                self._prefix_cohort = None
+        self._give_up_texts()
         return waiting
+
+    def _give_up_texts(self) -> None:
+        """Those that are being computed, where all who wait for any of them were dropped."""
+        computing = self._prefix_cohort
+        if computing is None or computing in self._in_flight:
+            return
+        if not any(self._common.is_wanted(bare.prefix_key) for bare in computing.prompts):
+            computing.release()
+            self._prefix_cohort = None
 
     @property
     def has_work(self) -> bool:
