@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -159,7 +160,7 @@ def _is_exact(model: Any) -> bool:
 def _difference(
     model: Any, tokenizer: Any, decoder: Decoder, text: _Text, expected: Sequence[Tensor] | None = None
 ) -> _Difference | None:
-    """The first there is."""
+    """The first there is. Raises `ModelError` where the model itself gives no numbers."""
     prompt = run_probe(model, tokenizer, decoder, text)
     is_exact, is_cut = _is_exact(model), expected is not None
     tolerance = 1e-3 if is_exact else 0.5
@@ -168,6 +169,11 @@ def _difference(
             expected = probe(model, tokenizer, text)
     for branch, (logprobs, found, decoded) in enumerate(zip(expected, prompt.tokens, prompt.logprobs, strict=True)):
         wanted = logprobs[found[0]].item()
+        if math.isnan(wanted):
+            raise ModelError(
+                f"the model's own numbers are not finite (NaN) in {model.dtype}: weights that are damaged, or a dtype "
+                f"that is too small for this model; try another engine.dtype, or fetch the weights anew"
+            )
         seen = _Difference(branch, found[0], decoded[0], wanted)
         if abs(wanted - decoded[0]) < tolerance:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -40,6 +41,16 @@ def test_who_ignores_positions_is_found_in_half_precision() -> None:
     model.forward = without_positions
     with pytest.raises(ModelError, match="llama models do not obey"):
         Engine(model, answering_tokenizer(), HALF)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_weights_that_give_no_numbers_are_no_disobedience(dtype: torch.dtype) -> None:
+    """Damaged, or too large for the dtype: the masks have no part in it."""
+    model = answering_model(answering_tokenizer())
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight[3, 3] = math.nan if dtype == torch.float32 else 1e30
+    with pytest.raises(ModelError, match=r"own numbers are not finite.*try another engine\.dtype"):
+        Engine(model.to(dtype), answering_tokenizer(), EngineConfig(device="cpu"))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
