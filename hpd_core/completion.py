@@ -219,8 +219,12 @@ class Completions:
         if self._segments.has_control(own):
             raise PromptError("the text still holds control tokens after they were cut")
         keys = self._segments.encode_schema_text([branch.text for branch in branches])
+        if not all(keys):
+            raise PromptError("a branch has no text: its last token is what the value's first one follows")
         document = [*own, *self._segments.encode_pieces(trunk.suffix)]
         decoded = self._segments.encode_pieces(trunk.decoded)
+        if not (prefix or document or decoded):
+            raise PromptError("the trunk has no text: give it a prefix or a suffix, which an empty document has, too")
         found, leases = zip(*map(self._branch, keys, branches), strict=True)
         lines = lines_of([trunk.text]) if any(isinstance(branch.kind, Verbatim) for branch in branches) else ()
         prompts = []

@@ -184,6 +184,21 @@ def written(result: TrunkCompletions) -> list[tuple[Any, str, str]]:
     return [(found.value, found.status, found.raw) for found in result.branches]
 
 
+@pytest.mark.parametrize(
+    ("empty", "branch", "said"),
+    [(Trunk((), ""), "a:", "trunk has no text"), (Trunk((), "x"), "", "branch has no text")],
+)
+def test_where_nothing_stands_before_a_value_the_rest_is_answered(
+    engine: Engine, empty: Trunk, branch: str, said: str
+) -> None:
+    before, refused, behind = engine.complete(
+        [Trunk((), "x"), empty, Trunk((), "y")], [[OpenBranch("a:")], [OpenBranch(branch)], [OpenBranch("b:")]]
+    ).result(TIMEOUT)
+    assert (before.error, behind.error) == (None, None)
+    assert said in str(refused.error)
+    assert [each.status for each in refused.branches] == ["error"]
+
+
 def test_what_is_abandoned_is_dropped_and_others_are_answered(tiny_model_dir: Path) -> None:
     """Of three calls one is abandoned while its first step runs, and one before it has begun."""
     branches = [OpenBranch(f'"f{number}":', JsonString(), 20) for number in range(4)]
