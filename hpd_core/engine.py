@@ -75,7 +75,15 @@ class Engine(Extractor):
         closed = ClosedAnswers(tokenizer, endings, self.config.max_scored_tokens)
         self._runs = RunTries(self._segments, endings, constraints, closed) if held_to is not None else None
         max_positions = description.max_positions(model.config)
-        self._builder = PromptBuilder(tokenizer, self.config, max_positions, held_to, closed, self._runs)
+        self._builder = PromptBuilder(
+            tokenizer,
+            self.config,
+            max_positions,
+            held_to,
+            closed,
+            self._runs,
+            num_rows=model.get_input_embeddings().weight.shape[0],
+        )
         self._decoder: Decoder
         if group is not None:
             self._decoder = group.decoder(tokenizer, endings, constraints.table, closed.table)
@@ -163,7 +171,8 @@ class Engine(Extractor):
         """As `Extractor.submit`. A callback of the future must not wait for the engine."""
         if (problem := self.config.why_not_verbatim) is not None:
             refuse_verbatim(schemas, problem)
-        of_records = {record.category for record in records} & schemas.keys()  # a job has thousands of others
+        # A job has thousands of others.
+        of_records = {record.category for record in records if isinstance(record.category, str)} & schemas.keys()
         if any(schemas[category].rivals for category in of_records):
             return ExclusiveRounds(self._ask, records, schemas, document_ids, wanted).start()
         return self._ask(records, schemas, document_ids, wanted)

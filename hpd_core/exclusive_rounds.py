@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from functools import partial
 
 from hpd_core.extraction_future import ExtractionFuture, ExtractionMetrics
-from hpd_core.prompt_builder import TextLeft
+from hpd_core.prompt_builder import TextLeft, schema_of
 from hpd_core.text.exclusive_places import Copied, ExclusivePlaces
 from hpd_core.text.runs import field_lines
 from hpd_core.types import CategorySchema, Record, RecordResult, Value
@@ -63,7 +63,7 @@ class ExclusiveRounds:
         return self.future
 
     def _with_rivals(self, record: Record, wanted: Collection[str] | None) -> Collection[str] | None:
-        schema = self._schemas.get(record.category)
+        schema = schema_of(record, self._schemas)
         if wanted is None or schema is None or schema.rivals.keys().isdisjoint(wanted):
             return wanted
         known = {attribute.name for attribute in schema.attributes}
@@ -105,7 +105,7 @@ class ExclusiveRounds:
         seconds = result.engine_seconds + (before.engine_seconds if before else 0.0)
         values = result.values if before is None or result.error is not None else {**before.values, **result.values}
         self._results[number] = replace(result, values=values, engine_seconds=seconds)
-        record, schema = self._records[number], self._schemas.get(result.category)
+        record, schema = self._records[number], schema_of(self._records[number], self._schemas)
         if result.error is not None or schema is None or not schema.rivals:
             return []
         if number not in self._places:

@@ -118,9 +118,12 @@ class PromptBuilder:
         constraints: Constraints | None = None,
         closed: ClosedAnswers | None = None,
         runs: RunTries | None = None,
+        *,
+        num_rows: int | None = None,
     ) -> None:
         """`constraints`: states for typed values; without it every value may be anything. `closed`: what those that are
-        constrained to a few answers are chosen among, with the layout 'tree'; `runs`: likewise, what is verbatim."""
+        constrained to a few answers are chosen among, with the layout 'tree'; `runs`: likewise, what is verbatim;
+        `num_rows`: the tokens that the model has an embedding of; None: nobody asks."""
         self._segments = SegmentTokenizer(tokenizer)
         self._constraints = constraints
         self._closed = closed if config.layout == "tree" else None
@@ -128,6 +131,7 @@ class PromptBuilder:
         self._documents = DocumentTokenizer(tokenizer)
         self._config = config
         self._max_positions = max_positions
+        self._num_rows = num_rows
         self.prompt_hash = config.prompt.rendered_hash(tokenizer)
         self._categories: dict[CategorySchema, CategoryTokens] = {}
         # The structure of stacked prompts is the same few texts over and over.
@@ -227,6 +231,8 @@ class PromptBuilder:
                 refusals[number] = Refusal(
                     ErrorCode.CONTROL_TOKENS, "the text still holds control tokens after they were cut"
                 )
+            elif (problem := self._unknown_token(document_ids[number])) is not None:
+                refusals[number] = problem
             else:
                 by_category.setdefault(record.category, []).append(number)
         prepared: list[PreparedPrompt] = []
@@ -243,6 +249,17 @@ class PromptBuilder:
                 prompts = list(self._build_tree(tokens, asked, records, document_ids, refusals, schemas[category]))
             prepared += sorted(prompts, key=lambda item: item.prompt.layout.num_tokens)
         return prepared, refusals
+
+    def _unknown_token(self, ids: Sequence[int]) -> Refusal | None:
+        """That a document has a token which the model has no row for. Fed, it would end the step of all others."""
+        if self._num_rows is None or len(ids) == 0 or (min(ids) >= 0 and max(ids) < self._num_rows):
+            return None
+        unknown = next(token for token in ids if not 0 <= token < self._num_rows)
+        return Refusal(
+            ErrorCode.NOT_TEXT,
+            f"the document has the token {unknown}, and the model those from 0 to {self._num_rows - 1}: its ids are of "
+            "another model's tokenizer",
+        )
 
     def _check_wanted(self, wanted: Sequence[Collection[str] | None], num_records: int) -> None:
         if len(wanted) != num_records:
@@ -353,9 +370,21 @@ def distinct_beginnings(
     return [next((ids for ids in own if counts[tuple(ids)] == 1 and is_enough(ids)), None) for own in beginnings]
 
 
+def schema_of(record: Record, schemas: Mapping[str, CategorySchema]) -> CategorySchema | None:
+    """The schema of its category, where there is one."""
+    return schemas.get(record.category) if isinstance(record.category, str) else None
+
+
 def not_text(record: Record) -> Refusal | None:
-    """What is wrong with fields that no tokenizer takes."""
-    for name, text in record.fields.items():
+    """What is wrong with a category, or with fields, that no tokenizer takes: a table has NaN where nothing is."""
+    category, fields = record.category, record.fields
+    if not isinstance(category, str):
+        return Refusal(ErrorCode.NOT_TEXT, f"the category is {type(category).__name__}, not text")
+    if not isinstance(fields, Mapping):
+        return Refusal(ErrorCode.NOT_TEXT, f"the fields are {type(fields).__name__}, and not texts by their names")
+    for name, text in fields.items():
+        if not isinstance(name, str):
+            return Refusal(ErrorCode.NOT_TEXT, f"the name of field {name!r} is {type(name).__name__}, not text")
         if not isinstance(text, str):
             return Refusal(ErrorCode.NOT_TEXT, f"field {name!r} is {type(text).__name__}, not text")
         try:

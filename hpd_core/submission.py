@@ -11,7 +11,7 @@ from itertools import chain
 from hpd_core.decoding.prompt import BranchEnd
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.extractor import refused_result
-from hpd_core.prompt_builder import Refusal
+from hpd_core.prompt_builder import Refusal, schema_of
 from hpd_core.task_queue import Task
 from hpd_core.text.runs import Runs
 from hpd_core.text.tokenization import SegmentTokenizer
@@ -75,7 +75,7 @@ class Submission:
         refusal = self.refusals.get(number)
         if refusal is None:
             return RecordResult(record.id, record.category, answers[number])
-        return refused_result(record, refusal, self.schemas.get(record.category))
+        return refused_result(record, refusal, schema_of(record, self.schemas))
 
 
 def _value(attribute: Attribute, record: Record, end: BranchEnd, text: str) -> Value:

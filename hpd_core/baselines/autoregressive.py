@@ -30,7 +30,7 @@ from hpd_core.extraction_future import ExtractionFuture, ExtractionMetrics, answ
 from hpd_core.extractor import Extractor, refused_result
 from hpd_core.models import description, steering
 from hpd_core.models.weights import Weights
-from hpd_core.prompt_builder import PreparedPrompt, PromptBuilder, Refusal, refuse_verbatim
+from hpd_core.prompt_builder import PreparedPrompt, PromptBuilder, Refusal, refuse_verbatim, schema_of
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import decoded_choice, parse_value
 from hpd_core.types import CategorySchema, ErrorCode, Record, RecordResult, Value
@@ -73,9 +73,10 @@ class AutoregressiveBaseline(Extractor):
         steering.use_own_attention(model)
         self._segments = SegmentTokenizer(tokenizer)
         self._max_positions = description.max_positions(model.config)
-        self._builder = PromptBuilder(tokenizer, self.config, self._max_positions)
+        num_rows = model.get_input_embeddings().weight.shape[0]
+        self._builder = PromptBuilder(tokenizer, self.config, self._max_positions, num_rows=num_rows)
         self._end_ids = description.end_of_text_ids(model)
-        # Greedy: what a checkpoint wishes of `generate` besides, as a penalty for what stands in the prompt, is for chat.
+        # Greedy: what a checkpoint wishes of `generate` besides, as a penalty for words of the prompt, is for chats.
         model.generation_config = GenerationConfig()
         size = model.get_output_embeddings().weight.shape[0]
         tokens = tokenizer.convert_ids_to_tokens(list(range(min(size, len(tokenizer)))))
@@ -171,7 +172,7 @@ class AutoregressiveBaseline(Extractor):
                 metrics.document_tokens += len(_trunk(item)) - layout.num_prefix_tokens
         for number, refusal in refusals.items():
             record = records[number]
-            results[number] = refused_result(record, refusal, schemas.get(record.category))
+            results[number] = refused_result(record, refusal, schema_of(record, schemas))
         metrics.num_records, metrics.num_errors = len(records), len(refusals)
         return [results[number] for number in range(len(records))]
 

@@ -17,7 +17,7 @@ from hpd_core.engine_description import EngineDescription, versions
 from hpd_core.extraction_future import ExtractionFuture, ExtractionMetrics, answer_in_turn
 from hpd_core.extractor import Extractor, refused_result
 from hpd_core.models import loading
-from hpd_core.prompt_builder import DocumentTokenizer, Refusal, asked_attributes, not_text
+from hpd_core.prompt_builder import DocumentTokenizer, Refusal, asked_attributes, not_text, schema_of
 from hpd_core.text.near_names import missing_schema
 from hpd_core.text.values import decoded_choice, parse_value
 from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, RecordResult, Value
@@ -151,7 +151,7 @@ class NullEngine(Extractor):
         started = time.perf_counter()
         results = []
         for number, record in enumerate(records):
-            schema, problem = schemas.get(record.category), not_text(record)
+            schema, problem = schema_of(record, schemas), not_text(record)
             if problem is None and schema is None:
                 problem = Refusal(ErrorCode.NO_SCHEMA, missing_schema(record.category, schemas))
             if problem is not None or schema is None:

@@ -329,8 +329,8 @@ def test_sixty_four_attributes_with_awkward_names_and_values(engine: Engine) -> 
 
 @pytest.mark.parametrize(
     "fields",
-    [{"t": "shoe \ud83d"}, {"\ud83d": "shoe"}, {"t": None}, {"t": 5}, {"t": float("nan")}],
-    ids=["half a surrogate pair", "in a name", "null", "number", "nan"],
+    [{"t": "shoe \ud83d"}, {"\ud83d": "shoe"}, {"t": None}, {"t": 5}, {"t": float("nan")}, {3: "shoe"}, None, ["shoe"]],
+    ids=["half a surrogate pair", "in a name", "null", "number", "nan", "a number for a name", "no fields", "a list"],
 )
 def test_fields_that_are_no_text_harm_that_record_only(engine: Engine, fields: dict[str, Any]) -> None:
     """Catalogs hold such things; rows in = rows out, whatever the record's own answer is."""
@@ -340,6 +340,14 @@ def test_fields_that_are_no_text_harm_that_record_only(engine: Engine, fields: d
     assert [result.error for result in results[:2] + results[3:]] == [None] * 4
     if engine.config.layout == "tree":
         assert answers(results[:2]) == answers(engine.extract(products(2), SCHEMAS))
+
+
+@pytest.mark.parametrize("category", [None, float("nan"), 7, ["Shoes"]], ids=["null", "nan", "number", "a list"])
+def test_a_category_that_is_no_text_harms_that_record_only(engine: Engine, category: Any) -> None:
+    bad = Record("bad", category, {"t": "shoe"})
+    results = engine.extract([*products(2), bad, *products(2, first=2)], SCHEMAS)
+    assert [result.error_code for result in results] == [None, None, ErrorCode.NOT_TEXT, None, None]
+    assert results[2].error == f"the category is {type(category).__name__}, not text"
 
 
 def test_document_ids_give_the_same_answers(engine: Engine, tiny_model_dir: Path) -> None:
@@ -360,6 +368,16 @@ def test_document_ids_with_control_tokens_are_refused(tree: Engine) -> None:
     ids = DocumentTokenizer(answering_tokenizer()).encode(products(2))
     results = tree.extract(products(2), SCHEMAS, [ids[0], [*ids[1], control]])
     assert [result.error_code for result in results] == [None, ErrorCode.CONTROL_TOKENS]
+
+
+@pytest.mark.parametrize("token", [-1, 10**6])
+def test_document_ids_that_the_model_does_not_know_harm_that_record_only(tree: Engine, token: int) -> None:
+    ids = DocumentTokenizer(answering_tokenizer()).encode(products(3))
+    others = tree.submit(products(4), SCHEMAS)
+    results = tree.extract(products(3), SCHEMAS, [ids[0], [*ids[1], token], []])
+    assert [result.error_code for result in results] == [None, ErrorCode.NOT_TEXT, None]
+    assert f"has the token {token}" in str(results[1].error)
+    assert [result.error for result in others.result(60)] == [None] * 4
 
 
 @given(data=st.data())
