@@ -73,6 +73,8 @@ def _typed(
             members, _ = raw_decode(line, fields, is_whole=closed)
         except (ValueError, RecursionError):
             return None, "invalid"
+        if not isinstance(members, list):
+            return None, "invalid"
         single = _BOOLEAN if isinstance(item, Boolean) else _NUMBER
         texts = [parse_value(single, _written(member), closed=True, fields=fields).text for member in members]
         found = [_plain(item, text) for text in texts]

@@ -87,6 +87,11 @@ LINES = st.lists(st.sampled_from([*PIECES, "9" * 5000, "[" * 3000]), max_size=8)
         (ListOf(Boolean(), nullable=True), " [ ],\n", ([], "value")),
         (ListOf(OneOf((1, "a"))), ' ["a", 1],\n', (["a", 1], "value")),
         (ListOf(JsonString()), ' ["a", null],\n', (None, "invalid")),
+        (ListOf(JsonString()), ' "ab",\n', (None, "invalid")),
+        # Not digit by digit.
+        (ListOf(Number()), " 12,\n", (None, "invalid")),
+        (ListOf(Integer()), ' "42",\n', (None, "invalid")),
+        (ListOf(Boolean()), " true,\n", (None, "invalid")),
     ],
 )
 def test_what_is_read(kind: ValueKind, line: str, expected: tuple[Any, str]) -> None:
