@@ -32,6 +32,7 @@ from hpd_core.parallel.tensor_parallel import cut
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.endings import Endings
 from hpd_core.text.member_tries import TriePlace, TrieTable
+from hpd_core.text.runs import Runs
 
 if TYPE_CHECKING:
     from hpd_core.parallel.followers import Followers
@@ -146,7 +147,7 @@ class SharedDecoder(Decoder):
             if new:
                 self._followers.tell("learn", [(place, self._tries.part(place)) for place in new])
                 self._num_tries_told = new[-1].number + 1
-            self._followers.tell("add", [Prompt(prompt.layout, prompt.prefix_key) for prompt in arrived])
+            self._followers.tell("add", [_told(prompt) for prompt in arrived])
         super().add(arrived)
 
     def drop(self, prompts: Iterable[Prompt]) -> None:
@@ -185,3 +186,9 @@ class SharedDecoder(Decoder):
 
     def _fetch(self, choice: Choice) -> Chosen:
         return self._ranks.agree(super()._fetch(choice))
+
+
+def _told(prompt: Prompt) -> Prompt:
+    """What the other ranks have to know of a prompt: what they feed, too, depends on the rates of its runs."""
+    runs = {branch: Runs((), each.most_tokens, rate=each.rate) for branch, each in prompt.runs.items()}
+    return Prompt(prompt.layout, prompt.prefix_key, runs=runs)

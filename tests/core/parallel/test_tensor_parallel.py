@@ -15,6 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -22,9 +23,12 @@ import torch.distributed as dist
 import transformers as tf
 
 from hpd_core import Engine, EngineError, ModelError
+from hpd_core.decoding.prompt import Prompt
+from hpd_core.decoding.value_states import ValueStates
 from hpd_core.errors import EngineMemoryError
 from hpd_core.parallel import followers, ranks
 from hpd_core.parallel.tensor_parallel import cut, plan_cuts
+from tests.core import test_exclusive as exclusive
 from tests.core.engines import TIMEOUT, answers, config
 from tests.core.families import build_model
 from tests.core.models.test_adapters import train
@@ -86,6 +90,30 @@ def test_answers_are_those_of_the_whole_model(tiny: str, reading: dict[str, Any]
         "max_prompts_per_cohort": 3,
     }  # many steps, merges, waiting prompts
     assert _answers(tiny, **reading, tensor_parallel=2, **small) == expected
+
+
+def test_all_know_what_runs_were_worth_that_are_asked_for_again(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which nodes are fed follows from it, and all have to feed the same."""
+    told: list[Prompt] = []
+    tell = followers.Followers.tell
+
+    def listening(those: followers.Followers, name: str, *arguments: Any) -> None:
+        if name == "add":
+            told.extend(arguments[0])
+        tell(those, name, *arguments)
+
+    monkeypatch.setattr(followers.Followers, "tell", listening)
+    schemas = {"Shoes": exclusive.SHOES}
+    with Engine.from_pretrained(tiny, config()) as engine:
+        expected = answers(engine.extract(exclusive.shoes(6), schemas))
+    with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine:
+        add = engine._decoder.add
+        own: list[Prompt] = []
+        monkeypatch.setattr(engine._decoder, "add", lambda prompts: add(own.extend(some := list(prompts)) or some))
+        assert answers(engine.extract(exclusive.shoes(6), schemas)) == expected
+    rates = [ValueStates.of_prompts([prompt]).rates.tolist() for prompt in own]
+    assert not np.isnan(np.concatenate(rates, axis=None)).all(), "some were contested"
+    np.testing.assert_equal([ValueStates.of_prompts([prompt]).rates.tolist() for prompt in told], rates)
 
 
 @pytest.mark.full
