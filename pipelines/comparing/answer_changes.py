@@ -190,7 +190,8 @@ def summarise(cells: Iterable[Cell], share: Estimate | None) -> Agreement:
         share=share,
         kinds={each: kinds[each] for each in KINDS},
         statuses=dict(statuses.most_common()),
-        num_same_decode=sum(cell.num_answers for cell in cells if cell.same_decode),
+        # A person may have corrected it in one of them since.
+        num_same_decode=sum(cell.num_answers for cell in cells if cell.same_decode and cell.is_same),
     )
 
 

@@ -125,6 +125,16 @@ def test_answers_that_were_taken_over_are_one_decode(tmp_path: Path) -> None:
     assert "of those decoded by both, 50.0%" in ask(a, b)[1]
 
 
+def test_a_taken_over_answer_that_a_person_corrected_since_is_not_the_same(tmp_path: Path) -> None:
+    answers = {"Brand": "Acme", "Roast": "dark", "Origin": "Kona"}
+    a = write_run(tmp_path / "a", [Row("p", {**answers, "Brand": "Velor"}, reviewed=("Brand",))])
+    b = write_run(tmp_path / "b", [Row("p", {**answers, "Origin": "Peru"}, carried_from={"Brand": "a", "Roast": "a"})])
+    found = compare_runs(a, b).same_text
+    assert (found.num_answers, found.num_same, found.num_same_decode) == (3, 1, 1)
+    assert "1 of 3 answers are the same" in ask(a, b)[1]
+    assert "(1 of them are one decode that was taken over; of those decoded by both, 0%)" in ask(a, b)[1]
+
+
 def test_equal_run_ids_make_no_decode_one(tmp_path: Path) -> None:
     rows = [Row("p0", {"Brand": "Acme"})]
     a, b = (write_run(tmp_path / name, rows, run_id="nightly") for name in "ab")
