@@ -61,7 +61,7 @@ def compare_quality(a: Side, b: Side, gold_path: str) -> tuple[Quality, dict[tup
     Raises `UsageError` if the gold file cannot be read or does not belong to the runs.
     """
     gold = read_gold(gold_path, a.schemas, b.schemas)
-    (products_a, _), (products_b, _) = (read_run(side.uri, gold, gold_path) for side in (a, b))
+    (products_a, _), (products_b, _) = (read_run(side.uri, gold, gold_path, side.reviews) for side in (a, b))
     common = sorted(products_a.keys() & products_b.keys())
     if not common:
         raise UsageError(f"no product of {gold_path} is in both runs")

@@ -11,6 +11,7 @@ from pipelines.comparing.comparison import RunComparison
 from pipelines.comparing.examples import Example
 from pipelines.console.shown_names import with_shown_names
 from pipelines.console.terminal import SafeTable, printable
+from pipelines.quality.scoring import few_products
 
 _MAX_LINES = 10  # of schema changes, attributes, examples
 
@@ -103,7 +104,8 @@ def _print_quality(console: Console, comparison: RunComparison) -> None:
         )
     )
     lines = [line for rates in quality.rates for line in phrases.rate_lines(rates)]
-    _table(console, "Micro, with 95% intervals", ["", "#A", "#B", "#B - A, paired"], lines)
+    title = f"Micro, with 95% intervals{few_products(quality.num_products)}"
+    _table(console, title, ["", "#A", "#B", "#B - A, paired"], lines)
     if not quality.verdicts:
         return
     verdicts = [

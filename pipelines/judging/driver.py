@@ -115,9 +115,9 @@ def _result_place(run: Folder, out: str | None) -> tuple[Folder, str]:
 
 
 def _exact(side: Side, gold: str) -> Exact:
-    """Whether each labelled answer is right by exact match."""
+    """Whether each labelled answer is right by exact match, as people left it: so the judge sees it, too."""
     products = read_gold(gold, side.schemas)
-    found, _ = read_run(side.uri, products, gold)
+    found, _ = read_run(side.uri, products, gold, side.reviews)
     indexes = sorted(found)
     return {
         (found[indexes[each.product]].key, each.attribute): each.outcome.is_right

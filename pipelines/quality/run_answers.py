@@ -16,12 +16,19 @@ from pipelines.confidence.answer_features import answer_probability
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldProduct
 from pipelines.quality.scoring import Answer, AnswerStatus
+from pipelines.reviewing.layer import Layer
+from pipelines.reviewing.verdicts import AnswerKey
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder, open_filesystem
 from pipelines.store.ledger import PLAN_NAME
 from pipelines.store.no_run import no_run
 
 _KEY_COLUMNS = ("source_file", "source_row")
+_ANSWER_COLUMNS = (
+    *(*_KEY_COLUMNS, "category", "attribute", "value_index", "value_raw", "status"),
+    *("num_tokens", "logprob_mean"),
+)
+_LATER_COLUMNS = ("probability", "confidence", "source")
 
 
 class RowKey(NamedTuple):
@@ -124,8 +131,14 @@ class RunFolder:
         return bool(self._filesystem.isdir(f"{self._root}/{table}"))
 
 
-def read_run(uri: str, gold: Sequence[GoldProduct], gold_path: str) -> tuple[dict[int, RunProduct], list[str]]:
-    """What the run says about every gold product that it has, by index in `gold`, and notes on the run."""
+def read_run(
+    uri: str, gold: Sequence[GoldProduct], gold_path: str, reviews: Layer | None = None
+) -> tuple[dict[int, RunProduct], list[str]]:
+    """What the run says about every gold product that it has, by index in `gold`, and notes on the run.
+
+    Args:
+        reviews: what people said of its answers, which then stands over them; None: as the tables have them.
+    """
     folder = RunFolder(uri)
     products = matched_products(folder, gold, gold_path)
     by_key = {product.key: product for product in products.values()}
@@ -133,26 +146,28 @@ def read_run(uri: str, gold: Sequence[GoldProduct], gold_path: str) -> tuple[dic
     for product in products.values():
         if schema := schemas.get(product.category or ""):
             product.asked = {attribute.name: attribute for attribute in schema.attributes}
-    rows: dict[tuple[RowKey, str], list[tuple[Any, ...]]] = {}
-    columns = ("value_index", "value_raw", "status", "num_tokens", "logprob_mean")
-    for source_file, source_row, attribute, *values in folder.rows(
-        "attributes", (*_KEY_COLUMNS, "attribute", *columns), ("probability", "confidence", "source")
-    ):
-        key = RowKey(source_file, source_row)
-        if key in by_key:
-            rows.setdefault((key, attribute), []).append(tuple(values))
-    for (key, attribute), items in rows.items():
-        items.sort(key=lambda item: item[0])
-        texts = tuple(text for _, text, status, *_ in items if status == "value" and text is not None)
-        # Every item's row carries the tokens and log-probability of the whole answer.
-        _, _, status, num_tokens, logprob_mean, probability, confidence, source = items[0]
-        if probability is None:
-            probability = answer_probability(num_tokens, logprob_mean)
-        by_key[key].answers[attribute] = Answer(
-            _status(status, uri), texts, probability, confidence, source == "review"
-        )
+    rows: dict[AnswerKey, list[dict[str, Any]]] = {}
+    for cells in folder.rows("attributes", _ANSWER_COLUMNS, _LATER_COLUMNS):
+        if RowKey(*cells[: len(_KEY_COLUMNS)]) in by_key:
+            row = dict(zip((*_ANSWER_COLUMNS, *_LATER_COLUMNS), cells, strict=True))
+            rows.setdefault(AnswerKey(*(row[name] for name in AnswerKey._fields)), []).append(row)
+    for key, items in rows.items():
+        items.sort(key=lambda row: int(row["value_index"]))
+        stands = items if reviews is None else reviews.answer(key, items)
+        by_key[RowKey(key.source_file, key.source_row)].answers[key.attribute] = _answer(stands, uri)
     notes = [] if folder.is_finished else [f"{uri} is not finished (it has no manifest.json yet)"]
     return products, notes
+
+
+def _answer(rows: Sequence[Mapping[str, Any]], uri: str) -> Answer:
+    """Of an answer's rows: every item's has the tokens and log-probability of the whole answer."""
+    first = rows[0]
+    texts = tuple(row["value_raw"] for row in rows if row["status"] == "value" and row["value_raw"] is not None)
+    probability = first["probability"]
+    if probability is None:
+        probability = answer_probability(first["num_tokens"], first["logprob_mean"])
+    status = _status(first["status"], uri)
+    return Answer(status, texts, probability, first["confidence"], first["source"] == "review")
 
 
 def _status(text: str, uri: str) -> AnswerStatus:
@@ -198,7 +213,10 @@ def _match(
             rows = " and ".join(
                 f"{each.key.source_file} row {each.key.source_row}" for each in (matched[index], product)
             )
-            raise UsageError(f"{gold[index].place_in(gold_path)}: {gold[index].name} is two rows of {uri}: {rows}")
+            raise UsageError(
+                f"{gold[index].place_in(gold_path)}: {gold[index].name} is two rows of {uri}: {rows}; nobody can tell "
+                "which of them was labelled: leave the line out"
+            )
         _check_category(product, gold[index], gold_path, uri)
         matched.setdefault(index, product)
     if not matched:

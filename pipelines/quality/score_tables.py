@@ -12,7 +12,7 @@ from pipelines.console.shown_names import shown_names
 from pipelines.console.terminal import titled_table
 from pipelines.quality.evaluation import AttributeScore, CategoryScore, Evaluation
 from pipelines.quality.normalisation import NormalisationScore
-from pipelines.quality.scoring import Counts, Estimate, Judgement, Outcome
+from pipelines.quality.scoring import Counts, Estimate, Judgement, Outcome, few_products
 
 _MAX_NAMES = 5  # products named in a line
 _MAX_WORST = 10  # attributes in the table of the worst
@@ -89,7 +89,8 @@ def print_brief(console: Console, evaluation: Evaluation) -> None:
 
 
 def _overall_table(evaluation: Evaluation) -> Table:
-    table = titled_table("Scores, with 95% intervals", ["", "precision", "recall", "F1"], [])
+    title = f"Scores, with 95% intervals{few_products(evaluation.num_products)}"
+    table = titled_table(title, ["", "precision", "recall", "F1"], [])
     for card in evaluation.scores:
         for name, rates in (("micro", card.micro), ("macro", card.macro)):
             cells = map(_with_interval, (rates.precision, rates.recall, rates.f1))

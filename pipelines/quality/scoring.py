@@ -38,6 +38,7 @@ AnswerStatus = Literal["value", "absent", "truncated", "invalid", "error", "not_
 
 NUM_RESAMPLES = 1000
 SEED = 0
+_FEW_PRODUCTS = 20
 _DECIMAL = re.compile(r"-?\d+(?:\.\d+)?")
 _MAX_CHUNK_ELEMENTS = 4_000_000  # bounds the memory of a bootstrap, not its result
 
@@ -270,6 +271,11 @@ def estimate_rates(rates: Rates, samples: _Floats) -> RateEstimates:
     """`rates` with the intervals of their resamples, an array of shape (resamples, 3)."""
     values = (rates.precision, rates.recall, rates.f1)
     return RateEstimates(*(estimate(value, samples[:, column]) for column, value in enumerate(values)))
+
+
+def few_products(num_products: int) -> str:
+    """What to say behind "95% intervals" of so few products that drawing them again tells too little of others."""
+    return "" if num_products >= _FEW_PRODUCTS else f", too narrow ones: of {num_products} products alone"
 
 
 def count_statuses(answers: Iterable[Answer]) -> Mapping[str, int]:

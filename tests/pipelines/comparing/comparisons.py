@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,10 @@ from typer.testing import CliRunner
 
 from pipelines import compare
 from pipelines.comparing.comparison import RunComparison
+from pipelines.reviewing.log_files import ReviewLog
+from pipelines.reviewing.verdicts import Verdict
+from pipelines.store.folders import Folder
+from tests.pipelines.conftest import read_table
 
 
 def of(comparison: RunComparison, attribute: str) -> Any:
@@ -34,3 +39,28 @@ def write_gold(path: Path, values: Mapping[str, Mapping[str, Any]]) -> str:
 def ask(*arguments: str) -> tuple[int, str, str]:
     result = CliRunner().invoke(compare.app, arguments)
     return result.exit_code, result.stdout, result.stderr
+
+
+def review(run: str, row: int, answers: Mapping[str, str], said: Mapping[str, tuple[str, ...]]) -> None:
+    """Puts what a person said of a row's answers beside the run: by attribute the verdict, and what is right."""
+    (text,) = {each["input_hash"] for each in read_table(run, "products") if each["source_row"] == row}
+    log = ReviewLog(Folder(run))
+    for number, (attribute, (verdict, *items)) in enumerate(said.items()):
+        log.append(
+            Verdict.model_validate(
+                {
+                    "id": f"verdict-{row}-{number}",
+                    "time": datetime.datetime.now(datetime.UTC),
+                    "reviewer": "Ada",
+                    "source_file": "catalog.parquet",
+                    "source_row": row,
+                    "category": "Coffee",
+                    "attribute": attribute,
+                    "verdict": verdict,
+                    "items": items,
+                    "seen": {"status": "value", "items": [answers[attribute]]},
+                    "input_hash": text,
+                }
+            )
+        )
+    log.close()

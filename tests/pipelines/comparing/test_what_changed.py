@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from pathlib import Path
 
@@ -14,12 +13,8 @@ from pipelines.comparing import phrases
 from pipelines.comparing.comparison import RunComparison, compare_runs
 from pipelines.comparing.examples import Example
 from pipelines.comparing.pages import render_html, render_markdown
-from pipelines.reviewing.log_files import ReviewLog
-from pipelines.reviewing.verdicts import SeenAnswer, Verdict
-from pipelines.store.folders import Folder
-from tests.pipelines.comparing.comparisons import ask
+from tests.pipelines.comparing.comparisons import ask, review
 from tests.pipelines.comparing.made_runs import ABSENT, Row, write_run
-from tests.pipelines.conftest import read_table
 
 NEW = {"catalog.parquet": "f2"}
 
@@ -147,28 +142,7 @@ def test_what_a_person_answered_is_a_change_whether_it_corrects_or_confirms(tmp_
 def test_corrections_that_lie_beside_a_run_stand_over_its_answers(tmp_path: Path) -> None:
     answers = {"Brand": "Acme", "Roast": "dark", "Origin": "Kona"}
     a, b = (write_run(tmp_path / name, [Row("p", answers), Row("q", answers)]) for name in "ab")
-    (text,) = {row["input_hash"] for row in read_table(b, "products") if row["source_row"] == 0}
-    log = ReviewLog(Folder(b))
-    for number, (attribute, verdict, items) in enumerate(
-        [("Brand", "correct", ("Velor",)), ("Roast", "accept", ()), ("Origin", "absent", ())]
-    ):
-        log.append(
-            Verdict(
-                id=f"verdict-{number}",
-                time=datetime.datetime.now(datetime.UTC),
-                reviewer="Ada",
-                source_file="catalog.parquet",
-                source_row=0,
-                product_id="p",
-                category="Coffee",
-                attribute=attribute,
-                verdict=verdict,
-                items=items,
-                seen=SeenAnswer(status="value", items=(answers[attribute],)),
-                input_hash=text,
-            )
-        )
-    log.close()
+    review(b, 0, answers, {"Brand": ("correct", "Velor"), "Roast": ("accept",), "Origin": ("absent",)})
     found = compare_runs(a, b)
     assert phrases.change_lines(found) == [
         "Products with the same text: 2 of 6 answers changed",
