@@ -60,7 +60,9 @@ def reviewed_answers(uri: str, model: CalibratedModel) -> list[LabelledAnswer]:
         for name, rows in answers.items():
             correction = corrections.get(AnswerKey(*key, name))
             attribute = _by_name(asked, rows[0]["category"]).get(name)
-            if correction is not None and attribute is not None and rows[0]["status"] == "value":
+            if correction is None or attribute is None or not correction.is_of(rows):
+                continue
+            if rows[0]["status"] == "value":
                 found.append(_labelled(_name(answers), rows, attribute, is_right=not correction.is_corrected))
     return found
 

@@ -86,7 +86,7 @@ class Layer:
     def answer(self, key: AnswerKey, rows: Sequence[Row]) -> Sequence[Row]:
         """An answer's rows as people left them."""
         before, correction = self.model_rows(key, rows), self.corrections.get(key)
-        if correction is None:
+        if correction is None or (correction.is_accepted and not correction.is_of(before)):
             return before
         schema = self.schemas.get(rows[0]["category"])
         normaliser = normalisers(schema).get(key.attribute) if schema is not None else None

@@ -81,3 +81,17 @@ def test_a_label_is_of_the_question_that_was_asked(tmp_path: Path) -> None:
     model = CalibratedModel.of(read_table(run, "attributes")[0])
     (label,) = reviewed_answers(str(run), model)
     assert label.definition == definition_of(COFFEE.attributes[0])
+
+
+def test_a_verdict_on_another_answer_is_no_label(tmp_path: Path) -> None:
+    """The run was removed and made again in its folder: another model has answered."""
+    run = reviewable_run(tmp_path, [[coffee(0)]])
+    at = desk(run)
+    say(at, key_of(run, 0, "Brand"), "accept")
+    say(at, key_of(run, 0, "Roast"), "correct", "dark")
+    at.close()
+    path = run / "attributes" / "part-000000.parquet"
+    again = [row | {"value_raw": "x"} for row in pq.read_table(path).to_pylist() if row["attribute"] == "Brand"]
+    others = [row for row in pq.read_table(path).to_pylist() if row["attribute"] != "Brand"]
+    pq.write_table(to_table("attributes", again + others), path)
+    assert labels(run) == {("Roast", "medium"): False}
