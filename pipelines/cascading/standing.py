@@ -20,7 +20,7 @@ class Standing:
         asked: the attributes that the larger model was asked for, with the confidence of the answer that each had;
             None: not known.
         replaced: the attributes of which the larger model's stands, with the answer whose place it took; None where
-            the first model had none.
+            the first model could not take the record.
         seconds: the larger model's engine's, for this record alone; None where there is no such model.
     """
 
@@ -51,12 +51,15 @@ def _takes_place(value: Value, before: Value | None) -> bool:
     return is_answer(value.status) or before is None or not is_answer(before.status)
 
 
-def replaced_answer(value: Value, engine: Mapping[str, Any], confidence: float | None) -> dict[str, Any]:
-    """The answer of the model that `engine` describes, as the table's `replaced` has it."""
+def replaced_answer(value: Value | None, engine: Mapping[str, Any], confidence: float | None) -> dict[str, Any]:
+    """The answer of the model that `engine` describes, as the table's `replaced` has it; an error for None."""
+    model = {name: engine[name] for name in ("model_id", "adapter_revision")}
+    if value is None:
+        nothing = dict.fromkeys(("value", "logprob_mean", "probability", "confidence"))
+        return {"source": "model", **model, "status": "error", **nothing}
     return {
         "source": "model",
-        "model_id": engine["model_id"],
-        "adapter_revision": engine["adapter_revision"],
+        **model,
         "status": value.status,
         "value": value.text if value.status == "value" else None if value.status == "absent" else value.raw or None,
         "logprob_mean": value.logprob_mean,

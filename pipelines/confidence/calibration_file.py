@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -71,6 +71,12 @@ class CalibratedModel:
         pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
         found = [(name, mine, theirs) for name, mine, theirs in pairs if mine != theirs]
         return [f"{name} {mine} there, {theirs} here" for name, mine, theirs in found if NOT_SAID not in (mine, theirs)]
+
+    def as_one_of(self, engines: Iterable[CalibratedModel]) -> CalibratedModel:
+        """The one of `engines` that it may be; itself, if it is none of them.
+
+        A row of a table does not say how its answer was decoded, and agrees with a calibration of another way."""
+        return next((each for each in engines if not each.differences(self)), self)
 
 
 class LabelledAttribute(NamedTuple):

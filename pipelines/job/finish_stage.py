@@ -190,20 +190,32 @@ def _answers(
     }
     if stands is not None and stands.replaced:
         _say_who_answered(found, record, stands, decoded, job)
-    _fill_confidence(found, schema, decoded, job)
+    _fill_confidence(found, schema, stands, decoded, job)
     return found | {name: [_carried_row(row, record, job) for row in rows] for name, rows in record.over.items()}
 
 
 def _fill_confidence(
-    rows: Mapping[str, Sequence[Row]], schema: CategorySchema, decoded: DecodedShard, job: JobContext
+    rows: Mapping[str, Sequence[Row]],
+    schema: CategorySchema,
+    stands: Standing | None,
+    decoded: DecodedShard,
+    job: JobContext,
 ) -> None:
     """Puts into the rows how probably they are right, and whether they may be taken."""
-    known = run_confidence(job.output)
+    known, engines = run_confidence(job.output), _engines(decoded)
     for attribute in schema.attributes:
         answer = rows[attribute.name]
-        # Who answered stands in the rows of an earlier run and of a larger model.
-        model = CalibratedModel.of(answer[0] if "run_id" in answer[0] else decoded.engine)
+        if stands is not None and attribute.name in stands.result.values:
+            model = engines[-1 if attribute.name in stands.replaced else 0]
+        else:
+            model = CalibratedModel.of(answer[0]).as_one_of(engines)
         known.fill(answer, schema.category, attribute, model)
+
+
+def _engines(decoded: DecodedShard) -> list[CalibratedModel]:
+    """What decoded the shard; the larger model's last."""
+    second = decoded.second.answers if decoded.second is not None else None
+    return [CalibratedModel.of(each.engine) for each in (decoded, second) if each is not None]
 
 
 def _say_who_answered(
@@ -217,8 +229,7 @@ def _say_who_answered(
     for name, old in stands.replaced.items():
         for row in rows[name]:
             row |= provenance
-        if old is not None:
-            rows[name][0]["replaced"] = [replaced_answer(old, decoded.engine, stands.asked[name])]
+        rows[name][0]["replaced"] = [replaced_answer(old, decoded.engine, stands.asked[name])]
 
 
 def _carried_row(row: Mapping[str, Any], record: PreparedRecord, job: JobContext) -> Row:

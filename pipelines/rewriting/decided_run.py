@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,10 +88,11 @@ def decide_run(uri: str, confidence: RunConfidence, console: Console, *, is_tria
     if schemas is None:
         raise UsageError(f"{folder.describe(SCHEMAS_NAME)} is missing: {uri} does not say what it asked for")
     asked = _by_name(schemas)
+    engines = [CalibratedModel.of(each) for each in _engines(manifest)]
     ledger, found = Ledger(folder, ""), DecidedRun()
     if is_trial:
         for shard in sorted(ledger.committed()):
-            _decide_shard(ledger, shard, confidence, asked, found, is_trial=True)
+            _decide_shard(ledger, shard, confidence, engines, asked, found, is_trial=True)
         return found
     with RunLease(folder, _LEASE_SECONDS).hold(console) as lease:
         folder.write(CONFIDENCE_NAME, confidence.to_json())
@@ -99,7 +100,7 @@ def decide_run(uri: str, confidence: RunConfidence, console: Console, *, is_tria
             lease.check()
             settle_replacement(ledger, shard, "attributes")
             before = found.decisions.copy()
-            _decide_shard(ledger, shard, confidence, asked, found, is_trial=False)
+            _decide_shard(ledger, shard, confidence, engines, asked, found, is_trial=False)
             _count(ledger, shard, found.decisions - before)
         with named_damage(folder, MANIFEST_NAME):
             totals = Totals.from_dict(manifest["totals"])
@@ -124,7 +125,14 @@ def asked_by_calibration(manifest: Mapping[str, Any]) -> str | None:
 
 
 def _decide_shard(
-    ledger: Ledger, shard: int, confidence: RunConfidence, asked: Asked, found: DecidedRun, *, is_trial: bool
+    ledger: Ledger,
+    shard: int,
+    confidence: RunConfidence,
+    engines: Sequence[CalibratedModel],
+    asked: Asked,
+    found: DecidedRun,
+    *,
+    is_trial: bool,
 ) -> None:
     """What people's answers were written over is decided, too, and counts in their place: it may stand there again."""
     stored = _stored(ledger, shard)
@@ -135,11 +143,11 @@ def _decide_shard(
         of = dict(zip(_keys(part), part["input_hash"].to_pylist(), strict=True))
         # Of another text than the run has now, it will stand nowhere.
         kept.update(key for key, text in of.items() if texts.get(key) == text)
-        changed = _decide_part(part, confidence, asked, found, of.keys() - kept)
+        changed = _decide_part(part, confidence, engines, asked, found, of.keys() - kept)
         return None if is_trial else changed
 
     renew_kept(ledger.folder, shard, decide_kept)
-    table = _decide_part(stored, confidence, asked, found, kept)
+    table = _decide_part(stored, confidence, engines, asked, found, kept)
     found.num_parts += 1
     found.num_rewritten += table is not None
     if table is not None and not is_trial:
@@ -164,10 +172,15 @@ def _count(ledger: Ledger, shard: int, decisions: Mapping[str, int]) -> None:
 def _other_notes(manifest: Mapping[str, Any], confidence: RunConfidence) -> list[str]:
     """The engines' notes, and what is to be said of the confidences that the run has now."""
     found: list[str] = []
-    for engine in (manifest["engine"], (manifest.get("cascade") or {}).get("engine")):
-        if engine is not None:
-            found += [*engine.get("notes", []), *confidence.notes(CalibratedModel.of(engine))]
+    for engine in _engines(manifest):
+        found += [*engine.get("notes", []), *confidence.notes(CalibratedModel.of(engine))]
     return list(dict.fromkeys(found))
+
+
+def _engines(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The descriptions of what answered; the larger model's last."""
+    larger = (manifest.get("cascade") or {}).get("engine")
+    return [manifest["engine"], *([] if larger is None else [larger])]
 
 
 def _stored(ledger: Ledger, shard: int) -> pa.Table:
@@ -175,7 +188,12 @@ def _stored(ledger: Ledger, shard: int) -> pa.Table:
 
 
 def _decide_part(
-    table: pa.Table, confidence: RunConfidence, asked: Asked, found: DecidedRun, uncounted: Collection[Key]
+    table: pa.Table,
+    confidence: RunConfidence,
+    engines: Sequence[CalibratedModel],
+    asked: Asked,
+    found: DecidedRun,
+    uncounted: Collection[Key],
 ) -> pa.Table | None:
     """Rows of attributes with the two columns; None if they have them already. Counts in `found`, but for some keys."""
     rows: list[Row] = table.select(_READ).to_pylist()
@@ -186,7 +204,8 @@ def _decide_part(
         was = answer[0]["confidence"], answer[0]["decision"]
         attribute = asked.get((answer[0]["category"], answer[0]["attribute"]))
         if attribute is not None:
-            confidence.fill(answer, answer[0]["category"], attribute, CalibratedModel.of(answer[0]))
+            model = CalibratedModel.of(answer[0]).as_one_of(engines)
+            confidence.fill(answer, answer[0]["category"], attribute, model)
         first = answer[0]
         if key in uncounted:
             continue

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from hpd_core import Engine, EngineConfig, Record, RecordResult
+from pipelines.cascading.both_answers import asked_answers, judge_both
+from pipelines.cascading.curve import f1_at
 from pipelines.cascading.doubt import certainty, is_answer
 from pipelines.cascading.standing import standing
+from pipelines.quality.run_answers import RunFolder
+from pipelines.quality.scoring import Outcome, count
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.tables import TABLES
 from tests.pipelines.cascading.conftest import NUM_PRODUCTS, settings
@@ -128,3 +133,32 @@ def test_at_one_all_is_asked_again(cascade: Workplace, larger: Path) -> None:
     kept = sum(len(each.asked) - len(each.replaced) for each in stands.values())
     assert outcome.totals.cascade["kept"] == kept
     assert 0 < kept < outcome.totals.cascade["asked"] / 2, "what is no answer of the larger model's does not stand"
+
+
+def test_what_only_the_larger_model_can_take_is_none_of_the_small_ones_answers(cascade: Workplace) -> None:
+    """It is asked of the larger one at any threshold: it is not right of the small one, nor free of cost."""
+    small = Path(shutil.copytree(cascade.model, cascade.folder / "small"))
+    config = json.loads((small / "config.json").read_text())
+    (small / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 600}))
+    rows = products(6)
+    rows[3]["title"] = "long " * 300
+    cascade.write_parquet("a.parquet", rows)
+    outcome = cascade.run(model=str(small), cascade={**cascade.changes["cascade"], "below": 1})
+    assert outcome.totals.products == len(rows)
+    output = str(cascade.folder / "out")
+    answers = [row for row in read_table(output, "attributes") if row["value_index"] == 0]
+    replaced = {(row["source_row"], row["attribute"]): row["replaced"][0] for row in answers if row["replaced"]}
+    assert {key[0] for key, before in replaced.items() if before["status"] == "error"} == {3}
+    assert all(
+        each.certainty == 0 for key, own in asked_answers(RunFolder(output)).items() if key[1] == 3 for each in own
+    )
+
+    of_it = [row for row in answers if row["source_row"] == 3]
+    values = {row["attribute"]: [row["value_raw"]] if row["status"] == "value" else ["x"] for row in of_it}
+    gold = cascade.folder / "gold.jsonl"
+    gold.write_text(json.dumps({"product_id": "p3", "category": of_it[0]["category"], "values": values}))
+    judged = judge_both(output, str(gold))
+    assert set(judged.first) == {int(Outcome.VN)}
+    assert [point.value for point in f1_at(judged, [0.01, 1.0])] == [
+        count([Outcome(each) for each in judged.larger]).rates.f1
+    ] * 2

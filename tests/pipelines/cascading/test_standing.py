@@ -68,9 +68,10 @@ def test_a_record_that_only_the_larger_model_takes_is_no_dead_letter() -> None:
 def test_what_was_replaced_fits_the_table() -> None:
     list_value = Value("x; y", ("x", "y"), "value", num_tokens=2, logprob_mean=-0.5)
     invalid = Value(None, (), "invalid", raw="?!", num_tokens=1, logprob_mean=-1.0)
-    rows = [replaced_answer(each, ENGINE, None) for each in (list_value, value(None), invalid)]
+    rows = [replaced_answer(each, ENGINE, None) for each in (list_value, value(None), invalid, None)]
     assert pa.array(rows, REPLACED).to_pylist() == rows
-    assert [row["value"] for row in rows] == ["x; y", None, "?!"]
+    assert [row["value"] for row in rows] == ["x; y", None, "?!", None]
+    assert [row["status"] for row in rows] == ["value", "absent", "invalid", "error"]
     assert all(row["source"] == "model" and row["model_id"] == "small" for row in rows)
     assert 0 < rows[0]["probability"] < 1
 

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from pipelines import calibrate, evaluate, export
 from pipelines.confidence.calibration_file import Calibration
+from pipelines.confidence.run_confidence import RunConfidence
 from pipelines.errors import UsageError
+from pipelines.rewriting.decided_run import decide_run
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
 from tests.pipelines.conftest import Workplace, product, read_table
@@ -295,3 +298,28 @@ def test_a_decision_without_a_calibration_is_review(done: tuple[Workplace, Path]
     outcome = done[0].run(accept={"precision": 0.9}, output=str(tmp_path / "new"))
     assert set(outcome.totals.decisions) == {"review"}
     assert any("all values are for review" in note for note in outcome.notes)
+
+
+def test_a_calibration_of_another_way_to_decode_is_used_on_no_row(
+    done: tuple[Workplace, Path], copied: Path, tmp_path: Path
+) -> None:
+    """It was found, not named. The rows of a table do not say how they were decoded, but the run does."""
+    workplace, gold = done
+    model = Path(shutil.copytree(workplace.model, tmp_path / "model"))
+    found = learn(copied, gold, model / "calibration.json")
+    other = replace(found, model=replace(found.model, max_scored_tokens=1))
+    (model / "calibration.json").write_bytes(other.to_json())
+
+    # Answers that are taken over from a run of the very same engine.
+    changes = {"model": str(model), "accept": {"precision": 0.6}, "base": str(copied), "output": str(tmp_path / "new")}
+    outcome = workplace.run(**changes)
+    assert outcome.totals.carried["products"] == NUM_PRODUCTS
+    assert any("is not used" in note for note in outcome.notes)
+    assert set(outcome.totals.decisions) == {"review"}
+
+    # And those of a finished run, once more.
+    kept = RunConfidence.read(Folder(str(tmp_path / "new")))
+    assert kept is not None
+    assert kept.calibrations
+    assert decide_run(str(tmp_path / "new"), kept, Console(quiet=True)).num_changed == 0
+    assert {row["confidence"] for row in read_table(tmp_path / "new", "attributes")} == {None}
