@@ -15,6 +15,11 @@ from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 
 _HIVE_KEY = re.compile(r"/([^/=]+)=[^/]*(?=/)")
+WRITE_FOLDERS_IN = (
+    'write it into the files, as python -c "import duckdb; duckdb.sql(\\"COPY (FROM read_parquet('
+    "'FOLDER/**/*.parquet', hive_partitioning = true)) TO 'catalog.parquet'\\\")\" does"
+)
+"""The way out where a column is in the names of folders alone."""
 
 
 class _EveryCategory(dict[str, CategorySchema]):
@@ -102,13 +107,14 @@ def require_columns(config: InputConfig, existing: Sequence[str], name: str, mis
             continue
         if found is not None:
             raise UsageError(f"{setting} is not in {name}: {found[0]!r} is there, but never with that in it")
-        if column in _HIVE_KEY.findall(f"/{name}"):
-            raise UsageError(
-                f"{setting} is in no file, only in the names of folders ({name}): write it into the files, as "
-                "duckdb -c \"COPY (FROM read_parquet('FOLDER/**/*.parquet', hive_partitioning = true)) TO "
-                "'catalog.parquet'\" does"
-            )
+        if column in folder_keys(name):
+            raise UsageError(f"{setting} is in no file, only in the names of folders ({name}): {WRITE_FOLDERS_IN}")
         raise UsageError(f"{setting} is not in {name}; its columns: {', '.join(existing) or 'none'}")
+
+
+def folder_keys(name: str) -> list[str]:
+    """The columns that stand in the names of a file's folders: `category` in `category=Shoes/part-0.parquet`."""
+    return _HIVE_KEY.findall(f"/{name}")
 
 
 def leads_nowhere(path: str, names: Sequence[str], facts: Mapping[str, Any]) -> bool:

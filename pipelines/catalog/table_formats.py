@@ -13,7 +13,9 @@ from pipelines.catalog.file_kinds import sql_in_quotes
 from pipelines.errors import UsageError
 from pipelines.store.folders import map_requests
 
-_WITH_DUCKDB = "duckdb -c \"COPY (FROM {function}('{folder}')) TO 'catalog.parquet'\""
+_WITH_DUCKDB = (
+    "python -c \"import duckdb; duckdb.sql(\\\"COPY (FROM {function}('{folder}')) TO 'catalog.parquet'\\\")\""
+)
 
 
 class _Format(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,21 +13,31 @@ from pipelines.catalog.paths import last_name
 from pipelines.profiling.columns import Column
 from pipelines.profiling.known_feeds import KnownFeed, known_feed
 
-_ID_NAMES = ("product_id", "id", "sku", "asin", "item_id", "article_id", "gtin", "ean", "upc", "uuid", "handle", "code")
+# As `_words` gives them: without capitals and accents. English, then German, French, Spanish and Italian.
+_ID_NAMES = (
+    *("product_id", "id", "sku", "asin", "item_id", "article_id", "artikelnummer", "artikelnr", "artikel_nr", "art_nr"),
+    *("reference", "referencia", "codigo", "gtin", "ean", "upc", "uuid", "handle", "code"),
+)
 _CATEGORY_NAMES = (
     *("category", "product_category", "product_type", "category_name", "type", "department", "class", "classification"),
     *("subcategory", "taxonomy", "group", "segment", "genre", "node", "kategorie", "categoria", "categorie"),
+    *("warengruppe", "produktgruppe", "artikelgruppe", "produktart", "produkttyp", "rubrik", "rubrique", "famille"),
 )
 _FIELD_NAMES = (
     *("title", "product_title", "name", "product_name", "headline", "subtitle"),
-    *("bullets", "bullet_points", "features", "highlights", "key_features"),
+    *("titel", "bezeichnung", "artikelbezeichnung", "produktname", "titre", "nom", "titulo", "nombre", "titolo"),
+    *("bullets", "bullet_points", "features", "highlights", "key_features", "merkmale"),
     *("description", "product_description", "long_description", "short_description", "body", "body_html", "details"),
+    *("beschreibung", "kurzbeschreibung", "descripcion", "descrizione"),
     *("specifications", "specs", "attributes", "text", "content", "summary", "about"),
 )
 # What has few different values and is no category: an attribute, or how the product is sold.
 _OTHER_NAMES = (
     *("brand", "manufacturer", "vendor", "seller", "store", "colour", "color", "size", "gender", "material", "country"),
     *("language", "lang", "locale", "currency", "status", "availability", "condition", "market", "source", "tags"),
+    *("price", "stock", "quantity", "marke", "hersteller", "farbe", "grosse", "groesse", "geschlecht", "preis"),
+    *("bestand", "lagerbestand", "marque", "couleur", "taille", "sexe", "prix", "marca", "talla", "genero", "precio"),
+    *("colore", "taglia", "genere", "prezzo"),
 )
 _LANGUAGE_NAMES = ("language", "lang", "locale", "language_code", "content_language", "sprache", "langue", "idioma")
 _PATH_SEPARATORS = (" > ", ">", " / ", " | ", " » ", "/")
@@ -293,6 +304,8 @@ def _is_named(name: str, names: Iterable[str]) -> bool:
 
 
 def _words(name: str) -> list[str]:
-    """The words of a column's name: productId, product-id and "Product ID" read alike."""
+    """The words of a column's name: productId, product-id and "Product ID" read alike, as do Größe and GROSSE."""
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", last_name(name))
-    return [word for word in re.split(r"[^\w]+|_", parted.lower()) if word]
+    letters = unicodedata.normalize("NFKD", parted.casefold())
+    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    return [word for word in re.split(r"[^\w]+|_", plain) if word]

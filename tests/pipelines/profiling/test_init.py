@@ -119,6 +119,24 @@ def test_the_shipped_sample(tmp_path: Path) -> None:
     assert Path(config.adapter or "").name == "smollm2-generalist"
 
 
+def test_names_in_other_languages(tmp_path: Path) -> None:
+    content = [
+        {
+            "EAN": f"40{number:011}",
+            "Artikelnummer": f"00{number:04}",
+            "Geschlecht": ["Damen", "Herren"][number % 2],
+            "Größe": f"{36 + number % 3}",
+            "Warengruppe": ["Stiefel", "Pumps", "Sneaker", "Sandalen"][number % 4],
+            "Beschreibung": f"Ein Schuh für lange Tage, Nummer {number}",
+            "Titel": f"Läufer Nummer {number} rot",
+        }
+        for number in range(60)
+    ]
+    _, config = started(tmp_path / "schuhe.jsonl", content)
+    assert (str(config.input.id), str(config.input.category)) == ("Artikelnummer", "Warengruppe")
+    assert list(config.input.fields) == ["Titel", "Beschreibung"]
+
+
 def test_every_guess_says_why(tmp_path: Path) -> None:
     started(tmp_path / "shop.parquet", rows(60, ean=None))
     text = (tmp_path / "mine" / "catalog.yaml").read_text()
@@ -203,6 +221,14 @@ def test_a_catalog_and_a_folder_by_uri(tmp_path: Path) -> None:
         assert job.config.schemas == "memory://init/mine/schemas.yaml"
     finally:
         memory.rm("/init", recursive=True)
+
+
+def test_columns_in_the_names_of_folders_are_told(tmp_path: Path) -> None:
+    for kind in ("Shoes", "Tents"):
+        (tmp_path / "shop" / f"category={kind}").mkdir(parents=True)
+        write(tmp_path / "shop" / f"category={kind}" / "part.parquet", [{"title": "a b c", "day": 1}] * 30)
+    result = init(tmp_path / "shop", "--output", tmp_path / "mine")
+    assert "Note: in no file, only in the names of folders: category; write it into the files" in result.output
 
 
 def test_empty_categories_are_counted(tmp_path: Path) -> None:
