@@ -11,12 +11,16 @@ from pipelines.exporting.akeneo_units import akeneo_unit
 from pipelines.exporting.answers import Item
 from pipelines.exporting.rules import AKENEO, AKENEO_CODE, AKENEO_RESERVED
 from pipelines.exporting.targets import Asked, Extra, ShopWishes, Target, TargetColumn, find_place
-from pipelines.exporting.value_forms import Rule, slug
+from pipelines.exporting.value_forms import Rule, is_sluggable, slug
 
 
 def akeneo_code(id_: str | None, name: str) -> str:
-    """The code of an attribute: its id if that is one, else its name as one; empty if neither can be."""
-    code = id_ if id_ is not None and re.fullmatch(AKENEO_CODE, id_) else slug(name, "_")
+    """The code of an attribute: its id if that is one, else its name as one; empty if neither can be.
+
+    A name that would lose letters is none: of "重さ (g)" there would be `g`, which another attribute may be called.
+    """
+    is_code = id_ is not None and re.fullmatch(AKENEO_CODE, id_)
+    code = (id_ or "") if is_code else slug(name, "_") if is_sluggable(name) else ""
     return "" if code.lower() in AKENEO_RESERVED else code
 
 

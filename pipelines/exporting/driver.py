@@ -25,6 +25,7 @@ from pipelines.reporting.run_folder import state_notes
 from pipelines.reviewing.texts_in_run import left_out_note
 
 KINDS = (*WIDE_KINDS, *SHOP_KINDS)
+_SPREADSHEETS = ("csv", "xlsx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +135,23 @@ def _export_shop(
 
 def _check_options(wishes: Wishes) -> None:
     """Raises `UsageError` for an option that the kind of file has no use for: it would be ignored without a word."""
-    given = (
-        {"--original": wishes.shop.original, "--columns": wishes.shop.columns, "--overwrite": wishes.shop.overwrites}
-        if wishes.kind in WIDE_KINDS
-        else {"--ids": wishes.takes_ids, "--partition-rows": wishes.rows_per_file}
-    )
-    if not wishes.style.separator or '"' in wishes.style.separator:
-        raise UsageError(f"--separator {wishes.style.separator!r}: name one without quotes, such as '; '")
-    if wishes.kind != "akeneo" and (wishes.shop.locale or wishes.shop.channel):
-        raise UsageError(f"--locale and --channel are for akeneo, not for {wishes.kind}")
-    if unused := [option for option, value in given.items() if value]:
-        others = SHOP_KINDS if wishes.kind in WIDE_KINDS else WIDE_KINDS
-        raise UsageError(f"{unused[0]} is for {', '.join(others)}, not for {wishes.kind}")
+    style, shop, plain = wishes.style, wishes.shop, Style()
+    if not style.separator or '"' in style.separator:
+        raise UsageError(f"--separator {style.separator!r}: name one without quotes, such as '; '")
+    for option, is_given, kinds in (
+        ("--original", shop.original, SHOP_KINDS),
+        ("--columns", shop.columns, SHOP_KINDS),
+        ("--overwrite", shop.overwrites, SHOP_KINDS),
+        ("--ids", wishes.takes_ids, WIDE_KINDS),
+        ("--partition-rows", wishes.rows_per_file, WIDE_KINDS),
+        ("--separator", style.separator != plain.separator, _SPREADSHEETS),
+        ("--guard-formulas", style.guards_formulas, _SPREADSHEETS),
+        ("--identifier", shop.identifier != ShopWishes().identifier, ("akeneo",)),
+        ("--locale", shop.locale, ("akeneo",)),
+        ("--channel", shop.channel, ("akeneo",)),
+    ):
+        if is_given and wishes.kind not in kinds:
+            raise UsageError(f"{option} is for {', '.join(kinds)}, not for {wishes.kind}")
 
 
 def _counted(shards: Iterable[ShardAnswers], result: Exported) -> Iterator[ShardAnswers]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
 
 from hpd_core import CategorySchema
 from pipelines.comparing.compared_run import Side
@@ -215,12 +218,19 @@ class ShopExport:
         outputs = Outputs.of(self.out, new.suffix)
         name = outputs.file or f"products{new.suffix}"
         self._check_destination(outputs, (name,))
+        ids = _Ids()
         with outputs.writing(name) as path:
             with open(path, "w", encoding="utf-8", newline="") as file:
-                csv.writer(file, delimiter=new.delimiter).writerows(self._new_rows(new, products))
+                csv.writer(file, delimiter=new.delimiter).writerows(self._new_rows(new, ids.passed(products)))
             size = path.stat().st_size
         self._wrote(outputs.describe(name), size)
         self.notes.append(new.note)
+        if count := ids.num_repeated:
+            rows = f"{count:,} rows have" if count > 1 else "1 row has"
+            self.notes.append(
+                f"{rows} an id that an earlier one has, too: {self.kind.target.name} keeps one product of an id. Give "
+                "them ids of their own in the catalog, or join columns in input.id."
+            )
 
     def _new_rows(self, new: NewFile, products: Iterable[Product]) -> Iterator[list[str]]:
         """The header and a row a product."""
@@ -243,6 +253,24 @@ class ShopExport:
             }
             texts |= {column.unit.name: unit for column, unit in cells.units.items() if column.unit is not None}
             yield row + [texts.get(name, "") for name in names[len(row) :]]
+
+
+class _Ids:
+    """Looks at the ids of products that pass by, in eight bytes each."""
+
+    def __init__(self) -> None:
+        self._hashes = array("q")
+
+    def passed(self, products: Iterable[Product]) -> Iterator[Product]:
+        """The products as they are."""
+        for product in products:
+            self._hashes.append(hash(product.product_id))
+            yield product
+
+    @property
+    def num_repeated(self) -> int:
+        """Of those that have passed, how many had the id of an earlier one."""
+        return len(self._hashes) - len(np.unique(np.asarray(self._hashes)))
 
 
 def _is_code(text: str | None) -> bool:

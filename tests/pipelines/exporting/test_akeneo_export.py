@@ -36,19 +36,29 @@ def test_codes_and_units_that_akeneo_does_not_have(tmp_path: Path) -> None:
         attributes=(
             Attribute(name="Family"),
             Attribute(name="日本"),
+            Attribute(name="重さ (g)"),
             Attribute(name="Stil", id="style_code", type="enum", values=("a", "b")),
             Attribute(name="Run", type="number", unit="furlong"),
         ),
     )
-    row = Row("b", {"Family": "x", "日本": "y", "Stil": "a", "Run": "3"}, "3 furlong x y a", "Bags")
+    row = Row("b", {"Family": "x", "日本": "y", "重さ (g)": "y", "Stil": "a", "Run": "3"}, "3 furlong x y a", "Bags")
     uri = write_normalised_run(tmp_path / "run", [row], {"Bags": schema})
     result = exported(uri, "--to", "akeneo", "--out", str(tmp_path / "new.csv"))
     assert (tmp_path / "new.csv").read_text(encoding="utf-8").splitlines()[0] == "sku;style_code;run;run-unit"
     assert result["left_out"] == {
-        "no column of the target for it; --columns names one": 2,
+        "no column of the target for it; --columns names one": 3,
         "no option code in the schema": 1,
         "in furlong, which has no code there": 1,
     }
+
+
+@pytest.mark.parametrize("kind", ["akeneo", "google"])
+def test_an_id_that_stands_twice_is_told(kind: str, tmp_path: Path) -> None:
+    schemas = {"A": CategorySchema(category="A", attributes=(Attribute(name="Brand"),))}
+    rows = [Row(id_, {"Brand": "Acme"}, "Acme", "A") for id_ in ("a", "b", "a")]
+    uri = write_normalised_run(tmp_path / "run", rows, schemas)
+    notes = exported(uri, "--to", kind, "--out", str(tmp_path / "new.csv"))["notes"]
+    assert f"1 row has an id that an earlier one has, too: {kind} keeps one product of an id" in notes[-1]
 
 
 def test_an_export_of_akeneos_is_filled_in(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,14 +39,11 @@ def filled(uri: str, out: Path, kind: str, *options: str) -> dict[str, str]:
     return row
 
 
-@pytest.mark.parametrize("kind", list(HEADS))
 @pytest.mark.parametrize(
-    "names",
+    ("kind", "names"),
     [
-        ("Размер EU", "Ширина EU"),
-        ("Max. load", "Max load"),
-        ("Größe", "Grosse"),
-        ("max load", "Max_Load"),
+        ("shopify", ("Размер EU", "Ширина EU")),
+        *itertools.product(HEADS, [("Max. load", "Max load"), ("Größe", "Grosse"), ("max load", "Max_Load")]),
     ],
 )
 def test_two_names_are_no_column(tmp_path: Path, kind: str, names: tuple[str, str]) -> None:
@@ -58,6 +56,13 @@ def test_two_names_are_no_column(tmp_path: Path, kind: str, names: tuple[str, st
     assert f"--columns '{other}=COLUMN'" in error
     assert not out.exists()
     assert "5" in filled(uri, out, kind, "--columns", f"{other}=").values()
+
+
+def test_a_name_that_loses_letters_is_no_code_of_akeneos(tmp_path: Path) -> None:
+    """`eu` may be another attribute's, which the file may have."""
+    uri = write(tmp_path, "akeneo", [Attribute(name="Размер EU")])
+    assert "eu" not in filled(uri, tmp_path / "new.csv", "akeneo")
+    assert filled(uri, tmp_path / "named.csv", "akeneo", "--columns", "Размер EU=size_eu")["size_eu"] == "5"
 
 
 def test_long_names_that_begin_alike_are_no_column(tmp_path: Path) -> None:

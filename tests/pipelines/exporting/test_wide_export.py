@@ -472,6 +472,9 @@ def test_what_cannot_be_exported(run: str, tmp_path: Path) -> None:
     for arguments, message in (
         ([run, "--to", "csv", "--overwrite"], "--overwrite is for shopify, google, akeneo, not for csv"),
         ([run, "--to", "akeneo", "--ids"], "--ids is for wide.parquet, csv, xlsx, jsonl, not for akeneo"),
+        ([run, "--to", "shopify", "--guard-formulas"], "--guard-formulas is for csv, xlsx, not for shopify"),
+        ([run, "--to", "jsonl", "--separator", "|"], "--separator is for csv, xlsx, not for jsonl"),
+        ([run, "--to", "google", "--identifier", "uuid"], "--identifier is for akeneo, not for google"),
         ([run, "--to", "csv", "--separator", ""], "--separator '': name one without quotes"),
         ([run, "--to", "csv", "--separator", '"'], "name one without quotes"),
         ([run, "--to", "word"], "there is no such kind of file; there are wide.parquet, csv"),
