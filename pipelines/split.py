@@ -31,7 +31,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 @app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
 def split(
-    gold: Annotated[str, typer.Argument(help="a gold file with its products' texts: what pipelines/label.py writes")],
+    gold: Annotated[str, typer.Argument(help="a gold file with its products' texts: what hpd label writes")],
     share: Annotated[float, typer.Option(help="of the products that is for the test, between 0 and 1")] = 0.1,
     out: Annotated[str | None, typer.Option(help="folder for the three files; default: the gold file's own")] = None,
 ) -> None:

@@ -18,7 +18,7 @@ from pipelines.config.catalog_input import InputConfig
 class DatasetConfig(Section):
     """Products with their right answers."""
 
-    gold: str = Field(description="gold file: ours or ExtractGPT's; what pipelines/label.py writes")
+    gold: str = Field(description="gold file: ours or ExtractGPT's; what hpd label writes")
     schemas: str = Field(description="YAML file with the attributes of every category")
     input: InputConfig | None = Field(
         None, description="the catalog that the gold file belongs to; null: every line holds its own text in 'input'"

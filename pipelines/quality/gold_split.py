@@ -81,5 +81,8 @@ def _free(column: str, fields: Sequence[str]) -> str:
 
 def _fields(product: GoldProduct, gold: str) -> Mapping[str, str]:
     if product.fields is None or product.product_id is None:
-        raise UsageError(f"{product.place_in(gold)}: no 'product_id' and 'input' with the product's fields")
+        raise UsageError(
+            f"{product.place_in(gold)}: no 'product_id', or no 'input' with the product's texts, by which the split is "
+            'drawn; write them into each line: "input": {"title": "..."}'
+        )
     return product.fields

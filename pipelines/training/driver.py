@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -194,8 +195,6 @@ def _print_result(config: FinetuneConfig, output: Folder, console: Console) -> N
     console.print(f"best weights: step {result['best_step']} of {result['num_steps']}{score}")
     console.print(f"  {what:11}{output.describe(MODEL_FOLDER)}")
     console.print(f"  loss curve {output.describe(CURVE_FILE)}")
-    use = "adapter" if config.method == "lora" else "model"
+    use = shlex.quote(f"{what}={output.describe(MODEL_FOLDER)}")
     settings = {"tree": "", "stacked": " --set engine.layout=stacked", "ar": " --set decoding=ar"}[config.layout]
-    console.print(
-        f"to use it: pipelines/extract.py --config JOB.yaml --set {use}={output.describe(MODEL_FOLDER)}{settings}"
-    )
+    console.print(f"to use it: hpd extract --config JOB.yaml --set {use}{settings}")

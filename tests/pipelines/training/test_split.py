@@ -133,8 +133,8 @@ def test_corrected_labels_are_not_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "options", "message"),
     [
-        ([{"category": "A", "input": "x", "target_scores": {}}], [], "line 1: no 'product_id' and 'input'"),
-        ([{"product_id": "1", "category": "A", "values": {}}], [], "line 1: no 'product_id' and 'input'"),
+        ([{"category": "A", "input": "x", "target_scores": {}}], [], "line 1: no 'product_id', or no 'input'"),
+        ([{"product_id": "1", "category": "A", "values": {}}], [], "line 1: no 'product_id', or no 'input'"),
         (
             [{"product_id": "\ud83d", "category": "A", "values": {}, "input": {"title": "A"}}],
             [],
