@@ -56,10 +56,11 @@ def _undecided(answers: AnswerSum, products: int) -> tuple[str, str]:
     if answers.calibrated and answers.calibrated + answers.said >= answers.values:
         # What a person said is right, and has no confidence.
         right = answers.expected_right + answers.values - answers.calibrated
-        headline = f"{found}; about {right:,.0f} of them are right, as labelled products have shown."
+        # The calibration may be the shipped adapter's, of other catalogs.
+        headline = f"{found}; about {right:,.0f} of them are right, if these are products like the calibration's."
         return headline, (
-            "`hpd calibrate RUN --apply --precision 0.95` says which of them can be taken; `accept.precision` in the "
-            "job's configuration says so of the next run."
+            "`hpd calibrate RUN --gold FILE` makes one of labels of your own. With `--apply --precision 0.95` it says "
+            "which values can be taken; `accept.precision` in the job's configuration says so of the next run."
         )
     if answers.scored:
         share = answers.certain / answers.values

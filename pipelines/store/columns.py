@@ -151,8 +151,8 @@ ATTRIBUTE_COLUMNS = (
     Column(
         "confidence",
         pa.float64(),
-        "the probability that the value is right, as labelled products have shown (docs/confidence.md). Null without "
-        "a calibration, and where there is no value",
+        "the probability that the value is right, as the calibration's products have shown (docs/confidence.md). Null "
+        "without a calibration, and where there is no value",
     ),
     Column(
         "decision",

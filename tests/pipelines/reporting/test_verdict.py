@@ -78,7 +78,9 @@ def test_without_decisions_nothing_is_promised(run: Path) -> None:
 def test_calibrated_and_nothing_asked_for(tmp_path: Path) -> None:
     answers = {"Brand": Answer("Acme", 0.2, columns=decided(0.75, None))}
     products = [coffee(number, answers=answers) for number in range(4)]
-    assert "about 3 of them are right" in facts_of(write_run(tmp_path, [products])).verdict.headline
+    verdict = facts_of(write_run(tmp_path, [products])).verdict
+    assert "about 3 of them are right, if these are products like the calibration's" in verdict.headline
+    assert "labels of your own" in verdict.advice
 
 
 def test_what_a_person_said_is_no_promise_of_the_run_and_right(tmp_path: Path) -> None:
