@@ -43,7 +43,10 @@ class Learned:
         if (kept := self._kept()) is not None:
             return replace(self, calibration=kept)
         if not force:
-            raise UsageError(f"{self.place} is there; --force writes over it, --out names another file")
+            raise UsageError(
+                f"{self.place} is there: --out names another file, for --calibration and for `calibration` in the job; "
+                "--force writes over it"
+            )
         folder.write(name, data)
         return self
 
