@@ -267,7 +267,9 @@ def check_mapping(columns: Mapping[str, str], asked: Iterable[Asked]) -> None:
 
 
 def find_place(header: Sequence[str], name: str) -> int | None:
-    """Where a column of this name stands, whatever its case."""
+    """Where a column of this name stands; if there is none, one that differs in case or gaps alone."""
+    if name in header:
+        return header.index(name)
     folded = folded_name(name)
     return next((place for place, each in enumerate(header) if folded_name(each) == folded), None)
 

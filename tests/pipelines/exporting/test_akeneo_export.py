@@ -71,6 +71,16 @@ def test_an_export_of_akeneos_is_filled_in(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("columns", [[], ["--columns", "Brand=brand"]])
+def test_a_column_of_the_very_name_goes_before_one_in_capitals(columns: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "products.csv"
+    path.write_text("sku;Brand;brand\nb;;\n", encoding="utf-8")
+    uri = write_shop_run(tmp_path / "run", path, "csv", "sku", [bag("b", row=0)])
+    options = ["--columns", "Color=", "--columns", "Width=", "--columns", "Lined=", *columns]
+    exported(uri, "--to", "akeneo", "--out", str(tmp_path / "new.csv"), *options)
+    assert (tmp_path / "new.csv").read_text(encoding="utf-8") == "sku;Brand;brand\nb;;Acme\n"
+
+
 def _sized(category: str, code: str) -> CategorySchema:
     size = {"label": "M", "id": f"{code}_m"}
     attribute = {"name": "Size", "id": code, "type": "enum", "values": [size]}
