@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpd_core.types import is_encodable
 from pipelines.catalog.paths import last_name
 from pipelines.profiling.columns import Column
+from pipelines.profiling.key_values import KEY_NAMES, VALUE_NAMES
 from pipelines.profiling.known_feeds import KnownFeed, known_feed
 
 # As `_words` gives them: without capitals and accents. English, then German, French, Spanish and Italian.
@@ -111,7 +112,8 @@ def guess(columns: Sequence[Column]) -> Guesses:
     taken |= {product_id.column} if product_id else set()
     texts = [column for column in usable if column.name not in taken and _may_be_field(column)]
     texts.sort(key=lambda column: (_is_nested(column), _rank(column.name, _FIELD_NAMES), -column.mean_chars))
-    chosen = [column for column in texts if _is_text(column)][:_MAX_FIELDS]
+    names = {column.name for column in columns}
+    chosen = [column for column in texts if _is_text(column) and not _is_half(column, names)][:_MAX_FIELDS]
     fields = [Guess(column.name, _field_reason(column)) for column in chosen]
     unused = [column.name for column in texts if column not in chosen]
     return Guesses(product_id, category, fields, unused, language)
@@ -262,6 +264,12 @@ def _is_text(column: Column) -> bool:
     if len(column.different) == 1 and column.num_filled >= _FEW_ROWS:
         return False  # the same in every row: it tells nothing of the product
     return _is_named(column.name, _FIELD_NAMES) or column.mean_words >= _WORDS_OF_A_TEXT
+
+
+def _is_half(column: Column, names: Collection[str]) -> bool:
+    """Whether it has the values of a list of pairs, of which the names are another column: alone they say little."""
+    pair, _, key = column.name.rpartition(".")
+    return "list" in column.kinds and key in VALUE_NAMES and any(f"{pair}.{name}" in names for name in KEY_NAMES)
 
 
 def _id_reason(column: Column) -> str:

@@ -27,8 +27,8 @@ _MAX_EXAMPLES = 3
 _MAX_VALUE = 81  # characters, as in a text
 _MAX_NESTED = 4
 # A list of mappings, one a key and its value: [{"name": "Colour", "value": "red"}].
-_KEY_NAMES = ("name", "key", "label", "attribute", "title")
-_VALUE_NAMES = ("value", "values", "text", "content")
+KEY_NAMES = ("name", "key", "label", "attribute", "title")
+VALUE_NAMES = ("value", "values", "text", "content")
 
 
 # A catalog has the same keys in every row.
@@ -136,8 +136,8 @@ def _pair(key: Any, value: Any) -> tuple[str, str] | None:
 
 def _named_pair(cell: Mapping[str, Any]) -> tuple[str, str] | None:
     """Of a mapping that is one pair, its key and its value."""
-    key = next((cell[name] for name in _KEY_NAMES if isinstance(cell.get(name), str)), None)
-    value = next((cell[name] for name in _VALUE_NAMES if cell.get(name) is not None), None)
+    key = next((cell[name] for name in KEY_NAMES if isinstance(cell.get(name), str)), None)
+    value = next((cell[name] for name in VALUE_NAMES if cell.get(name) is not None), None)
     return _pair(key, value) if key is not None and value is not None else None
 
 

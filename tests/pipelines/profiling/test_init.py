@@ -223,6 +223,13 @@ def test_a_catalog_and_a_folder_by_uri(tmp_path: Path) -> None:
         memory.rm("/init", recursive=True)
 
 
+def test_values_without_their_names_are_no_text(tmp_path: Path) -> None:
+    pairs = [{"name": "Colour", "value": "a deep dark red"}, {"name": "Size", "value": "as large as life"}]
+    _, config = started(tmp_path / "shop.jsonl", rows(30, specs=pairs))
+    assert "specs.value" not in config.input.fields
+    assert "body" in config.input.fields
+
+
 def test_columns_in_the_names_of_folders_are_told(tmp_path: Path) -> None:
     for kind in ("Shoes", "Tents"):
         (tmp_path / "shop" / f"category={kind}").mkdir(parents=True)
