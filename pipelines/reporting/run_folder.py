@@ -86,15 +86,19 @@ def open_run(uri: str) -> OpenedRun:
 
 
 def state_notes(run: OpenedRun) -> list[str]:
-    """How much of a run that is not finished the numbers are of."""
-    status = run.status
+    """What the numbers are of, where that is not all of a run by a model."""
+    notes = []
+    if run.plan.result_config.get("decoding") == "made-up":
+        notes.append("The answers are made up: no model has read the products (decoding: made-up).")
     if run.is_finished:
-        return []
+        return notes
+    status = run.status
     state = "still going" if status.state == "running" else "stopped; the job's own command continues it"
     if not status.totals.shards:
-        return [f"This run is {state}: no shard is committed yet, so there is nothing to report."]
+        return [*notes, f"This run is {state}: no shard is committed yet, so there is nothing to report."]
     planned = status.planned_shards or 0  # known, as some are committed
     return [
+        *notes,
         f"This run is {state}: all numbers are of the {status.totals.shards:,} of {planned:,} shards "
-        f"({status.totals.rows:,} of {status.planned_rows:,} rows) that are committed."
+        f"({status.totals.rows:,} of {status.planned_rows:,} rows) that are committed.",
     ]

@@ -72,3 +72,10 @@ def test_a_wide_table_has_each_value_of_a_list_that_is_taken(tmp_path: Path) -> 
     result = exported(uri, "--to", "jsonl", "--out", str(tmp_path / "new.jsonl"))
     assert json.loads((tmp_path / "new.jsonl").read_text())["Sizes"] == [10.0]
     assert result["left_out"] == {"conflict: the value is of another kind than the attribute": 1}
+
+
+def test_answers_that_no_model_gave_are_called_so(tmp_path: Path) -> None:
+    config = {"model": "m", "decoding": "made-up"}
+    uri = write_normalised_run(tmp_path / "run", [Row("a", {"Brand": "Acme"}, "Acme", "Bags")], config=config)
+    notes = exported(uri, "--to", "csv", "--out", str(tmp_path / "o.csv"))["notes"]
+    assert notes == ["The answers are made up: no model has read the products (decoding: made-up)."]

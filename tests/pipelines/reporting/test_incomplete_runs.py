@@ -1,4 +1,4 @@
-"""Runs that go on, have stopped, lack tables or columns, or have nothing but dead letters."""
+"""Runs that go on, have stopped, lack tables or columns, have nothing but dead letters, or no model's answers."""
 
 from __future__ import annotations
 
@@ -55,6 +55,15 @@ def test_a_run_without_a_committed_shard(run: Path) -> None:
     assert (facts.account, facts.categories, facts.sample.products, facts.outlook) == (None, (), (), None)
     for render in (render_html, render_markdown, render_json):
         assert render(facts)
+
+
+def test_answers_that_no_model_gave_are_called_so(run: Path) -> None:
+    plan = json.loads((run / "_plan.json").read_text())
+    plan["result_config"]["decoding"] = "made-up"
+    (run / "_plan.json").write_text(json.dumps(plan))
+    facts = facts_of(run)
+    assert facts.notes[0] == "The answers are made up: no model has read the products (decoding: made-up)."
+    assert facts.notes[0] in html.unescape(render_html(facts))
 
 
 def test_missing_metrics(run: Path) -> None:
