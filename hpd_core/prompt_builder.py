@@ -256,9 +256,9 @@ class PromptBuilder:
             return None
         unknown = next(token for token in ids if not 0 <= token < self._num_rows)
         return Refusal(
-            ErrorCode.NOT_TEXT,
-            f"the document has the token {unknown}, and the model those from 0 to {self._num_rows - 1}: its ids are of "
-            "another model's tokenizer",
+            ErrorCode.ENGINE,  # no fault of the text: another model may have the token
+            f"the document has the token {unknown}, and the model has those from 0 to {self._num_rows - 1}: use the "
+            "tokenizer that it was trained with",
         )
 
     def _check_wanted(self, wanted: Sequence[Collection[str] | None], num_records: int) -> None:

@@ -1,9 +1,9 @@
 """Learns from labelled products how probable it is that a run's answers are right, and decides which may be taken.
 
-    hpd calibrate runs/shop --gold gold.jsonl
-    hpd calibrate runs/shop --gold gold.jsonl --precision 0.95 --apply
+    hpd calibrate runs/shop --gold gold.jsonl --out shop.json
+    hpd calibrate runs/shop --gold gold.jsonl --out shop.json --precision 0.95 --apply
 
-Writes calibration.json beside the run's adapter, where jobs find it. `--apply` fills `confidence` and `decision` of the
+Without `--out` it writes calibration.json beside the run's adapter, where jobs find it, if none is there. `--apply` fills `confidence` and `decision` of the
 finished run without a model; it may be killed and started again. docs/confidence.md says what is promised. Exit code: 0
 done, 1 stopped (the same command continues), 2 usage (no finished run, too few labels, a calibration of another model).
 """

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -76,8 +77,6 @@ class AutoregressiveBaseline(Extractor):
         num_rows = model.get_input_embeddings().weight.shape[0]
         self._builder = PromptBuilder(tokenizer, self.config, self._max_positions, num_rows=num_rows)
         self._end_ids = description.end_of_text_ids(model)
-        # Greedy: what a checkpoint wishes of `generate` besides, as a penalty for words of the prompt, is for chats.
-        model.generation_config = GenerationConfig()
         size = model.get_output_embeddings().weight.shape[0]
         tokens = tokenizer.convert_ids_to_tokens(list(range(min(size, len(tokenizer)))))
         self._has_brace = torch.zeros(size, dtype=torch.bool)
@@ -203,16 +202,17 @@ class AutoregressiveBaseline(Extractor):
         ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
         mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
         stop = _ObjectClosed(self._segments, self._has_brace, width)
-        device = self._weights.model.device
-        output = self._weights.model.generate(
-            input_ids=ids.to(device),
-            attention_mask=mask.to(device),
-            do_sample=False,
-            max_new_tokens=max_new_tokens,
-            pad_token_id=pad,
-            eos_token_id=self._end_ids or None,
-            stopping_criteria=StoppingCriteriaList([stop]),
-        )
+        model = self._weights.model
+        with _without_wishes(model):
+            output = model.generate(
+                input_ids=ids.to(model.device),
+                attention_mask=mask.to(model.device),
+                do_sample=False,
+                max_new_tokens=max_new_tokens,
+                pad_token_id=pad,
+                eos_token_id=self._end_ids or None,
+                stopping_criteria=StoppingCriteriaList([stop]),
+            )
         generated = output[:, width:].cpu().numpy()
         metrics.num_steps += generated.shape[1]
         answers = []
@@ -308,3 +308,17 @@ def _decode_key(text: str) -> str | None:
     except ValueError:
         return None
     return key if isinstance(key, str) else None
+
+
+@contextmanager
+def _without_wishes(model: Any) -> Iterator[None]:
+    """What a checkpoint wishes of `generate`, as a penalty for words of the prompt, is for chats, and not greedy.
+
+    transformers takes from there what it is not told. The model keeps it: it says how answers end, and is saved.
+    """
+    wishes = model.generation_config
+    model.generation_config = GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = wishes

@@ -276,6 +276,7 @@ class Scheduler:
             The finished prompts; the prefixes that are cached now, as prompts without branches; texts likewise.
         """
         self._in_flight.difference_update(cohorts)
+        self._give_up_texts()  # whoever waited may have been dropped while they were in flight
         prefixes: list[Prompt] = []
         texts: list[Prompt] = []
         prefix_cohort = self._prefix_cohort

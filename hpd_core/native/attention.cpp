@@ -243,7 +243,7 @@ class Task {
   Lane lanes_from(int64_t row, int count, int64_t head) const {
     Lane lane;
     lane.count = count;
-    // Lanes that are left over see no column. (Before -1, the distance to what nobody sees would be no number.)
+    // Lanes that are left over see no own column. (Before -1, the distance to what nobody sees would be no number.)
     lane.positions = spread(int32_t(-1)), lane.scopes = spread(int32_t(-2));
     int64_t token = row / p.group, of_group = row % p.group;
     int32_t positions[LANES], scopes[LANES];

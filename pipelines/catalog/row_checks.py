@@ -15,11 +15,6 @@ from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 
 _HIVE_KEY = re.compile(r"/([^/=]+)=[^/]*(?=/)")
-WRITE_FOLDERS_IN = (
-    'write it into the files, as python -c "import duckdb; duckdb.sql(\\"COPY (FROM read_parquet('
-    "'FOLDER/**/*.parquet', hive_partitioning = true)) TO 'catalog.parquet'\\\")\" does"
-)
-"""The way out where a column is in the names of folders alone."""
 
 
 class _EveryCategory(dict[str, CategorySchema]):
@@ -108,13 +103,25 @@ def require_columns(config: InputConfig, existing: Sequence[str], name: str, mis
         if found is not None:
             raise UsageError(f"{setting} is not in {name}: {found[0]!r} is there, but never with that in it")
         if column in folder_keys(name):
-            raise UsageError(f"{setting} is in no file, only in the names of folders ({name}): {WRITE_FOLDERS_IN}")
+            raise UsageError(
+                f"{setting} is in no file, only in the names of folders ({name}): {write_folders_in(name)}"
+            )
         raise UsageError(f"{setting} is not in {name}; its columns: {', '.join(existing) or 'none'}")
 
 
 def folder_keys(name: str) -> list[str]:
     """The columns that stand in the names of a file's folders: `category` in `category=Shoes/part-0.parquet`."""
     return _HIVE_KEY.findall(f"/{name}")
+
+
+def write_folders_in(name: str) -> str:
+    """The way out where a column is in the names of the folders alone that a file like this one stands in."""
+    ending = re.search(r"\.(csv|tsv|jsonl?|ndjson)(\.\w+)?$", name.lower())
+    kind, reader = ("parquet", "parquet") if ending is None else (ending[1], "csv" if "sv" in ending[1] else "json")
+    return (
+        f'write it into the files, as python -c "import duckdb; duckdb.sql(\\"COPY (FROM read_{reader}('
+        f"'FOLDER/**/*.{kind}', hive_partitioning = true)) TO 'catalog.parquet'\\\")\" does"
+    )
 
 
 def leads_nowhere(path: str, names: Sequence[str], facts: Mapping[str, Any]) -> bool:

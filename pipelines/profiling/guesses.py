@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hpd_core.types import is_encodable
 from pipelines.catalog.paths import last_name
 from pipelines.profiling.columns import Column
-from pipelines.profiling.key_values import KEY_NAMES, VALUE_NAMES
+from pipelines.profiling.key_values import KEY_NAMES
 from pipelines.profiling.known_feeds import KnownFeed, known_feed
 
 # As `_words` gives them: without capitals and accents. English, then German, French, Spanish and Italian.
@@ -21,8 +21,9 @@ _ID_NAMES = (
 )
 _CATEGORY_NAMES = (
     *("category", "product_category", "product_type", "category_name", "type", "department", "class", "classification"),
-    *("subcategory", "taxonomy", "group", "segment", "genre", "node", "kategorie", "categoria", "categorie"),
+    *("subcategory", "taxonomy", "group", "kategorie", "categoria", "categorie"),
     *("warengruppe", "produktgruppe", "artikelgruppe", "produktart", "produkttyp", "rubrik", "rubrique", "famille"),
+    *("segment", "node", "genre"),  # in French the last is whom it is for
 )
 _FIELD_NAMES = (
     *("title", "product_title", "name", "product_name", "headline", "subtitle"),
@@ -267,9 +268,12 @@ def _is_text(column: Column) -> bool:
 
 
 def _is_half(column: Column, names: Collection[str]) -> bool:
-    """Whether it has the values of a list of pairs, of which the names are another column: alone they say little."""
+    """Whether it has the values of a list of pairs, of which the names are another column: alone they say little. (The
+    content beside a title is prose.)"""
     pair, _, key = column.name.rpartition(".")
-    return "list" in column.kinds and key in VALUE_NAMES and any(f"{pair}.{name}" in names for name in KEY_NAMES)
+    return (
+        "list" in column.kinds and key in ("value", "values") and any(f"{pair}.{name}" in names for name in KEY_NAMES)
+    )
 
 
 def _id_reason(column: Column) -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 from hpd_core.types import is_encodable
 from pipelines.catalog.cells import field_text
 from pipelines.catalog.paths import value_at
-from pipelines.catalog.row_checks import WRITE_FOLDERS_IN, folder_keys
+from pipelines.catalog.row_checks import folder_keys, write_folders_in
 from pipelines.config.shipped_files import shipped_file
 from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
@@ -105,9 +105,11 @@ def _lines(start: Start) -> Iterator[str]:
     if partial := [column.name for column in start.look.columns if not column.is_everywhere]:
         yield f"Note: not in every file, so not proposed: {listed(partial, _MAX_CATEGORIES)}"
     names = {column.name for column in start.look.columns}
-    keys = dict.fromkeys(key for file in start.look.files for key in folder_keys(file.name))
+    source = start.look.source.path
+    keys = dict.fromkeys(key for file in start.look.files for key in folder_keys(file.name.removeprefix(source)))
     if only := [key for key in keys if key not in names]:
-        yield f"Note: in no file, only in the names of folders: {listed(only, _MAX_COLUMNS)}; {WRITE_FOLDERS_IN}"
+        way_out = write_folders_in(start.look.files[0].name)
+        yield f"Note: in no file, only in the names of folders: {listed(only, _MAX_COLUMNS)}; {way_out}"
     for column, file in start.look.doubled.items():
         yield f"Note: column {shown(column)} stands twice in {file}: rename one of the two to have it read"
     categories = Counter({name: count for name, count in start.categories.items() if name})

@@ -59,9 +59,9 @@ def _undecided(answers: AnswerSum, products: int) -> tuple[str, str]:
         # The calibration may be the shipped adapter's, of other catalogs.
         headline = f"{found}; about {right:,.0f} of them are right, if these are products like the calibration's."
         return headline, (
-            "`hpd calibrate RUN --gold GOLD --out FILE` makes one of labels of your own. With `--apply --precision "
-            "0.95` it says which values can be taken; `calibration` and `accept.precision` in the job say so of the "
-            "next run."
+            "`hpd calibrate RUN --gold GOLD --out FILE` makes one of labels of your own. `hpd calibrate RUN --apply "
+            "--precision 0.95` says which values can be taken, by this one or with `--calibration FILE`; `calibration` "
+            "and `accept.precision` in the job say so of the next run."
         )
     if answers.scored:
         share = answers.certain / answers.values

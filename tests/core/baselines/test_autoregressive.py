@@ -126,6 +126,7 @@ def test_it_is_greedy_whatever_a_checkpoint_wishes_of_chats(wish: dict[str, Any]
 
             model.generate = keeping
             baseline.extract(products(3), SCHEMAS)
+        assert model.generation_config.to_diff_dict().items() >= wishes.items()  # by which it ends, and is saved
         written.append([ids.tolist() for ids in found])
     assert written[0] == written[1]
 

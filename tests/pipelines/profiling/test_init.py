@@ -228,14 +228,35 @@ def test_values_without_their_names_are_no_text(tmp_path: Path) -> None:
     _, config = started(tmp_path / "shop.jsonl", rows(30, specs=pairs))
     assert "specs.value" not in config.input.fields
     assert "body" in config.input.fields
+    prose = [{"title": "Care", "content": "Hand wash only, in cold water"}, {"title": "Fit", "content": "True to size"}]
+    _, config = started(tmp_path / "other.jsonl", rows(30, sections=prose))
+    assert "sections.content" in config.input.fields.values()
 
 
-def test_columns_in_the_names_of_folders_are_told(tmp_path: Path) -> None:
-    for kind in ("Shoes", "Tents"):
-        (tmp_path / "shop" / f"category={kind}").mkdir(parents=True)
-        write(tmp_path / "shop" / f"category={kind}" / "part.parquet", [{"title": "a b c", "day": 1}] * 30)
-    result = init(tmp_path / "shop", "--output", tmp_path / "mine")
+def test_a_genre_is_no_category_where_there_is_another(tmp_path: Path) -> None:
+    """In French it is whom a product is for."""
+    content = [
+        {
+            "EAN": f"40{number:011}",
+            "Genre": ["Homme", "Femme"][number % 2],
+            "Famille": ["Bottes", "Baskets", "Sandales"][number % 3],
+            "Titre": f"Une chaussure rouge, numéro {number}",
+        }
+        for number in range(60)
+    ]
+    _, config = started(tmp_path / "chaussures.jsonl", content)
+    assert config.input.category == "Famille"
+
+
+@pytest.mark.parametrize(("kind", "reader"), [("parquet", "parquet"), ("jsonl", "json")])
+def test_columns_in_the_names_of_folders_are_told(tmp_path: Path, kind: str, reader: str) -> None:
+    source = tmp_path / "env=test" / "shop"  # what is above the catalog is no part of it
+    for category in ("Shoes", "Tents"):
+        (source / f"category={category}").mkdir(parents=True)
+        write(source / f"category={category}" / f"part.{kind}", [{"title": "a b c", "day": 1}] * 30)
+    result = init(source, "--output", tmp_path / "mine")
     assert "Note: in no file, only in the names of folders: category; write it into the files" in result.output
+    assert f"read_{reader}('FOLDER/**/*.{kind}', hive_partitioning = true)" in result.output
 
 
 def test_empty_categories_are_counted(tmp_path: Path) -> None:
