@@ -3,9 +3,10 @@
     hpd calibrate runs/shop --gold gold.jsonl --out shop.json
     hpd calibrate runs/shop --gold gold.jsonl --out shop.json --precision 0.95 --apply
 
-Without `--out` it writes calibration.json beside the run's adapter, where jobs find it, if none is there. `--apply` fills `confidence` and `decision` of the
-finished run without a model; it may be killed and started again. docs/confidence.md says what is promised. Exit code: 0
-done, 1 stopped (the same command continues), 2 usage (no finished run, too few labels, a calibration of another model).
+Without `--out` it writes calibration.json beside the run's adapter, where jobs find it, if none is there. `--apply`
+fills `confidence` and `decision` of the finished run without a model; it may be killed and started again.
+docs/confidence.md says what is promised. Exit code: 0 done, 1 stopped (the same command
+continues), 2 usage (no finished run, too few labels, a calibration of another model).
 """
 
 from __future__ import annotations

@@ -241,7 +241,7 @@ def test_the_nightly_script_ends_a_run_that_takes_too_long(tmp_path: Path) -> No
     fake = tmp_path / "python"
     fake.write_text("#!/bin/bash\ntrap 'echo ended in peace; exit 130' TERM\nsleep 30 &\nwait\n")
     fake.chmod(0o755)
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HPD_MAX_HOURS": "0.0003"}
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HPD_MAX_HOURS": "0.002"}
     ended = subprocess.run(
         ["bash", str(CLUSTER / "nightly.sh"), "s3://bucket"],
         env=environment,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -43,11 +44,19 @@ def heed_termination() -> None:
         signal.signal(signal.SIGTERM, _interrupt)
 
 
-def _interrupt(number: int, frame: object) -> NoReturn:
+_SAME_SIGTERM = 10.0
+"""Seconds in which a second one is taken for the first."""
+_terminated_at = -_SAME_SIGTERM
+
+
+def _interrupt(number: int, frame: object) -> None:
     # It may come twice, as of `ray job stop` and of a `timeout` around the command: what that interrupts, such as the
-    # giving back of a lease, is to come to its end.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    # giving back of a lease, is to come to its end. A later one is meant.
+    global _terminated_at
+    now = time.monotonic()
+    if now - _terminated_at >= _SAME_SIGTERM:
+        _terminated_at = now
+        raise KeyboardInterrupt
 
 
 def _complain(code: int, message: str) -> int:

@@ -93,6 +93,13 @@ def _num_engines(job: JobContext) -> int:
     return max(1, min(num_engines, int(num_engines * cpus / reserved + 1e-6)))
 
 
+def _cpus_here() -> int:
+    """CPUs of this machine for engines. A container may see more than its node has by Ray's count."""
+    context = _worker()
+    cpus = None if context is None else _node_resources(context).get("CPU")
+    return num_cpus() if not cpus else min(num_cpus(), max(1, int(cpus)))
+
+
 def _worker() -> Any:
     """What Ray knows of this process; None outside of actors, which alone have resources."""
     context = ray.get_runtime_context() if ray.is_initialized() else None
@@ -138,7 +145,7 @@ class ShardDecoder:
         self._has_failed = False
         # Ray gives its workers one OpenMP thread per reserved CPU; an engine without a GPU wants its share of the node.
         actors = job.config.actors
-        torch.set_num_threads(actors.num_threads or max(1, num_cpus() // _num_engines(job)))
+        torch.set_num_threads(actors.num_threads or max(1, _cpus_here() // _num_engines(job)))
         self._share = _share_of_node(job)
         self._price = engine_price(job.config.cost, self._share)
         self._unreported_load_seconds = 0.0

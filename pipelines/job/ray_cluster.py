@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def _join(address: str, options: dict[str, Any]) -> None:
         with _held_back_stderr():
             ray.init(**options)
     except (RuntimeError, ValueError, OSError, RayError) as error:
-        kind = UsageError if "Version mismatch" in str(error) else RunError
+        kind = UsageError if isinstance(error, ValueError) or "Version mismatch" in str(error) else RunError
         raise kind(f"cannot join the Ray cluster at RAY_ADDRESS {address}: {' '.join(str(error).split())}") from error
 
 
@@ -185,11 +185,17 @@ def _without_advice(message: str) -> str:
     return message.split("\nFailed to apply UDF transform after ", maxsplit=1)[0]
 
 
-def _lacking(reason: str) -> str:
-    return (
-        f"a node of the cluster has not what the job needs ({reason}). All nodes need the same packages: the same "
-        "image, or the same environment; a checkout reaches them by `ray job submit --working-dir .`"
-    )
+def _missing(reason: str) -> UsageError | None:
+    """What to say of a module that could not be imported; None if it is a bug of ours."""
+    if len(_live_nodes()) > 1:
+        return UsageError(
+            f"a node of the cluster has not what the job needs ({reason}). All nodes need the same packages: the same "
+            "image, or the same environment; a checkout reaches them by `ray job submit --working-dir .`"
+        )
+    lacking = re.search(r"No module named '(\w+)", reason)
+    if lacking is None or lacking[1] in ("hpd_core", "pipelines"):
+        return None
+    return UsageError(f"this environment has not what the job needs ({reason}): install {lacking[1]} into it")
 
 
 def explain(error: BaseException) -> Exception | None:
@@ -202,14 +208,20 @@ def explain(error: BaseException) -> Exception | None:
 
 def _node_of(error: BaseException) -> str | None:
     """The address of the node that an error comes from; None on a machine of its own."""
-    if not ray.is_initialized():
-        return None
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    if sum(node["Alive"] for node in nodes) < 2:
-        return None
     # An error that Ray has made of its cause's own class has the address in its stack trace alone.
     places = (_PLACE.search(str(cause)) for cause in causes(error) if isinstance(cause, RayTaskError))
-    return next((place[1] for place in places if place), None)
+    place = next(filter(None, places), None)
+    return place[1] if place is not None and len(_live_nodes()) > 1 else None
+
+
+def _live_nodes() -> list[dict[str, Any]]:
+    """None where there is no cluster, or it does not answer any more."""
+    with suppress(Exception):
+        if not ray.is_initialized():
+            return []
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        return [node for node in nodes if node["Alive"]]
+    return []
 
 
 def _explained(error: BaseException) -> Exception | None:
@@ -221,7 +233,7 @@ def _explained(error: BaseException) -> Exception | None:
         if isinstance(cause, (UsageError, RunError)):
             return type(cause)(_without_advice(str(cause.args[0]) if cause.args else str(cause)))
         if isinstance(cause, ImportError):
-            return UsageError(_lacking(str(cause)))
+            return _missing(str(cause))
         if isinstance(cause, OSError) and cause.errno is not None:
             return RunError(str(cause))  # a full disk, no permission, no network
     system = [cause for cause in seen if isinstance(cause, RayError)]
@@ -230,7 +242,7 @@ def _explained(error: BaseException) -> Exception | None:
         has_not_started = getattr(system[-1], "actor_init_failed", False)
         # Of an actor that did not start, the reason stands at the end of its stack trace.
         line = lines[-1] if has_not_started else lines[0]
-        if _NOT_IMPORTED.search(line):
-            return UsageError(_lacking(line))
+        if _NOT_IMPORTED.search(line) and (missing := _missing(line)) is not None:
+            return missing
         return ProcessesDiedError(f"Ray stopped the run: {line}")
     return None

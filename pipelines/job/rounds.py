@@ -106,9 +106,8 @@ def _check_is_shared(output: Folder, ledger: Ledger, shard: int) -> None:
     while not ledger.is_committed(shard):
         if time.monotonic() > end:
             raise UsageError(
-                f"output: {output.uri} is another folder on each machine: a node has committed shard {shard} in its "
-                "own, and here it is not to be seen. Name a folder that all nodes share, or one in an object store "
-                "(s3://...)"
+                f"output: shard {shard} was committed, and is not to be seen in {output.uri}: it is another folder on "
+                "each machine (name one that all nodes share, or s3://...), or was moved or removed meanwhile"
             )
         time.sleep(1)
 

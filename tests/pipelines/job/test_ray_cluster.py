@@ -13,6 +13,7 @@ from ray.exceptions import RaySystemError, RayTaskError, WorkerCrashedError
 
 from hpd_core.errors import StorageError
 from pipelines.errors import ProcessesDiedError, RunError, UsageError
+from pipelines.job import ray_cluster
 from pipelines.job.ray_cluster import _held_back_stderr, _join, _worker_path, explain
 from pipelines.job.ray_stages import told
 from tests.pipelines.commands import ROOT
@@ -38,9 +39,8 @@ def task_error(cause: Exception) -> RayTaskError:
         (
             task_error(ModuleNotFoundError("No module named 'torch'")),
             UsageError,
-            "has not what the job needs (No module",
+            "this environment has not what the job needs (No module named 'torch'): install torch into it",
         ),
-        (RaySystemError("No module named 'pipelines'"), UsageError, "All nodes need the same packages: the same image"),
         (WorkerCrashedError(), ProcessesDiedError, "Ray stopped the run: The worker died"),
     ],
 )
@@ -49,6 +49,17 @@ def test_what_a_user_can_do_something_about_is_found(error: BaseException, kind:
     assert type(explained) is kind
     assert message in str(explained)
     assert "\n" not in str(explained)
+
+
+@pytest.mark.parametrize("module", ["pipelines", "hpd_core.layout"])
+def test_a_node_of_a_cluster_may_lack_the_package_itself(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    error = RaySystemError(f"No module named {module!r}")
+    assert type(explain(error)) is ProcessesDiedError, "on one machine that is a bug of ours"
+    assert explain(task_error(ModuleNotFoundError(f"No module named {module!r}"))) is None
+    monkeypatch.setattr(ray_cluster, "_live_nodes", lambda: [{}, {}])
+    explained = explain(error)
+    assert isinstance(explained, UsageError)
+    assert "All nodes need the same packages: the same image" in str(explained)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +135,7 @@ def _fail_with_a_reason() -> None:
 _TERMINATED = """
 import os, signal, time
 from pipelines.console.exit_codes import run_command
+from pipelines.job import ray_cluster
 from pipelines.job.ray_cluster import ray_cluster
 
 def work():
