@@ -223,14 +223,17 @@ def test_a_catalog_and_a_folder_by_uri(tmp_path: Path) -> None:
         memory.rm("/init", recursive=True)
 
 
-def test_values_without_their_names_are_no_text(tmp_path: Path) -> None:
-    pairs = [{"name": "Colour", "value": "a deep dark red"}, {"name": "Size", "value": "as large as life"}]
-    _, config = started(tmp_path / "shop.jsonl", rows(30, specs=pairs))
-    assert "specs.value" not in config.input.fields
-    assert "body" in config.input.fields
-    prose = [{"title": "Care", "content": "Hand wash only, in cold water"}, {"title": "Fit", "content": "True to size"}]
-    _, config = started(tmp_path / "other.jsonl", rows(30, sections=prose))
-    assert "sections.content" in config.input.fields.values()
+@pytest.mark.parametrize(("name", "value", "is_text"), [("name", "value", False), ("title", "content", True)])
+def test_values_without_their_names_are_no_text(tmp_path: Path, name: str, value: str, is_text: bool) -> None:
+    """What stands below a title is one."""
+    content = [
+        row | {"specs": [{name: "Colour", value: f"a dark red, {number}"}, {name: "Care", value: "wash it by hand"}]}
+        for number, row in enumerate(rows(30))
+    ]
+    _, config = started(tmp_path / "shop.jsonl", content)
+    columns = {str(mapped) for mapped in config.input.fields.values()}
+    assert "body" in columns
+    assert (f"specs.{value}" in columns) is is_text
 
 
 def test_a_genre_is_no_category_where_there_is_another(tmp_path: Path) -> None:
@@ -245,7 +248,7 @@ def test_a_genre_is_no_category_where_there_is_another(tmp_path: Path) -> None:
         for number in range(60)
     ]
     _, config = started(tmp_path / "chaussures.jsonl", content)
-    assert config.input.category == "Famille"
+    assert str(config.input.category) == "Famille"
 
 
 @pytest.mark.parametrize(("kind", "reader"), [("parquet", "parquet"), ("jsonl", "json")])
