@@ -19,6 +19,7 @@ from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
 
 _NUMBER = 6
+_ENDINGS = (".csv", ".tsv", ".txt", ".xlsx", ".xls", ".parquet", ".jsonl", ".json", ".xml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,13 @@ class Outputs:
 
     @classmethod
     def of(cls, out: str, suffix: str) -> Outputs:
-        """`out` is a file if its name ends with `suffix`, else a folder."""
+        """`out` is a file if its name ends with `suffix`, else a folder.
+
+        Raises `UsageError` for the name of a file of another kind: a folder of that name is meant by nobody.
+        """
         if not out.lower().endswith(suffix):
+            if suffix != "." and out.lower().endswith(_ENDINGS) and not _is_folder(out):
+                raise UsageError(f"--out {out}: this kind of file ends with {suffix}; name one that does, or a folder")
             return cls(out.rstrip("/") or out, None)
         folder, _, name = out.rpartition("/")
         return cls(folder or ("/" if out.startswith("/") else "."), name)
@@ -107,3 +113,8 @@ def _reason(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return "no space is left"
     return error.strerror or str(error) or type(error).__name__
+
+
+def _is_folder(out: str) -> bool:
+    filesystem, path = open_filesystem(out)
+    return bool(filesystem.isdir(path))

@@ -57,7 +57,7 @@ def test_an_id_that_stands_twice_is_told(kind: str, tmp_path: Path) -> None:
     schemas = {"A": CategorySchema(category="A", attributes=(Attribute(name="Brand"),))}
     rows = [Row(id_, {"Brand": "Acme"}, "Acme", "A") for id_ in ("a", "b", "a")]
     uri = write_normalised_run(tmp_path / "run", rows, schemas)
-    notes = exported(uri, "--to", kind, "--out", str(tmp_path / "new.csv"))["notes"]
+    notes = exported(uri, "--to", kind, "--out", str(tmp_path / "out"))["notes"]
     assert f"1 row has an id that an earlier one has, too: {kind} keeps one product of an id" in notes[-1]
 
 

@@ -77,3 +77,14 @@ def test_a_refusal_says_which_file(run: str, tmp_path: Path) -> None:
 def test_the_runs_own_folder_for_exports_is_free(run: str) -> None:
     assert exported(run, "--to", "csv")["files"] == [f"{run}/export/products.csv"]
     assert exported(run, "--to", "shopify", "--out", f"{run}/export/shop")["files"][0] == f"{run}/export/shop/x.csv"
+
+
+@pytest.mark.parametrize(("kind", "out"), [("xlsx", "new.csv"), ("wide.parquet", "new.jsonl"), ("google", "new.XML")])
+def test_a_file_of_another_kind_is_no_folder(kind: str, out: str, tmp_path: Path) -> None:
+    uri = write_normalised_run(tmp_path / "run", ROWS)
+    code, _, error = ask(uri, "--to", kind, "--out", str(tmp_path / out))
+    assert (code, "this kind of file ends with ." in error) == (2, True), error
+    assert not (tmp_path / out).exists()
+    (tmp_path / out).mkdir()
+    exported(uri, "--to", kind, "--out", str(tmp_path / out))
+    assert len(list((tmp_path / out).iterdir())) == 1
