@@ -62,6 +62,7 @@ class JobContext:
     """The job, the same in every process.
 
     Attributes:
+        code: what the driver's code is (job/same_code.py).
         files: the catalog's.
         clustered_files: to which the shards' pieces point, instead of the catalog's; None without clustering.
         others: the actors beside those of `config`: of the cascade's other model.
@@ -73,6 +74,7 @@ class JobContext:
     schema_hash: str
     run_id: str
     session: str
+    code: str
     output: Folder
     files: Sequence[SourceRef]
     carry_over: CarryOverRef | None = None

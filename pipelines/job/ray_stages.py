@@ -35,6 +35,7 @@ from pipelines.job.finish_stage import finish_shard
 from pipelines.job.prepare_stage import prepare_shard
 from pipelines.job.prometheus import count_shard
 from pipelines.job.ray_cluster import num_gpus_per_actor
+from pipelines.job.same_code import check_code
 from pipelines.job.second_look import look_again
 
 logger = logging.getLogger(__name__)
@@ -134,6 +135,12 @@ def settle(stage: str) -> None:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
 
 
+def begin(job: JobContext) -> None:
+    """What every process of the run does first. Raises as `check_code`."""
+    log_as_json(job.run_id)
+    check_code(job.code)
+
+
 def told(stage: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     """The stage with what a file system says as a `RunError`, whose text is whole.
 
@@ -155,7 +162,7 @@ def told(stage: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
 @told
 def prepare(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 1 on one shard."""
-    log_as_json(job.run_id)
+    begin(job)
     shard, payload = unwrap(batch)
     if job.ledger.is_committed(shard):
         return wrap(shard, b"")
@@ -173,10 +180,10 @@ class Decode:
         # torch takes seconds to import, and a process that runs other stages alone does without.
         from pipelines.job.decode_stage import ShardDecoder
 
-        log_as_json(job.run_id)
         self._job = job
         self._problem: UsageError | RunError | None = None
         try:
+            begin(job)
             self._decoder = ShardDecoder(self._part_of(job))
             startup_notes.note(job.run_id, startup_notes.FIRST_SHARDS)
         except (UsageError, RunError) as error:
@@ -208,7 +215,7 @@ class Decode:
 @told
 def doubt(batch: pa.Table, job: JobContext) -> pa.Table:
     """With a cascade, between its models, on one shard: what the larger one is asked again."""
-    log_as_json(job.run_id)
+    begin(job)
     shard, payload = unwrap(batch)
     if not payload or job.ledger.is_committed(shard):
         return wrap(shard, b"")
@@ -230,7 +237,7 @@ class DecodeAgain(Decode):
 @told
 def finish(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 3 on one shard: its answers become tables."""
-    log_as_json(job.run_id)
+    begin(job)
     settle("finish")
     shard, payload = unwrap(batch)
     if not payload or job.ledger.is_committed(shard):
@@ -242,7 +249,7 @@ def finish(batch: pa.Table, job: JobContext) -> pa.Table:
 @told
 def commit(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 4 on one shard: its tables become part of the run, unless another attempt was first."""
-    log_as_json(job.run_id)
+    begin(job)
     shard, payload = unwrap(batch)
     ledger = job.ledger
     if payload and not ledger.is_committed(shard):

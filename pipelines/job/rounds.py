@@ -23,6 +23,7 @@ from pipelines.job.context import CarryOverRef, JobContext, SourceRef
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.reviewed_answers import ReviewedAnswers
 from pipelines.job.run_plan import PlannedFile
+from pipelines.job.same_code import code_digest
 from pipelines.reviewing.texts_in_run import left_out_note
 from pipelines.store.folders import Folder, open_filesystem
 from pipelines.store.lease import RunLease
@@ -224,6 +225,7 @@ def job_context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None
         schema_hash=job.plan.schema_hash,
         run_id=job.plan.run_id,
         session=ledger.session,
+        code=code_digest(),
         output=job.output,
         files=files,
         carry_over=carry_over,

@@ -37,7 +37,7 @@ from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import known_category
 from pipelines.catalog.segments import Segment
 from pipelines.catalog.sharding import BYTES_PER_TOKEN, Piece, Shard, plan_shards, tokens_per_row
-from pipelines.console.json_logs import about, log_as_json
+from pipelines.console.json_logs import about
 from pipelines.errors import RunError
 from pipelines.job.clustering.clustered_rows import DealtRow, encode, segments, to_table
 from pipelines.job.clustering.clusters import Clusters
@@ -46,7 +46,7 @@ from pipelines.job.context import DeadRow, JobContext, unpack
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.prepare_stage import read_catalog, read_originals
 from pipelines.job.ray_cluster import causes
-from pipelines.job.ray_stages import deprecated_options_allowed, settle, shard_dataset, told, unwrap
+from pipelines.job.ray_stages import begin, deprecated_options_allowed, settle, shard_dataset, told, unwrap
 from pipelines.store.ledger import CLUSTERED_FOLDER
 
 logger = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ def _count(shards: Sequence[Shard], context: JobContext) -> tuple[Counter[str], 
 @told
 def count_categories(batch: pa.Table, job: JobContext) -> pa.Table:
     """A shard's rows by category. Only that column is read of a Parquet file."""
-    log_as_json(job.run_id)
+    begin(job)
     settle("cluster")
     config = job.config.input
     counts: Counter[str] = Counter()
@@ -187,7 +187,7 @@ def _deal(shards: Sequence[Shard], context: JobContext, placement: Placement) ->
 @told
 def deal(batch: pa.Table, job: JobContext, placement: Placement) -> pa.Table:
     """A shard's rows, read and checked, each with the partition where it goes."""
-    log_as_json(job.run_id)
+    begin(job)
     settle("cluster")
     shard = _shard(batch)
     rows = [row for piece in shard.pieces for row in _dealt_rows(piece, job, placement)]
@@ -210,7 +210,7 @@ def _dealt_rows(piece: Piece, job: JobContext, placement: Placement) -> Iterator
 @told
 def store(batch: pa.Table, job: JobContext) -> pa.Table:
     """Writes a block of the shuffle as a clustered file: a few whole partitions, or a part of one."""
-    log_as_json(job.run_id)
+    begin(job)
     if batch.num_rows == 0:
         return _STORED.empty_table()
     data = encode(batch)

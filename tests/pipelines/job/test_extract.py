@@ -353,3 +353,14 @@ def test_an_output_that_is_another_folder_on_each_machine_is_refused(
         match=r"output: shard \d+ was committed, and is not to be seen in .*out: it is another folder on each machine",
     ):
         workplace.run(decoding="made-up")
+
+
+def test_a_node_with_another_version_of_the_code_is_refused(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answers would stand beside the others' and be normalised otherwise."""
+    workplace.write_jsonl("c.jsonl", products(6))
+    monkeypatch.setattr(rounds, "code_digest", lambda: "of another version")
+    with pytest.raises(UsageError, match=r"HPD in .* is not what the job was started with: another version, or a file"):
+        workplace.run(decoding="made-up")
+    assert not (workplace.folder / "out" / "_shards").exists()

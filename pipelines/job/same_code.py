@@ -1,0 +1,31 @@
+"""Whether the processes of a run have the code that its driver has: nodes may have been made from other images."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+
+from pipelines.errors import UsageError
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@functools.cache
+def code_digest() -> str:
+    """Of this process's HPD, as it lies on the disk when it is first asked for."""
+    digest = hashlib.sha256()
+    for package in ("hpd_core", "pipelines"):
+        for path in sorted((_ROOT / package).rglob("*.py")):
+            digest.update(f"{path.relative_to(_ROOT)} {path.stat().st_size}\n".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def check_code(wanted: str) -> None:
+    """Raises `UsageError` unless this process's is `wanted`: what else it does would be mixed with what others do."""
+    if code_digest() != wanted:
+        raise UsageError(
+            f"HPD in {_ROOT} is not what the job was started with: another version, or a file was edited since. All "
+            "nodes need the same image, or start the job by `ray job submit --working-dir .`; then it is continued"
+        )
