@@ -100,7 +100,8 @@ class Agreement:
         share: of the same ones, with its 95% interval; None without answers.
         kinds: number of answers by what became of them from A to B.
         statuses: number of answers by both statuses, "value > absent"; those that occur.
-        num_same_decode: answers that are the same because one of them was taken over; they are in all counts.
+        num_same_decode: answers of which one was taken over; they are in all counts.
+        num_kept: of them, those that are the same; a person may have corrected the others since.
     """
 
     num_answers: int
@@ -109,6 +110,7 @@ class Agreement:
     kinds: dict[Kind, int]
     statuses: dict[str, int]
     num_same_decode: int
+    num_kept: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +192,8 @@ def summarise(cells: Iterable[Cell], share: Estimate | None) -> Agreement:
         share=share,
         kinds={each: kinds[each] for each in KINDS},
         statuses=dict(statuses.most_common()),
-        # A person may have corrected it in one of them since.
-        num_same_decode=sum(cell.num_answers for cell in cells if cell.same_decode and cell.is_same),
+        num_same_decode=sum(cell.num_answers for cell in cells if cell.same_decode),
+        num_kept=sum(cell.num_answers for cell in cells if cell.same_decode and cell.is_same),
     )
 
 

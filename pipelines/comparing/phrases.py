@@ -165,9 +165,9 @@ def headline(comparison: RunComparison) -> str:
     )
     if agreement.num_same_decode:
         decoded = agreement.num_answers - agreement.num_same_decode
-        same = agreement.num_same - agreement.num_same_decode
+        same = agreement.num_same - agreement.num_kept
         of_them = f"; of those decoded by both, {formats.share(same / decoded)}" if decoded else ""
-        text += f" ({agreement.num_same_decode:,} of them are one decode that was taken over{of_them})"
+        text += f" ({agreement.num_kept:,} of them are one decode that was taken over{of_them})"
     return text
 
 

@@ -125,14 +125,26 @@ def test_answers_that_were_taken_over_are_one_decode(tmp_path: Path) -> None:
     assert "of those decoded by both, 50.0%" in ask(a, b)[1]
 
 
-def test_a_taken_over_answer_that_a_person_corrected_since_is_not_the_same(tmp_path: Path) -> None:
-    answers = {"Brand": "Acme", "Roast": "dark", "Origin": "Kona"}
+@pytest.mark.parametrize(
+    ("decoded", "same", "said"),
+    [
+        (["Acme", "Acme"], 3, "(1 of them are one decode that was taken over; of those decoded by both, 100%)"),
+        (["Acme", "Peru"], 2, "(1 of them are one decode that was taken over; of those decoded by both, 50.0%)"),
+        ([], 1, "(1 of them are one decode that was taken over)"),
+    ],
+)
+def test_a_taken_over_answer_that_a_person_corrected_since_was_not_decoded_by_both(
+    tmp_path: Path, decoded: list[str], same: int, said: str
+) -> None:
+    taken_over = {"Brand": "Acme", "Roast": "dark"}
+    answers = {**taken_over, **dict.fromkeys(map(str, range(len(decoded))), "Acme")}
     a = write_run(tmp_path / "a", [Row("p", {**answers, "Brand": "Velor"}, reviewed=("Brand",))])
-    b = write_run(tmp_path / "b", [Row("p", {**answers, "Origin": "Peru"}, carried_from={"Brand": "a", "Roast": "a"})])
+    again = {**taken_over, **{str(number): text for number, text in enumerate(decoded)}}
+    b = write_run(tmp_path / "b", [Row("p", again, carried_from=dict.fromkeys(taken_over, "a"))])
     found = compare_runs(a, b).same_text
-    assert (found.num_answers, found.num_same, found.num_same_decode) == (3, 1, 1)
-    assert "1 of 3 answers are the same" in ask(a, b)[1]
-    assert "(1 of them are one decode that was taken over; of those decoded by both, 0%)" in ask(a, b)[1]
+    assert (found.num_answers, found.num_same) == (len(answers), same)
+    assert (found.num_same_decode, found.num_kept) == (2, 1)
+    assert said in ask(a, b)[1]
 
 
 def test_equal_run_ids_make_no_decode_one(tmp_path: Path) -> None:
