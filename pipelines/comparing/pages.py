@@ -11,6 +11,7 @@ from markupsafe import Markup
 from pipelines.comparing import phrases
 from pipelines.comparing.answer_changes import KINDS, Agreement, CategoryAgreement, Kind
 from pipelines.comparing.comparison import RunComparison
+from pipelines.quality.scoring import few_products
 from pipelines.reporting import charts
 from pipelines.reporting.facts.sample import Segment
 from pipelines.reporting.highlight import match_class
@@ -55,7 +56,7 @@ def render_markdown(comparison: RunComparison) -> str:
 
 def _templates() -> Templates:
     functions = {"bar": charts.bar, "stacked": charts.stacked, "words": phrases, "parts": _parts}
-    return Templates("pipelines.comparing", {"owner": _owner}, functions)
+    return Templates("pipelines.comparing", {"owner": _owner, "few_products": few_products}, functions)
 
 
 def _context(comparison: RunComparison) -> dict[str, Any]:

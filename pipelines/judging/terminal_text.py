@@ -13,7 +13,7 @@ from pipelines.judging.asking import Usage
 from pipelines.judging.classes import CLASSES
 from pipelines.judging.judgement import AttributeJudgement, Judgement, JudgeScore
 from pipelines.labelling.progress_lines import format_cost
-from pipelines.quality.scoring import Estimate
+from pipelines.quality.scoring import Estimate, few_products
 
 _MAX_NAMES = 5  # products named in a line
 _MAX_WORST = 10  # attributes in the table of the worst
@@ -65,7 +65,7 @@ def _print_score(console: Console, score: JudgeScore, by_attribute: bool) -> Non
         _say(
             console,
             f"LLM-F1 {_with_interval(rates.f1)}, LLM-P {_with_interval(rates.precision)}, LLM-R "
-            f"{_with_interval(rates.recall)} (95%, over products)",
+            f"{_with_interval(rates.recall)} (95%, over products{few_products(score.num_products)})",
         )
     if score.rates is not None or by_attribute:
         console.print(_attribute_table(score.by_attribute, by_attribute))

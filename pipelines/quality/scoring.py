@@ -274,8 +274,10 @@ def estimate_rates(rates: Rates, samples: _Floats) -> RateEstimates:
 
 
 def few_products(num_products: int) -> str:
-    """What to say behind "95% intervals" of so few products that drawing them again tells too little of others."""
-    return "" if num_products >= _FEW_PRODUCTS else f", too narrow ones: of {num_products} products alone"
+    """What to say behind "95% interval" of so few products that drawing them again tells too little of others."""
+    if num_products >= _FEW_PRODUCTS:
+        return ""
+    return f", too narrow: of {num_products} {'product' if num_products == 1 else 'products'} alone"
 
 
 def count_statuses(answers: Iterable[Answer]) -> Mapping[str, int]:

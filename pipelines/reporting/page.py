@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from pipelines.quality.scoring import few_products
 from pipelines.reporting import charts, formats
 from pipelines.reporting.facts.forecast import Expectation
 from pipelines.reporting.facts.report import Facts
@@ -53,7 +54,7 @@ def render_json(facts: Facts) -> str:
 
 
 def _templates() -> Templates:
-    filters = {"coded": _coded, "colours": _colours, "flags": _flags, "match": _match}
+    filters = {"coded": _coded, "colours": _colours, "flags": _flags, "match": _match, "few_products": few_products}
     return Templates("pipelines.reporting", filters, _CHARTS)
 
 

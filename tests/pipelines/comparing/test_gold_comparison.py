@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.comparing.comparison import compare_runs
+from pipelines.comparing.pages import render_html, render_markdown
 from tests.pipelines.comparing.comparisons import ask, review, write_gold
 from tests.pipelines.comparing.made_runs import ABSENT, Row, write_run
 
@@ -99,5 +100,8 @@ def test_of_few_products_the_intervals_are_said_to_be_too_narrow(tmp_path: Path)
         rows = [Row(f"p{n}", {"Brand": "x"}) for n in range(number)]
         a, b = (write_run(tmp_path / f"{name}{number}", rows, shard_rows=10) for name in "ab")
         gold = write_gold(tmp_path / f"{number}.jsonl", {f"p{n}": {"Brand": ["Acme"]} for n in range(number)})
-        said = f"Micro, with 95% intervals, too narrow ones: of {number} products alone"
-        assert (said in ask(a, b, "--gold", gold)[1]) == is_said
+        too_narrow = f", too narrow: of {number} products alone"
+        assert (f"Micro, with 95% intervals{too_narrow}" in ask(a, b, "--gold", gold)[1]) == is_said
+        comparison = compare_runs(a, b, gold=gold)
+        assert render_html(comparison).count(too_narrow) == 2 * is_said
+        assert render_markdown(comparison).count(too_narrow) == is_said

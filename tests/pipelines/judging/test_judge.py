@@ -58,6 +58,7 @@ def test_classes_and_the_llm_f1_of_a_run(tmp_path: Path) -> None:
         f"p{number}": classes for number, (_, _, classes) in enumerate(PRODUCTS)
     }
     assert "LLM-F1 0.667 [" in result.stdout
+    assert "(95%, over products, too narrow: of 6 products alone)" in result.stdout
     assert "6 answers, 600 tokens read, 60 written, $0.0120" in result.stdout
 
 

@@ -33,6 +33,8 @@ def test_scores_and_what_gold_says_of_each_value(run: Path, tmp_path: Path) -> N
     page = render_html(facts)
     assert f"{quality.f1.value:.3f}" in page
     assert "wrong" in page
+    too_narrow = ", too narrow: of 4 products alone"
+    assert (page.count(too_narrow), render_markdown(facts).count(too_narrow)) == (2, 2)
 
 
 def test_the_curve_is_of_the_confidence_where_there_is_one(run: Path, tmp_path: Path) -> None:
