@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -72,11 +72,21 @@ class CalibratedModel:
         found = [(name, mine, theirs) for name, mine, theirs in pairs if mine != theirs]
         return [f"{name} {mine} there, {theirs} here" for name, mine, theirs in found if NOT_SAID not in (mine, theirs)]
 
-    def as_one_of(self, engines: Iterable[CalibratedModel]) -> CalibratedModel:
-        """The one of `engines` that it may be; itself, if it is none of them.
 
-        A row of a table does not say how its answer was decoded, and agrees with a calibration of another way."""
-        return next((each for each in engines if not each.differences(self)), self)
+class DecodedBy:
+    """What may have given the answers of a table's rows. A row does not say how its answer was decoded, and by itself
+    agrees with a calibration of another way."""
+
+    def __init__(self, engines: Sequence[CalibratedModel]) -> None:
+        self.engines = engines
+        self._known: dict[CalibratedModel, CalibratedModel] = {}
+
+    def of(self, row: Mapping[str, Any]) -> CalibratedModel:
+        """The first of the engines that a row's answer may be of; what the row says, if it is of none."""
+        said = CalibratedModel.of(row)
+        if said not in self._known:
+            self._known[said] = next((each for each in self.engines if not each.differences(said)), said)
+        return self._known[said]
 
 
 class LabelledAttribute(NamedTuple):

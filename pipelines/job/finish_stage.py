@@ -12,7 +12,7 @@ from hpd_core import CategorySchema, ErrorCode
 from hpd_core.text.values import join_items
 from pipelines.cascading.standing import Standing, count_asked, replaced_answer, standing
 from pipelines.catalog.cells import described
-from pipelines.confidence.calibration_file import CalibratedModel
+from pipelines.confidence.calibration_file import CalibratedModel, DecodedBy
 from pipelines.confidence.run_confidence import run_confidence
 from pipelines.job.answer_rows import answer_rows, find_places
 from pipelines.job.context import DeadRow, DecodedShard, JobContext, PreparedRecord
@@ -94,10 +94,10 @@ def _facts_of_second(decoded: DecodedShard, metrics: Sequence[Row]) -> dict[str,
 def _write(decoded: DecodedShard, job: JobContext) -> tuple[list[_Written], list[DeadRow]]:
     """The products with their rows, and the dead rows; in the catalog's order."""
     answered, dead = _split(decoded)
-    written = []
+    engines, written = _engines(decoded), []
     for record, stands in answered:
         try:
-            common, answers = _provenance(record, decoded.engine, job), _answers(record, stands, decoded, job)
+            common, answers = _provenance(record, decoded.engine, job), _answers(record, stands, decoded, engines, job)
             written.append(_Written(record, stands, common, answers, common | _product_cells(stands, answers, job)))
         except MemoryError:
             raise
@@ -175,7 +175,7 @@ def _count_second_look(written: Sequence[_Written], decoded: DecodedShard) -> di
 
 
 def _answers(
-    record: PreparedRecord, stands: Standing | None, decoded: DecodedShard, job: JobContext
+    record: PreparedRecord, stands: Standing | None, decoded: DecodedShard, engines: DecodedBy, job: JobContext
 ) -> dict[str, list[Row]]:
     """The rows of the attribute table by attribute, in the schema's order; each attribute has at least one."""
     schema = job.schemas[record.record.category]
@@ -190,7 +190,7 @@ def _answers(
     }
     if stands is not None and stands.replaced:
         _say_who_answered(found, record, stands, decoded, job)
-    _fill_confidence(found, schema, stands, decoded, job)
+    _fill_confidence(found, schema, stands, engines, job)
     return found | {name: [_carried_row(row, record, job) for row in rows] for name, rows in record.over.items()}
 
 
@@ -198,24 +198,24 @@ def _fill_confidence(
     rows: Mapping[str, Sequence[Row]],
     schema: CategorySchema,
     stands: Standing | None,
-    decoded: DecodedShard,
+    engines: DecodedBy,
     job: JobContext,
 ) -> None:
     """Puts into the rows how probably they are right, and whether they may be taken."""
-    known, engines = run_confidence(job.output), _engines(decoded)
+    known = run_confidence(job.output)
     for attribute in schema.attributes:
         answer = rows[attribute.name]
         if stands is not None and attribute.name in stands.result.values:
-            model = engines[-1 if attribute.name in stands.replaced else 0]
+            model = engines.engines[-1 if attribute.name in stands.replaced else 0]
         else:
-            model = CalibratedModel.of(answer[0]).as_one_of(engines)
+            model = engines.of(answer[0])
         known.fill(answer, schema.category, attribute, model)
 
 
-def _engines(decoded: DecodedShard) -> list[CalibratedModel]:
+def _engines(decoded: DecodedShard) -> DecodedBy:
     """What decoded the shard; the larger model's last."""
     second = decoded.second.answers if decoded.second is not None else None
-    return [CalibratedModel.of(each.engine) for each in (decoded, second) if each is not None]
+    return DecodedBy([CalibratedModel.of(each.engine) for each in (decoded, second) if each is not None])
 
 
 def _say_who_answered(

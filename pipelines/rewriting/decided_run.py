@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from hpd_core import Attribute, CategorySchema
-from pipelines.confidence.calibration_file import CalibratedModel
+from pipelines.confidence.calibration_file import CalibratedModel, DecodedBy
 from pipelines.confidence.run_confidence import CONFIDENCE_NAME, RunConfidence
 from pipelines.errors import UsageError
 from pipelines.job.run_plan import find_finished
@@ -88,7 +88,7 @@ def decide_run(uri: str, confidence: RunConfidence, console: Console, *, is_tria
     if schemas is None:
         raise UsageError(f"{folder.describe(SCHEMAS_NAME)} is missing: {uri} does not say what it asked for")
     asked = _by_name(schemas)
-    engines = [CalibratedModel.of(each) for each in _engines(manifest)]
+    engines = DecodedBy([CalibratedModel.of(each) for each in _engines(manifest)])
     ledger, found = Ledger(folder, ""), DecidedRun()
     if is_trial:
         for shard in sorted(ledger.committed()):
@@ -128,7 +128,7 @@ def _decide_shard(
     ledger: Ledger,
     shard: int,
     confidence: RunConfidence,
-    engines: Sequence[CalibratedModel],
+    engines: DecodedBy,
     asked: Asked,
     found: DecidedRun,
     *,
@@ -190,7 +190,7 @@ def _stored(ledger: Ledger, shard: int) -> pa.Table:
 def _decide_part(
     table: pa.Table,
     confidence: RunConfidence,
-    engines: Sequence[CalibratedModel],
+    engines: DecodedBy,
     asked: Asked,
     found: DecidedRun,
     uncounted: Collection[Key],
@@ -204,8 +204,7 @@ def _decide_part(
         was = answer[0]["confidence"], answer[0]["decision"]
         attribute = asked.get((answer[0]["category"], answer[0]["attribute"]))
         if attribute is not None:
-            model = CalibratedModel.of(answer[0]).as_one_of(engines)
-            confidence.fill(answer, answer[0]["category"], attribute, model)
+            confidence.fill(answer, answer[0]["category"], attribute, engines.of(answer[0]))
         first = answer[0]
         if key in uncounted:
             continue

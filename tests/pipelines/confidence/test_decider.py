@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.confidence.calibration_file import THRESHOLDS, CalibratedModel, Calibration, LabelledAttribute
+from pipelines.confidence.calibration_file import THRESHOLDS, CalibratedModel, Calibration, DecodedBy, LabelledAttribute
 from pipelines.confidence.curves import Platt
 from pipelines.confidence.decider import Decider
 from pipelines.confidence.precision_bounds import Taken
@@ -107,6 +107,23 @@ def test_answers_that_were_decoded_otherwise_are_another_models(change: dict[str
 def test_a_row_of_a_table_does_not_say_how_it_was_decoded() -> None:
     row = {name: getattr(MODEL, name) for name in ("model_id", "model_revision", "adapter_revision", "prompt_hash")}
     assert MODEL.differences(CalibratedModel.of(row)) == []
+
+
+def test_a_row_is_of_the_engine_that_may_have_decoded_it_which_is_looked_up_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = []
+    differences = CalibratedModel.differences
+    monkeypatch.setattr(
+        CalibratedModel, "differences", lambda mine, other: compared.append(other) or differences(mine, other)
+    )
+    row = {name: getattr(MODEL, name) for name in ("model_id", "model_revision", "adapter_revision", "prompt_hash")}
+    other = {**row, "prompt_hash": "another"}
+    engines = DecodedBy([MODEL, replace(MODEL, layout="stacked")])
+    for _ in range(3):
+        assert engines.of(row) == MODEL
+        assert engines.of(other) == CalibratedModel.of(other)
+    assert len(compared) == 3, "one for the row, and of the other one for each engine"
 
 
 def test_a_description_of_before_there_was_a_threshold_is_of_none() -> None:
