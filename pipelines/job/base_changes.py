@@ -31,7 +31,7 @@ class Changes:
         new: products whose id the earlier run did not know, carried over (from another id of the same text) or not.
         dropped: ids of the earlier run's products that the catalog does not have any more.
         reviewed: answers that people gave, kept from there.
-        reviews_left_out: verdicts there of other texts than that run has, or of rows that it does not have.
+        reviews_left_out: verdicts there of other texts or answers than that run has, or of rows that it does not have.
     """
 
     base: str

@@ -38,7 +38,8 @@ class ReviewedAnswers:
     Attributes:
         rows: of the attribute table, of each text and attribute those of one answer.
         before: what was asked for.
-        left_out: what people said there of other texts than that run has, or of rows that it does not have.
+        left_out: what people said there of other texts or answers than that run has, or of rows that it does not
+            have.
     """
 
     rows: pa.Table

@@ -76,7 +76,7 @@ class Desk:
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """What was said of other texts than the run has now, or of rows that it does not have."""
+        """What was said of other texts or answers than the run has now, or of rows that it does not have."""
         return self._layer.left_out
 
     def state(self, reviewer: str | None) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class GoldFile:
         without_text: lines without the product's text, which cannot be read any more: good for evaluation alone.
         doubled_ids: products whose id another line has.
         refused: answers that no gold file may have, by the reader's word.
-        left_out: what was said of other texts than the run has now, or of rows that it does not have.
+        left_out: what was said of other texts or answers than the run has now, or of rows that it does not have.
     """
 
     products: int = 0

@@ -54,11 +54,9 @@ class Correction:
         return self.verdict.verdict == "accept"
 
     def is_of(self, rows: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether an answer, given as its rows, is the one that was judged; yes where they do not have their values.
+        """Whether an answer, given as its rows, is the one that was judged.
 
         In a folder whose run was made again, another model may have answered."""
-        if not {"status", "value_raw"} <= rows[0].keys():
-            return True
         seen, first = self.verdict.seen, rows[0]
         items = tuple(row["value_raw"] for row in rows if row["status"] == "value" and row["value_raw"] is not None)
         return (first["status"], items) == (seen.status, seen.items)

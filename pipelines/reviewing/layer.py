@@ -2,14 +2,14 @@
 
 Where the corrections were written into the table (`hpd review RUN --write`), the rows whose place they took are kept in
 `reviews/replaced/`, so that a verdict that is taken back later gives the model's answer back. Both are of a text: over
-an answer of another one neither is laid.
+an answer of another one neither is laid. Nor is what was kept, or called right, laid over another model's answer.
 """
 
 from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -25,13 +25,14 @@ from pipelines.reviewing.log_files import REVIEWS_FOLDER, read_verdicts
 from pipelines.reviewing.texts_in_run import LeftOut, TextsInRun, divided
 from pipelines.reviewing.verdicts import AnswerKey, Verdict
 from pipelines.store.folders import Folder, map_requests
-from pipelines.store.tables import ATTRIBUTES, encode_table
+from pipelines.store.tables import ATTRIBUTES, encode_table, open_part
 
 REPLACED_FOLDER = f"{REVIEWS_FOLDER}/replaced"
 """`part-<shard>.parquet`: rows of the attribute table as they were before corrections were written into it."""
 
 Row = Mapping[str, Any]
 _KEY = AnswerKey._fields
+_OF_A_MODEL = ("run_id", "model_id", "status", "value_raw", "logprob_mean")  # nothing that is done to a run changes it
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,11 @@ class Layer:
         kept = {key: rows for part in parts for key, rows in part.items()}
         places = {(key.source_file, key.source_row) for key in (*kept, *(each.key for each in said))}
         texts = TextsInRun.read(run, places, schemas)
-        verdicts, left_out = divided(said, texts)
-        return cls(settle(verdicts), kept_of(kept, texts), schemas or {}, verdicts, left_out, texts)
+        accepted = {each.key for each in said if each.verdict == "accept"}
+        stored = _stored(run, accepted | kept.keys(), texts)
+        kept = {key: rows for key, rows in kept.items() if _is_of(rows, stored.get(key), texts)}
+        verdicts, left_out = divided(said, texts, stored | kept)
+        return cls(settle(verdicts), kept, schemas or {}, verdicts, left_out, texts)
 
     def apply(self, table: pa.Table) -> pa.Table:
         """A part of the attribute table with the answers as people left them.
@@ -86,7 +90,7 @@ class Layer:
     def answer(self, key: AnswerKey, rows: Sequence[Row]) -> Sequence[Row]:
         """An answer's rows as people left them."""
         before, correction = self.model_rows(key, rows), self.corrections.get(key)
-        if correction is None or (correction.is_accepted and not correction.is_of(before)):
+        if correction is None:
             return before
         schema = self.schemas.get(rows[0]["category"])
         normaliser = normalisers(schema).get(key.attribute) if schema is not None else None
@@ -102,11 +106,6 @@ class Layer:
             if (name := AnswerKey(*key)) in keys:
                 found[name] = slice(found[name].start if name in found else place, place + 1)
         return found
-
-
-def kept_of(kept: Mapping[AnswerKey, Sequence[Row]], texts: TextsInRun) -> dict[AnswerKey, Sequence[Row]]:
-    """Of the rows that are kept, those of texts that the run has now."""
-    return {key: rows for key, rows in kept.items() if texts.has(key, rows[0]["input_hash"])}
 
 
 def by_answer(rows: Sequence[Row]) -> dict[AnswerKey, list[Row]]:
@@ -139,6 +138,38 @@ def renew_kept(run: Folder, shard: int, renewed: Callable[[pa.Table], pa.Table |
 def kept_name(shard: int) -> str:
     """The part of `reviews/replaced` of a shard."""
     return f"{REPLACED_FOLDER}/part-{shard:06d}.parquet"
+
+
+def _stored(run: Folder, keys: Collection[AnswerKey], texts: TextsInRun) -> dict[AnswerKey, Sequence[Row]]:
+    """The rows of these answers as the attribute table has them; only the parts that they are in are read."""
+    by_part: dict[str, set[AnswerKey]] = defaultdict(set)
+    for key in keys:
+        if (part := texts.parts.get(key[:2])) is not None:
+            by_part[part].add(key)
+    columns = [*_KEY, *_OF_A_MODEL, "source"]
+
+    def read(name: str) -> dict[AnswerKey, list[Row]]:
+        here = by_part[name]
+        numbers = pa.array(sorted({key.source_row for key in here}), pa.int64())
+        with open_part(run, f"attributes/{name}") as file:
+            parquet = pq.ParquetFile(file)
+            part = parquet.read(columns=[column for column in columns if column in parquet.schema_arrow.names])
+        answers = by_answer(part.filter(pc.is_in(part["source_row"], numbers)).to_pylist())
+        return {key: rows for key, rows in answers.items() if key in here}
+
+    return {key: rows for part in map_requests(read, sorted(by_part)) for key, rows in part.items()}
+
+
+def _is_of(kept: Sequence[Row], stored: Sequence[Row] | None, texts: TextsInRun) -> bool:
+    """Whether rows that are kept are of the text that the run has now, and of the answer, where it is no person's."""
+    first = kept[0]
+    if not texts.has(AnswerKey(*(first[name] for name in _KEY)), first["input_hash"]):
+        return False
+    if stored is None or stored[0].get("source") == "review":
+        return True
+    return [[row.get(name) for name in _OF_A_MODEL] for row in kept] == [
+        [row.get(name) for name in _OF_A_MODEL] for row in stored
+    ]
 
 
 def _kept_table(run: Folder, name: str) -> pa.Table | None:

@@ -1,20 +1,22 @@
-"""Whether what was said is of the texts that the run has now.
+"""Whether what was said is of the texts, and what was called right of the answers, that the run has now.
 
 A folder's reviews outlive its tables: a run may be removed and made again, of a catalog that was edited or sorted
-since. What was said of a row is then of another text, and stands for nothing here, until the row has that text again.
+since, or by another model. What was said of a row is then of another text, and stands for nothing here, until the row
+has that text again; "right" is of another answer, until the row has that answer again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hpd_core import CategorySchema
-from pipelines.reviewing.corrections import latest
+from pipelines.reviewing.corrections import latest, settle
 from pipelines.reviewing.verdicts import AnswerKey, Verdict
 from pipelines.store.folders import Folder, map_requests
 from pipelines.store.tables import open_part
@@ -23,6 +25,7 @@ Place = tuple[str, int]
 """A row of the catalog: `source_file` and `source_row`."""
 
 _PLACE = ["source_file", "source_row"]
+_OTHER_ANSWER = "the run has another answer now than the one that was called right"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +35,27 @@ class TextsInRun:
     Attributes:
         hashes: the text's `input_hash` by row; None where the run has no such row.
         asked: the attributes of each category; None where the run does not say.
+        parts: in which part of the tables a row is; those that the run has.
     """
 
     hashes: Mapping[Place, str | None]
     asked: Mapping[str, Collection[str]] | None
+    parts: Mapping[Place, str]
 
     @classmethod
     def read(cls, run: Folder, places: Collection[Place], schemas: Mapping[str, CategorySchema] | None) -> TextsInRun:
         """Reads three columns of the products. Raises `RunError` or `OSError` if they cannot be read."""
-        names = [f"products/{name}" for name in run.list("products") if name.endswith(".parquet")] if places else []
+        names = [name for name in run.list("products") if name.endswith(".parquet")] if places else []
         numbers = pa.array(sorted({number for _, number in places}), pa.int64())
         found: dict[Place, str | None] = dict.fromkeys(places)
-        for part in map_requests(lambda name: _rows(run, name, numbers), names):
-            found |= {place: text for place, text in part.items() if place in found}
+        parts: dict[Place, str] = {}
+        read = map_requests(lambda name: _rows(run, f"products/{name}", numbers), names)
+        for name, part in zip(names, read, strict=True):
+            here = {place: text for place, text in part.items() if place in found}
+            found |= here
+            parts |= dict.fromkeys(here, name)
         asked = {name: {each.name for each in schema.attributes} for name, schema in (schemas or {}).items()}
-        return cls(found, asked or None)
+        return cls(found, asked or None, parts)
 
     def has(self, key: AnswerKey, text: str) -> bool:
         """Whether the run's row has this text. Of a row that was not looked for: yes."""
@@ -78,18 +87,30 @@ class LeftOut:
         return f"{said.source_file}:{said.source_row} > {said.attribute} ({said.reviewer}: {what}): {self.reason}"
 
 
-def divided(verdicts: Iterable[Verdict], texts: TextsInRun) -> tuple[list[Verdict], list[LeftOut]]:
+def divided(
+    verdicts: Iterable[Verdict], texts: TextsInRun, answers: Mapping[AnswerKey, Sequence[Mapping[str, Any]]]
+) -> tuple[list[Verdict], list[LeftOut]]:
     """The verdicts that stand, undos and skips among them, and of the others what counts of each person's; in order.
 
     Of an answer that somebody has judged anew, nothing is left out.
+
+    Args:
+        answers: the rows of the model's answers that were called right, as the run has them now.
     """
-    standing: list[Verdict] = []
-    others: list[Verdict] = []
-    for verdict in verdicts:
-        (standing if texts.refusal(verdict) is None else others).append(verdict)
+    verdicts = list(verdicts)
+    refused = {verdict.id: reason for verdict in verdicts if (reason := texts.refusal(verdict)) is not None}
+    # What was said before an answer was called right was overruled by that, and does not come back.
+    other = {
+        key
+        for key, correction in settle(each for each in verdicts if each.id not in refused).items()
+        if correction.is_accepted and key in answers and not correction.is_of(answers[key])
+    }
+    refused |= {each.id: _OTHER_ANSWER for each in verdicts if each.key in other and each.id not in refused}
+    standing = [verdict for verdict in verdicts if verdict.id not in refused]
     judged = latest(standing).keys()
-    last = (each for key, here in latest(others).items() if key not in judged for each in here.values())
-    return standing, [LeftOut(verdict, texts.refusal(verdict) or "") for verdict in last]
+    left = latest(verdict for verdict in verdicts if verdict.id in refused)
+    last = (each for key, here in left.items() if key not in judged for each in here.values())
+    return standing, [LeftOut(verdict, refused[verdict.id]) for verdict in last]
 
 
 def left_out_note(left_out: Sequence[LeftOut], uri: str) -> list[str]:
@@ -98,8 +119,8 @@ def left_out_note(left_out: Sequence[LeftOut], uri: str) -> list[str]:
         return []
     number = "1 verdict is" if len(left_out) == 1 else f"{len(left_out):,} verdicts are"
     return [
-        f"of what people said of this run's answers {number} left out: of another text, or of a row that the run does "
-        f"not have (`hpd review {uri} --write` lists up to 20)"
+        f"of what people said of this run's answers {number} left out: of another text or answer, or of a row that the "
+        f"run does not have (`hpd review {uri} --write` lists up to 20)"
     ]
 
 

@@ -22,7 +22,7 @@ from rich.console import Console
 from hpd_core.text.values import join_items
 from pipelines.console.terminal import printable
 from pipelines.job.run_plan import find_finished
-from pipelines.reviewing.layer import Layer, by_answer, kept_name, kept_of, read_kept
+from pipelines.reviewing.layer import Layer, by_answer, kept_name, read_kept
 from pipelines.reviewing.verdicts import AnswerKey
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
@@ -46,7 +46,8 @@ class ReviewedRun:
         accepted, corrected, absent: answers by what the last verdict on them was.
         disputed: of them, those of which reviewers say different things.
         taken_back: answers that are the model's again.
-        left_out: things that were said and are not written: of other texts, or of rows that the run does not have.
+        left_out: things that were said and are not written: of other texts or answers, or of rows that the run does
+            not have.
         num_parts, num_rewritten: the run's shards; those of which a table was written anew.
     """
 
@@ -111,7 +112,9 @@ def _write_shard(ledger: Ledger, shard: int, layer: Layer) -> bool:
 def _keep(folder: Folder, shard: int, table: pa.Table, layer: Layer) -> Mapping[AnswerKey, Sequence[Row]]:
     """The shard's rows as the model gave them, of all answers that were or will be written over; stored."""
     name = kept_name(shard)
-    kept = kept_of(read_kept(folder, name), layer.texts)
+    kept: dict[AnswerKey, Sequence[Row]] = {
+        key: rows for key, rows in read_kept(folder, name).items() if key in layer.kept
+    }
     new = {key: table[place].to_pylist() for key, place in layer.places(table).items() if key not in kept}
     if new:
         kept |= new

@@ -98,28 +98,6 @@ def test_a_persons_answer_stands_where_the_models_stood(reviewed: Path) -> None:
     ]
 
 
-def answered_again(run: Path, attribute: str, text: str) -> None:
-    """As if the run had been removed and made again by another model, which answers that of the first product."""
-    path = run / "attributes" / "part-000000.parquet"
-    again = pq.read_table(path).to_pylist()
-    for row in again:
-        if (row["source_row"], row["attribute"]) == (0, attribute):
-            row["value_raw"] = text
-    pq.write_table(pa.Table.from_pylist(again, schema=ATTRIBUTES), path)
-
-
-def test_right_is_said_of_the_very_answer_and_another_value_of_the_text(run: Path) -> None:
-    at = desk(run)
-    say(at, key_of(run, 0, "Brand"), "accept")
-    say(at, key_of(run, 0, "Roast"), "correct", "dark")
-    at.close()
-    answered_again(run, "Brand", "Slowly")
-    answered_again(run, "Roast", "light")
-    (brand,), (roast,) = (rows(layered(run), 0, name) for name in ("Brand", "Roast"))
-    assert (brand["value_raw"], brand["source"], brand["decision"]) == ("Slowly", "model", None)
-    assert (roast["value_raw"], roast["source"], roast["replaced"][0]["value"]) == ("dark", "review", "light")
-
-
 def test_any_columns_will_do(reviewed: Path) -> None:
     layer = Layer.open(Folder(str(reviewed)), read_schemas(Folder(str(reviewed))))
     columns = ["attribute", "value_norm", "source_row", "category", "source_file"]

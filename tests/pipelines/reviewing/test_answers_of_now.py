@@ -1,0 +1,151 @@
+"""What people called right, and a run that was removed and made again in the same folder: by another model."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from pipelines.exporting.driver import Wishes as ExportWishes
+from pipelines.exporting.driver import export_run
+from pipelines.job.reviewed_answers import ReviewedAnswers
+from pipelines.reporting.gather_facts import Wishes, gather
+from pipelines.review_desk.queue import Wish
+from pipelines.reviewing.layer import Layer
+from pipelines.rewriting.reviewed_run import write_reviews
+from pipelines.store.asked_schemas import read_schemas
+from pipelines.store.folders import Folder
+from tests.pipelines.conftest import read_table
+from tests.pipelines.reporting.made_runs import Answer
+from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
+from tests.pipelines.reviewing.said import desk, say
+
+_REASON = "the run has another answer now than the one that was called right"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return reviewable_run(tmp_path, [[coffee(0), coffee(1)]])
+
+
+def answered_again(run: Path, **answers: str) -> None:
+    """The same folder with its reviews, and the answers of another model; these are those of the first product."""
+    shutil.move(run / "reviews", run.parent / "reviews")
+    shutil.rmtree(run)
+    others = {name: Answer(text, 0.8) for name, text in answers.items()}
+    reviewable_run(run.parent, [[coffee(0, **others), coffee(1)]], model_id="other")
+    shutil.move(run.parent / "reviews", run / "reviews")
+
+
+def layer_of(run: Path) -> Layer:
+    return Layer.open(Folder(str(run)), read_schemas(Folder(str(run))))
+
+
+def seen(run: Path, attribute: str) -> Mapping[str, Any]:
+    """The first product's answer, as who reads the whole table by the layer sees it."""
+    table = layer_of(run).apply(pq.read_table(run / "attributes" / "part-000000.parquet"))
+    (row,) = (row for row in table.to_pylist() if (row["source_row"], row["attribute"]) == (0, attribute))
+    return row
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["layered", "written"])
+def test_right_is_said_of_the_very_answer_and_another_value_of_the_text(run: Path, is_written: bool) -> None:
+    at = desk(run)
+    say(at, key_of(run, 0, "Brand"), "accept")
+    say(at, key_of(run, 0, "Roast"), "correct", "dark")
+    say(at, key_of(run, 1, "Brand"), "accept")
+    at.close()
+    if is_written:
+        write_reviews(str(run), Console(quiet=True))
+    answered_again(run, Brand="Slowly", Roast="light")
+    brand, roast = seen(run, "Brand"), seen(run, "Roast")
+    assert (brand["value_raw"], brand["source"], brand["decision"], brand["model_id"]) == (
+        "Slowly",
+        "model",
+        None,
+        "other",
+    )
+    assert (roast["value_raw"], roast["source"], roast["replaced"][0]["value"]) == ("dark", "review", "light")
+    layer = layer_of(run)
+    assert [(each.verdict.key, each.reason) for each in layer.left_out] == [(key_of(run, 0, "Brand"), _REASON)]
+    out = io.StringIO()
+    found = write_reviews(str(run), Console(file=out, width=200))
+    assert (found.accepted, found.corrected, found.left_out, found.taken_back) == (1, 1, 1, 0)
+    assert f"Brand (Ada: right): {_REASON}" in out.getvalue()
+    written = {row["attribute"]: row for row in read_table(run, "attributes") if row["source_row"] == 0}
+    assert {name: written[name]["value_raw"] for name in ("Brand", "Roast")} == {"Brand": "Slowly", "Roast": "dark"}
+
+
+def test_all_readers_count_alike_whose_answers_there_are_and_say_what_is_left_out(run: Path, tmp_path: Path) -> None:
+    at = desk(run)
+    for row in (0, 1):
+        say(at, key_of(run, row, "Brand"), "accept")
+    at.close()
+    answered_again(run, Brand="Slowly")
+    facts = gather(str(run), Wishes())
+    assert facts.verdict.corrected == 1, "without the values of all answers"
+    exported = export_run(str(run), ExportWishes(kind="csv", out=str(tmp_path / "out.csv")))
+    said = "of what people said of this run's answers 1 verdict is left out: of another text or answer"
+    assert all(any(note.startswith(said) for note in notes) for notes in (facts.notes, exported.notes))
+    kept = ReviewedAnswers.read(Folder(str(run)), read_schemas(Folder(str(run))) or {})
+    assert (len(kept), len(kept.left_out)) == (1, 1)
+
+
+def test_who_judged_the_other_answer_is_asked_again(run: Path) -> None:
+    at = desk(run)
+    key = key_of(run, 0, "Brand")
+    say(at, key, "accept")
+    at.close()
+    answered_again(run, Brand="Slowly")
+    at = desk(run)
+    assert (at.state("Ada")["reviewed"], at.state("Ada")["mine"]) == (0, 0)
+    assert at.answer(key, "Ada")["mine"] is None
+    wish = Wish(category="Coffee", attribute="Brand")
+    asked = at.next("Ada", wish)
+    say(at, key, "accept")
+    at.close()
+    assert asked is not None
+    layer = layer_of(run)
+    assert (set(layer.corrections), layer.left_out) == ({key}, [])
+    assert layer.corrections[key].items == ("Slowly",)
+
+
+@pytest.mark.parametrize("first", ["Ada", "Bob"])
+def test_what_was_overruled_by_it_does_not_come_back(run: Path, first: str) -> None:
+    at = desk(run)
+    key = key_of(run, 0, "Brand")
+    say(at, key, "correct", "Acme", reviewer=first)
+    say(at, key, "accept", reviewer="Ada")
+    at.close()
+    answered_again(run, Brand="Slowly")
+    assert (layer_of(run).corrections, seen(run, "Brand")["value_raw"]) == ({}, "Slowly")
+    answered_again(run)
+    assert layer_of(run).corrections[key].items == ("Velor",), "the answer that comes back is right again"
+
+
+def test_right_that_was_taken_back_is_not_left_out(run: Path) -> None:
+    at = desk(run)
+    key = key_of(run, 0, "Brand")
+    say(at, key, "correct", "Acme")
+    say(at, key, "accept")
+    at.undo("undo-the-one", "Ada")
+    at.close()
+    answered_again(run, Brand="Slowly")
+    layer = layer_of(run)
+    assert ([each.items for each in layer.corrections.values()], layer.left_out) == ([("Acme",)], [])
+
+
+def test_what_was_taken_back_after_it_was_written_gives_this_models_answer(run: Path) -> None:
+    at = desk(run)
+    say(at, key_of(run, 0, "Roast"), "correct", "dark")
+    write_reviews(str(run), Console(quiet=True))
+    at.undo("undo-the-one", "Ada")
+    at.close()
+    answered_again(run, Roast="light")
+    assert (seen(run, "Roast")["value_raw"], seen(run, "Roast")["model_id"]) == ("light", "other")
