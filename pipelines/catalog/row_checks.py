@@ -14,6 +14,7 @@ from pipelines.catalog.rows import DeadRows, RowRefusal, to_record
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 
+_DUCKDB_READS = re.compile(r"\.(parquet|pq|csv|tsv|jsonl?|ndjson)(\.(gz|zst))?$", re.IGNORECASE)
 _HIVE_KEY = re.compile(r"/([^/=]+)=[^/]*(?=/)")
 
 
@@ -116,11 +117,13 @@ def folder_keys(name: str) -> list[str]:
 
 def write_folders_in(name: str) -> str:
     """The way out where a column is in the names of the folders alone that a file like this one stands in."""
-    ending = re.search(r"\.(csv|tsv|jsonl?|ndjson)(\.\w+)?$", name.lower())
-    kind, reader = ("parquet", "parquet") if ending is None else (ending[1], "csv" if "sv" in ending[1] else "json")
+    ending = _DUCKDB_READS.search(name)
+    if ending is None:
+        return "write it into the files"
+    reader = {"c": "csv", "t": "csv", "p": "parquet"}.get(ending[1][0].lower(), "json")
     return (
         f'write it into the files, as python -c "import duckdb; duckdb.sql(\\"COPY (FROM read_{reader}('
-        f"'FOLDER/**/*.{kind}', hive_partitioning = true)) TO 'catalog.parquet'\\\")\" does"
+        f"'FOLDER/**/*{ending[0]}', hive_partitioning = true)) TO 'catalog.parquet'\\\")\" does"
     )
 
 

@@ -38,6 +38,7 @@ from pipelines.job.context import DecodedShard, JobContext, PreparedShard
 from pipelines.job.engine_gate import Gate
 from pipelines.job.prices import engine_price
 from pipelines.job.ray_cluster import causes, num_cpus
+from pipelines.job.same_code import check_code
 from pipelines.store.isolation import Span, partition
 
 logger = logging.getLogger(__name__)
@@ -52,8 +53,10 @@ def load_engine(config: JobConfig) -> Extractor:
     return _ENGINES[config.decoding].from_pretrained(config.model, config.engine, config.adapter)
 
 
-def describe_engine(config: JobConfig) -> dict[str, Any]:
-    """What the job's engine will be: loads one and closes it. Raises as `ShardDecoder`."""
+def describe_engine(config: JobConfig, code: str) -> dict[str, Any]:
+    """What the job's engine will be: loads one and closes it. Raises as `ShardDecoder`, and unless `code` is what this
+    process has."""
+    check_code(code)
     with explained(), load_engine(config) as engine:
         return dict(engine.describe())
 

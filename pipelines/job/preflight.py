@@ -20,6 +20,7 @@ from pipelines.job.failed_rows import FailedRows
 from pipelines.job.named_models import check_named_models
 from pipelines.job.prices import price_notes
 from pipelines.job.run_plan import Plan, check_resume, find_plan, make_plan, planned_files
+from pipelines.job.same_code import code_digest
 from pipelines.job.schema_warnings import schema_warnings
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder
@@ -73,6 +74,7 @@ def plan_job(
         only: a new run takes the rows with these numbers alone (ascending, by the file's name).
         is_to_run: the models are wanted, too; else the plan is only looked at.
     """
+    code_digest()  # of the code that plans, whatever is edited later
     schemas = load_schemas(config.schemas)
     output = Folder(config.output)
     try:

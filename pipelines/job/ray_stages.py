@@ -35,7 +35,7 @@ from pipelines.job.finish_stage import finish_shard
 from pipelines.job.prepare_stage import prepare_shard
 from pipelines.job.prometheus import count_shard
 from pipelines.job.ray_cluster import num_gpus_per_actor
-from pipelines.job.same_code import check_code
+from pipelines.job.same_code import check_code, code_digest
 from pipelines.job.second_look import look_again
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def describe_engine(config: JobConfig, num_gpus: float) -> dict[str, Any]:
         "max_retries": config.retries.max_task_retries,
     }
     load: Any = ray.remote(**wanted)(decode_stage.describe_engine)
-    description: dict[str, Any] = ray.get(load.remote(config))
+    description: dict[str, Any] = ray.get(load.remote(config, code_digest()))
     return description
 
 

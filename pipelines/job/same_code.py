@@ -9,16 +9,21 @@ from pathlib import Path
 from pipelines.errors import UsageError
 
 _ROOT = Path(__file__).resolve().parents[2]
+_ENDINGS = frozenset({".py", ".cpp", ".h", ".csv", ".yaml"})  # units and native code decide answers, too
 
 
 @functools.cache
 def code_digest() -> str:
-    """Of this process's HPD, as it lies on the disk when it is first asked for."""
+    """Of this process's HPD, as it lies on the disk when it is first asked for: by a driver as it starts."""
     digest = hashlib.sha256()
-    for package in ("hpd_core", "pipelines"):
-        for path in sorted((_ROOT / package).rglob("*.py")):
-            digest.update(f"{path.relative_to(_ROOT)} {path.stat().st_size}\n".encode())
-            digest.update(path.read_bytes())
+    for path in sorted(path for package in ("hpd_core", "pipelines") for path in (_ROOT / package).rglob("*")):
+        name = path.relative_to(_ROOT)
+        # Editors and packers leave hidden files, and links that lead nowhere.
+        if path.suffix not in _ENDINGS or any(part.startswith(".") for part in name.parts) or not path.is_file():
+            continue
+        content = path.read_bytes()
+        digest.update(f"{name.as_posix()} {len(content)}\n".encode())
+        digest.update(content)
     return digest.hexdigest()[:16]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hpd_core.types import is_encodable
 from pipelines.catalog.paths import last_name
 from pipelines.profiling.columns import Column
-from pipelines.profiling.key_values import KEY_NAMES
+from pipelines.profiling.key_values import KEY_NAMES, VALUE_NAMES
 from pipelines.profiling.known_feeds import KnownFeed, known_feed
 
 # As `_words` gives them: without capitals and accents. English, then German, French, Spanish and Italian.
@@ -268,12 +268,13 @@ def _is_text(column: Column) -> bool:
 
 
 def _is_half(column: Column, names: Collection[str]) -> bool:
-    """Whether it has the values of a list of pairs, of which the names are another column: alone they say little. (The
-    content beside a title is prose.)"""
+    """Whether it has the values of a list of pairs, of which the names are another column: alone they say little. (What
+    stands below a title is prose.)"""
     pair, _, key = column.name.rpartition(".")
-    return (
-        "list" in column.kinds and key in ("value", "values") and any(f"{pair}.{name}" in names for name in KEY_NAMES)
-    )
+    if "list" not in column.kinds or key not in VALUE_NAMES:
+        return False
+    titles = ("title",) if key in ("text", "content") else ()
+    return any(f"{pair}.{name}" in names for name in KEY_NAMES if name not in titles)
 
 
 def _id_reason(column: Column) -> str:

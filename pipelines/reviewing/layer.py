@@ -32,7 +32,8 @@ REPLACED_FOLDER = f"{REVIEWS_FOLDER}/replaced"
 
 Row = Mapping[str, Any]
 _KEY = AnswerKey._fields
-_OF_A_MODEL = ("run_id", "model_id", "status", "value_raw", "logprob_mean")  # nothing that is done to a run changes it
+_OF_THE_RUN = ("run_id", "model_id")  # what people say is written beside them
+_OF_A_MODEL = (*_OF_THE_RUN, "status", "value_raw", "logprob_mean")  # nothing else that is done to a run changes them
 
 
 @dataclass(frozen=True)
@@ -161,15 +162,17 @@ def _stored(run: Folder, keys: Collection[AnswerKey], texts: TextsInRun) -> dict
 
 
 def _is_of(kept: Sequence[Row], stored: Sequence[Row] | None, texts: TextsInRun) -> bool:
-    """Whether rows that are kept are of the text that the run has now, and of the answer, where it is no person's."""
+    """Whether rows that are kept are of the text that the run has now, and of the answer: where it is a person's, of
+    the model in whose place it is."""
     first = kept[0]
     if not texts.has(AnswerKey(*(first[name] for name in _KEY)), first["input_hash"]):
         return False
-    if stored is None or stored[0].get("source") == "review":
+    if stored is None:
         return True
-    return [[row.get(name) for name in _OF_A_MODEL] for row in kept] == [
-        [row.get(name) for name in _OF_A_MODEL] for row in stored
-    ]
+    by_person = stored[0].get("source") == "review"
+    columns = _OF_THE_RUN if by_person else _OF_A_MODEL
+    found, wanted = ([[row.get(name) for name in columns] for row in rows] for rows in (kept, stored))
+    return found[:1] == wanted[:1] if by_person else found == wanted
 
 
 def _kept_table(run: Folder, name: str) -> pa.Table | None:

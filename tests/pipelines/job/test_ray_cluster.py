@@ -135,7 +135,6 @@ def _fail_with_a_reason() -> None:
 _TERMINATED = """
 import os, signal, time
 from pipelines.console.exit_codes import run_command
-from pipelines.job import ray_cluster
 from pipelines.job.ray_cluster import ray_cluster
 
 def work():

@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 
 from hpd_core import Unit
 from pipelines import extract, schema
+from pipelines.catalog.row_checks import write_folders_in
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.errors import UsageError
@@ -223,7 +224,9 @@ def test_a_catalog_and_a_folder_by_uri(tmp_path: Path) -> None:
         memory.rm("/init", recursive=True)
 
 
-@pytest.mark.parametrize(("name", "value", "is_text"), [("name", "value", False), ("title", "content", True)])
+@pytest.mark.parametrize(
+    ("name", "value", "is_text"), [("name", "value", False), ("label", "text", False), ("title", "content", True)]
+)
 def test_values_without_their_names_are_no_text(tmp_path: Path, name: str, value: str, is_text: bool) -> None:
     """What stands below a title is one."""
     content = [
@@ -249,6 +252,19 @@ def test_a_genre_is_no_category_where_there_is_another(tmp_path: Path) -> None:
     ]
     _, config = started(tmp_path / "chaussures.jsonl", content)
     assert str(config.input.category) == "Famille"
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("day=1/part.csv.gz", "read_csv('FOLDER/**/*.csv.gz', "),
+        ("day=1/PART.JSONL", "read_json('FOLDER/**/*.JSONL', "),
+        ("day=1/part.pq", "read_parquet('FOLDER/**/*.pq', "),
+    ],
+)
+def test_the_way_out_of_folders_reads_the_files(name: str, read: str) -> None:
+    assert read in write_folders_in(name)
+    assert write_folders_in("day=1/part.xlsx") == "write it into the files"
 
 
 @pytest.mark.parametrize(("kind", "reader"), [("parquet", "parquet"), ("jsonl", "json")])
