@@ -14,7 +14,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import transformers
-import transformers.models.llama.modeling_llama  # what all have in common is imported once, for all processes
+import transformers.models.llama.modeling_llama  # what all have in common is imported once, by the server
 
 from tests.core.sweep.configs import REACHES
 from tests.core.sweep.outcome import LAYOUTS, Outcome, outcomes
@@ -24,12 +24,15 @@ from tests.core.sweep.types import model_types
 TIME_LIMIT = 240.0
 """Seconds that one type may take."""
 
+_CONTEXT = mp.get_context("forkserver")
+"""Its children are of a process that never computed: a fork of one whose OpenMP threads have run waits for ever."""
+_CONTEXT.set_forkserver_preload(["tests.core.sweep.__main__"])
+
 
 def swept(name: str, time_limit: float = TIME_LIMIT) -> list[Outcome]:
     """The outcomes of one type, from a process of its own: what ends the process is an outcome, too."""
-    context = mp.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_send_outcomes, args=(name, sender))
+    receiver, sender = _CONTEXT.Pipe(duplex=False)
+    process = _CONTEXT.Process(target=_send_outcomes, args=(name, sender))
     process.start()
     sender.close()
     try:
