@@ -82,7 +82,7 @@ class Engine(Extractor):
             held_to,
             closed,
             self._runs,
-            num_rows=model.get_input_embeddings().weight.shape[0],
+            num_rows=description.num_embedded(model),
         )
         self._decoder: Decoder
         if group is not None:

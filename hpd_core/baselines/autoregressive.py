@@ -74,7 +74,7 @@ class AutoregressiveBaseline(Extractor):
         steering.use_own_attention(model)
         self._segments = SegmentTokenizer(tokenizer)
         self._max_positions = description.max_positions(model.config)
-        num_rows = model.get_input_embeddings().weight.shape[0]
+        num_rows = description.num_embedded(model)
         self._builder = PromptBuilder(tokenizer, self.config, self._max_positions, num_rows=num_rows)
         self._end_ids = description.end_of_text_ids(model)
         size = model.get_output_embeddings().weight.shape[0]

@@ -115,9 +115,15 @@ def endings(model: Any, segments: SegmentTokenizer) -> Endings:
     return found.also([index for index in end_of_text_ids(model) if index < len(found)])
 
 
+def num_embedded(model: Any) -> int:
+    """The tokens that the model has an embedding of: those from 0 to one less can be fed."""
+    rows: int = model.get_input_embeddings().weight.shape[0]
+    return rows
+
+
 def refuse_unknown_tokens(model: Any, segments: SegmentTokenizer) -> None:
     """Raises `ModelError` if prompts would have tokens that the model has no row for: they cannot be fed."""
-    rows = model.get_input_embeddings().weight.shape[0]
+    rows = num_embedded(model)
     template = str(getattr(segments.tokenizer, "chat_template", None) or "")
     written = {text: index for text, index in segments.control_tokens.items() if text in template and index >= rows}
     if written:
