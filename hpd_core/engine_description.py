@@ -50,9 +50,9 @@ class EngineDescription(TypedDict):
 def versions() -> dict[str, str]:
     """Versions of what computes the answers."""
     found = {}
-    for package in ("hpd", "torch", "transformers"):
+    for name, package in (("hpd", "hyper-parallel-decoding"), ("torch", "torch"), ("transformers", "transformers")):
         try:
-            found[package] = version(package)
+            found[name] = version(package)
         except PackageNotFoundError:
-            found[package] = "source"
+            found[name] = "source"
     return found

@@ -77,7 +77,7 @@ def _serve(run: str, host: str, port: int, options: DeskOptions) -> None:
     try:
         from pipelines.review_desk.server import serve
     except ImportError as error:
-        raise UsageError(f"{error.name} is not installed: pip install 'hpd[review]'") from error
+        raise UsageError(f"{error.name} is not installed: pip install fastapi uvicorn") from error
     with open_socket(host, port, listens=True) as sock:
         desk = Desk(*_opened(run), options)
         for note in left_out_note(desk.left_out, run):

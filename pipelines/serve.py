@@ -89,7 +89,7 @@ def _serve(
     try:
         from pipelines.serving.server import make_server, serve
     except ImportError as error:
-        raise UsageError(f"{error.name} is not installed: pip install 'hpd[serving]'") from error
+        raise UsageError(f"{error.name} is not installed: pip install fastapi uvicorn prometheus-client") from error
     document: dict[str, object] = {"model": model, "adapter": adapter}
     for override in overrides:
         apply_override(document, override)

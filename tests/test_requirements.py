@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -52,3 +53,13 @@ def test_the_image_for_gpus_has_a_torch_that_is_allowed() -> None:
     (torch,) = (each for each in map(Requirement, wanted("requirements.txt")) if each.name == "torch")
     assert torch.specifier.contains(version)
     assert "torch" in pins("requirements.txt")
+
+
+def test_nothing_installs_the_package_hpd_of_pypi() -> None:
+    """It is another project's: the distribution of this one has its own name."""
+    foreign = re.compile(r"hpd\[[a-z]|pip3? install[^\n]*?[ '\"]hpd(?=['\" =<>~]|$)", re.MULTILINE)
+    assert all(foreign.search(text) for text in ("pip install hpd", "pip install -q 'hpd'", "see 'hpd[serving]'"))
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    texts = {name: (ROOT / name).read_bytes().decode(errors="replace") for name in listed if "tests/" not in name}
+    assert {name: found for name, text in texts.items() if (found := foreign.findall(text))} == {}
+    assert PROJECT["project"]["name"] != "hpd"

@@ -3,8 +3,8 @@
 A build, an environment, and one job over three products: 44 seconds on 2 cores that others used as well, most of it
 the job's. The build needs hatchling from the package index; without one, these tests are skipped.
 
-The environment is what `pip install 'hpd[pipelines]'` makes of an empty one: the wheel, and what its metadata asks for,
-one requirement after the other. These are gigabytes that lie here already, so that they are linked, not installed
+The environment is what `pip install 'WHEEL[pipelines]'` makes of an empty one: the wheel, and what its metadata asks
+for, one requirement after the other. These are gigabytes that lie here already, so that they are linked, not installed
 again. The checkout, which this environment has as "editable", is not among them.
 """
 
@@ -45,7 +45,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def hpd(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `hpd` of an environment that has the wheel and what `hpd[pipelines]` needs."""
+    """The `hpd` of an environment that has the wheel and what its extra `pipelines` needs."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"

@@ -18,7 +18,7 @@ def to_nf4(model: Any) -> None:
     try:
         import bitsandbytes
     except ImportError as error:
-        raise UsageError("NF4 needs bitsandbytes: pip install 'hpd[quantization]'") from error
+        raise UsageError("NF4 needs bitsandbytes: pip install bitsandbytes accelerate") from error
     layers: Any = bitsandbytes.nn
     head = model.get_output_embeddings()
     for name, linear in list(model.named_modules()):

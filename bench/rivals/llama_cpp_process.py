@@ -96,7 +96,7 @@ def _type_of(path: str) -> str:
     try:
         from gguf import GGUFReader, LlamaFileType
     except ImportError as error:
-        raise UsageError(f"--llama-cpp needs the package 'gguf': pip install 'hpd[gguf]' ({error})") from error
+        raise UsageError(f"--llama-cpp needs the package 'gguf': pip install gguf ({error})") from error
     try:
         field = GGUFReader(path).get_field("general.file_type")
     except (OSError, ValueError) as error:

@@ -78,7 +78,7 @@ def plotter(folder: str) -> Callable[[Swept, str, str], Path]:
     try:
         from bench.speed.plots import draw_sweep
     except ImportError as error:
-        raise UsageError(f"--out: plots are drawn by matplotlib, pip install 'hpd[training]' ({error})") from error
+        raise UsageError(f"--out: plots are drawn by matplotlib, pip install matplotlib ({error})") from error
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -81,7 +81,7 @@ def _inject(model: Any, adapter: Adapter, weights: dict[str, Tensor]) -> None:
         from peft import LoraConfig, inject_adapter_in_model
         from peft.tuners.tuners_utils import cast_adapter_dtype
     except ImportError as error:
-        raise ModelError("an adapter needs the package 'peft': pip install 'hpd[adapters]'") from error
+        raise ModelError("an adapter needs the package 'peft': pip install peft") from error
     config = LoraConfig(**lora_settings(adapter), task_type="CAUSAL_LM", inference_mode=True)
     try:
         inject_adapter_in_model(config, model)

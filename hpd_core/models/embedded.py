@@ -175,7 +175,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     try:
         import gguf as _  # noqa: F401
     except ImportError as error:
-        raise ModelError("the embedded model needs the package 'gguf': pip install 'hpd[gguf]'") from error
+        raise ModelError("the embedded model needs the package 'gguf': pip install gguf") from error
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging

@@ -253,7 +253,7 @@ def _quantization(name: str, dtype: torch.dtype) -> Any:
     try:
         import bitsandbytes  # noqa: F401
     except ImportError as error:
-        raise ModelError(f"quantization {name!r} needs bitsandbytes: pip install 'hpd[quantization]'") from error
+        raise ModelError(f"quantization {name!r} needs bitsandbytes: pip install bitsandbytes accelerate") from error
     if name == "nf4":
         return transformers.BitsAndBytesConfig(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype

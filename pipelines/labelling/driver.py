@@ -251,7 +251,7 @@ def _check_resume(
         "seconds": stored.get("seconds", 0.0) if stored is not None else 0.0,
         "config": config.model_dump(mode="json"),
         "identity": identity,
-        "hpd_version": version("hpd"),
+        "hpd_version": version("hyper-parallel-decoding"),
     }
 
 

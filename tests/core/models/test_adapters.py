@@ -480,4 +480,4 @@ def test_a_merge_that_half_precision_cannot_hold(adapter: Path, base: Any) -> No
 
 def test_without_peft(adapter: Path, base: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
-    assert refusal(adapter, base) == "an adapter needs the package 'peft': pip install 'hpd[adapters]'"
+    assert refusal(adapter, base) == "an adapter needs the package 'peft': pip install peft"
