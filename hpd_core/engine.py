@@ -193,7 +193,7 @@ class Engine(Extractor):
         prompts = [item.prompt for item in prepared]
         task = Task(prompts, future, submission.results, future.metrics)
         for item in prepared:
-            item.prompt.owner = Owner(task, item)
+            item.prompt.owner = Owner(task, item, len(item.records))
         self._queue.add([task])
         return future
 

@@ -19,7 +19,7 @@ class ExtractionMetrics:
     forwarded to choose closed answers, and are no part of one.
     `busy_seconds` is the engine's time, each step's split over the submissions in it by tokens forwarded; of it,
     `prefix_seconds` went into categories' prefixes and shared text, the rest is the sum of the results'
-    `engine_seconds`.
+    `engine_seconds`. `num_records` grows while they are decoded.
     """
 
     num_records: int = 0

@@ -73,10 +73,11 @@ class Task:
 
 @dataclass(slots=True)
 class Owner:
-    """What a prompt belongs to, and what it has cost. `item`: what its task knows of it."""
+    """What a prompt belongs to, and what it has cost. `item`: what its task knows of it; `num_records` it answers."""
 
     task: Task
     item: Any
+    num_records: int = 0
     seconds: float = 0.0
 
 
@@ -216,6 +217,7 @@ class TaskQueue:
             prompt.leases.clear()
             task = prompt.owner.task
             task.finished.append(prompt)
+            task.metrics.num_records += prompt.owner.num_records
             if len(task.finished) == len(task.prompts):
                 self._finish(task)
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from hpd_core.errors import HPDError
+
 
 class UsageError(Exception):
     """Wrong configuration, input or output folder. The command exits with 2 and prints the message."""
@@ -17,3 +21,24 @@ class BudgetError(RunError):
 
 class ProcessesDiedError(RunError):
     """Ray gave up on processes that died again and again."""
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error and what caused it, through Ray's wrapping, which has it as `cause`."""
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in seen:
+        seen.append(cause)
+        yield cause
+        wrapped = getattr(cause, "cause", None)
+        cause = wrapped if isinstance(wrapped, BaseException) else cause.__cause__
+
+
+def explain(error: BaseException) -> Exception | None:
+    """Return the `UsageError` or `RunError` to show in place of `error`; None if it is a bug of ours."""
+    for cause in causes(error):
+        if isinstance(cause, (UsageError, RunError)):
+            return cause
+        if isinstance(cause, HPDError) or (isinstance(cause, OSError) and cause.errno is not None):
+            return RunError(str(cause))  # a full disk, no permission, no network
+    return None

@@ -44,7 +44,7 @@ def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def shared_ray() -> Iterator[None]:
-    """A local Ray with two CPUs; runs in this process join it."""
+    """A local Ray with two CPUs; runs of this process with `executor: ray` join it."""
     import ray
 
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)

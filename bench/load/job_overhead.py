@@ -14,13 +14,13 @@ import torch
 
 from bench.load.measured_run import MeasuredRun, run_measured
 from hpd_core import HPDError, Record
+from hpd_core.system.threads import num_cpus
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import to_record
 from pipelines.config.extraction import JobConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.job.decode_stage import load_engine
 from pipelines.job.preflight import PlannedJob, plan_job
-from pipelines.job.ray_cluster import num_cpus
 
 MIN_SHARDS = 10
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -10,6 +11,11 @@ from typing import TypeVar
 import torch
 
 T = TypeVar("T")
+
+
+def num_cpus() -> int:
+    """Return the number of CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_passing_thread(work: Callable[[], T]) -> T:

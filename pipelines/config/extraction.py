@@ -53,6 +53,11 @@ class JobConfig(Section):
     cascade: CascadeConfig | None = Field(
         None, description="a larger model that is asked again where the first one is not sure"
     )
+    executor: Literal["auto", "local", "ray"] = Field(
+        "auto",
+        description="'local': this process; 'ray': processes of Ray; 'auto': 'ray' where RAY_ADDRESS names a cluster "
+        "or there is more than one engine, else 'local'",
+    )
     shards: ShardConfig = Field(default_factory=ShardConfig, description="how the catalog is cut")
     actors: ActorConfig = Field(default_factory=ActorConfig, description="the pool of engines")
     retries: RetryConfig = Field(default_factory=RetryConfig, description="how often what fails is tried again")
@@ -90,6 +95,22 @@ class JobConfig(Section):
                 raise ValueError(f"{name} must not be empty")
         if self.base is not None and self.retry_failed is not None:
             raise ValueError("base and retry_failed exclude each other: base takes failed rows again, too")
+        return self
+
+    @property
+    def needs_ray(self) -> str | None:
+        """Return the key for which one process is not enough; None if it is."""
+        wanted = {
+            "actors.max": self.actors.max > 1,
+            "actors.num_gpus": self.actors.num_gpus is not None,
+            "shards.cluster_by_category": self.shards.cluster_by_category,
+        }
+        return next((key for key, is_wanted in wanted.items() if is_wanted), None)
+
+    @model_validator(mode="after")
+    def _check_executor(self) -> JobConfig:
+        if self.executor == "local" and self.needs_ray is not None:
+            raise ValueError(f"executor 'local' is one process, {self.needs_ray} needs Ray: set 'auto'")
         return self
 
     @model_validator(mode="after")

@@ -9,8 +9,8 @@ from pipelines.config.extraction import JobConfig
 
 # What cannot change a result, only where it goes, how fast it comes, or how it is judged.
 _FREE_SECTIONS = (
-    *("run_id", "output", "schemas", "shards", "actors", "retries", "cost"),
-    *("max_dead_letter_share", "log_seconds"),
+    *("run_id", "output", "schemas", "executor", "shards", "actors", "retries"),
+    *("cost", "max_dead_letter_share", "log_seconds"),
     # A run keeps those that it began with, so a resume cannot change them (job/wanted_confidence.py).
     *("calibration", "accept"),
 )

@@ -1,7 +1,8 @@
-"""What the processes of a run log: one JSON object a line, in Ray's log files of each worker.
+"""What the processes of a run log: one JSON object a line.
 
-Every line says which run it is about, and where it applies which shard and attempt, on which node and in which actor:
-a log collector can put the story of a shard together from all the machines that had it.
+On Ray it is in the log files of each worker, else in one file in the temporary folder. Every line says which run it is
+about, and where it applies which shard and attempt, on which node and in which actor: a log collector can put the story
+of a shard together from all the machines that had it.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-import ray
 from pythonjsonlogger.json import JsonFormatter
 
 _LOGGERS = ("pipelines", "hpd_core")
@@ -21,25 +25,42 @@ _NAMES = {"asctime": "time", "levelname": "level", "name": "logger"}
 
 @functools.cache
 def log_as_json(run_id: str) -> None:
-    """Sets up this process, once: what the project logs goes to stderr, which Ray keeps in a file."""
+    """Set up this process of a cluster, once: what the project logs goes to stderr, which Ray keeps in a file."""
     static = {"run": run_id}
     # Where there is no Ray (load_test.py takes shards through the stages without), the question alone would start one,
     # or wait for the last one of this machine.
-    if ray.is_initialized():
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
         context = ray.get_runtime_context()
         static |= {"node": context.get_node_id(), "worker": context.get_worker_id()}
         if actor := context.get_actor_id():
             static["actor"] = actor
-    formatter = JsonFormatter(
-        _FIELDS,
-        rename_fields=_NAMES,
-        static_fields=static,
-        json_ensure_ascii=False,
-    )
-    handler = logging.StreamHandler(sys.stderr)
+    _log_to(logging.StreamHandler(sys.stderr), static)
+
+
+@contextmanager
+def log_to_file(run_id: str) -> Iterator[Path]:
+    """Write what the project logs to a file of the run in the temporary folder, for a block. Gives the file."""
+    path = Path(tempfile.gettempdir(), f"hpd-{run_id}.jsonl")
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    before = {name: (logger.handlers, logger.level, logger.propagate) for name, logger in _loggers().items()}
+    _log_to(handler, {"run": run_id})
+    try:
+        yield path
+    finally:
+        for name, logger in _loggers().items():
+            logger.handlers, logger.level, logger.propagate = before[name]
+        handler.close()
+
+
+def _loggers() -> Mapping[str, logging.Logger]:
+    return {name: logging.getLogger(name) for name in _LOGGERS}
+
+
+def _log_to(handler: logging.Handler, static: Mapping[str, str]) -> None:
+    formatter = JsonFormatter(_FIELDS, rename_fields=_NAMES, static_fields=dict(static), json_ensure_ascii=False)
     handler.setFormatter(formatter)
-    for name in _LOGGERS:
-        logger = logging.getLogger(name)
+    for logger in _loggers().values():
         logger.handlers = [handler]
         logger.setLevel(logging.INFO)
         # Ray's own handler would write it again, as plain text.

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.live import Live
@@ -15,17 +15,25 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from pipelines.store.totals import Totals
 
 
+class Watched(NamedTuple):
+    """What a run's engines are at, and how many products are decoded of shards that are not committed yet."""
+
+    said: str
+    num_decoded: int = 0
+
+
 class Speed:
     """How fast this session is, and what is left. What an earlier session did counts as done, not as fast."""
 
-    def __init__(self, totals: Totals, planned_rows: int, waits_for: Callable[[], str] = lambda: "first shards"):
-        """`waits_for`: what there is to wait for before the first shard, asked again and again."""
+    def __init__(self, totals: Totals, planned_rows: int, watch: Callable[[], Watched]):
+        """`watch`: asked again and again for what is not committed yet."""
         self._totals = totals
         self._planned_rows = planned_rows
-        self._waits_for = waits_for
+        self._watch = watch
         self._started = time.monotonic()
-        self._products_before, self._rows_before = totals.products, totals.rows
-        self._first_commit: tuple[float, int] | None = None
+        self._products_before, self._rows_before, self._dead_before = totals.products, totals.rows, totals.dead_letters
+        self._rows = totals.rows
+        self._first_rows: tuple[float, int] | None = None
 
     @property
     def elapsed(self) -> float:
@@ -33,32 +41,35 @@ class Speed:
         return time.monotonic() - self._started
 
     @property
+    def rows(self) -> int:
+        """Rows that are done, those of open shards included. Never falls: between decoding and commit a shard's are not
+        seen."""
+        self._rows = max(self._rows, min(self._planned_rows, self._totals.rows + self._watch().num_decoded))
+        return self._rows
+
+    @property
     def products_per_second(self) -> float | None:
-        """Products extracted by this session per second, loading included; None before the first shard."""
+        """Products committed by this session per second, loading included; None before the first shard."""
         done = self._totals.products - self._products_before
         return done / self.elapsed if done and self.elapsed > 0 else None
 
-    @property
-    def seconds_left(self) -> float | None:
-        """At the pace since the first shard was there, for the time of loading says nothing about the rest."""
-        rows, now = self._totals.rows, time.monotonic()
-        if self._first_commit is None:
-            if rows > self._rows_before:
-                self._first_commit = (now, rows)
-            return None
-        since, rows_then = self._first_commit
-        return (self._planned_rows - rows) * (now - since) / (rows - rows_then) if rows > rows_then else None
-
-    def describe(self) -> str:
-        """For people."""
-        speed, left = self.products_per_second or 0.0, self.seconds_left
-        if self._totals.rows > self._rows_before:
-            pace = f"{speed:,.1f} products/s"
-        else:
-            # What is under way in an engine is not counted until its shard is committed.
-            pace = f"starting: {self._waits_for()}, {format_seconds(self.elapsed)}"
+    def describe(self, rows: int) -> str:
+        """Return pace and time left in words, `rows` being done."""
+        dead = f"{self._totals.dead_letters:,} dead-lettered"
+        if rows == self._rows_before:
+            return f"starting: {self._watch().said}, {format_seconds(self.elapsed)}, {dead}"
+        left = self._seconds_left(rows)
         remaining = f", {format_seconds(left)} left" if left is not None else ""
-        return f"{pace}{remaining}, {self._totals.dead_letters:,} dead-lettered"
+        products = rows - self._rows_before - (self._totals.dead_letters - self._dead_before)
+        return f"{products / max(1e-9, self.elapsed):,.1f} products/s{remaining}, {dead}"
+
+    def _seconds_left(self, rows: int) -> float | None:
+        """At the pace since the first products were there, for the time of loading says nothing about the rest."""
+        now = time.monotonic()
+        if self._first_rows is None:
+            self._first_rows = (now, rows)
+        since, rows_then = self._first_rows
+        return (self._planned_rows - rows) * (now - since) / (rows - rows_then) if rows > rows_then else None
 
 
 @contextmanager
@@ -67,18 +78,17 @@ def show_progress(
     totals: Totals,
     planned_rows: int,
     log_seconds: float,
-    waits_for: Callable[[], str] = lambda: "first shards",
+    watch: Callable[[], Watched],
 ) -> Iterator[Speed]:
-    """Shows how `totals` grow until the block ends, and before the first shard what is waited for."""
-    speed = Speed(totals, planned_rows, waits_for)
+    """Show how `totals` grow until the block ends, and before the first products what is waited for."""
+    speed = Speed(totals, planned_rows, watch)
     if console.is_terminal:
-        with _live(console, totals, planned_rows, speed):
+        with _live(console, planned_rows, speed):
             yield speed
         return
     stop = threading.Event()
-    thread = threading.Thread(
-        target=_log, args=(console, totals, planned_rows, speed, log_seconds, stop), name="progress", daemon=True
-    )
+    arguments = (console, planned_rows, speed, log_seconds, stop)
+    thread = threading.Thread(target=_log, args=arguments, name="progress", daemon=True)
     thread.start()
     try:
         yield speed
@@ -88,7 +98,7 @@ def show_progress(
 
 
 @contextmanager
-def _live(console: Console, totals: Totals, planned_rows: int, speed: Speed) -> Iterator[None]:
+def _live(console: Console, planned_rows: int, speed: Speed) -> Iterator[None]:
     progress = Progress(
         SpinnerColumn(),
         BarColumn(bar_width=None),
@@ -101,25 +111,24 @@ def _live(console: Console, totals: Totals, planned_rows: int, speed: Speed) -> 
     task = progress.add_task("extract", total=planned_rows, pace="starting")
 
     def render() -> Progress:
-        progress.update(task, completed=totals.rows, pace=speed.describe())
+        rows = speed.rows
+        progress.update(task, completed=rows, pace=speed.describe(rows))
         return progress
 
     with Live(get_renderable=render, console=console, refresh_per_second=4):
         yield
 
 
-def _log(
-    console: Console, totals: Totals, planned_rows: int, speed: Speed, every: float, stop: threading.Event
-) -> None:
+def _log(console: Console, planned_rows: int, speed: Speed, every: float, stop: threading.Event) -> None:
     while not stop.wait(every):
-        console.print(progress_line(totals, planned_rows, speed), highlight=False, soft_wrap=True)
+        console.print(progress_line(planned_rows, speed), highlight=False, soft_wrap=True)
 
 
-def progress_line(totals: Totals, planned_rows: int, speed: Speed) -> str:
+def progress_line(planned_rows: int, speed: Speed) -> str:
     """One plain line, with the time of day."""
-    share = totals.rows / planned_rows if planned_rows else 1.0
-    now = time.strftime("%H:%M:%S")
-    return f"{now}  {totals.rows:,} of {planned_rows:,} products ({share:.0%}), {speed.describe()}"
+    rows = speed.rows
+    share = rows / planned_rows if planned_rows else 1.0
+    return f"{time.strftime('%H:%M:%S')}  {rows:,} of {planned_rows:,} products ({share:.0%}), {speed.describe(rows)}"
 
 
 def format_seconds(seconds: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,21 +40,15 @@ class SourceRef:
 
 @dataclass(frozen=True, slots=True)
 class CarryOverRef:
-    """A `CarryOver` in Ray's object store: one for all processes of a node, which read it where it lies.
+    """A `CarryOver` for every process of the run.
 
     Attributes:
         run_id: the earlier run's.
+        get: return it. On Ray it lies in the object store, once a node.
     """
 
     run_id: str
-    reference: Any
-
-    def get(self) -> CarryOver:
-        """The thing itself."""
-        import ray
-
-        found: CarryOver = ray.get(self.reference)
-        return found
+    get: Callable[[], CarryOver]
 
 
 @dataclass(frozen=True)
@@ -92,6 +86,21 @@ class JobContext:
     def larger(self) -> JobContext:
         """The job as the engines of the cascade's larger model see it: with its settings, and books of its own."""
         return replace(self, config=larger_model(self.config), others=self.config.actors, is_larger=True)
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlace:
+    """Where an engine runs.
+
+    Attributes:
+        node_share: its part of the machine, for the price: 1 is a whole one.
+        num_threads: torch's, on the CPU.
+        ids: of the node and of the actor on Ray; empty elsewhere.
+    """
+
+    node_share: float
+    num_threads: int
+    ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Stage 2, on GPUs: an actor with one engine, and several shards in it at once.
+"""Stage 2, on GPUs: one engine, and several shards in it at once.
 
-Ray Data calls an actor from `actors.max_in_flight` threads. Each thread hands its shard to the same engine
-and waits, so the hardware does not drain between shards.
+`actors.max_in_flight` threads call it. Each hands its shard to the same engine and waits, so the hardware does not
+drain between shards.
 
 A shard that fails is tried again, alone and in a fresh engine, so that it takes no neighbour down and none
 takes it down; then in parts, down to the record that is to blame (store/isolation.py). Each try is on record before
@@ -14,30 +14,32 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
-import ray
 import torch
+import transformers
 
 from hpd_core import AutoregressiveBaseline, Engine, ExtractionFuture, HPDError, NullEngine, RecordResult
 from hpd_core.decoding.memory import halved
 from hpd_core.errors import EngineError, StorageError
 from hpd_core.extractor import Extractor
 from hpd_core.system.device import is_out_of_memory
+from hpd_core.system.threads import num_cpus
 from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.confidence.run_confidence import run_confidence
 from pipelines.config.extraction import JobConfig
+from pipelines.console.exit_codes import EXIT_STOPPED
 from pipelines.console.json_logs import about
-from pipelines.errors import RunError, UsageError
-from pipelines.job.context import DecodedShard, JobContext, PreparedShard
+from pipelines.errors import RunError, UsageError, causes
+from pipelines.job.context import DecodedShard, EnginePlace, JobContext, PreparedShard
 from pipelines.job.engine_gate import Gate
 from pipelines.job.prices import engine_price
-from pipelines.job.ray_cluster import causes, num_cpus
 from pipelines.job.same_code import check_code
 from pipelines.store.isolation import Span, partition
 
@@ -50,6 +52,7 @@ _ENGINES: Mapping[str, type[Extractor]] = {kind.decoding: kind for kind in (Engi
 
 def load_engine(config: JobConfig) -> Extractor:
     """The decoder that the job asks for. Raises `HPDError` with a message for the user."""
+    transformers.logging.disable_progress_bar()  # the run has its own
     return _ENGINES[config.decoding].from_pretrained(config.model, config.engine, config.adapter)
 
 
@@ -73,47 +76,11 @@ def explained() -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
-def _share_of_node(job: JobContext) -> float:
-    """The engine's part of its node: by GPUs, or an equal part of a node without."""
-    context = _worker()
-    if context is not None:
-        assigned: dict[str, float] = context.get_assigned_resources()
-        taken, total = assigned.get("GPU", 0.0), _node_resources(context).get("GPU", 0.0)
-        if taken and total:
-            return min(1.0, float(taken / total))
-    return 1 / _num_engines(job)
-
-
-def _num_engines(job: JobContext) -> int:
-    """That may come to share this machine: the job's, with those of a cascade's other model; on a cluster as many as
-    the CPUs of this machine hold."""
-    pools = [job.config.actors] if job.others is None else [job.config.actors, job.others]
-    num_engines = sum(pool.max for pool in pools)
-    context = _worker()
-    if context is None:
-        return num_engines
-    cpus, reserved = _node_resources(context).get("CPU", 0.0), sum(pool.max * pool.num_cpus for pool in pools)
-    return max(1, min(num_engines, int(num_engines * cpus / reserved + 1e-6)))
-
-
-def _cpus_here() -> int:
-    """CPUs of this machine for engines. A container may see more than its node has by Ray's count."""
-    context = _worker()
-    cpus = None if context is None else _node_resources(context).get("CPU")
-    return num_cpus() if not cpus else min(num_cpus(), max(1, int(cpus)))
-
-
-def _worker() -> Any:
-    """What Ray knows of this process; None outside of actors, which alone have resources."""
-    context = ray.get_runtime_context() if ray.is_initialized() else None
-    return None if context is None or context.get_actor_id() is None else context
-
-
-def _node_resources(context: Any) -> Mapping[str, float]:
-    """What Ray can hand out of the process's node."""
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    node = context.get_node_id()
-    return next((each["Resources"] for each in nodes if each["NodeID"] == node and each["Alive"]), {})
+def place_alone(config: JobConfig) -> EnginePlace:
+    """Return the place of the only engine of this machine."""
+    has_gpu = torch.cuda.is_available() and config.engine.device != "cpu"
+    share = config.engine.tensor_parallel / torch.cuda.device_count() if has_gpu else 1.0
+    return EnginePlace(min(1.0, share), config.actors.num_threads or num_cpus())
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,20 +104,28 @@ class _Questions:
 class ShardDecoder:
     """One engine and the shards that go through it. Safe to call from several threads."""
 
-    def __init__(self, job: JobContext) -> None:
-        """Loads the engine. Raises `UsageError` if it cannot be loaded or does not fit the run, `RunError` if a storage
-        is away."""
+    def __init__(self, job: JobContext, place: EnginePlace | None = None) -> None:
+        """Load the engine.
+
+        Args:
+            place: by default that of the only engine of this machine.
+
+        Raises:
+            UsageError: it cannot be loaded or does not fit the run.
+            RunError: a storage is away.
+        """
         self._billed_until = time.monotonic()
         self._billing = threading.Lock()
         self._job = job
         self._ledger = job.ledger
         self._gate = Gate()
         self._has_failed = False
+        self._is_closed = False
+        self._place = place_alone(job.config) if place is None else place
         # Ray gives its workers one OpenMP thread per reserved CPU; an engine without a GPU wants its share of the node.
-        actors = job.config.actors
-        torch.set_num_threads(actors.num_threads or max(1, _cpus_here() // _num_engines(job)))
-        self._share = _share_of_node(job)
-        self._price = engine_price(job.config.cost, self._share)
+        torch.set_num_threads(self._place.num_threads)
+        self._price = engine_price(job.config.cost, self._place.node_share)
+        self._under_way: set[ExtractionFuture] = set()
         self._unreported_load_seconds = 0.0
         self._settings = job.config.engine
         self._load()
@@ -242,10 +217,16 @@ class ShardDecoder:
                 document_ids = [questions.document_ids[index] for index in places]
                 all_wanted = all(each is None for each in wanted)
                 future = self._engine.submit(records, self._job.schemas, document_ids, None if all_wanted else wanted)
-                results = self._wait(future, shard, attempt)
+                self._under_way.add(future)
+                try:
+                    results = self._wait(future, shard, attempt)
+                finally:
+                    self._under_way.discard(future)
                 if len(results) != len(records):
                     raise RuntimeError(f"{len(records)} records went into the engine, {len(results)} came out")
             except Exception as error:
+                if self._is_closed:
+                    raise
                 logger.warning(
                     "the try failed", exc_info=True, extra=about(shard, attempt=attempt, records=len(span.indices))
                 )
@@ -292,24 +273,23 @@ class ShardDecoder:
             if future.done():
                 return future.result()
             # The engine's own thread hangs: nothing but a new process helps.
-            logger.error("no end after %g minutes: the process ends", minutes, extra=about(shard, attempt=attempt))
+            problem = f"not decoded within retries.max_minutes ({minutes:g})"
+            logger.error("%s: the process ends", problem, extra=about(shard, attempt=attempt))
             try:
-                self._ledger.end_try(shard, attempt, f"not decoded within retries.max_minutes ({minutes:g})")
+                self._ledger.end_try(shard, attempt, problem)
             finally:
-                os._exit(1)
+                _end_process(f"shard {shard}: {problem}")
 
     def _describe(self) -> dict[str, Any]:
-        context = ray.get_runtime_context() if ray.is_initialized() else None
-        place = {"node_id": context.get_node_id(), "actor_id": context.get_actor_id()} if context else {}
         price = self._price
         cost = {
             "instance_type": price.instance.instance_type,
             "market": price.instance.market,
-            "node_share": self._share,
+            "node_share": self._place.node_share,
             "price_per_hour": price.usd_per_hour,
             "price_source": price.source,
         }
-        return self._description | place | cost
+        return self._description | dict(self._place.ids) | cost
 
     def _reload(self) -> None:
         """A failed engine may have lost its state. Where not even a new one starts (a dead CUDA context stays
@@ -322,11 +302,23 @@ class ShardDecoder:
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             self._load()
-        except Exception:
-            logger.exception("the engine does not start again; the process ends and Ray replaces it")
-            os._exit(1)
+        except Exception as error:
+            logger.exception("the engine does not start again; the process ends")
+            _end_process(f"the engine does not start again: {error}")
         self._has_failed = False
 
+    @property
+    def num_decoded(self) -> int:
+        """Records of the shards in the engine that are decoded already."""
+        return sum(future.metrics.num_records for future in list(self._under_way))
+
     def close(self) -> None:
-        """Frees the engine."""
+        """Free the engine. What is still being decoded raises in the threads that wait for it."""
+        self._is_closed = True
         self._engine.close()
+
+
+def _end_process(reason: str) -> NoReturn:
+    """End this process; Ray starts another. Without Ray, the same command does."""
+    print(f"Stopped: {reason}", file=sys.stderr, flush=True)
+    os._exit(EXIT_STOPPED)

@@ -25,11 +25,11 @@ from pipelines.console.progress import show_progress
 from pipelines.errors import RunError, UsageError
 from pipelines.job.base_changes import Changes, find_changes
 from pipelines.job.clustering.clusters import Clusters
+from pipelines.job.executors import make_executor
 from pipelines.job.named_calibrations import check_named
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.rounds import decode_pending, job_context
 from pipelines.job.run_plan import Plan, check_resume, find_plan
-from pipelines.job.startup_notes import Beginnings
 from pipelines.job.wanted_confidence import confidence_notes, finished_notes, keep_confidence, wanted_confidence
 from pipelines.store.asked_schemas import store_schemas
 from pipelines.store.damaged import named_damage
@@ -105,10 +105,10 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
     totals = ledger.totals(ledger.manifests(committed))
     if totals.shards:
         console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")
-    waits_for = Beginnings(job.config, job.plan.run_id)
-    with show_progress(console, totals, job.plan.num_rows, job.config.log_seconds, waits_for) as speed:
+    executor = make_executor(job, ledger)
+    with show_progress(console, totals, job.plan.num_rows, job.config.log_seconds, executor.watch) as speed:
         if not job.is_cut or totals.shards < len(job.shards):
-            job = decode_pending(job, ledger, totals, committed, lease, console)
+            job = decode_pending(job, ledger, totals, committed, lease, console, executor)
         pace = speed.products_per_second
         seconds = speed.elapsed
     return _finish(job, ledger, seconds, pace, notes)

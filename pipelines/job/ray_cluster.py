@@ -10,7 +10,7 @@ import site
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from hpd_core import HPDError
+from pipelines import errors
 from pipelines.config.extraction import JobConfig
 from pipelines.config.operation import ActorConfig
 from pipelines.console.exit_codes import heed_termination
-from pipelines.errors import ProcessesDiedError, RunError, UsageError
+from pipelines.errors import ProcessesDiedError, RunError, UsageError, causes
+from pipelines.job.context import EnginePlace, JobContext
 
 _ROOT = Path(__file__).resolve().parents[2]
 _CORE_LOG_LEVEL = "RAY_BACKEND_LOG_LEVEL"
@@ -121,17 +122,34 @@ def _quiet() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def num_cpus() -> int:
-    """CPUs of this node that the process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def num_gpus_per_actor(config: JobConfig) -> float:
     """What an actor reserves: as configured, or one GPU (as many as share a model) where the cluster has any."""
     if config.actors.num_gpus is not None:
         return config.actors.num_gpus
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return float(config.engine.tensor_parallel) if resources.get("GPU", 0) >= 1 else 0.0
+
+
+def engine_place(job: JobContext) -> EnginePlace:
+    """Return where this actor's engine runs: its share of the node by GPUs, or an equal part of a node without."""
+    from hpd_core.system.threads import num_cpus  # imports torch, which the driver does without
+
+    context = ray.get_runtime_context()
+    pools = [job.config.actors] if job.others is None else [job.config.actors, job.others]
+    ids = {"node_id": context.get_node_id(), "actor_id": context.get_actor_id() or ""}
+    nodes = [each["Resources"] for each in _live_nodes() if each["NodeID"] == ids["node_id"]]
+    node: Mapping[str, float] = nodes[0] if nodes else {}
+    taken: Mapping[str, float] = context.get_assigned_resources()  # type: ignore[no-untyped-call]
+    # As many engines as the CPUs of this node hold, of the job's and of a cascade's other model.
+    num_engines = sum(pool.max for pool in pools)
+    reserved = sum(pool.max * pool.num_cpus for pool in pools)
+    num_engines = max(1, min(num_engines, int(num_engines * node.get("CPU", 0.0) / reserved + 1e-6)))
+    gpus, all_gpus = taken.get("GPU", 0.0), node.get("GPU", 0.0)
+    share = min(1.0, gpus / all_gpus) if gpus and all_gpus else 1 / num_engines
+    # A container may see more CPUs than its node has by Ray's count.
+    cpus = min(num_cpus(), max(1, int(node["CPU"]))) if node.get("CPU") else num_cpus()
+    threads = job.config.actors.num_threads or max(1, cpus // num_engines)
+    return EnginePlace(share, threads, ids)
 
 
 def resource_note(*pools: tuple[ActorConfig, float]) -> str | None:
@@ -165,19 +183,6 @@ def resource_note(*pools: tuple[ActorConfig, float]) -> str | None:
         f"Note: actors.max x actors.num_cpus = {reserved:g} reserves all {num_cpus:g} CPUs of the cluster as it is "
         f"now. Reading and writing need one too: if the cluster does not grow, the job waits for ever."
     )
-
-
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what is behind it, through Ray's wrapping."""
-    seen: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and cause not in seen:
-        seen.append(cause)
-        yield cause
-        if isinstance(cause, RayTaskError):
-            cause = cause.cause if isinstance(cause.cause, BaseException) else None
-        else:
-            cause = cause.__cause__
 
 
 def _without_advice(message: str) -> str:
@@ -228,14 +233,10 @@ def _explained(error: BaseException) -> Exception | None:
     # A `RayTaskError` is often of its cause's own class as well, with the whole remote stack trace for its message.
     seen = [cause for cause in causes(error) if not isinstance(cause, RayTaskError)]
     for cause in seen:
-        if isinstance(cause, HPDError):
-            return RunError(_without_advice(str(cause)))
-        if isinstance(cause, (UsageError, RunError)):
-            return type(cause)(_without_advice(str(cause.args[0]) if cause.args else str(cause)))
         if isinstance(cause, ImportError):
             return _missing(str(cause))
-        if isinstance(cause, OSError) and cause.errno is not None:
-            return RunError(str(cause))  # a full disk, no permission, no network
+        if (found := errors.explain(cause)) is not None:
+            return type(found)(_without_advice(str(found.args[0]) if found.args else str(found)))
     system = [cause for cause in seen if isinstance(cause, RayError)]
     if system:
         lines = str(system[-1]).strip().splitlines() or [type(system[-1]).__name__]

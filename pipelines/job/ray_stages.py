@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import gc
 import json
-import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -27,18 +27,19 @@ from hpd_core.errors import StorageError
 from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
-from pipelines.console.json_logs import about, log_as_json
+from pipelines.console.json_logs import log_as_json
 from pipelines.errors import RunError, UsageError
-from pipelines.job import startup_notes
+from pipelines.job.commit_stage import Finished, commit_shard
 from pipelines.job.context import DecodedShard, JobContext, pack, unpack
+from pipelines.job.executors import FIRST_SHARDS
 from pipelines.job.finish_stage import finish_shard
+from pipelines.job.loading_note import loading_note
 from pipelines.job.prepare_stage import prepare_shard
 from pipelines.job.prometheus import count_shard
-from pipelines.job.ray_cluster import num_gpus_per_actor
+from pipelines.job.ray_cluster import engine_place, num_gpus_per_actor
+from pipelines.job.ray_executor import note, note_decoded
 from pipelines.job.same_code import check_code, code_digest
 from pipelines.job.second_look import look_again
-
-logger = logging.getLogger(__name__)
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
@@ -48,13 +49,13 @@ _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 _BLOCK = pa.schema([("shard", pa.int64()), ("payload", pa.large_binary())])
 
 
-def describe_engine(config: JobConfig, num_gpus: float) -> dict[str, Any]:
+def describe_engine(config: JobConfig) -> dict[str, Any]:
     """What the actors' engines will be: loads one where they will run, without decoding anything."""
     # Imports the engine.
     from pipelines.job import decode_stage
 
     wanted: dict[str, Any] = {
-        "num_gpus": num_gpus,
+        "num_gpus": num_gpus_per_actor(config),
         "num_cpus": config.actors.num_cpus,
         "max_retries": config.retries.max_task_retries,
     }
@@ -63,7 +64,7 @@ def describe_engine(config: JobConfig, num_gpus: float) -> dict[str, Any]:
     return description
 
 
-def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.data.Dataset:
+def build_dataset(shards: list[Shard], job: JobContext) -> ray.data.Dataset:
     """The lazy pipeline over `shards`; each row it gives is a committed shard with its counts."""
     config = job.config
     task: dict[str, Any] = {
@@ -75,16 +76,15 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: float) -> ray.
     }
     dataset = shard_dataset(shards)
     with deprecated_options_allowed():
-        pipeline = dataset.map_batches(prepare, **task).map_batches(Decode, **_actors(config, job, num_gpus))
+        pipeline = dataset.map_batches(prepare, **task).map_batches(Decode, **_actors(config, job))
         if config.cascade is not None:
-            larger = larger_model(config)
-            actors = _actors(larger, job, num_gpus_per_actor(larger))
+            actors = _actors(larger_model(config), job)
             pipeline = pipeline.map_batches(doubt, **task).map_batches(DecodeAgain, **actors)
         whole: ray.data.Dataset = pipeline.map_batches(finish, **task).map_batches(commit, **task)
         return whole
 
 
-def _actors(config: JobConfig, job: JobContext, num_gpus: float) -> dict[str, Any]:
+def _actors(config: JobConfig, job: JobContext) -> dict[str, Any]:
     """A pool of engines of the model that `config` names."""
     pool = ray.data.ActorPoolStrategy(
         min_size=config.actors.min,
@@ -97,7 +97,7 @@ def _actors(config: JobConfig, job: JobContext, num_gpus: float) -> dict[str, An
         "batch_size": 1,
         "batch_format": "pyarrow",
         "compute": pool,
-        "num_gpus": num_gpus,
+        "num_gpus": num_gpus_per_actor(config),
         "num_cpus": config.actors.num_cpus,
         "max_restarts": config.retries.max_actor_restarts,
         # An actor that dies takes every shard in it along, and sends each back for another try.
@@ -176,16 +176,20 @@ class Decode:
     """Stage 2: an actor. What is wrong with its engine is raised where Ray shows it to the driver: in a call."""
 
     def __init__(self, job: JobContext) -> None:
-        startup_notes.note(job.run_id, startup_notes.loading(self._part_of(job).config))
+        part = self._part_of(job)
+        note(job.run_id, loading_note(part.config))
         # torch takes seconds to import, and a process that runs other stages alone does without.
         from pipelines.job.decode_stage import ShardDecoder
 
         self._job = job
         self._problem: UsageError | RunError | None = None
+        self._has_ended = threading.Event()
         try:
             begin(job)
-            self._decoder = ShardDecoder(self._part_of(job))
-            startup_notes.note(job.run_id, startup_notes.FIRST_SHARDS)
+            self._decoder = ShardDecoder(part, engine_place(part) if ray.is_initialized() else None)
+            note(job.run_id, FIRST_SHARDS)
+            arguments = (job.run_id, lambda decoder=self._decoder: decoder.num_decoded, self._has_ended)
+            threading.Thread(target=note_decoded, args=arguments, name="notes", daemon=True).start()
         except (UsageError, RunError) as error:
             self._problem = error
         settle("decode")
@@ -208,6 +212,7 @@ class Decode:
 
     def __del__(self) -> None:
         """Called by Ray when the actor ends in peace."""
+        self._has_ended.set()
         if self._problem is None and hasattr(self, "_decoder"):
             self._decoder.close()
 
@@ -243,7 +248,7 @@ def finish(batch: pa.Table, job: JobContext) -> pa.Table:
     if not payload or job.ledger.is_committed(shard):
         return wrap(shard, b"")
     decoded = unpack(payload)
-    return wrap(shard, pack((decoded.attempt_id, *finish_shard(decoded, job))))
+    return wrap(shard, pack(Finished(decoded.attempt_id, *finish_shard(decoded, job))))
 
 
 @told
@@ -251,18 +256,9 @@ def commit(batch: pa.Table, job: JobContext) -> pa.Table:
     """Stage 4 on one shard: its tables become part of the run, unless another attempt was first."""
     begin(job)
     shard, payload = unwrap(batch)
-    ledger = job.ledger
-    if payload and not ledger.is_committed(shard):
-        attempt_id, tables, facts = unpack(payload)
-        manifest, is_ours = ledger.commit(shard, attempt_id, tables, facts)
-        extra = about(shard, attempt=attempt_id, products=facts["counts"]["products"])
-        if is_ours:
-            count_shard(job.run_id, manifest)
-            logger.info("committed", extra=extra)
-        else:
-            logger.info("another attempt was committed first", extra=extra)
-    else:
-        manifest = ledger.manifest(shard)
+    manifest, is_ours = commit_shard(shard, unpack(payload) if payload else None, job)
+    if is_ours:
+        count_shard(job.run_id, manifest)
     summary = {"counts": manifest["counts"], "metrics": manifest["metrics"]}
     return pa.table({"shard": [shard], "summary": [json.dumps(summary)]})
 

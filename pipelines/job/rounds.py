@@ -1,25 +1,25 @@
-"""Decodes what is left of a run, on Ray: round after round, as long as they get on."""
+"""Decode the uncommitted shards; retry in rounds while each round makes progress."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 from rich.console import Console
 
 from hpd_core.models.local_folders import portable_name
-from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.staging import STAGED
 from pipelines.config.extraction import JobConfig
 from pipelines.console.money import dollars
 from pipelines.errors import BudgetError, ProcessesDiedError, RunError, UsageError
 from pipelines.job.carryover import CarryIndex, CarryOver, is_independent
 from pipelines.job.context import CarryOverRef, JobContext, SourceRef
+from pipelines.job.executors import Executor
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.reviewed_answers import ReviewedAnswers
 from pipelines.job.run_plan import PlannedFile
@@ -35,31 +35,29 @@ _SECONDS_TO_SHOW = 60.0
 
 
 def decode_pending(
-    job: PlannedJob, ledger: Ledger, totals: Totals, counted: set[int], lease: RunLease, console: Console
+    job: PlannedJob,
+    ledger: Ledger,
+    totals: Totals,
+    counted: set[int],
+    lease: RunLease,
+    console: Console,
+    executor: Executor,
 ) -> PlannedJob:
     """Commits every shard that is not committed. Raises as `run_job`, or `BudgetError`.
 
     `totals` grow by every committed shard that is not in `counted`, the shards they hold already. Returns the job as it
     is cut now.
     """
-    # Ray takes seconds to import: runs that are refused or finished do without.
-    from pipelines.job.ray_cluster import explain, num_gpus_per_actor, ray_cluster, resource_note
-    from pipelines.job.ray_stages import build_dataset
-
-    models = [job.config] if job.config.cascade is None else [job.config, larger_model(job.config)]
-    with ray_cluster(sum(model.actors.max * model.actors.num_cpus for model in models)):
-        num_gpus = num_gpus_per_actor(job.config)
-        if (note := resource_note(*((model.actors, num_gpus_per_actor(model)) for model in models))) is not None:
-            console.print(note)
+    with executor.open(console):
         if job.config.base is not None and job.earlier is None:
             console.print(
                 f"Note: {job.config.base} is not the run any more with which this one began: the rest is decoded."
             )
         try:
             job = _clustered(job, ledger, lease, console)
-            carry_over = _carry_over(job, ledger, num_gpus, console)
+            carry_over = _carry_over(job, ledger, console, executor)
         except Exception as error:
-            raise explain(error) or error from error
+            raise executor.explain(error) or error from error
         while True:
             lease.check()
             committed = ledger.committed()
@@ -75,14 +73,15 @@ def decode_pending(
                 raise BudgetError(_budget_message(job.config, totals))
             num_parts_done = _num_parts_done(job, ledger)
             try:
-                for row in build_dataset(pending, job_context(job, ledger, carry_over), num_gpus).iter_rows():
-                    _check_is_shared(job.output, ledger, row["shard"])
-                    totals.add(json.loads(row["summary"]))
-                    counted.add(row["shard"])
-                    if lease.is_lost or _is_spent(job.config, totals):
-                        break
+                with closing(executor.commit_shards(pending, job_context(job, ledger, carry_over))) as commits:
+                    for shard, summary in commits:
+                        _check_is_shared(job.output, ledger, shard)
+                        totals.add(summary)
+                        counted.add(shard)
+                        if lease.is_lost or _is_spent(job.config, totals):
+                            break
             except Exception as error:
-                explained = explain(error)
+                explained = executor.explain(error)
                 if explained is None:
                     raise
                 # Actors that have died too often end a round, and so does a storage that is away. As long as rounds get
@@ -162,16 +161,14 @@ def _budget_message(config: JobConfig, totals: Totals) -> str:
     )
 
 
-def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Console) -> CarryOverRef | None:
+def _carry_over(job: PlannedJob, ledger: Ledger, console: Console, executor: Executor) -> CarryOverRef | None:
     """What can be taken over from the run that `base` names; None if nothing can."""
-    import ray
-
     if (earlier := job.earlier) is None:
         return None
     reviewed = ReviewedAnswers.read(earlier.folder, earlier.normalised)
     for note in left_out_note(reviewed.left_out, earlier.folder.uri):
         console.print(f"Run {earlier.plan.run_id}: {note}.", markup=False, soft_wrap=True)
-    of_models = _models_answers(job, ledger, num_gpus, console)
+    of_models = _models_answers(job, ledger, console, executor)
     if of_models is None and not len(reviewed):
         return None
     if len(reviewed):
@@ -180,16 +177,13 @@ def _carry_over(job: PlannedJob, ledger: Ledger, num_gpus: float, console: Conso
         )
     carriable, index = of_models or ({}, CarryIndex.empty())
     carried = CarryOver(earlier.folder, carriable, index, reviewed, job.schemas, is_independent(job.config))
-    return CarryOverRef(earlier.plan.run_id, ray.put(carried))
+    return executor.share(earlier.plan.run_id, carried)
 
 
 def _models_answers(
-    job: PlannedJob, ledger: Ledger, num_gpus: float, console: Console
+    job: PlannedJob, ledger: Ledger, console: Console, executor: Executor
 ) -> tuple[Mapping[str, frozenset[str]], CarryIndex] | None:
     """Which answers of the models of the run that `base` names are taken over, and where they are; None: none."""
-    from pipelines.job.ray_cluster import num_gpus_per_actor
-    from pipelines.job.ray_stages import describe_engine
-
     if job.earlier is None or job.earlier.obstacles(job.config):
         return None
     carriable = job.earlier.carriable(job.config, job.schemas)
@@ -200,13 +194,13 @@ def _models_answers(
     index = CarryIndex.build(job.earlier.folder)
     if not ledger.engine():
         console.print(f"Loading the engine once, to compare it with that of run {job.earlier.plan.run_id}.")
-        ledger.check_engine(describe_engine(_portable(job.config), num_gpus))
+        ledger.check_engine(executor.describe_engine(_portable(job.config)))
     engines = [ledger.engine()]
     if job.config.cascade is not None:
         larger = job_context(job, ledger).larger
         if not larger.ledger.engine():
             console.print(f"Loading the larger model once, to compare it with that of run {job.earlier.plan.run_id}.")
-            larger.ledger.check_engine(describe_engine(larger.config, num_gpus_per_actor(larger.config)))
+            larger.ledger.check_engine(executor.describe_engine(larger.config))
         engines.append(larger.ledger.engine())
     if job.earlier.obstacles(job.config, *engines):
         return None

@@ -16,11 +16,12 @@ from ray.train.torch import TorchTrainer
 from ray.util.queue import Empty, Queue
 from rich.console import Console
 
+from hpd_core.system.threads import num_cpus
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.console.progress import format_seconds
 from pipelines.console.terminal import print_beginning
 from pipelines.errors import UsageError
-from pipelines.job.ray_cluster import explain, num_cpus, ray_cluster
+from pipelines.job.ray_cluster import explain, ray_cluster
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
 from pipelines.training.stop_wish import StopBoard

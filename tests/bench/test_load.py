@@ -70,7 +70,6 @@ def test_processes_are_told_apart_and_counted() -> None:
     assert usage["tasks"].num_processes == 0
 
 
-@pytest.mark.usefixtures("shared_ray")
 def test_a_run_without_a_model_fills_every_table_and_says_so(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", [*products(40), products(1)[0] | {"category": None}])
     outcome = workplace.run(decoding="made-up")

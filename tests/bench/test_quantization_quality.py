@@ -51,7 +51,6 @@ def results(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.usefixtures("shared_ray")
 def test_scores_are_those_of_a_job_and_its_evaluation(workplace: Workplace) -> None:
     data = write_set(workplace.folder / "data")
     gold = data / "made.test.jsonl"

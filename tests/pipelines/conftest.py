@@ -89,7 +89,10 @@ class Workplace:
             "engine": {"dtype": "float32", "device": "cpu", "max_value_tokens": 6},
             "shards": {"target_tokens": 400, "ramp": []},
         }
-        return document | self.changes | changes
+        document = document | self.changes | changes
+        # The models are tiny: a second thread would mostly be waited for.
+        document["actors"] = {"num_threads": 1} | document.get("actors", {})
+        return document
 
     def config(self, **changes: Any) -> JobConfig:
         return parse_config(JobConfig, self.document(**changes), "job.yaml")
@@ -100,13 +103,20 @@ class Workplace:
         return path
 
     def run(self, limit: int | None = None, **changes: Any) -> Outcome:
-        """Plans and runs in this process, on the shared Ray."""
+        """Plan and run in this process."""
         return run_job(plan_job(self.config(**changes), limit), Console(file=io.StringIO()))
 
 
 @pytest.fixture
 def workplace(tmp_path: Path, tiny_model_dir: Path) -> Workplace:
     return Workplace(tmp_path, tiny_model_dir)
+
+
+@pytest.fixture
+def on_ray(workplace: Workplace, shared_ray: None) -> Workplace:
+    """The same, whose runs are on Ray. For tests with the mark `ray`."""
+    workplace.changes["executor"] = "ray"
+    return workplace
 
 
 @pytest.fixture(scope="module")

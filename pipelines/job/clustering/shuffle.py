@@ -38,14 +38,13 @@ from pipelines.catalog.rows import known_category
 from pipelines.catalog.segments import Segment
 from pipelines.catalog.sharding import BYTES_PER_TOKEN, Piece, Shard, plan_shards, tokens_per_row
 from pipelines.console.json_logs import about
-from pipelines.errors import RunError
+from pipelines.errors import RunError, causes
 from pipelines.job.clustering.clustered_rows import DealtRow, encode, segments, to_table
 from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.clustering.placement import Placement, rows_per_partition
 from pipelines.job.context import DeadRow, JobContext, unpack
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.prepare_stage import read_catalog, read_originals
-from pipelines.job.ray_cluster import causes
 from pipelines.job.ray_stages import begin, deprecated_options_allowed, settle, shard_dataset, told, unwrap
 from pipelines.store.ledger import CLUSTERED_FOLDER
 

@@ -22,10 +22,17 @@ def larger(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Pa
 
 @pytest.fixture
 def cascade(workplace: Workplace, larger: Path) -> Workplace:
-    """A job of two models, one actor each, that leave Ray's two CPUs room for tasks."""
+    """A job of two models in this process."""
     workplace.write_parquet("a.parquet", products(NUM_PRODUCTS))
-    workplace.changes = {"actors": {"num_cpus": 0.5}, "cascade": settings(workplace, larger)}
+    workplace.changes = {"executor": "local", "cascade": settings(workplace, larger)}
     return workplace
+
+
+@pytest.fixture
+def cascade_on_ray(cascade: Workplace, shared_ray: None) -> Workplace:
+    """The same on Ray: one actor each, that leave its two CPUs room for tasks."""
+    cascade.changes |= {"executor": "ray", "actors": {"num_cpus": 0.5}}
+    return cascade
 
 
 def settings(workplace: Workplace, larger: Path, **changes: Any) -> Mapping[str, Any]:

@@ -7,8 +7,6 @@ import pytest
 from tests.pipelines.cascading.conftest import NUM_PRODUCTS
 from tests.pipelines.conftest import Workplace, product, products, read_table
 
-pytestmark = pytest.mark.usefixtures("shared_ray")
-
 
 def test_what_has_not_changed_is_asked_of_neither_model(cascade: Workplace) -> None:
     first, second = (str(cascade.folder / name) for name in ("first", "second"))

@@ -95,7 +95,6 @@ def test_a_dry_run_looks_at_a_named_calibration(workplace: Workplace, is_of_it: 
     assert ("model_revision" in result.stderr) != is_of_it
 
 
-@pytest.mark.usefixtures("shared_ray")
 def test_confidence_decides_what_is_asked_again(cascade: Workplace) -> None:
     """Brands have a confidence of 0.9, other values one of 0.3, whatever their probability."""
     odds = (2.1972245773362196, -0.8472978603872036)

@@ -47,11 +47,11 @@ def poisoned(cascade: Workplace, kind: type, **changes: Any) -> None:
     assert found.cascade["asked"] == found.cascade["replaced"] + len(of_small)
 
 
-@pytest.mark.usefixtures("shared_ray")
-def test_a_record_on_which_the_larger_model_fails_keeps_its_answers(cascade: Workplace) -> None:
-    poisoned(cascade, faulty_again.RaisingAgain)
+@pytest.mark.ray
+def test_a_record_on_which_the_larger_model_fails_keeps_its_answers(cascade_on_ray: Workplace) -> None:
+    poisoned(cascade_on_ray, faulty_again.RaisingAgain)
     # The tries are on record apart: the first model had none that failed.
-    output = cascade.folder / "out"
+    output = cascade_on_ray.folder / "out"
     assert not list(output.glob("_attempts/*/*.error.json"))
     assert list(output.glob("_cascade/_attempts/*/*.error.json"))
     rows = read_table(output, "metrics")
@@ -59,10 +59,10 @@ def test_a_record_on_which_the_larger_model_fails_keeps_its_answers(cascade: Wor
     assert sum(row["retries"] for row in rows if row["pass"] == 2) > 0
 
 
+@pytest.mark.ray
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
-def test_a_record_that_kills_the_larger_models_process_keeps_its_answers(cascade: Workplace) -> None:
-    poisoned(cascade, faulty_again.DyingAgain, shards={"target_tokens": 10**6, "ramp": []})
+def test_a_record_that_kills_the_larger_models_process_keeps_its_answers(cascade_on_ray: Workplace) -> None:
+    poisoned(cascade_on_ray, faulty_again.DyingAgain, shards={"target_tokens": 10**6, "ramp": []})
 
 
 def test_a_larger_model_that_cannot_be_had_is_said_before_any_work(
@@ -76,27 +76,27 @@ def test_a_larger_model_that_cannot_be_had_is_said_before_any_work(
     assert time.monotonic() - started < 10, "the hub is asked once"
 
 
+@pytest.mark.ray
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
-def test_a_run_that_is_killed_between_the_models_is_continued(cascade: Workplace) -> None:
+def test_a_run_that_is_killed_between_the_models_is_continued(cascade_on_ray: Workplace) -> None:
     """Made-up answers: what is killed is the job, not an engine.
 
     A kill at a commit is the same with one model (`job/test_kills.py`).
     """
     rows = [*products(30), product(30, category=None), product(31, category="Hats")]
-    cascade.write_parquet("a.parquet", rows)
-    cascade.changes |= {"decoding": "made-up", "max_dead_letter_share": 1.0, "log_seconds": 1}
-    cascade.changes["shards"] = {"target_tokens": 200, "ramp": []}
-    cascade.changes["cascade"] = {
-        **cascade.changes["cascade"],
+    cascade_on_ray.write_parquet("a.parquet", rows)
+    cascade_on_ray.changes |= {"decoding": "made-up", "max_dead_letter_share": 1.0, "log_seconds": 1}
+    cascade_on_ray.changes["shards"] = {"target_tokens": 200, "ramp": []}
+    cascade_on_ray.changes["cascade"] = {
+        **cascade_on_ray.changes["cascade"],
         "below": 0.7,
         "adapter": None,
         "engine": {"max_value_tokens": 7},
     }
-    calm = cascade.folder / "calm"
-    cascade.run(output=str(calm))
-    output = cascade.folder / "killed"
-    config = cascade.write_config(output=str(output))
+    calm = cascade_on_ray.folder / "calm"
+    cascade_on_ray.run(output=str(calm))
+    output = cascade_on_ray.folder / "killed"
+    config = cascade_on_ray.write_config(output=str(output))
     # Of a shard's tries one of each model begins, and the first one's end is on record: the second end that is, and
     # the third try, are somewhere between the models.
     kills = [
@@ -116,7 +116,6 @@ def test_a_run_that_is_killed_between_the_models_is_continued(cascade: Workplace
     assert 0 < totals["cascade"]["asked"] < totals["cascade"]["answers"]
 
 
-@pytest.mark.usefixtures("shared_ray")
 def test_a_run_goes_on_with_the_cascade_that_it_began_with(cascade: Workplace) -> None:
     cascade.run()
     below = {**cascade.changes["cascade"], "below": 0.9}

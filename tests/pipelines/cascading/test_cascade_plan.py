@@ -20,8 +20,6 @@ from pipelines.errors import UsageError
 from tests.pipelines.cascading.test_cascade_confidence import calibrated
 from tests.pipelines.conftest import Workplace, products, read_table
 
-pytestmark = pytest.mark.usefixtures("shared_ray")
-
 
 def planner(cascade: Workplace, below: float, **changes: Any) -> Planner:
     whole = {**cascade.changes["cascade"], "below": below}

@@ -22,8 +22,6 @@ from pipelines.store.tables import TABLES
 from tests.pipelines.cascading.conftest import NUM_PRODUCTS, settings
 from tests.pipelines.conftest import Workplace, products, read_table
 
-pytestmark = pytest.mark.usefixtures("shared_ray")
-
 
 def answers(workplace: Workplace, adapter: str | None) -> Mapping[str, RecordResult]:
     """What a model says when it is asked for all."""

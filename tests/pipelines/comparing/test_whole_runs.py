@@ -22,7 +22,6 @@ def test_large_runs_need_little_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
 def test_two_real_runs(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", [*products(12), product(12, category="Hats")])
     for name, changes in (("tree", {}), ("short", {"engine": {"max_value_tokens": 1}})):

@@ -26,12 +26,13 @@ def logged(run_id: str) -> list[dict[str, Any]]:
     return lines
 
 
-@pytest.mark.usefixtures("shared_ray")
-def test_the_story_of_every_shard_can_be_put_together(workplace: Workplace) -> None:
-    workplace.write_jsonl("c.jsonl", [*products(30), product(30, category="Hats")])
-    workplace.run(run_id="logged", max_dead_letter_share=1)
+@pytest.mark.full
+@pytest.mark.ray
+def test_the_story_of_every_shard_can_be_put_together(on_ray: Workplace) -> None:
+    on_ray.write_jsonl("c.jsonl", [*products(30), product(30, category="Hats")])
+    on_ray.run(run_id="logged", max_dead_letter_share=1)
     lines = logged("logged")
-    metrics = {row["shard"]: row for row in read_table(workplace.folder / "out", "metrics")}
+    metrics = {row["shard"]: row for row in read_table(on_ray.folder / "out", "metrics")}
     for event in ("prepared", "decoded", "committed"):
         told = {line["shard"]: line for line in lines if line["message"] == event}
         assert told.keys() == metrics.keys()

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from pipelines.console import progress
-from pipelines.console.progress import Speed, describe_counts, format_seconds, progress_line, show_progress
+from pipelines.console.progress import Speed, Watched, describe_counts, format_seconds, progress_line, show_progress
 from pipelines.job.preview import preview_table
 from pipelines.store.folders import Folder
 from pipelines.store.tables import TABLES, to_table
@@ -56,37 +56,41 @@ def test_the_price_of_a_small_run_is_told_as_what_it_is(load: float, billed: flo
     assert loading_note(load, billed) == note
 
 
-def test_time_left_is_told_from_the_pace_after_the_first_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_left_is_told_from_the_pace_after_the_first_products(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     totals = Totals(rows=10, products=10)
-    waits_for = "waiting for Ray"
-    speed = Speed(totals, 110, lambda: waits_for)
-    assert speed.describe() == "starting: waiting for Ray, 0 s, 0 dead-lettered"
-    now, waits_for = 160.0, "loading the model tiny"
-    assert speed.describe() == "starting: loading the model tiny, 1 min 00 s, 0 dead-lettered"
+    watched = Watched("waiting for Ray")
+    speed = Speed(totals, 110, lambda: watched)
+    assert "10 of 110 products (9%), starting: waiting for Ray, 0 s, 0 dead-lettered" in progress_line(110, speed)
+    now, watched = 160.0, Watched("loading the model tiny")
+    assert speed.describe(speed.rows) == "starting: loading the model tiny, 1 min 00 s, 0 dead-lettered"
+    watched = Watched("first shards", 18)
+    assert speed.describe(speed.rows) == "0.3 products/s, 0 dead-lettered", "decoded, not committed"
+    watched = Watched("first shards", 0)
+    assert speed.rows == 28, "on its way from the engine to its commit"
     totals.add(shard(20, 2))
-    assert speed.seconds_left is None
     now = 170.0
     totals.add(shard(20, 0))
-    assert speed.seconds_left == pytest.approx(30.0)
     assert speed.products_per_second == pytest.approx(38 / 70)
-    assert "50 of 110 products (45%), 0.5 products/s, 30 s left, 2 dead-lettered" in progress_line(totals, 110, speed)
+    assert "50 of 110 products (45%), 0.5 products/s, 27 s left, 2 dead-lettered" in progress_line(110, speed)
+    watched = Watched("first shards", 1000)
+    assert speed.rows == 110
 
 
 def test_a_session_whose_first_shards_hold_dead_rows_only_is_not_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress.time, "monotonic", lambda: 100.0)
     totals = Totals()
-    speed = Speed(totals, planned_rows=110)
+    speed = Speed(totals, 110, lambda: Watched("first shards"))
     totals.add(shard(20, 20))
-    assert speed.describe() == "0.0 products/s, 20 dead-lettered"
+    assert speed.describe(speed.rows) == "0.0 products/s, 20 dead-lettered"
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_terminal_gets_a_bar_and_a_file_gets_lines(is_terminal: bool) -> None:
     stream, totals = io.StringIO(), Totals()
     console = Console(file=stream, force_terminal=is_terminal, width=120)
-    with show_progress(console, totals, 8, log_seconds=0.01):
+    with show_progress(console, totals, 8, 0.01, lambda: Watched("first shards")):
         totals.add(shard(8, 1))
         # A line is written by a thread, the bar's last state at the end.
         wait_until(lambda: is_terminal or all(each in stream.getvalue() for each in ("8 of 8", "1 dead-lettered")))

@@ -99,7 +99,6 @@ def test_bytes_are_those_of_a_cohort(family: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
 def test_a_plan_says_what_a_hybrid_keeps(tmp_path: Path) -> None:
     tokenizer = build_tokenizer()
     build_hybrid("qwen3_5", vocab_size=len(tokenizer)).save_pretrained(tmp_path / "model")

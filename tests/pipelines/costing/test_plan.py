@@ -28,8 +28,6 @@ from pipelines.errors import RunError, UsageError
 from pipelines.plan import app
 from tests.pipelines.conftest import Workplace, product, products, read_table
 
-pytestmark = pytest.mark.usefixtures("shared_ray")
-
 DEAD = [product(900, category="Hats"), product(901, title="", bullets=[])]
 
 

@@ -29,7 +29,6 @@ def follow(line: str, model: Path) -> None:
     assert done.exit_code == 0, f"{line}\n{done.output}\n{done.exception!r}"
 
 
-@pytest.mark.usefixtures("shared_ray")
 def test_the_guide_is_what_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_model_dir: Path) -> None:
     monkeypatch.chdir(tmp_path)
     commands = 0

@@ -59,7 +59,6 @@ def adapter(workplace: Workplace, tiny_model_dir: Path) -> Path:
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
 def test_a_job_with_an_adapter_names_it(catalog: Workplace, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     AdapterRecord(
         base_model="tiny",
@@ -103,7 +102,6 @@ def test_a_job_with_an_adapter_names_it(catalog: Workplace, adapter: Path, monke
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
 def test_a_resume_with_another_adapter_is_refused(catalog: Workplace, adapter: Path, tiny_model_dir: Path) -> None:
     catalog.run(adapter=str(adapter))
     # As if the run had been killed before its last shard was done.
@@ -128,7 +126,6 @@ def test_a_resume_with_another_adapter_is_refused(catalog: Workplace, adapter: P
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
 def test_an_adapter_of_other_weights_stops_the_run_before_anything_is_decoded(
     catalog: Workplace, adapter: Path
 ) -> None:

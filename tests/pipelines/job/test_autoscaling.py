@@ -177,6 +177,7 @@ def nodes_at_work(output: Path) -> set[str]:
 
 
 @pytest.mark.soak
+@pytest.mark.ray
 def test_nodes_come_with_the_work_survive_a_loss_and_go(workplace: Workplace, cluster: GrowingCluster) -> None:
     workplace.write_jsonl("c.jsonl", products(400))
     engine = workplace.document()["engine"] | {"max_prompts_per_cohort": 1, "max_value_tokens": 30}

@@ -17,13 +17,11 @@ from pipelines.job.driver import Outcome
 from pipelines.job.preflight import plan_job
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products, read_table
 
-pytestmark = pytest.mark.usefixtures("shared_ray")
-
 Key = tuple[str, int]
 
 
 @pytest.fixture(scope="module")
-def first_night(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path, shared_ray: None) -> Path:
+def first_night(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Path:
     """A finished run of 24 products, which all tests here begin with."""
     workplace = Workplace(tmp_path_factory.mktemp("first-night"), tiny_model_dir)
     workplace.write_jsonl("c.jsonl", products(24))

@@ -25,7 +25,6 @@ def file_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.usefixtures("shared_ray")
 def test_a_killed_run_continues_and_ends_with_the_rows_of_an_undisturbed_one(workplace: Workplace) -> None:
     rows = [*products(ROWS), product(ROWS, category=None), product(ROWS + 1, category="Hats")]
     workplace.write_parquet("a.parquet", rows, row_group_size=50)

@@ -27,8 +27,6 @@ from pipelines.store.tables import TABLES
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products, read_table
 from tests.pipelines.job import faulty
 
-pytestmark = pytest.mark.usefixtures("shared_ray")
-
 BAD_ROWS: list[Any] = [
     product(100, id=None),
     product(101, category=None),
@@ -39,8 +37,9 @@ BAD_ROWS: list[Any] = [
 ]
 
 
+@pytest.mark.ray
 @pytest.mark.full
-def test_a_run_of_many_shards_begins_without_a_task_for_each() -> None:
+def test_a_run_of_many_shards_begins_without_a_task_for_each(shared_ray: None) -> None:
     """Ray Data's `from_arrow` asks the cluster for one: as many CPUs as there are shards, before any work."""
     shards = [Shard(number, (Piece(0, number, number + 1, 1),), 1, 10) for number in range(50)]
     with mock.patch.object(RemoteFunction, "_remote", side_effect=AssertionError("a task")):
@@ -191,21 +190,23 @@ def test_a_damaged_page_costs_its_rows_only(workplace: Workplace) -> None:
     assert all("the file is damaged in row group 1" in row["error"] for row in dead)
 
 
+@pytest.mark.ray
 @pytest.mark.full
-def test_an_actor_has_two_shards_in_its_engine_at_once(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    workplace.write_parquet("a.parquet", products(30))
+def test_an_actor_has_two_shards_in_its_engine_at_once(on_ray: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_ray.write_parquet("a.parquet", products(30))
     monkeypatch.setattr(ray_stages, "Decode", faulty.MeasuringDecode)
-    outcome = workplace.run(shards={"target_tokens": 200, "ramp": []})
+    outcome = on_ray.run(shards={"target_tokens": 200, "ramp": []})
     assert len(outcome.plan.shards) >= 6
-    seen = [int(path.name) for path in (workplace.folder / "out/_seen").iterdir()]
+    seen = [int(path.name) for path in (on_ray.folder / "out/_seen").iterdir()]
     assert max(seen) == 2
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize(
     ("decode", "retries", "reason"),
     [
         (faulty.DyingDecode, {}, "the process died while it decoded the record"),
-        (faulty.RaisingDecode, {}, "MemoryError: out of memory"),
+        pytest.param(faulty.RaisingDecode, {}, "MemoryError: out of memory", marks=pytest.mark.full),
         pytest.param(
             faulty.HangingDecode,
             {"max_minutes": 0.1},
@@ -215,17 +216,17 @@ def test_an_actor_has_two_shards_in_its_engine_at_once(workplace: Workplace, mon
     ],
 )
 def test_a_record_that_breaks_the_engine_is_found_and_takes_no_other_along(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, decode: type, retries: dict[str, Any], reason: str
+    on_ray: Workplace, monkeypatch: pytest.MonkeyPatch, decode: type, retries: dict[str, Any], reason: str
 ) -> None:
     rows = products(16)
     rows[2]["title"] = "poison"
-    workplace.write_parquet("a.parquet", rows)
+    on_ray.write_parquet("a.parquet", rows)
     monkeypatch.setattr(ray_stages, "Decode", decode)
-    outcome = workplace.run(retries={"max_attempts": 1, **retries})
+    outcome = on_ray.run(retries={"max_attempts": 1, **retries})
     assert outcome.discrepancy is None
     assert dict(outcome.totals.reasons) == {"decode_failed": 1}
     assert outcome.totals.products == 15
-    (dead,) = read_table(workplace.folder / "out", "dead_letter")
+    (dead,) = read_table(on_ray.folder / "out", "dead_letter")
     assert dead["source_row"] == 2
     assert json.loads(dead["row_json"])["title"] == "poison"
     assert dead["error"] == f"given up after 2 failed tries of the record; the last: {reason}"
@@ -235,26 +236,28 @@ def test_a_record_that_breaks_the_engine_is_found_and_takes_no_other_along(
     assert dead["attempts"] >= 1 + shard.num_rows + 1
 
 
+@pytest.mark.ray
 @pytest.mark.full
-def test_an_engine_that_fails_once_is_tried_again(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    workplace.write_parquet("a.parquet", products(8))
+def test_an_engine_that_fails_once_is_tried_again(on_ray: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_ray.write_parquet("a.parquet", products(8))
     monkeypatch.setattr(ray_stages, "Decode", faulty.OnceFailingDecode)
-    outcome = workplace.run()
+    outcome = on_ray.run()
     assert (outcome.totals.products, outcome.totals.dead_letters) == (8, 0)
-    retries = [row["retries"] for row in read_table(workplace.folder / "out", "metrics")]
+    retries = [row["retries"] for row in read_table(on_ray.folder / "out", "metrics")]
     assert max(retries) >= 1
 
 
+@pytest.mark.ray
 @pytest.mark.full
 def test_an_actor_that_dies_over_and_over_stops_the_run_and_a_rerun_continues_it(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+    on_ray: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workplace.write_parquet("a.parquet", products(4))
+    on_ray.write_parquet("a.parquet", products(4))
     with monkeypatch.context() as patch:
         patch.setattr(ray_stages, "Decode", faulty.StillbornDecode)
         with pytest.raises(RunError, match="Ray stopped the run: "):
-            workplace.run(retries={"max_actor_restarts": 0})
-    assert workplace.run().totals.products == 4
+            on_ray.run(retries={"max_actor_restarts": 0})
+    assert on_ray.run().totals.products == 4
 
 
 def test_a_rerun_of_a_finished_run_changes_nothing(workplace: Workplace) -> None:
@@ -341,26 +344,28 @@ def test_the_context_travels(workplace: Workplace) -> None:
     assert Path(copy.output.absolute_uri) == workplace.folder / "out"
 
 
+@pytest.mark.full
+@pytest.mark.ray
 def test_an_output_that_is_another_folder_on_each_machine_is_refused(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+    on_ray: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a node commits on its own disk the driver would never see: it would have it decoded for ever."""
-    workplace.write_jsonl("c.jsonl", products(6))
+    on_ray.write_jsonl("c.jsonl", products(6))
     monkeypatch.setattr(ray_stages, "commit", faulty.commit_elsewhere)
     monkeypatch.setattr(rounds, "_SECONDS_TO_SHOW", 1.0)
     with pytest.raises(
         UsageError,
         match=r"output: shard \d+ was committed, and is not to be seen in .*out: it is another folder on each machine",
     ):
-        workplace.run(decoding="made-up")
+        on_ray.run(decoding="made-up")
 
 
-def test_a_node_with_another_version_of_the_code_is_refused(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.full
+@pytest.mark.ray
+def test_a_node_with_another_version_of_the_code_is_refused(on_ray: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answers would stand beside the others' and be normalised otherwise."""
-    workplace.write_jsonl("c.jsonl", products(6))
+    on_ray.write_jsonl("c.jsonl", products(6))
     monkeypatch.setattr(rounds, "code_digest", lambda: "of another version")
     with pytest.raises(UsageError, match=r"HPD in .* is not what the job was started with: another version, or a file"):
-        workplace.run(decoding="made-up")
-    assert not (workplace.folder / "out" / "_shards").exists()
+        on_ray.run(decoding="made-up")
+    assert not (on_ray.folder / "out" / "_shards").exists()

@@ -30,7 +30,6 @@ def teach_hats(workplace: Workplace) -> None:
     (workplace.folder / "schemas.yaml").write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
 
 
-@pytest.mark.usefixtures("shared_ray")
 @pytest.mark.parametrize("form", [pytest.param("parquet", marks=pytest.mark.full), "jsonl"])
 def test_only_the_failed_rows_are_taken(workplace: Workplace, form: str) -> None:
     if form == "parquet":
@@ -58,7 +57,6 @@ def test_only_the_failed_rows_are_taken(workplace: Workplace, form: str) -> None
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
 def test_a_run_without_failures_leaves_nothing_to_do(workplace: Workplace) -> None:
     workplace.write_jsonl("a.jsonl", products(4))
     first = workplace.folder / "first"
@@ -69,7 +67,6 @@ def test_a_run_without_failures_leaves_nothing_to_do(workplace: Workplace) -> No
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
 def test_a_changed_catalog_is_refused(workplace: Workplace) -> None:
     path = workplace.write_jsonl("a.jsonl", rows())
     first = workplace.folder / "first"

@@ -6,14 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pipelines.catalog.shown_text import shown_text
 from tests.pipelines import conftest
 from tests.pipelines.conftest import Workplace, read_table
 from tests.pipelines.reporting.reports import facts_of
-
-pytestmark = pytest.mark.usefixtures("shared_ray")
 
 
 def product(number: int, **changes: Any) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from tests.pipelines.commands import wait_until
 from tests.pipelines.conftest import Workplace, product, products
 from tests.pipelines.kills import Kill, KilledRun, check_finished
 
+pytestmark = pytest.mark.ray
+
 SEED = int(os.environ.get("HPD_KILL_SEED", "5"))
 WRITES = ("begin", "part attributes", "part products", "part dead_letter", "part metrics", "commit")
 PUBLISHED = ("publish attributes", "publish products", "publish dead_letter", "publish metrics")
@@ -46,7 +48,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Wor
     workplace = Workplace(tmp_path_factory.mktemp("kills"), tiny_model_dir)
     rows = [*products(ROWS - 2), product(ROWS, category=None), product(ROWS + 1, category="Hats")]
     workplace.write_parquet("a.parquet", rows, row_group_size=40)
-    workplace.changes = {"max_dead_letter_share": 1.0, "log_seconds": 1, "decoding": "made-up"}
+    workplace.changes = {"max_dead_letter_share": 1.0, "log_seconds": 1, "decoding": "made-up", "executor": "ray"}
     workplace.changes["shards"] = {"target_tokens": 200, "ramp": []}
     return workplace
 
@@ -59,10 +61,10 @@ def killed(place: Workplace, name: str, kills: list[Kill], **changes: Any) -> Ki
 
 
 @pytest.fixture(scope="module")
-def undisturbed(place: Workplace, shared_ray: None) -> Path:
+def undisturbed(place: Workplace) -> Path:
     """The output of a run that nobody kills."""
     output = place.folder / "undisturbed"
-    place.run(output=str(output))
+    place.run(output=str(output), executor="local")
     return output
 
 
@@ -173,11 +175,10 @@ def test_anybody_dies_at_random_moments(place: Workplace, undisturbed: Path, num
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("shared_ray")
 def test_a_run_with_a_model_is_killed(place: Workplace) -> None:
     model, draw = {"decoding": "hpd"}, random.Random(f"{SEED} model")
     calm = place.folder / "undisturbed-model"
-    place.run(output=str(calm), **model)
+    place.run(output=str(calm), **model, executor="local")
     kills = spread(draw.sample(OF_WORKERS, 8), num_shards(calm), ["self", "machine"], draw)
     with killed(place, "model", kills, **model) as run:
         run.drive(20, draw, max_random=5)

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from hpd_core import EngineConfig
@@ -47,7 +46,6 @@ def labels(row: dict[str, Any]) -> list[str] | None:
     return [row["value_raw"]] if row["status"] == "value" else None
 
 
-@pytest.mark.usefixtures("shared_ray")
 def test_a_job_with_objects(workplace: Workplace, tmp_path: Path) -> None:
     schemas = tmp_path / "schemas.yaml"
     schemas.write_text(yaml.safe_dump(DOCUMENT, sort_keys=False), encoding="utf-8")

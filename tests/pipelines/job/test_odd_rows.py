@@ -62,7 +62,6 @@ def write_catalog(workplace: Workplace) -> None:
     pq.write_table(table, folder / "b.parquet")
 
 
-@pytest.mark.usefixtures("shared_ray")
 @pytest.mark.parametrize("is_clustered", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_odd_rows_are_products_or_dead_letters_and_the_run_ends(workplace: Workplace, is_clustered: bool) -> None:
     write_catalog(workplace)
@@ -94,7 +93,6 @@ def test_odd_rows_are_products_or_dead_letters_and_the_run_ends(workplace: Workp
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
 def test_answers_of_odd_rows_are_taken_over(workplace: Workplace) -> None:
     write_catalog(workplace)
     first, second = str(workplace.folder / "first"), str(workplace.folder / "second")

@@ -20,13 +20,13 @@ from pipelines.config.operation import CostConfig
 from pipelines.console.money import dollars
 from pipelines.errors import BudgetError, RunError
 from pipelines.extract import app
-from pipelines.job import prices, ray_stages, summary
+from pipelines.job import prices, summary
 from pipelines.job.context import JobContext
 from pipelines.job.driver import run_job
+from pipelines.job.local_executor import LocalExecutor
 from pipelines.job.preflight import plan_job
 from pipelines.job.prices import TABLE_SOURCE, Instance, engine_price, find_instance, price_table, usd_per_1k
 from tests.pipelines.conftest import Workplace, product, products, read_table
-from tests.pipelines.job import faulty
 
 BIG = "g6e.48xlarge"
 
@@ -138,7 +138,6 @@ def test_ec2_is_asked_what_it_is_and_other_machines_are_not(
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
 def test_the_account_of_a_run(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", [*products(20), product(20, category="Hats")])
     console = Console(file=io.StringIO(), width=200)
@@ -179,15 +178,13 @@ def test_the_account_of_a_run(workplace: Workplace) -> None:
     assert f"  cost         no dollars: it is not known what {BIG} is bought as: set cost.market" in text
 
 
-@pytest.mark.usefixtures("shared_ray")
 def test_a_budget_stops_the_run_and_a_larger_one_continues_it(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", products(160))
     cost = {"usd_per_hour": 3600.0}  # a dollar a second
     output = workplace.folder / "out"
-    with faulty.at_most_four_shards(output):
-        with pytest.raises(BudgetError, match=r"have cost \$.* the budget is \$0\.01"):
-            workplace.run(cost={**cost, "max_usd": 0.01})
-        done = len(list((output / "_shards").glob("*.json")))
+    with pytest.raises(BudgetError, match=r"have cost \$.* the budget is \$0\.01"):
+        workplace.run(cost={**cost, "max_usd": 0.01})
+    done = len(list((output / "_shards").glob("*.json")))
     num_planned = len(json.loads((output / "_plan.json").read_text())["shards"])
     assert 0 < done < num_planned
     # Commits are no sign of a second run at work: what the first one had under way may still be committed.
@@ -208,41 +205,30 @@ def decoding_sessions(output: Path) -> set[str]:
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
 def test_a_commit_that_the_driver_was_not_told_of_counts_against_the_budget(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workplace.write_jsonl("c.jsonl", products(160))
     rounds = []
 
-    class BreaksOff:
+    def breaks_off(_: LocalExecutor, pending: list[Shard], job: JobContext) -> Iterator[Any]:
         """A round that ends after a commit, before it can tell."""
+        rounds.append(len(pending))
+        facts = {"counts": {**EMPTY, "rows": pending[0].num_rows}, "metrics": {"cost_billed": 2.0}}
+        job.ledger.commit(pending[0].id, "an-attempt", {}, facts)
+        raise RunError("the storage is away")
+        yield
 
-        def __init__(self, pending: list[Shard], job: JobContext, num_gpus: float) -> None:
-            self.pending, self.ledger = pending, job.ledger
-
-        def iter_rows(self) -> Iterator[dict[str, Any]]:
-            rounds.append(len(self.pending))
-            shard = self.pending[0]
-            facts = {"counts": {**EMPTY, "rows": shard.num_rows}, "metrics": {"cost_billed": 2.0}}
-            self.ledger.commit(shard.id, "an-attempt", {}, facts)
-            raise RunError("the storage is away")
-            yield
-
-    monkeypatch.setattr(ray_stages, "build_dataset", BreaksOff)
+    monkeypatch.setattr(LocalExecutor, "commit_shards", breaks_off)
     with pytest.raises(BudgetError, match=r"have cost \$4\.00 for \d+ rows, the budget is \$3 "):
         workplace.run(cost={"usd_per_hour": 1.0, "max_usd": 3.0})
     assert rounds == [rounds[0], rounds[0] - 1]
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
 def test_a_budget_without_a_price_is_refused_before_much_is_spent(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", products(60))
-    with (
-        faulty.at_most_four_shards(workplace.folder / "out"),
-        pytest.raises(BudgetError, match=r"no price: set cost\.usd_per_hour"),
-    ):
+    with pytest.raises(BudgetError, match=r"no price: set cost\.usd_per_hour"):
         workplace.run(cost={"max_usd": 5.0})
 
 
@@ -260,7 +246,6 @@ def test_the_command_has_a_code_for_it(workplace: Workplace, monkeypatch: pytest
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
 def test_without_a_price_there_is_no_account(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", products(4))
     outcome = workplace.run()
@@ -277,10 +262,11 @@ def test_without_a_price_there_is_no_account(workplace: Workplace) -> None:
 EMPTY: dict[str, Any] = {"rows": 0, "products": 0, "dead_letters": 0, "statuses": {}, "reasons": {}}
 
 
-@pytest.mark.usefixtures("shared_ray")
-def test_a_machine_without_gpus_is_shared_by_as_many_engines_as_its_cpus_hold(workplace: Workplace) -> None:
+@pytest.mark.ray
+@pytest.mark.full
+def test_a_machine_without_gpus_is_shared_by_as_many_engines_as_its_cpus_hold(on_ray: Workplace) -> None:
     """Of four engines two have room on a machine with two CPUs: each has half of it, and not a quarter."""
-    workplace.write_jsonl("c.jsonl", products(6))
-    workplace.run(decoding="made-up", actors={"max": 4, "num_cpus": 0.75}, cost={"usd_per_hour": 8.0})
-    shares = {(row["node_share"], row["price_per_hour"]) for row in read_table(workplace.folder / "out", "metrics")}
+    on_ray.write_jsonl("c.jsonl", products(6))
+    on_ray.run(decoding="made-up", actors={"max": 4, "num_cpus": 0.75}, cost={"usd_per_hour": 8.0})
+    shares = {(row["node_share"], row["price_per_hour"]) for row in read_table(on_ray.folder / "out", "metrics")}
     assert shares == {(0.5, 4.0)}

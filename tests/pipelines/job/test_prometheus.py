@@ -31,10 +31,10 @@ def scrape(run_id: str) -> dict[tuple[str, str], float]:
     return found
 
 
-@pytest.mark.usefixtures("shared_ray")
-def test_counters_add_up_to_the_run(workplace: Workplace) -> None:
-    workplace.write_jsonl("c.jsonl", [*products(20), product(20, category="Hats")])
-    totals = workplace.run(run_id="counted", max_dead_letter_share=1).totals
+@pytest.mark.ray
+def test_counters_add_up_to_the_run(on_ray: Workplace) -> None:
+    on_ray.write_jsonl("c.jsonl", [*products(20), product(20, category="Hats")])
+    totals = on_ray.run(run_id="counted", max_dead_letter_share=1).totals
     expected: dict[tuple[str, str], Any] = {
         ("hpd_shards", ""): totals.shards,
         ("hpd_products", ""): 20,

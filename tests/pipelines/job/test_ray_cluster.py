@@ -149,6 +149,8 @@ typer.run(lambda: run_command(work))
 """
 
 
+@pytest.mark.full
+@pytest.mark.ray
 def test_sigterm_ends_a_command_as_ctrl_c_does() -> None:
     """Ray's own handler prints addresses of its stack and aborts the process."""
     ended = subprocess.run([sys.executable, "-c", _TERMINATED], cwd=ROOT, capture_output=True, text=True, timeout=600)

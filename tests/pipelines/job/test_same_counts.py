@@ -61,24 +61,24 @@ def of_tables(run: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.ray
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
-def test_every_page_tells_the_same_of_a_run_with_retries(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = workplace.folder / "monday"
-    workplace.write_jsonl("c.jsonl", products(16))
-    workplace.run(output=str(before))
+def test_every_page_tells_the_same_of_a_run_with_retries(on_ray: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = on_ray.folder / "monday"
+    on_ray.write_jsonl("c.jsonl", products(16))
+    on_ray.run(output=str(before))
     # Tonight: the first half as it was, then new texts, one that fails again and again, and one without a schema.
     rows = [*products(8), *(product(8 + n, title=f"New text {n}") for n in range(8)), product(16, title="poison")]
-    workplace.write_jsonl("c.jsonl", [*rows, product(17, category="Hats")])
+    on_ray.write_jsonl("c.jsonl", [*rows, product(17, category="Hats")])
     monkeypatch.setattr(ray_stages, "Decode", RaisingDecode)
     job = plan_job(
-        workplace.config(
+        on_ray.config(
             base=str(before), max_dead_letter_share=1, retries={"max_attempts": 2}, cost={"usd_per_hour": 3600.0}
         )
     )
     console = Console(file=io.StringIO(), width=200)
     outcome = run_job(job, console)
-    run = workplace.folder / "out"
+    run = on_ray.folder / "out"
     truth = of_tables(run)
     assert truth["retries"] > truth["retried_shards"] >= 1, "a shard is tried again more than once"
     assert truth["carried"] > 0

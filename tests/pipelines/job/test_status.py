@@ -30,7 +30,7 @@ from tests.pipelines.store.test_lease import silent
 
 
 @pytest.fixture
-def run(workplace: Workplace, shared_ray: None) -> Path:
+def run(workplace: Workplace) -> Path:
     """A finished run of 24 products and a dead row, in some shards."""
     workplace.write_jsonl("c.jsonl", [*products(24), product(24, category="Hats")])
     workplace.run(max_dead_letter_share=1, cost={"usd_per_hour": 3.6})

@@ -73,6 +73,7 @@ def job_server() -> Iterator[JobServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.ray
 def test_a_submitted_job_runs_from_the_uploaded_folder(workplace: Workplace, job_server: JobServer) -> None:
     # Only what the job needs: the test must not depend on files that --working-dir does not bring along.
     upload = workplace.folder / "upload"

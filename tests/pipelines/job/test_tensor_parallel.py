@@ -33,38 +33,39 @@ def _texts(workplace: Workplace, output: str) -> list[tuple[Any, ...]]:
     return sorted((row["product_id"], row["attribute"], row["status"], str(row["value_raw"])) for row in rows)
 
 
+@pytest.mark.ray
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
-def test_a_process_that_dies_costs_a_retry(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    workplace.write_parquet("a.parquet", products(20))
+def test_a_process_that_dies_costs_a_retry(on_ray: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_ray.write_parquet("a.parquet", products(20))
     engine: dict[str, Any] = {"dtype": "float32", "device": "cpu"}
-    workplace.run(output=str(workplace.folder / "whole"), engine=engine)
+    on_ray.run(output=str(on_ray.folder / "whole"), engine=engine)
     monkeypatch.setattr(ray_stages, "Decode", faulty.BereavedDecode)
-    outcome = workplace.run(output=str(workplace.folder / "cut"), engine=engine | {"tensor_parallel": 2})
+    outcome = on_ray.run(output=str(on_ray.folder / "cut"), engine=engine | {"tensor_parallel": 2})
     assert (outcome.totals.products, outcome.totals.dead_letters) == (20, 0)
-    assert max(row["retries"] for row in read_table(workplace.folder / "cut", "metrics")) >= 1
-    assert _texts(workplace, "cut") == _texts(workplace, "whole")
+    assert max(row["retries"] for row in read_table(on_ray.folder / "cut", "metrics")) >= 1
+    assert _texts(on_ray, "cut") == _texts(on_ray, "whole")
 
 
+@pytest.mark.ray
 @pytest.mark.soak
-@pytest.mark.usefixtures("shared_ray")
 def test_an_engine_that_had_too_little_memory_comes_back_smaller(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+    on_ray: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workplace.write_parquet("a.parquet", products(6))
+    on_ray.write_parquet("a.parquet", products(6))
     monkeypatch.setattr(ray_stages, "Decode", faulty.CrampedDecode)
     engine = {"dtype": "float32", "device": "cpu", "tensor_parallel": 2, "max_value_tokens": 6}
-    outcome = workplace.run(engine=engine, shards={"target_tokens": 10**6, "ramp": []})
+    outcome = on_ray.run(engine=engine, shards={"target_tokens": 10**6, "ramp": []})
     assert (outcome.totals.products, outcome.totals.dead_letters) == (6, 0)
-    [row] = read_table(workplace.folder / "out", "metrics")
+    [row] = read_table(on_ray.folder / "out", "metrics")
     assert row["retries"] == 2, "4,096 tokens a step, 2,048, and 1,024 at last"
 
 
+@pytest.mark.ray
 @pytest.mark.soak
-def test_an_actor_takes_as_many_gpus_of_a_node_as_share_its_model(workplace: Workplace) -> None:
-    workplace.write_parquet("a.parquet", products(12))
+def test_an_actor_takes_as_many_gpus_of_a_node_as_share_its_model(on_ray: Workplace) -> None:
+    on_ray.write_parquet("a.parquet", products(12))
     engine = {"dtype": "float32", "device": "cpu", "tensor_parallel": 2, "max_value_tokens": 6}
-    config = workplace.write_config(engine=engine, actors={"num_threads": 1})
+    config = on_ray.write_config(engine=engine, actors={"num_threads": 1})
     done = subprocess.run(
         [sys.executable, "-c", ON_A_NODE_OF_EIGHT, "--config", str(config)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -74,5 +75,5 @@ def test_an_actor_takes_as_many_gpus_of_a_node_as_share_its_model(workplace: Wor
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(read_table(workplace.folder / "out", "products")) == 12
-    assert {row["node_share"] for row in read_table(workplace.folder / "out", "metrics")} == {2 / 8}
+    assert len(read_table(on_ray.folder / "out", "products")) == 12
+    assert {row["node_share"] for row in read_table(on_ray.folder / "out", "metrics")} == {2 / 8}

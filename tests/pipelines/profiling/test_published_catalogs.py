@@ -154,7 +154,6 @@ def test_open_food_facts_in_both_exports(tmp_path: Path) -> None:
     assert "so called in the exports of Open Food Facts" in text
 
 
-@pytest.mark.usefixtures("shared_ray")
 @pytest.mark.parametrize(
     ("name", "write", "rows", "categories"),
     [

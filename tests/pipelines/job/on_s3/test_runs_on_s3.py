@@ -37,7 +37,6 @@ from tests.pipelines.job.on_s3.s3_server import (
 from tests.pipelines.reporting.made_runs import Answer, Product, metrics, write_run
 
 
-@pytest.mark.usefixtures("shared_ray")
 def test_a_run_on_s3_is_the_run_on_the_local_disk(
     workplace: Workplace, server: S3Server, bucket: str, tmp_path: Path
 ) -> None:
@@ -70,7 +69,6 @@ def test_a_run_on_s3_is_the_run_on_the_local_disk(
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
 def test_a_clustered_run_on_s3_is_the_run_on_the_local_disk(
     workplace: Workplace, server: S3Server, bucket: str, tmp_path: Path
 ) -> None:
@@ -86,7 +84,6 @@ def test_a_clustered_run_on_s3_is_the_run_on_the_local_disk(
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
 def test_csv_on_s3_is_read_as_on_the_local_disk(
     workplace: Workplace, server: S3Server, bucket: str, tmp_path: Path
 ) -> None:
@@ -131,7 +128,6 @@ def test_an_earlier_run_on_s3_is_built_upon(
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
 def test_requests_that_break_lose_and_double_nothing(
     workplace: Workplace, server: S3Server, bucket: str, tmp_path: Path
 ) -> None:

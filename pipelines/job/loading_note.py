@@ -1,0 +1,35 @@
+"""What a run waits for while an engine is made."""
+
+from __future__ import annotations
+
+from pipelines.config.extraction import JobConfig
+
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def loading_note(config: JobConfig) -> str:
+    """Return what an engine is at while it is made: what it fetches and compiles first, where that is not here yet."""
+    from hpd_core.system.user_cache import cache_folder
+
+    parts = [f"loading the model {config.model}"]
+    if _is_elsewhere(config.model):
+        parts.insert(0, f"fetching the model {config.model}")
+    if config.engine.device.startswith("cuda"):
+        parts.append("compiling its kernels")
+    elif config.decoding == "hpd" and not any((cache_folder() / "native").glob("kernels-*.so")):
+        parts.append("compiling kernels for this processor")
+    return ", ".join(parts)
+
+
+def _is_elsewhere(model: str) -> bool:
+    """Whether weights come over the network. What the hub has sent before lies in its cache."""
+    from hpd_core.models.embedded import EMBEDDED_MODELS
+    from hpd_core.models.local_folders import local_place
+
+    if model in EMBEDDED_MODELS or local_place(model) is not None:
+        return False
+    if "://" in model:
+        return True
+    from huggingface_hub import try_to_load_from_cache
+
+    return not any(isinstance(try_to_load_from_cache(model, name), str) for name in _WEIGHTS)

@@ -1,0 +1,153 @@
+"""A run on Ray: Ray Data's actors and tasks take the shards through the stages (ray_stages.py).
+
+What the engines are at is kept in Ray's own key-value store: it costs no process, and whoever looks on cannot slow an
+engine down.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+
+from pipelines.cascading.larger_model import larger_model
+from pipelines.catalog.sharding import Shard
+from pipelines.config.extraction import JobConfig
+from pipelines.console.progress import Watched
+from pipelines.job.carryover import CarryOver
+from pipelines.job.context import CarryOverRef, JobContext
+from pipelines.job.executors import FIRST_SHARDS, Commits
+
+logger = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+class RayExecutor:
+    """Runs the stages on the cluster at RAY_ADDRESS, or on a local Ray that ends with the run."""
+
+    def __init__(self, config: JobConfig, run_id: str) -> None:
+        self._config, self._run_id = config, run_id
+        self._looked, self._watch = float("-inf"), Watched(_waiting_for_ray())
+
+    @contextmanager
+    def open(self, console: Console) -> Iterator[None]:
+        """Join or start Ray for the block, and tell what it lacks for the job."""
+        from pipelines.job.ray_cluster import num_gpus_per_actor, ray_cluster, resource_note
+
+        models = [self._config] if self._config.cascade is None else [self._config, larger_model(self._config)]
+        with ray_cluster(sum(model.actors.max * model.actors.num_cpus for model in models)):
+            if (note := resource_note(*((model.actors, num_gpus_per_actor(model)) for model in models))) is not None:
+                console.print(note)
+            yield
+
+    def describe_engine(self, config: JobConfig) -> dict[str, Any]:
+        """Load the engine on a node that can, return what it is, and close it."""
+        from pipelines.job.ray_stages import describe_engine
+
+        return describe_engine(config)
+
+    def share(self, run_id: str, found: CarryOver) -> CarryOverRef:
+        """Put the object into Ray's store: once a node, where its processes read it."""
+        import ray
+
+        get: Any = partial(ray.get, ray.put(found))
+        return CarryOverRef(run_id, get)
+
+    def commit_shards(self, shards: Sequence[Shard], job: JobContext) -> Commits:
+        """Take the shards through Ray Data's pipeline."""
+        from pipelines.job.ray_stages import build_dataset
+
+        for row in build_dataset(list(shards), job).iter_rows():
+            yield row["shard"], json.loads(row["summary"])
+
+    def explain(self, error: BaseException) -> Exception | None:
+        """Return the error to show, with the node that it is from; None if it is a bug of ours."""
+        from pipelines.job.ray_cluster import explain
+
+        return explain(error)
+
+    def watch(self) -> Watched:
+        """Return what the engines are at. Asks Ray once a second at most."""
+        now = time.monotonic()
+        if now - self._looked > _SECONDS_BETWEEN_LOOKS:
+            self._looked, self._watch = now, self._look()
+        return self._watch
+
+    def _look(self) -> Watched:
+        # Ray takes seconds to import: what is not imported has not been started.
+        ray = sys.modules.get("ray")
+        if ray is None or not ray.is_initialized():
+            return Watched(_waiting_for_ray())
+        from ray.experimental import internal_kv
+
+        try:
+            keys = internal_kv._internal_kv_list(_key(ray.get_runtime_context().get_job_id(), self._run_id, ""))
+            found = [json.loads(value) for key in keys if (value := internal_kv._internal_kv_get(key)) is not None]
+            return _most_advanced(found) if found else Watched(self._place(ray.available_resources()))
+        except Exception as error:  # its store may be away, as it is while Ray ends: a line less, not a run
+            logger.debug("cannot look for what is begun: %s", error)
+            return self._watch
+
+    def _place(self, free: dict[str, float]) -> str:
+        """Nothing is noted yet: an engine has no place, or its process starts."""
+        from pipelines.job.ray_cluster import num_gpus_per_actor
+
+        wanted = {"CPU": self._config.actors.num_cpus, "GPU": num_gpus_per_actor(self._config)}
+        missing = [f"{count:g} {name}" for name, count in wanted.items() if free.get(name, 0.0) < count]
+        place = f"place in the cluster ({', '.join(missing)})" if missing else "process"
+        return f"waiting for an engine's {place}"
+
+
+def note(run_id: str, said: str, num_decoded: int = 0) -> None:
+    """Note what the engine of this process is at. Called in an actor; elsewhere nobody would look."""
+    import ray
+    from ray.experimental import internal_kv
+
+    context = ray.get_runtime_context() if ray.is_initialized() else None
+    if context is None or (actor := context.get_actor_id()) is None:
+        return
+    try:
+        key, value = _key(context.get_job_id(), run_id, actor), json.dumps(Watched(said, num_decoded))
+        internal_kv._internal_kv_put(key, value.encode())
+    except Exception as error:  # a line less for who looks on, not an engine
+        logger.debug("cannot note what is begun: %s", error)
+
+
+def note_decoded(run_id: str, num_decoded: Callable[[], int], stop: threading.Event) -> None:
+    """Note how many products are decoded of open shards whenever it changes, in a thread of the actor."""
+    noted = 0
+    while not stop.wait(2 * _SECONDS_BETWEEN_LOOKS):
+        if (number := num_decoded()) != noted:
+            noted = number
+            note(run_id, FIRST_SHARDS, number)
+
+
+def _waiting_for_ray() -> str:
+    """With the address of a cluster that is to be joined: nobody may be there, and Ray tries for minutes."""
+    address = os.environ.get("RAY_ADDRESS")
+    return f"waiting for Ray at RAY_ADDRESS {address}" if address else "waiting for Ray"
+
+
+def _most_advanced(found: Sequence[Sequence[Any]]) -> Watched:
+    """The most advanced engine is what the first shards wait for; several that are at the same are counted."""
+    said = [each[0] for each in found]
+    if FIRST_SHARDS in said:
+        return Watched(FIRST_SHARDS, sum(each[1] for each in found))
+    (what, count), *_ = Counter(said).most_common()
+    return Watched(what if count == 1 else f"{count} engines {what}")
+
+
+def _key(job_id: str, run_id: str, actor: str) -> str:
+    """Another session of the run is another job of Ray's."""
+    return f"hpd-beginnings/{job_id}/{run_id}/{actor}"
