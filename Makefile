@@ -1,9 +1,10 @@
-# make demo    extract the sample catalog with the embedded model, on a local Ray, and score the answers
+# make demo    extract the sample catalog with the embedded model, and score the answers
 # make test    the features once, in minutes; make test-all has more cases of each
+# make check-bench   that the benchmarks run
 # make check   ruff and mypy
 # make soak    what takes many minutes, and property-based tests with examples drawn anew
 # make coverage  test-all, and which lines it runs
-# make docs    the documentation as a site that opens offline: build/site/index.html
+# make docs    the documentation as a site that opens offline: build/site/index.html; and that its commands and links work
 # make rivals  install vLLM (CPU) and llama.cpp beside it, for bench/benchmark.py --vllm and --llama-cpp .venv-rivals/bin/python
 # make clients  install the clients that the server is tested with beside it; without them their tests are skipped
 # make requirements  the pinned requirements*.txt, compiled from pyproject.toml; what is pinned and still fits stays
@@ -16,13 +17,14 @@ INSTALLED := $(VENV)/.installed
 TRITON := $(VENV)/triton
 EXTRAS := gguf quantization adapters pipelines training labeling review serving dev
 PYTEST := $(BIN)/python -m pytest
-IN_PAIRS := --numprocesses 2 --dist worksteal --durations 10
+IN_PAIRS := --numprocesses 2 --dist worksteal
+QUICK := not soak and not full
 # What is named test_triton*.py.
 WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON) $(PYTEST) $(IN_PAIRS) \
 	$(shell find tests -name 'test_triton*.py')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all coverage check soak rivals clients requirements clean browser triton docs
+.PHONY: help setup demo test test-all check-bench coverage check soak rivals clients requirements clean browser triton docs
 
 help:
 	@sed -n '/^$$/q; s/^# //p' Makefile
@@ -41,13 +43,16 @@ demo: $(INSTALLED)
 	$(BIN)/hpd demo
 
 test: $(INSTALLED) browser triton
-	$(PYTEST) -m "not soak and not full" --hypothesis-profile=quick $(IN_PAIRS)
+	$(PYTEST) --ignore tests/bench -m "$(QUICK) and not docs" --hypothesis-profile=quick $(IN_PAIRS)
 	$(WITH_TRITON) -m "not full" --hypothesis-profile=quick
 	@echo "More cases of everything: make test-all. What takes many minutes: make soak"
 
 test-all: $(INSTALLED) browser triton
 	$(PYTEST) -m "not soak" $(IN_PAIRS)
 	$(WITH_TRITON)
+
+check-bench: $(INSTALLED)
+	$(PYTEST) tests/bench -m "$(QUICK)" --hypothesis-profile=quick $(IN_PAIRS)
 
 coverage: $(INSTALLED) browser triton
 	$(PYTEST) -m "not soak" --cov --cov-report=term:skip-covered $(IN_PAIRS)
@@ -78,6 +83,7 @@ docs: $(INSTALLED) .venv-docs/.installed
 	$(BIN)/python docs/generate_reference.py
 	$(BIN)/python -m docs.generate_models
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	$(PYTEST) $(shell grep -rl 'mark\.docs' tests) -m "docs and $(QUICK)" --hypothesis-profile=quick $(IN_PAIRS)
 	@echo "Open build/site/index.html"
 
 .venv-docs/.installed: requirements-docs.txt

@@ -103,7 +103,7 @@ def main(
         print("|---" * len(_HEAD) + "|")
         for name, threshold, job in configurations(loaded, below or THRESHOLDS):
             place = str(Path(output) / name.replace(" ", "-"))
-            outcome = run_job(plan_job(job.model_copy(update={"output": place})), console)
+            outcome = run_job(plan_job(job.model_copy(update={"output": place, "executor": "ray"})), console)
             f1 = evaluate_run(place, gold).exact.micro.f1
             seconds = _seconds(place, is_larger=name == _LARGER)
             measured = Measured(name, threshold, outcome.totals, seconds, (f1.value, f1.low, f1.high))

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,17 @@ os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="hpd-", dir="/tmp")
 atexit.register(shutil.rmtree, os.environ["RAY_TMPDIR"], ignore_errors=True)
 
 register_profiles()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print which files the time went into."""
+    seconds: Counter[str] = Counter()
+    for report in (report for reports in terminalreporter.stats.values() for report in reports):
+        if isinstance(report, pytest.TestReport) and not hasattr(report, "context"):  # of a subtest, in its test's
+            seconds[report.nodeid.split("::")[0]] += report.duration
+    terminalreporter.section(f"the dearest files, of {seconds.total():,.0f} s in all")
+    for name, spent in seconds.most_common(10):
+        terminalreporter.write_line(f"{spent:7.1f} s  {name}")
 
 
 @pytest.fixture(scope="session")

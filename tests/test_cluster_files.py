@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.tables import table
+
 ROOT = Path(__file__).parents[1]
 CLUSTER = ROOT / "cluster"
 NODE_TYPES = ("l40s-8-spot", "l40s-8-on-demand", "l40s-4-spot", "l40s-4-on-demand")
@@ -110,7 +112,7 @@ def test_work_brings_nodes_and_spot_comes_first(launcher: dict[str, Any]) -> Non
     assert chosen(launcher, 32 * 8 + 8) == {"l40s-8-spot": 32, "l40s-8-on-demand": 1}
 
 
-@pytest.mark.parametrize("name", ["policy-data.json", "policy-head.json"])
+@table("name", ["policy-data.json", "policy-head.json"])
 def test_a_policy_allows_what_it_names_and_no_more(name: str) -> None:
     policy = json.loads((CLUSTER / "aws" / name).read_text())
     assert policy["Version"] == "2012-10-17"
@@ -148,7 +150,7 @@ def test_the_data_policy_is_what_the_storage_needs() -> None:
     assert all(action.removeprefix("s3:") in documented for action in needed)
 
 
-@pytest.mark.parametrize("name", ["kubernetes/rayjob.yaml", "kubernetes/nightly.yaml"])
+@table("name", ["kubernetes/rayjob.yaml", "kubernetes/nightly.yaml"])
 def test_a_manifest_starts_this_version_of_ray_and_no_gpu_while_there_is_no_work(name: str) -> None:
     import ray
 
@@ -168,7 +170,7 @@ CRDS = os.environ.get("HPD_KUBERAY_CRDS")
 
 
 @pytest.mark.skipif(CRDS is None, reason="HPD_KUBERAY_CRDS does not name a folder with KubeRay's CRDs")
-@pytest.mark.parametrize("name", ["kubernetes/rayjob.yaml", "kubernetes/nightly.yaml"])
+@table("name", ["kubernetes/rayjob.yaml", "kubernetes/nightly.yaml"])
 def test_kuberay_takes_the_manifest(name: str) -> None:
     import jsonschema
 

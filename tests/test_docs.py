@@ -24,6 +24,9 @@ from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.labelling import LabelConfig
 from pipelines.config.loading import known_keys
 from tests.pipelines.commands import ROOT
+from tests.tables import table
+
+pytestmark = pytest.mark.docs
 
 _SCRIPT = re.compile(
     r"""(?: python3? [")]*,? [ ] "? (?P<folder>pipelines|bench)/ | python[ ]-m[ ](?P<package>pipelines|bench)\.
@@ -132,8 +135,8 @@ def changed_keys(arguments: list[str]) -> Iterator[str]:
             yield from (f"{key}.{inner}" for inner in yaml.safe_load(text))
 
 
-@pytest.mark.parametrize("path", list(documents()), ids=named)
-def test_commands_use_what_is_there(path: Path) -> None:
+def check_commands(path: Path) -> None:
+    """Every command in the file is there, and takes the options and keys that it is given."""
     for module, arguments in commands(path):
         shown = f"{module} {' '.join(arguments)}"
         parser, rest = command(module, arguments)
@@ -157,6 +160,11 @@ def test_commands_use_what_is_there(path: Path) -> None:
             assert (ROOT / name).exists(), f"{shown}: no file {name}"
 
 
+@table("path", documents())
+def test_commands_use_what_is_there(path: Path) -> None:
+    check_commands(path)
+
+
 def test_commands_are_found() -> None:
     """The test above would pass where it finds no command at all."""
     found = {named(path): list(commands(path)) for path in documents()}
@@ -175,7 +183,7 @@ def test_commands_are_found() -> None:
     assert found["cluster/kubernetes/rayjob.yaml"][0][1][::2] == ["--config", "--set"], "folded in YAML"
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "message"),
     [
         ("python pipelines/evaluate.py RUN --gold GOLD --baseline X", "No such option"),
@@ -204,7 +212,7 @@ def test_what_is_wrong_is_found(line: str, message: str, tmp_path: Path) -> None
     path = tmp_path / "page.md"
     path.write_text(f"Run this: {line}\n")
     with pytest.raises((AssertionError, pytest.fail.Exception), match=re.escape(message)):
-        test_commands_use_what_is_there(path)
+        check_commands(path)
 
 
 # Links
@@ -239,7 +247,7 @@ def broken_links(path: Path) -> Iterator[str]:
             yield f"{target}: the site has only what is in docs/"
 
 
-@pytest.mark.parametrize("path", pages(), ids=named)
+@table("path", pages())
 def test_links_lead_somewhere(path: Path) -> None:
     assert list(broken_links(path)) == []
 
@@ -253,7 +261,7 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
     assert list(broken_links(page)) == ["no.md: no such file", "other.md#no: no such heading"]
 
 
-@pytest.mark.parametrize("path", [path for path in pages() if path.parent.name != "log"], ids=named)
+@table("path", [path for path in pages() if path.parent.name != "log"])
 def test_files_that_a_page_names_are_there(path: Path) -> None:
     assert [name for name in _FILE.findall(path.read_text()) if not (ROOT / name).exists()] == []
 
@@ -274,7 +282,7 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 130
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=named)
+@table("path", sorted((ROOT / "docs").glob("*.md")))
 def test_pages_for_users_are_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 200
 

@@ -26,6 +26,9 @@ from tests.core.attention.attention_problems import Shape, check, problem
 from tests.core.conftest import poison  # noqa: F401 (a fixture)
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.test_exactness import test_family_equals_oracle as check_family
+from tests.tables import table
+
+pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parents[1]
 GUIDES = ROOT / "docs" / "contribute"
@@ -57,8 +60,8 @@ def definitions(path: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_files_and_names_are_there(page: Path) -> None:
+def check_names(page: Path) -> None:
+    """Files that the page names are there, and so are names that they define."""
     text = page.read_text(encoding="utf-8")
     created = set(re.findall(r"^diff --git a/(\S+)", text, re.MULTILINE))
     for path in _PATH.findall(text):
@@ -68,19 +71,29 @@ def test_files_and_names_are_there(page: Path) -> None:
             assert name in definitions(path), f"{name_of(page)}: no {name} in {path}"
 
 
+@table("page", PAGES)
+def test_files_and_names_are_there(page: Path) -> None:
+    check_names(page)
+
+
 def anchors(page: Path) -> set[str]:
     text = _FENCE.sub("", page.read_text(encoding="utf-8"))
     heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("page", LINKED, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
+def check_links(page: Path) -> None:
+    """Its links lead to files and headings that there are."""
     for link in _LINK.findall(_FENCE.sub("", page.read_text(encoding="utf-8"))):
         place, _, anchor = link.partition("#")
         target = (page.parent / place).resolve() if place else page
         assert target.exists(), f"{name_of(page)}: {link} leads nowhere"
         assert not anchor or anchor in anchors(target), f"{name_of(page)}: no heading {link}"
+
+
+@table("page", LINKED)
+def test_links_lead_somewhere(page: Path) -> None:
+    check_links(page)
 
 
 def test_the_log_lists_every_page_newest_first() -> None:
@@ -102,9 +115,7 @@ def test_the_summary_and_the_architecture_stay_short() -> None:
     assert len((GUIDES / "architecture.md").read_text(encoding="utf-8").split()) <= 1500
 
 
-@pytest.mark.parametrize(
-    "picture", [draw_few_labels, draw_rooms, draw_tree_decoding], ids=lambda module: module.__name__
-)
+@table("picture", [draw_few_labels, draw_rooms, draw_tree_decoding])
 def test_pictures_show_what_is_there(picture: Any) -> None:
     drawn = picture.PICTURE.read_text(encoding="utf-8")
     assert drawn == picture.draw(), f"python -m {picture.__name__} draws it anew"
@@ -125,7 +136,7 @@ def followed(guide: str) -> str:
     return found[2]
 
 
-@pytest.mark.parametrize("layout", ["tree", "stacked"])
+@table("layout", ["tree", "stacked"])
 @pytest.mark.usefixtures("poison")
 def test_a_model_family_is_added(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     added = eval(f"{{{followed('add-a-model-family.md')}}}", vars(families))
@@ -142,7 +153,7 @@ def loop_attention() -> Any:
     return names["LoopAttention"]
 
 
-@pytest.mark.parametrize(
+@table(
     "shape",
     [
         Shape([3, 0, 5], earlier=9),
@@ -155,7 +166,7 @@ def test_a_way_to_attend_is_written(shape: Shape) -> None:
     check(item, item.run(loop_attention()))
 
 
-@pytest.mark.parametrize("layout", ["tree", "stacked"])
+@table("layout", ["tree", "stacked"])
 @pytest.mark.usefixtures("poison")
 def test_a_way_to_attend_is_made_known(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole decodings by it are the oracle's; it takes the place of a way that is made of matrix products."""
@@ -263,8 +274,8 @@ def test_what_is_wrong_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def look_over(page: Path) -> None:
-    test_files_and_names_are_there(page)
-    test_links_lead_somewhere(page)
+    check_names(page)
+    check_links(page)
 
 
 def cases_of_mistakes() -> Iterator[tuple[str, str]]:

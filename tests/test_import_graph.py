@@ -11,9 +11,8 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 import hpd_core
+from tests.tables import table
 
 ROOT = Path(__file__).parents[1]
 HOUSES = ("hpd_core", "pipelines", "bench")
@@ -112,7 +111,7 @@ def test_no_room_imports_itself_by_way_of_others() -> None:
     assert circle(room_graph()) == []
 
 
-@pytest.mark.parametrize("house", HOUSES)
+@table("house", HOUSES)
 def test_a_house_imports_only_what_it_may(house: str) -> None:
     of_house = {module: others for module, others in module_graph().items() if module.startswith(f"{house}.")}
     others = {other.split(".")[0] for others in of_house.values() for other in others}
@@ -132,7 +131,7 @@ def test_a_circle_is_seen() -> None:
     assert circle({"a": {"b"}, "b": set()}) == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("source", "module", "found"),
     [
         ("from hpd_core import Engine", "hpd_core.text.values", "hpd_core.engine"),
@@ -150,7 +149,7 @@ def test_in_a_package_one_dot_is_the_package() -> None:
     assert imports_of("from .driver import run_job", "pipelines.job", is_package=True) == {"pipelines.job.driver"}
 
 
-@pytest.mark.parametrize("house", ["pipelines", "bench"])
+@table("house", ["pipelines", "bench"])
 def test_the_face_of_a_house_imports_nothing(house: str) -> None:
     tree = ast.parse((ROOT / house / "__init__.py").read_text(encoding="utf-8"))
     assert not any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(tree))

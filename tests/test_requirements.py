@@ -7,10 +7,11 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from tests.tables import table
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -32,7 +33,7 @@ def wanted(name: str) -> list[str]:
     return [*PROJECT["project"]["dependencies"], *(each for extra in extras for each in extra)]
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in ROOT.glob("requirements*.txt")))
+@table("name", sorted(path.name for path in ROOT.glob("requirements*.txt")))
 def test_what_is_pinned_is_what_is_asked_for(name: str) -> None:
     pinned = pins(name)
     for requirement in map(Requirement, wanted(name)):

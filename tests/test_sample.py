@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from tests.tables import table
+
 SAMPLE = Path(__file__).resolve().parent.parent / "sample"
 BUILD = SAMPLE / "build.py"
 
@@ -149,7 +151,7 @@ products:
 """
 
 
-@pytest.mark.parametrize(
+@table(
     ("old", "new", "message"),
     [
         ("Brand: null, ", "", "mugs.yaml: product M-1: attribute 'Brand': missing from gold"),

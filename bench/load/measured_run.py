@@ -61,12 +61,12 @@ class MeasuredRun:
 
 
 def run_measured(document: Mapping[str, Any], folder: Path, options: Sequence[str] = ()) -> MeasuredRun:
-    """Runs the job `document` (its output must be local) with the command a user would start, and its further options.
+    """Run the job `document` (its output must be local) on Ray, by the command a user would start, with its options.
 
     Raises `RunError` if it does not end well.
     """
     config = folder / "job.yaml"
-    config.write_text(yaml.safe_dump(dict(document), sort_keys=False), encoding="utf-8")
+    config.write_text(yaml.safe_dump({**document, "executor": "ray"}, sort_keys=False), encoding="utf-8")
     command = [sys.executable, str(_EXTRACT), "--config", str(config), "--json", *options]
     started = time.time()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, watch(process.pid) as watched:

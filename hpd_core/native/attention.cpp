@@ -54,14 +54,14 @@ int columns_of_block(int64_t key_size, int64_t value_size) {
   return are_in_tiles<T>(key_size, value_size) ? 2 * TILE : PER_LANE<T>;
 }
 
-inline floats add_products(floats sum, words a, words b, const float*) { return sum + (floats)a * (floats)b; }
+inline floats add_products(floats sum, words a, words b, const float*) { return add_product(sum, (floats)a, (floats)b); }
 inline floats add_products(floats sum, words a, words b, const bf16*) {
 #ifdef __AVX512BF16__
   return (floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
 #else
   const words high = spread(uint32_t(0xffff0000));
-  sum += (floats)(a << 16) * (floats)(b << 16);
-  return sum + (floats)(a & high) * (floats)(b & high);
+  sum = add_product(sum, (floats)(a << 16), (floats)(b << 16));
+  return add_product(sum, (floats)(a & high), (floats)(b & high));
 #endif
 }
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <utility>
-#ifdef __AVX512F__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
@@ -47,6 +47,18 @@ inline V load(const T* from) {
 template <typename V, typename T>
 inline void store(T* to, V v) {
   std::memcpy(to, &v, sizeof v);
+}
+
+// sum + a * b, rounded once. Left to the compiler, it is so in some instantiations of a template and not in others, and a
+// row's numbers would depend on what it is computed with.
+inline floats add_product(floats sum, floats a, floats b) {
+#if defined(__AVX512F__)
+  return (floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+#elif defined(__AVX2__) && defined(__FMA__)
+  return (floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
+#else
+  return sum + a * b;
+#endif
 }
 
 inline floats spread(float x) { return floats{} + x; }

@@ -22,6 +22,8 @@ BYTES_PER_TOKEN = 4
 TOKENS_PER_ATTRIBUTE = 12  # its key and its value
 # A shard may grow or stay short by this share of its budget to end where a row group ends.
 ALIGNMENT_SLACK = 0.25
+# Of the target: towards the end of a catalog, shards become smaller down to this.
+LEAST_AT_THE_END = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ class _Cutter:
         number = len(self.shards)
         most = target * ramp[number] if number < len(ramp) else target
         # Towards the end every actor gets at least two shards of what is left.
-        least = min(most, target * min(ramp, default=1.0))
+        least = min(most, target * (LEAST_AT_THE_END if ramp else 1.0))
         self._budget = max(least, min(most, self._unplanned / (2 * self._num_actors)))
 
     def add(self, run: _Run, row_tokens: int) -> None:

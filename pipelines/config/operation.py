@@ -21,7 +21,8 @@ class ShardConfig(Section):
     max_bytes: int = Field(32 * 2**20, ge=1, description="cap on a shard's input bytes")
     max_rows: int = Field(50_000, ge=1, description="cap on a shard's rows")
     ramp: tuple[float, ...] = Field(
-        (0.25, 0.5), description="sizes of the first shards relative to the target; the last ones shrink likewise"
+        (0.02, 0.05, 0.1, 0.25, 0.5),
+        description="sizes of the first shards relative to the target; []: all alike, the last ones too",
     )
 
     cluster_by_category: bool = Field(

@@ -76,11 +76,12 @@ def explained() -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
-def place_alone(config: JobConfig) -> EnginePlace:
-    """Return the place of the only engine of this machine."""
+def place_here(job: JobContext) -> EnginePlace:
+    """Return the place of an engine of this process, which has one of each of the job's models."""
+    config, num_engines = job.config, 1 if job.others is None else 2
     has_gpu = torch.cuda.is_available() and config.engine.device != "cpu"
-    share = config.engine.tensor_parallel / torch.cuda.device_count() if has_gpu else 1.0
-    return EnginePlace(min(1.0, share), config.actors.num_threads or num_cpus())
+    share = config.engine.tensor_parallel / torch.cuda.device_count() if has_gpu else 1 / num_engines
+    return EnginePlace(min(1.0, share), config.actors.num_threads or max(1, num_cpus() // num_engines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class ShardDecoder:
         """Load the engine.
 
         Args:
-            place: by default that of the only engine of this machine.
+            place: by default in this process.
 
         Raises:
             UsageError: it cannot be loaded or does not fit the run.
@@ -121,7 +122,7 @@ class ShardDecoder:
         self._gate = Gate()
         self._has_failed = False
         self._is_closed = False
-        self._place = place_alone(job.config) if place is None else place
+        self._place = place_here(job) if place is None else place
         # Ray gives its workers one OpenMP thread per reserved CPU; an engine without a GPU wants its share of the node.
         torch.set_num_threads(self._place.num_threads)
         self._price = engine_price(job.config.cost, self._place.node_share)

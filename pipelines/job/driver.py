@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import os
 import platform
 import secrets
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from pipelines.console.progress import show_progress
 from pipelines.errors import RunError, UsageError
 from pipelines.job.base_changes import Changes, find_changes
 from pipelines.job.clustering.clusters import Clusters
-from pipelines.job.executors import make_executor
+from pipelines.job.executors import Executor
 from pipelines.job.named_calibrations import check_named
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.rounds import decode_pending, job_context
@@ -112,6 +113,35 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
         pace = speed.products_per_second
         seconds = speed.elapsed
     return _finish(job, ledger, seconds, pace, notes)
+
+
+def make_executor(job: PlannedJob, ledger: Ledger) -> Executor:
+    """Return the executor that the job names, or the one that it needs.
+
+    Raises:
+        UsageError: the run was begun with a clustering that only Ray can end.
+    """
+    config = job.config
+    if config.executor == "local" and not job.is_cut:
+        raise UsageError("the run was begun with shards.cluster_by_category, which needs Ray: set executor to 'auto'")
+    if config.executor == "local" or (config.executor == "auto" and not _wants_ray(job, ledger)):
+        from pipelines.job.local_executor import LocalExecutor
+
+        return LocalExecutor(config)
+    from pipelines.job.ray_executor import RayExecutor
+
+    return RayExecutor(config, job.plan.run_id)
+
+
+def _wants_ray(job: PlannedJob, ledger: Ledger) -> bool:
+    """Whether there is a cluster, or work for more than one process."""
+    config = job.config
+    if os.environ.get("RAY_ADDRESS") or config.cascade is not None or config.needs_ray is not None or not job.is_cut:
+        return True
+    # A record that kills its process is found by others that survive it.
+    committed = ledger.committed()
+    tries = (count for shard, count in ledger.num_tries().items() if shard not in committed)
+    return max(tries, default=0) > config.retries.max_attempts
 
 
 def _check_model(config: JobConfig) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pipelines.config.extraction import JobConfig
 
+FIRST_SHARDS = "first shards"
+"""What is waited for after it."""
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
 

@@ -7,7 +7,7 @@
     the same     commit_shard     writes them; the first attempt to write the shard's manifest wins
 
 There is one thread more than shards in the engine, so that the next one is prepared meanwhile. A record that kills the
-process ends the run: Ray, which has other processes, searches for it (executors.py).
+process ends the run: Ray, which has other processes, searches for it (`make_executor` in driver.py).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pipelines.console.progress import Watched
 from pipelines.job.carryover import CarryOver
 from pipelines.job.commit_stage import Finished, commit_shard
 from pipelines.job.context import CarryOverRef, DecodedShard, JobContext
-from pipelines.job.executors import FIRST_SHARDS, Commits
+from pipelines.job.executors import Commits
 from pipelines.job.finish_stage import finish_shard
-from pipelines.job.loading_note import loading_note
+from pipelines.job.loading_note import FIRST_SHARDS, loading_note
 from pipelines.job.prepare_stage import prepare_shard
 from pipelines.job.same_code import code_digest
 from pipelines.job.second_look import look_again

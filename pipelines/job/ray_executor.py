@@ -1,8 +1,4 @@
-"""A run on Ray: Ray Data's actors and tasks take the shards through the stages (ray_stages.py).
-
-What the engines are at is kept in Ray's own key-value store: it costs no process, and whoever looks on cannot slow an
-engine down.
-"""
+"""A run on Ray: Ray Data's actors and tasks take the shards through the stages (ray_stages.py)."""
 
 from __future__ import annotations
 
@@ -10,10 +6,8 @@ import json
 import logging
 import os
 import sys
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -26,7 +20,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import Watched
 from pipelines.job.carryover import CarryOver
 from pipelines.job.context import CarryOverRef, JobContext
-from pipelines.job.executors import FIRST_SHARDS, Commits
+from pipelines.job.executors import Commits
 
 logger = logging.getLogger(__name__)
 
@@ -89,12 +83,10 @@ class RayExecutor:
         ray = sys.modules.get("ray")
         if ray is None or not ray.is_initialized():
             return Watched(_waiting_for_ray())
-        from ray.experimental import internal_kv
+        from pipelines.job.ray_notes import read_notes
 
         try:
-            keys = internal_kv._internal_kv_list(_key(ray.get_runtime_context().get_job_id(), self._run_id, ""))
-            found = [json.loads(value) for key in keys if (value := internal_kv._internal_kv_get(key)) is not None]
-            return _most_advanced(found) if found else Watched(self._place(ray.available_resources()))
+            return read_notes(self._run_id) or Watched(self._place(ray.available_resources()))
         except Exception as error:  # its store may be away, as it is while Ray ends: a line less, not a run
             logger.debug("cannot look for what is begun: %s", error)
             return self._watch
@@ -109,45 +101,7 @@ class RayExecutor:
         return f"waiting for an engine's {place}"
 
 
-def note(run_id: str, said: str, num_decoded: int = 0) -> None:
-    """Note what the engine of this process is at. Called in an actor; elsewhere nobody would look."""
-    import ray
-    from ray.experimental import internal_kv
-
-    context = ray.get_runtime_context() if ray.is_initialized() else None
-    if context is None or (actor := context.get_actor_id()) is None:
-        return
-    try:
-        key, value = _key(context.get_job_id(), run_id, actor), json.dumps(Watched(said, num_decoded))
-        internal_kv._internal_kv_put(key, value.encode())
-    except Exception as error:  # a line less for who looks on, not an engine
-        logger.debug("cannot note what is begun: %s", error)
-
-
-def note_decoded(run_id: str, num_decoded: Callable[[], int], stop: threading.Event) -> None:
-    """Note how many products are decoded of open shards whenever it changes, in a thread of the actor."""
-    noted = 0
-    while not stop.wait(2 * _SECONDS_BETWEEN_LOOKS):
-        if (number := num_decoded()) != noted:
-            noted = number
-            note(run_id, FIRST_SHARDS, number)
-
-
 def _waiting_for_ray() -> str:
     """With the address of a cluster that is to be joined: nobody may be there, and Ray tries for minutes."""
     address = os.environ.get("RAY_ADDRESS")
     return f"waiting for Ray at RAY_ADDRESS {address}" if address else "waiting for Ray"
-
-
-def _most_advanced(found: Sequence[Sequence[Any]]) -> Watched:
-    """The most advanced engine is what the first shards wait for; several that are at the same are counted."""
-    said = [each[0] for each in found]
-    if FIRST_SHARDS in said:
-        return Watched(FIRST_SHARDS, sum(each[1] for each in found))
-    (what, count), *_ = Counter(said).most_common()
-    return Watched(what if count == 1 else f"{count} engines {what}")
-
-
-def _key(job_id: str, run_id: str, actor: str) -> str:
-    """Another session of the run is another job of Ray's."""
-    return f"hpd-beginnings/{job_id}/{run_id}/{actor}"

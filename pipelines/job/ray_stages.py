@@ -31,13 +31,12 @@ from pipelines.console.json_logs import log_as_json
 from pipelines.errors import RunError, UsageError
 from pipelines.job.commit_stage import Finished, commit_shard
 from pipelines.job.context import DecodedShard, JobContext, pack, unpack
-from pipelines.job.executors import FIRST_SHARDS
 from pipelines.job.finish_stage import finish_shard
-from pipelines.job.loading_note import loading_note
+from pipelines.job.loading_note import FIRST_SHARDS, loading_note
 from pipelines.job.prepare_stage import prepare_shard
 from pipelines.job.prometheus import count_shard
 from pipelines.job.ray_cluster import engine_place, num_gpus_per_actor
-from pipelines.job.ray_executor import note, note_decoded
+from pipelines.job.ray_notes import note, note_decoded
 from pipelines.job.same_code import check_code, code_digest
 from pipelines.job.second_look import look_again
 

@@ -8,11 +8,12 @@ from typer.testing import CliRunner
 
 from bench import attention_speed
 from tests.core.native import WAYS
+from tests.tables import table
 
 SMALL = attention_speed.Sizes(prefix=6, document=5, num_values=2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@table("dtype", [torch.float32, torch.bfloat16])
 def test_every_way_attends(dtype: torch.dtype) -> None:
     with torch.inference_mode():
         rows = dict(attention_speed.table(dtype, [SMALL, SMALL], repeats=1))

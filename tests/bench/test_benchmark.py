@@ -33,6 +33,7 @@ from tests.core.native import layers_at_once, needs_tiles
 from tests.core.pretended_gpu import pretended_gpu
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, products
+from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer
 
 NUM_RECORDS = 9
@@ -255,8 +256,8 @@ def test_a_contender_that_nobody_knows_is_an_error(workplace: Workplace) -> None
     assert "Error: --only 'generate': there are 'transformers generate', " in result.stderr
 
 
-@pytest.mark.parametrize("shape", [(1, 16), (8, 64), (3, 50)])
-@pytest.mark.parametrize("work", [Work(1000, 230), Work(64, 1), Work(130, 130)])
+@table("shape", [(1, 16), (8, 64), (3, 50)])
+@table("work", [Work(1000, 230), Work(64, 1), Work(130, 130)])
 def test_the_ceiling_forwards_what_it_says(model: Any, work: Work, shape: tuple[int, int]) -> None:
     with steering.own_attention(model), FlopCounterMode(display=False) as counter:
         done = run_dense(model, work, shape)
@@ -291,7 +292,7 @@ def test_the_floor_of_a_model_that_names_its_layers_otherwise_is_all_of_them() -
     assert counter.get_total_flops() == 2 * (work.num_tokens * (weights - head) + work.num_logits * head)
 
 
-@pytest.mark.parametrize(("exponent", "best"), [(0.5, (64, 16)), (1.5, (1, 8))])
+@table(("exponent", "best"), [(0.5, (64, 16)), (1.5, (1, 8))])
 def test_the_best_shape_forwards_most_tokens_a_second(
     model: Any, monkeypatch: pytest.MonkeyPatch, exponent: float, best: tuple[int, int]
 ) -> None:

@@ -24,6 +24,7 @@ from hpd_core import Attribute, AutoregressiveBaseline, CategorySchema, Document
 from hpd_core.layout import attention_mask
 from hpd_core.models import loading, steering
 from hpd_core.training.examples import IGNORED, Example, ExampleBuilder, LabelledDocument
+from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer
 
 ATTRIBUTES = tuple(Attribute(name=name) for name in ("Brand", "Colour", "Size"))
@@ -56,7 +57,7 @@ def answers(decoder: AutoregressiveBaseline) -> list[dict[str, Any]]:
     return [dict(result.values) for result in decoder.extract(RECORDS, SCHEMAS)]
 
 
-@pytest.mark.parametrize("num_masks", [0, 3])
+@table("num_masks", [0, 3])
 def test_lexical_units_that_nobody_is_sure_of_are_greedy_decoding(model: Any, tokenizer: Any, num_masks: int) -> None:
     with AutoregressiveBaseline(model, tokenizer, CONFIG) as baseline:
         expected = answers(baseline)
@@ -90,7 +91,7 @@ def slow_blocks(model: LlamaForCausalLM, prompt: Sequence[int], threshold: float
     return answer[:count]
 
 
-@pytest.mark.parametrize("threshold", [1.1, 0.2])
+@table("threshold", [1.1, 0.2])
 def test_block_diffusion_with_a_cache_is_block_diffusion_without_one(
     model: Any, tokenizer: Any, threshold: float
 ) -> None:
@@ -186,7 +187,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("objective", ["lexical-units", "block-diffusion"])
+@table("objective", ["lexical-units", "block-diffusion"])
 def test_a_model_learns(data: Path, tiny_model_dir: Path, tmp_path: Path, objective: str) -> None:
     settings = ["validation.share=0", "optimizer.learning_rate=0.01"]
     course = train_confident.load_course(data, "oa-mine", str(tiny_model_dir), tmp_path, 0, settings)

@@ -27,6 +27,7 @@ from bench.workloads.made_up import make_workload
 from pipelines.errors import UsageError
 from tests.core.pretended_gpu import pretended_gpu
 from tests.pipelines.commands import ROOT
+from tests.tables import table
 from tests.tiny_model import build_tokenizer
 
 # The plan
@@ -43,7 +44,7 @@ def test_the_default_plan_is_made_of_parts_that_are_there() -> None:
     assert sum(part.seconds for part in without) + 25 * len({part.process for part in without}) < 480, "eight minutes"
 
 
-@pytest.mark.parametrize("name", plan.WORKLOADS)
+@table("name", plan.WORKLOADS)
 def test_its_workloads_are_the_benchmarks(name: str) -> None:
     assert len(make_workload(name, build_tokenizer(), 30, 2).records) >= 2
 
@@ -67,7 +68,7 @@ def test_large_steps_are_those_of_half_of_the_largest_ones_tokens() -> None:
     assert "small_steps" not in kinds_of_steps(steps[:1])
 
 
-@pytest.mark.parametrize(
+@table(
     ("loads", "tokens", "expected"),
     [
         # Of the stretches that feed nearly the most, the one in the middle.
@@ -85,7 +86,7 @@ def test_the_stretch_that_is_profiled(loads: list[int], tokens: int | None, expe
 # Kernels
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "kind"),
     [
         ("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_TNN", kernels.PRODUCTS),
@@ -309,7 +310,7 @@ def test_every_test_is_counted_in_one_share_when_it_is_done(tmp_path: Path) -> N
     assert "No module named 'a_package_of_others'" in reasons["test_missing.py"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("outcomes", "codes", "cut", "problems"),
     [
         (["passed", "skipped"], [0, 5], [False, False], []),

@@ -16,6 +16,7 @@ from bench.gpu.loaded import base_config
 from bench.gpu.supervisor import Done, Settings, Supervisor
 from bench.measure_gpu import app
 from pipelines.errors import UsageError
+from tests.tables import table
 
 
 def rehearse(out: Path, parts: str, tokenizer: Path, *options: str) -> Result:
@@ -99,7 +100,7 @@ def test_what_no_longer_fits_is_left_out_and_said(tmp_path: Path, tiny_model_dir
     assert cut.exit_code == 0
 
 
-@pytest.mark.parametrize(
+@table(
     ("parts", "said"),
     [
         ("8b:tre", "--parts '8b:tre': nothing is called 'tre'; there are tree, generate, vllm"),
@@ -125,7 +126,7 @@ def test_faults_belong_to_a_rehearsal(tmp_path: Path) -> None:
     assert "--parts 'hang' belongs to a rehearsal" in result.output
 
 
-@pytest.mark.parametrize(
+@table(
     ("option", "said"),
     [
         ("max_tokens=5", "engine.max_tokens: Extra inputs are not permitted"),

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from bench.ner import FILES, _likeliest, app
 from bench.workloads.entities import TYPES, Sentence, anchored, read_marked, read_sentences, score
 from hpd_core import Completion
+from tests.tables import table
 
 SENTENCES = read_sentences(FILES)
 
@@ -22,7 +23,7 @@ def test_marks_become_spans_also_within_others() -> None:
     assert found.mentions == [("ORG", "Bank of Lisbon"), ("LOC", "Lisbon")]
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "message"),
     [("[PER Ada", "PER is not closed"), ("Ada]", "not opened"), ("[DOG Rex]", "'DOG' is no type: use one of PER")],
 )

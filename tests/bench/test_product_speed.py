@@ -7,9 +7,10 @@ import torch
 from typer.testing import CliRunner
 
 from bench import product_speed
+from tests.tables import table
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@table("dtype", [torch.float32, torch.bfloat16])
 def test_every_way_multiplies_by_each_weight(dtype: torch.dtype) -> None:
     weights = [torch.randn(32, 64).to(dtype) for _ in range(2)]
     x = torch.randn(5, 64).to(dtype)

@@ -24,6 +24,7 @@ from pipelines.quality.gold import read_gold
 from pipelines.schemas.from_gold import schemas_from_gold
 from pipelines.schemas.schema_file import dump_schemas
 from tests.pipelines.conftest import Workplace
+from tests.tables import table
 
 NUM_PRODUCTS = 24
 
@@ -119,7 +120,7 @@ def test_layers_that_match_stay_in_bfloat16(tiny_model_dir: Path) -> None:
         assert torch.equal(layer.weight_scales, same.weight_scales)
 
 
-@pytest.mark.parametrize(
+@table(
     ("options", "message"),
     [
         (["--quantizations", "none,fp9"], "no 'fp9'; there are none, nf4, int8, fp8"),

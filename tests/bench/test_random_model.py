@@ -13,12 +13,13 @@ from bench.random_model import SHAPES, app, write_random_model
 from hpd_core import Engine
 from tests.core.engines import config
 from tests.core.products import SCHEMAS, products
+from tests.tables import table
 from tests.tiny_model import answering_tokenizer
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "head_dim": 16, "vocab_size": 600}
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "billions"),
     # What the names promise: Qwen's model cards give 0.6B, 1.7B and 8.2B parameters.
     [("qwen3-0.6b", 0.60), ("qwen3-1.7b", 1.72), ("qwen3-8b", 8.19)],

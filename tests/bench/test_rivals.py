@@ -49,6 +49,7 @@ from pipelines.labelling.teacher_prompts import response_format
 from tests.bench.test_benchmark import NUM_RECORDS, RIVALS, run
 from tests.pipelines.conftest import Workplace, products
 from tests.pipelines.job.test_adapter import make_adapter
+from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer, build_tokenizer
 
 Answers = list[list[int]]
@@ -142,9 +143,9 @@ def sliding_window_model() -> Any:
     return MistralForCausalLM(config).eval()
 
 
-@pytest.mark.parametrize("make", [partial(answering_model, answering_tokenizer()), sliding_window_model])
-@pytest.mark.parametrize("size", [1, 2, 5, 40])
-@pytest.mark.parametrize("kind", [JacobiGuesser, NgramGuesser])
+@table("make", [partial(answering_model, answering_tokenizer()), sliding_window_model])
+@table("size", [1, 2, 5, 40])
+@table("kind", [JacobiGuesser, NgramGuesser])
 def test_guesses_of_any_length_are_lossless(make: Callable[[], Any], kind: Any, size: int) -> None:
     model = make()
     prompt = [7, 8, 9, 10, 7, 8, 9, 11, 7, 8]
@@ -241,7 +242,7 @@ def test_a_draft_model_of_other_tokens_is_an_error(workplace: Workplace, tmp_pat
     assert result.stderr.splitlines()[-1].startswith(f"Error: --draft-model {tmp_path / 'other'}: its tokens are not")
 
 
-@pytest.mark.parametrize("page", ["page_size", "block_size"])
+@table("page", ["page_size", "block_size"])
 def test_a_page_of_continuous_batching_is_called_as_transformers_calls_it(
     page: str, monkeypatch: pytest.MonkeyPatch, model: Any
 ) -> None:

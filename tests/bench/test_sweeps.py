@@ -30,6 +30,7 @@ from pipelines.errors import UsageError
 from tests.bench.test_benchmark import RIVALS
 from tests.pipelines.commands import wait_until
 from tests.pipelines.conftest import Workplace
+from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer
 
 CONFIG = EngineConfig(dtype="float32", device="cpu", max_value_tokens=6)
@@ -91,7 +92,7 @@ def test_a_sweep_prints_and_draws_what_it_found(workplace: Workplace) -> None:
     assert not re.search(r"fill: ?#(fff|000)", svg)
 
 
-@pytest.mark.parametrize(("ground", "ink"), [("#ffffff", plots.INK_ON_LIGHT), ("#0d1117", plots.INK_ON_DARK)])
+@table(("ground", "ink"), [("#ffffff", plots.INK_ON_LIGHT), ("#0d1117", plots.INK_ON_DARK)])
 def test_plots_are_legible_on_light_and_dark(ground: str, ink: str) -> None:
     def luminance(colour: str) -> float:
         shares = [int(colour[first : first + 2], 16) / 255 for first in (1, 3, 5)]
@@ -217,7 +218,7 @@ def test_vllm_is_asked_about_single_products_too(workplace: Workplace) -> None:
     assert all(row["peak_bytes"] > 0 for row in found.values())
 
 
-@pytest.mark.parametrize("is_linux", [True, False])
+@table("is_linux", [True, False])
 def test_memory_is_what_a_run_takes_at_its_peak(monkeypatch: pytest.MonkeyPatch, is_linux: bool) -> None:
     if not is_linux:
         monkeypatch.setattr(resident_memory, "PROC", Path("/nowhere"))

@@ -19,6 +19,7 @@ from hpd_core.text.template import render_document
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.types import Record
 from pipelines.errors import UsageError
+from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer, build_tokenizer
 
 K_MAX = 30
@@ -33,7 +34,7 @@ def make(name: str, tokenizer: Any, limit: int | None = None, seed: int = 0) -> 
     return make_workload(name, tokenizer, K_MAX, limit, seed)
 
 
-@pytest.mark.parametrize("name", ["listings", "single"])
+@table("name", ["listings", "single"])
 def test_listings_are_long_and_have_16_attributes(tokenizer: Any, name: str) -> None:
     workload = make(name, tokenizer)
     sizes = [len(ids) for ids in workload.documents]
@@ -133,7 +134,7 @@ def test_there_are_1000_categories_of_5_products(tokenizer: Any) -> None:
     assert few.records == workload.records[:12]
 
 
-@pytest.mark.parametrize("name", ["listings", "variants", "skewed", "wide"])
+@table("name", ["listings", "variants", "skewed", "wide"])
 def test_the_seed_decides(tokenizer: Any, name: str) -> None:
     workload = make(name, tokenizer, 10)
     assert make(name, tokenizer, 10) == workload
@@ -147,7 +148,7 @@ def test_a_workload_that_nobody_knows_is_an_error(tokenizer: Any) -> None:
         make("headlines", tokenizer)
 
 
-@pytest.mark.parametrize("keys", ["full", "short"])
+@table("keys", ["full", "short"])
 def test_who_decodes_values_apart_writes_nothing_behind_what_is_read(keys: Any) -> None:
     tokenizer = build_tokenizer()
     config = EngineConfig(prompt=PromptTemplate(keys=keys))

@@ -39,6 +39,7 @@ from tests.core.helpers import (
 from tests.core.mixers.hybrids import build_hybrid
 from tests.core.models.attention_families import build as build_attending
 from tests.core.products import SCHEMAS, products
+from tests.tables import table
 
 READING = {"document_attention": "bidirectional"}
 
@@ -74,7 +75,7 @@ def check_engine(model: str, settings: EngineConfig, num_records: int) -> int:
     return compared
 
 
-@pytest.mark.parametrize("keys", ["full", "short"])
+@table("keys", ["full", "short"])
 def test_an_engine_answers_what_the_oracle_writes(keys: str, tiny_model_dir: Path) -> None:
     settings = config(prompt={"keys": keys}, max_tokens_per_step=200, max_draft_tokens_per_step=64, **READING)
     assert check_engine(str(tiny_model_dir), settings, 4) > 10

@@ -16,6 +16,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.layout import Branch, Members
 from hpd_core.models.loading import load_model, load_tokenizer
 from hpd_core.prompt_builder import PromptBuilder
+from tests.tables import table
 
 from .constrained import likeliest_answer
 from .engines import answers, config
@@ -122,7 +123,7 @@ def certainty(results: list[RecordResult]) -> list[list[tuple[str | None, float 
     return [[(v.choice, v.probability, v.margin) for v in result.values.values()] for result in results]
 
 
-@pytest.mark.parametrize("threshold", [None, 0.15])
+@table("threshold", [None, 0.15])
 def test_answers_are_the_likeliest_and_say_how_sure_they_are(threshold: float | None, tiny_model_dir: Path) -> None:
     """Against a forward for each member, of the prompts that the engine has."""
     settings = config(answer_threshold=threshold)
@@ -169,9 +170,7 @@ def test_company_and_schedule_change_nothing(tiny_model_dir: Path) -> None:
                     assert number == (None if other is None else pytest.approx(other, abs=2e-3))
 
 
-@pytest.mark.parametrize(
-    "options", [{"max_scored_tokens": 0}, {"constrain_values": False}, {"layout": "stacked"}], ids=str
-)
+@table("options", [{"max_scored_tokens": 0}, {"constrain_values": False}, {"layout": "stacked"}])
 def test_without_tries_it_is_decoded_token_by_token(options: dict[str, Any], tiny_model_dir: Path) -> None:
     with Engine.from_pretrained(str(tiny_model_dir), config(**options)) as engine:
         assert engine.describe()["max_scored_tokens"] == 0
@@ -253,8 +252,8 @@ def test_others_that_answer_say_how_they_chose(tiny_model_dir: Path) -> None:
             assert (value.margin is not None) == attribute.is_closed
 
 
-@pytest.mark.parametrize("number", [math.nan, -math.inf])
-@pytest.mark.parametrize("options", [{}, {"max_scored_tokens": 0}], ids=str)
+@table("number", [math.nan, -math.inf])
+@table("options", [{}, {"max_scored_tokens": 0}])
 @pytest.mark.filterwarnings("error")
 def test_a_model_whose_numbers_are_none_answers_nothing(
     number: float, options: dict[str, Any], tiny_model_dir: Path

@@ -29,6 +29,7 @@ from hpd_core.prompt_builder import PromptBuilder
 from hpd_core.text import template as texts
 from hpd_core.text.template import render_document, render_key
 from tests.examples import examples
+from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer
 
 from .constrained import likeliest_answer, text_choices
@@ -68,7 +69,7 @@ def _value(reference: ReferenceValue, tokenizer: Any) -> tuple[str, int, bool]:
     return raw.split("\n")[0], len(reference.tokens), reference.closed
 
 
-@pytest.mark.parametrize("keys", ["full", "short"])
+@table("keys", ["full", "short"])
 def test_tree_from_text_to_value_is_what_the_oracle_writes(keys: Literal["full", "short"], tmp_path: Path) -> None:
     """The prompt is put together here from the texts, and decoded by the oracle."""
     tokenizer, model = answering_tokenizer(), answering_model(answering_tokenizer())
@@ -142,7 +143,7 @@ def test_stacked_from_text_to_value_is_what_the_oracle_writes(tiny_model_dir: Pa
     assert found == expected
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@table("layout", LAYOUTS)
 def test_typed_values_are_of_their_type_unless_the_user_wants_them_free(layout: str, tiny_model_dir: Path) -> None:
     records = products(24)
     invalid: dict[bool, list[str]] = {}
@@ -370,7 +371,7 @@ def test_document_ids_with_control_tokens_are_refused(tree: Engine) -> None:
     assert [result.error_code for result in results] == [None, ErrorCode.CONTROL_TOKENS]
 
 
-@pytest.mark.parametrize("token", [-1, 10**6])
+@table("token", [-1, 10**6])
 def test_document_ids_that_the_model_does_not_know_harm_that_record_only(tree: Engine, token: int) -> None:
     ids = DocumentTokenizer(answering_tokenizer()).encode(products(3))
     others = tree.submit(products(4), SCHEMAS)
@@ -461,7 +462,7 @@ def decoded_tokens(engine: Engine, records: list[Record]) -> list[list[list[int]
     return [by_record[number] for number in range(len(records))]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@table("text", HOSTILE)
 def test_hostile_text_does_not_move_another_product(tree: Engine, text: str) -> None:
     """The same ids, whether the neighbour is harmless or not: at the front, in the middle, at the end."""
     records = products(8)

@@ -16,6 +16,7 @@ from hpd_core import Engine, EngineConfig, EngineError, ErrorCode, Record
 from hpd_core.decoding import decoder
 from hpd_core.decoding.drafts import Drafter
 from hpd_core.prompt_builder import PromptBuilder
+from tests.tables import table
 from tests.tiny_model import answering_tokenizer
 
 from .engines import LAYOUTS, TIMEOUT, Steps, answers, config
@@ -324,7 +325,7 @@ def test_close_fails_what_is_not_finished(tiny_model_dir: Path) -> None:
 # Settings.
 
 
-@pytest.mark.parametrize(
+@table(
     "options",
     [
         {"layuot": "tree"},

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hpd_core.config import EngineConfig
 from tests.examples import examples
+from tests.tables import table
 
 from .families import BOTH_WAYS, FAMILIES, FAMILIES_AND_LAYOUTS, READING_ALL, build_model
 from .helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
@@ -103,7 +104,7 @@ def test_any_schedule_equals_oracle(kind: tuple[str, str], **schedule: Any) -> N
     check_schedule(partial(build_model, family), layout, **schedule)
 
 
-@pytest.mark.parametrize("layout", ["tree", BOTH_WAYS])
+@table("layout", ["tree", BOTH_WAYS])
 def test_tree_answer_is_the_same_alone_and_among_hundreds(layout: str) -> None:
     rng = np.random.default_rng(3)
     endings = random_endings(rng)

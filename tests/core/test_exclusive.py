@@ -19,6 +19,7 @@ from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import spelled
 from hpd_core.text.values import parse_value
 from tests.core.engines import K_MAX, TIMEOUT, answers, config
+from tests.tables import table
 
 EXCLUSIVE = {"verbatim": "exclusive"}
 SHOES = CategorySchema.model_validate(
@@ -198,7 +199,7 @@ def test_an_engine_that_ends_or_fails_between_rounds_says_so(tiny_model_dir: Pat
             engine.submit(shoes(9), SCHEMAS).result(TIMEOUT)
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "message"),
     [
         ({"name": "Size", "type": "number", **EXCLUSIVE}, "'verbatim' is for one string"),

@@ -23,6 +23,7 @@ from hpd_core.layout import (
     stacked_layout,
     tree_layout,
 )
+from tests.tables import table
 
 from .families import build_model
 from .helpers import LOGPROB_TOLERANCE, decode, random_case, random_endings, random_ids
@@ -116,7 +117,7 @@ def test_errata_of_algorithm_2() -> None:
     assert layout.positions[layout.ends].tolist() == [2, 6, 15]
 
 
-@pytest.mark.parametrize("values", [[], [[1], [2], [3]], [[], [1]], [[1, 2, 3, 4], [1]]])
+@table("values", [[], [[1], [2], [3]], [[], [1]], [[1, 2, 3, 4], [1]]])
 def test_values_that_do_not_fit_are_refused(values: list[list[int]]) -> None:
     layout = tree_layout([1], [2], [Branch([3], 3), Branch([4], 3)])
     with pytest.raises(ValueError, match="value"):
@@ -356,8 +357,8 @@ def teacher_forced_logprobs(model: Any, layout: Layout, values: list[list[int]])
     return found
 
 
-@pytest.mark.parametrize("kind", ["tree", "stacked"])
-@pytest.mark.parametrize("family", ["llama", "gemma3", "mistral"])
+@table("kind", ["tree", "stacked"])
+@table("family", ["llama", "gemma3", "mistral"])
 def test_training_forward_gives_the_logits_of_decoding(family: str, kind: str) -> None:
     rng = np.random.default_rng(5)
     endings = random_endings(rng)

@@ -21,6 +21,7 @@ from tests.core.families import build_model
 from tests.core.helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.pretended_gpu import GpuTensor, PretendedGpu, pretended_gpu
 from tests.core.products import SCHEMAS, products
+from tests.tables import table
 
 
 def check_decoding(
@@ -118,7 +119,7 @@ def test_the_baseline_answers_as_on_the_cpu(tiny_model_dir: Path) -> None:
         assert ask("cuda") == expected
 
 
-@pytest.mark.parametrize("layout", ["tree", "stacked"])
+@table("layout", ["tree", "stacked"])
 def test_training_has_the_gradients_of_the_cpu(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By torch's kernel for masks: cuDNN's would be planned anew for nearly every pack."""
     masks: list[torch.Tensor] = []

@@ -24,6 +24,7 @@ from hpd_core import (
     RecordResult,
     Value,
 )
+from tests.tables import table
 
 PUBLIC = [
     "Attribute",
@@ -103,13 +104,13 @@ OBJECTS = [
 ]
 
 
-@pytest.mark.parametrize("item", OBJECTS, ids=lambda item: type(item).__name__)
+@table("item", OBJECTS)
 def test_data_survives_pickling_and_copying(item: object) -> None:
     assert pickle.loads(pickle.dumps(item)) == item
     assert copy.deepcopy(item) == item
 
 
-@pytest.mark.parametrize("error", [EngineError("a"), ModelError("b"), hpd_core.PromptError("c")])
+@table("error", [EngineError("a"), ModelError("b"), hpd_core.PromptError("c")])
 def test_errors_survive_pickling_and_have_one_root(error: hpd_core.HPDError) -> None:
     found = pickle.loads(pickle.dumps(error))
     assert (type(found), str(found)) == (type(error), str(error))
@@ -123,7 +124,7 @@ def test_data_cannot_be_changed() -> None:
         Record("1", "c", {}).id = "2"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
+@table(
     "options",
     [
         {"name": ""},

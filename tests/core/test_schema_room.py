@@ -11,6 +11,7 @@ from hpd_core import Attribute, CategorySchema, EngineConfig, PromptTemplate, Re
 from hpd_core.errors import ModelError
 from hpd_core.prompt_builder import PromptBuilder
 from hpd_core.schema_room import SchemaRoom
+from tests.tables import table
 from tests.tiny_model import build_tokenizer, sentencepiece_tokenizer
 
 MEMBERS = tuple(f"Home > Leaf {number}" for number in range(400))
@@ -66,7 +67,7 @@ def test_many_attributes_that_fill_the_context() -> None:
     )
 
 
-@pytest.mark.parametrize("options", [{"layout": "stacked"}, {"decoding": "ar"}])
+@table("options", [{"layout": "stacked"}, {"decoding": "ar"}])
 def test_values_that_stand_in_a_row_take_positions_each(options: Any) -> None:
     asked = schema(*(attribute(f"A{n}") for n in range(40)))
     assert not problems(asked, max_value_tokens=60)
@@ -75,7 +76,7 @@ def test_values_that_stand_in_a_row_take_positions_each(options: Any) -> None:
     assert "2,400 of them are kept for values (max_value_tokens each): lower max_value_tokens" in problem.message
 
 
-@pytest.mark.parametrize("layout", ["tree", "stacked"])
+@table("layout", ["tree", "stacked"])
 def test_it_says_what_the_engine_does(layout: Any) -> None:
     """With one position more than it says that the schema takes, an empty text is taken; with as many it is not."""
     asked = schema(*(attribute(f"Attribute number {n}") for n in range(20)))

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from hpd_core import Attribute, CategorySchema, Member, Unit
 from hpd_core.vocabulary import Vocabulary
+from tests.tables import table
 
 PLAIN = CategorySchema(
     category="Shoes",
@@ -80,7 +81,7 @@ def test_what_is_more_than_a_label_is_kept() -> None:
     }
 
 
-@pytest.mark.parametrize("schema", [PLAIN, FULL], ids=["plain", "full"])
+@table("schema", [PLAIN, FULL])
 def test_schemas_come_back_equal(schema: CategorySchema) -> None:
     for same in (
         CategorySchema.model_validate(schema.model_dump(mode="json")),
@@ -90,7 +91,7 @@ def test_schemas_come_back_equal(schema: CategorySchema) -> None:
         assert (same, hash(same), same.hash) == (schema, hash(schema), schema.hash)
 
 
-@pytest.mark.parametrize("empty", ["", " ", "\t\xa0"])
+@table("empty", ["", " ", "\t\xa0"])
 def test_an_empty_label_or_id_is_refused(empty: str) -> None:
     for make in (
         lambda: Member(label=empty),
@@ -110,7 +111,7 @@ def test_a_changed_copy_computes_anew() -> None:
     assert FULL.model_copy(update={"category": "x"}).hash != FULL.hash
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "label"),
     [
         ("Black", "Black"),

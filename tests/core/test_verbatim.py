@@ -37,6 +37,7 @@ from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import JsonString, ValueKind, Verbatim, spelled
 from hpd_core.text.values import parse_value
 from tests.core.engines import K_MAX, TIMEOUT, answers, config
+from tests.tables import table
 
 SHOES = CategorySchema.model_validate(
     {
@@ -103,7 +104,7 @@ def test_values_are_the_likeliest_of_all_runs(engine: Engine, tiny_model_dir: Pa
     check_likeliest(engine, oracle, tokenizer, shoes(1))
 
 
-@pytest.mark.parametrize("threshold", [0.02, 0.1])
+@table("threshold", [0.02, 0.1])
 def test_a_threshold_decides_between_null_and_the_likeliest(threshold: float, tiny_model_dir: Path) -> None:
     settings = config(max_scored_tokens=5000, answer_threshold=threshold)
     oracle, tokenizer = (load(str(tiny_model_dir), settings) for load in (load_model, load_tokenizer))

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from pipelines import cli
 from tests.pipelines.commands import ROOT
+from tests.tables import table
 
 NAMES = [name for commands in cli.COMMANDS.values() for name in commands]
 
@@ -66,7 +67,7 @@ def test_help_imports_no_command_and_no_library(hpd: Path) -> None:
     assert result.stdout == "[]\n", result.stderr
 
 
-@pytest.mark.parametrize("name", NAMES)
+@table("name", NAMES)
 def test_a_command_has_its_own_help(name: str) -> None:
     result = CliRunner().invoke(cli.app, [name, "--help"], prog_name="hpd")
     assert result.exit_code == 0, result.output

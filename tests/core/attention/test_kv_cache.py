@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hpd_core.attention import kv_cache
 from hpd_core.attention.kv_cache import Arena, CacheBlock, CacheOrder, CachePool, CacheShape, LayerShape
 from tests.examples import examples
+from tests.tables import table
 
 SHAPE = CacheShape.uniform(2, 3, 4, 5, torch.float32, torch.device("cpu"))
 MIXED = CacheShape(
@@ -120,8 +121,8 @@ def columns(block: CacheBlock, row: int, num_columns: int) -> list[torch.Tensor]
     return [x[row, :, :num_columns] for x in (*block.keys, *values)]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("order", ORDERS)
+@table("shape", SHAPES)
+@table("order", ORDERS)
 def test_prompts_are_copied_with_all_that_is_in_use(order: CacheOrder, shape: CacheShape) -> None:
     pool = CachePool(shape, order)
     source, target = filled(pool, 3, 8, 1), filled(pool, 4, 12, 2)
@@ -136,8 +137,8 @@ def test_prompts_are_copied_with_all_that_is_in_use(order: CacheOrder, shape: Ca
             assert torch.equal(mine, others)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("order", ORDERS)
+@table("shape", SHAPES)
+@table("order", ORDERS)
 def test_the_copy_of_a_prompt_has_memory_of_its_own_and_is_0_behind_its_last_column(
     order: CacheOrder, shape: CacheShape
 ) -> None:

@@ -29,6 +29,7 @@ from tests.core.native import needs_native
 from tests.core.sweep.configs import REACHES
 from tests.core.sweep.outcome import build
 from tests.examples import examples
+from tests.tables import table
 
 HEADS = 3
 SIZES = LatentSizes(HEADS, latent=8, plain=6, rotated=4, value=6)
@@ -145,8 +146,8 @@ def test_in_bfloat16_both_forms_are_as_near(monkeypatch: pytest.MonkeyPatch) -> 
         assert (found - wanted).norm() < 0.01 * wanted.norm()
 
 
-@pytest.mark.parametrize("form", ["absorbed", "expanded"])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 40), (7, 40), (40, 41)])
+@table("form", ["absorbed", "expanded"])
+@table(("rows", "columns"), [(1, 40), (7, 40), (40, 41)])
 def test_multiplications_are_those_that_are_counted(
     form: str, rows: int, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +176,7 @@ def test_few_rows_are_absorbed_and_many_are_not() -> None:
     assert not any(OF_DEEPSEEK.is_absorbed(rows, rows) for rows in (1, 100, 10_000)), "a document's first tokens"
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+@table("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_a_copy_of_a_model_hands_on_latents_of_its_own(copied: Callable[[Any], Any]) -> None:
     model = build("deepseek_v3", REACHES["loose"])
     attach(model)

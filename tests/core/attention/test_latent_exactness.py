@@ -31,6 +31,7 @@ from tests.core.sweep.outcome import build
 from tests.core.sweep.tokenizer import tiny_tokenizer
 from tests.core.test_exactness import LAYOUTS, SCHEDULES, check_schedule
 from tests.examples import examples
+from tests.tables import table
 
 FAMILIES = ("deepseek_v2", "deepseek_v3", "axk1", "glm4_moe_lite", "longcat_flash", "minicpm3", "youtu")
 WITH_INDEXERS = ("deepseek_v32", "glm_moe_dsa", "hy_v4")  # hy_v4 has sinks, too
@@ -47,7 +48,7 @@ def model_of(family: str) -> Any:
     return copy.deepcopy(_built(family))
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, *WITH_INDEXERS])
+@table("family", [*FAMILIES, *WITH_INDEXERS])
 def test_every_layer_keeps_a_latent(family: str) -> None:
     shape = cache_shape(model_of(family))
     assert {layer.numbers_per_token for layer in shape.layers} == {16 + 8}
@@ -145,7 +146,7 @@ def test_the_engine_says_what_a_token_takes() -> None:
     assert size["cached_bytes"] == 4 * 24 * 4
 
 
-@pytest.mark.parametrize(
+@table(
     ("way", "is_first"),
     [*((way, False) for way in WAYS), ("eager", True)],  # the kernel keeps no latents where one layer cannot
 )
@@ -164,7 +165,7 @@ def test_a_layer_that_is_changed_after_it_was_loaded_is_named(way: str, is_first
             engine.extract(products(1), SCHEMAS)
 
 
-@pytest.mark.parametrize("way", ["eager", "sdpa"])
+@table("way", ["eager", "sdpa"])
 @pytest.mark.usefixtures("poison")
 def test_on_a_gpu_it_never_waits(way: str) -> None:
     """MiniCPM3 has no experts, whose choice a host waits for."""
@@ -182,7 +183,7 @@ def test_on_a_gpu_it_never_waits(way: str) -> None:
         assert_equals_oracle(_built("minicpm3"), case, prompt, endings)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@table("way", WAYS)
 @pytest.mark.usefixtures("poison")
 def test_some_layers_keep_latents_and_others_do_not(way: str) -> None:
     """Somebody waits for the calls of one layer's matrix."""

@@ -39,6 +39,7 @@ from tests.core.attention.step_problems import ORDER, Shape, step_problem, unpac
 from tests.core.families import BOTH_WAYS, VOCABULARY, build_model
 from tests.core.helpers import decoder_with_constraints, random_case, random_endings, random_ids, without_constraints
 from tests.examples import examples
+from tests.tables import table
 
 CUTS = [Cut(rows, few, group) for rows, few, group in ((128, 64, 4), (16, 16, 1), (8, 4, 3), (4, 0, 9))]
 
@@ -240,7 +241,7 @@ def test_tables_say_what_cohorts_feed(seed: int, layout: str, cut: Cut, changes:
     run_decoder(np.random.default_rng(seed), layout, changes, Checker(cut, Counter()))
 
 
-@pytest.mark.parametrize("layout", ["tree", "stacked", BOTH_WAYS])
+@table("layout", ["tree", "stacked", BOTH_WAYS])
 def test_that_is_seen_of_all_that_happens(layout: str) -> None:
     """Else the property above might hold for want of cases."""
     seen: Counter[str] = Counter()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from torch import Tensor
 from tests.core.attention.step_problems import LAYER, SHAPES, Shape, check, check_cache, copies, step_problem
 from tests.core.triton import needs_interpreter
 from tests.examples import examples
+from tests.tables import table
 
 Norm = tuple[Tensor, float]
 
@@ -68,7 +68,7 @@ def test_heads_are_normed_turned_and_stored(seed: int, shape: Shape, has_norms: 
 
 
 @needs_interpreter
-@pytest.mark.parametrize("rotates", [True, False])
+@table("rotates", [True, False])
 def test_what_fills_a_step_up_is_stored_nowhere(rotates: bool) -> None:
     """Tables of a fixed size: the tokens behind the step's own have keys and values that nobody wants."""
     from hpd_core.attention.step_tables import Sizes

@@ -24,6 +24,7 @@ from hpd_core import (
     Value,
 )
 from tests.core.products import SCHEMAS, products
+from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer
 
 CONFIG = EngineConfig(device="cpu", dtype="float32", max_value_tokens=8)
@@ -109,7 +110,7 @@ def test_it_writes_whole_keys() -> None:
         assert asked_for_short.describe()["prompt_hash"] == whole.prompt_hash
 
 
-@pytest.mark.parametrize("wish", [{"repetition_penalty": 1.3}, {"no_repeat_ngram_size": 2}, {"num_beams": 3}])
+@table("wish", [{"repetition_penalty": 1.3}, {"no_repeat_ngram_size": 2}, {"num_beams": 3}])
 def test_it_is_greedy_whatever_a_checkpoint_wishes_of_chats(wish: dict[str, Any]) -> None:
     """A penalty for repetition would forbid to copy values out of the text."""
     tokenizer = answering_tokenizer()

@@ -17,6 +17,7 @@ from tests.core.helpers import random_ids
 from tests.core.products import SCHEMAS, products
 from tests.core.sweep.configs import REACHES
 from tests.core.sweep.outcome import build
+from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer
 
 HEARS = ("llama4_text", "minimax_m3_vl_text", "recurrent_gemma", "rwkv")
@@ -74,7 +75,7 @@ def test_padding_is_not_heard_of(name: str) -> None:
     assert behind(name) < 1e-3
 
 
-@pytest.mark.parametrize("name", HEARS)
+@table("name", HEARS)
 def test_who_hears_of_it_is_told(name: str) -> None:
     assert not takes_padding(tight(name))
     assert behind(name) > 1e-2
@@ -86,7 +87,7 @@ def test_xlstm_takes_no_mask() -> None:
     assert not takes_padding(build("xlstm", REACHES["tight"]))
 
 
-@pytest.mark.parametrize("pads", [True, False])
+@table("pads", [True, False])
 def test_batches_of_who_hears_of_it_hold_prompts_of_one_length(pads: bool) -> None:
     tokenizer = answering_tokenizer()
     sizes: list[set[int]] = []

@@ -8,7 +8,6 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +24,7 @@ from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import EVERYBODY, FREE, PUBLIC, Branch, tree_layout
 from hpd_core.text.endings import Endings
 from tests.core.families import VOCABULARY, build_model
+from tests.tables import table
 
 SHAPE = CacheShape.uniform(1, 1, 2, 2, torch.float32, torch.device("cpu"))
 # Of a token: its scope, and how far its position is behind that of the token before.
@@ -103,7 +103,7 @@ def test_memory_is_given_back_whatever_happens_to_rows(
     assert memory.num_used == 0
 
 
-@pytest.mark.parametrize(
+@table(
     ("documents", "limit", "at_once"),
     [
         ([3] * 30, 1280, 20),  # short prompts take whole slots

@@ -21,6 +21,7 @@ from tests.core.helpers import Prompter, TreeCase, assert_equals_oracle, decode,
 from tests.core.native import WAYS
 from tests.core.token_states import token_states
 from tests.examples import examples
+from tests.tables import table
 
 NEVER = Endings.none(VOCABULARY)
 NOTHING = np.zeros(0, dtype=np.int64)
@@ -34,7 +35,7 @@ def array(tokens: Sequence[int]) -> IntArray:
 # Where they come from.
 
 
-@pytest.mark.parametrize(
+@table(
     ("document", "written", "expected"),
     [
         ([5, 6, 7, 8, 9], [6], [7, 8]),
@@ -85,7 +86,7 @@ def test_room_is_shared_evenly() -> None:
     assert made.states.tolist() == [FREE] * 5
 
 
-@pytest.mark.parametrize("draft", [[7, 9, 7], [7, VOCABULARY, 7], [7, -1, 7], [7]])
+@table("draft", [[7, 9, 7], [7, VOCABULARY, 7], [7, -1, 7], [7]])
 def test_a_draft_ends_before_what_closes_or_is_no_token(draft: list[int]) -> None:
     assert drafter(draft, endings=[9]).propose(values(1), 9).tokens.tolist() == [7]
 

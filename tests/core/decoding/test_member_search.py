@@ -16,6 +16,7 @@ from hpd_core.decoding.null_rule import NullRule
 from hpd_core.text.member_tries import TrieTable
 from tests.core.member_vocabularies import CLOSING, MadeUpModel, Spellings, trie_of, vocabularies
 from tests.examples import examples
+from tests.tables import table
 
 PLENTY = 10**6
 
@@ -283,8 +284,8 @@ BRANDS: Spellings = [
 ]
 
 
-@pytest.mark.parametrize("top", [0.9, 0.5, 0.3])
-@pytest.mark.parametrize("budget", [1, 2, 8, 16, 64, 256])
+@table("top", [0.9, 0.5, 0.3])
+@table("budget", [1, 2, 8, 16, 64, 256])
 def test_of_thousands_of_members_the_budget_is_for_the_likeliest(top: float, budget: int) -> None:
     """Hundreds of first tokens matter to the share, each by little: they are not fed before the best one is whole."""
     table = TrieTable()
@@ -339,7 +340,7 @@ class Steps(MadeUpModel):
 BELL, BICYCLE, NULL = (1, 2, 9), (1, 3, 4, 9), (5, 9)
 
 
-@pytest.mark.parametrize(
+@table(
     ("told", "answer"),
     [
         # Greedy takes 3 behind 1, and locks itself in: what it wants to say there is no member.

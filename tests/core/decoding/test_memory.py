@@ -39,6 +39,7 @@ from tests.core.families import FAMILIES, VOCABULARY, build_model
 from tests.core.helpers import random_ids
 from tests.core.products import SCHEMAS, products
 from tests.examples import examples
+from tests.tables import table
 
 CPU = torch.device("cpu")
 SHAPE = CacheShape.uniform(num_layers=2, num_kv_heads=2, key_size=8, value_size=8, dtype=torch.float32, device=CPU)
@@ -84,7 +85,7 @@ QWEN3 = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     ("size", "free", "tokens", "prompts"),
     [
         ("8B", 123.0, 16_384, 128),  # an H200 with the model in it
@@ -140,7 +141,7 @@ def test_models_say_the_width_of_their_mlps_in_several_ways() -> None:
         assert activation_bytes(model, shape) == 4 * (attention + 3 * 12 + 3 * width + head)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@table("family", FAMILIES)
 def test_what_a_token_takes_is_estimated_from_above(family: str) -> None:
     """Against what really goes in and out of the linear layers of one decoder layer, the experts' products among it."""
     model = build_model(family)
@@ -164,7 +165,7 @@ def test_what_a_token_takes_is_estimated_from_above(family: str) -> None:
     assert most <= activation_bytes(model, cache_shape(model)) <= 4 * most + 4 * VOCABULARY
 
 
-@pytest.mark.parametrize(
+@table(
     ("sizes", "chunk", "measured"),
     [
         ((16, 16, 128, 128, 1), 64, 154_000),  # Qwen3.5 0.8B
@@ -283,7 +284,7 @@ def test_where_the_cache_does_not_fit_all_goes_on_with_less(count: int, room: in
     assert decoder.pool.num_used == 0
 
 
-@pytest.mark.parametrize("fail_at", range(1, 40, 3))
+@table("fail_at", range(1, 40, 3))
 @torch.inference_mode()
 def test_nothing_is_lost_wherever_memory_ends(fail_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of a merge or a move, when some prompts are finished already and nobody has heard of it."""
@@ -433,7 +434,7 @@ def test_a_failed_step_is_not_charged_to_those_who_come_later(monkeypatch: pytes
     assert report.seconds <= time.perf_counter() - started
 
 
-@pytest.mark.parametrize("fail_at", [0, 3])
+@table("fail_at", [0, 3])
 def test_weights_that_cannot_be_packed_leave_the_model_as_it_was(fail_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     linears = PackedLinears(build_model("llama").to(torch.bfloat16))
     if not linears._layers:

@@ -34,6 +34,7 @@ from tests.core.helpers import (
 )
 from tests.core.native import needs_native
 from tests.examples import examples
+from tests.tables import table
 
 NEVER = Endings.none(VOCABULARY)
 LLAMA = build_model("llama")
@@ -57,8 +58,8 @@ def prompt(length: int, limits: list[int], prefix: list[int] | None = None, seed
     return Prompt(tree_layout(prefix or [], own, branches), tuple(prefix or []))
 
 
-@pytest.mark.parametrize("layout", ["tree", "stacked"])
-@pytest.mark.parametrize("budget", [7, 4096])
+@table("layout", ["tree", "stacked"])
+@table("budget", [7, 4096])
 def test_a_value_that_does_not_close_takes_exactly_its_limit(layout: str, budget: int) -> None:
     rng = np.random.default_rng(2)
     cases = [random_case(rng, layout, [random_ids(rng, 3, 6)], branches=5, k_max=7) for _ in range(5)]
@@ -70,7 +71,7 @@ def test_a_value_that_does_not_close_takes_exactly_its_limit(layout: str, budget
         assert item.closed == [False] * item.layout.num_branches
 
 
-@pytest.mark.parametrize("layout", ["tree", "stacked"])
+@table("layout", ["tree", "stacked"])
 def test_a_value_that_closes_at_its_limit_is_closed(layout: str) -> None:
     rng = np.random.default_rng(2)
     case = random_case(rng, layout, [[]], branches=4, k_max=1)
@@ -79,7 +80,7 @@ def test_a_value_that_closes_at_its_limit_is_closed(layout: str) -> None:
     assert all(len(tokens) == 1 for tokens in item.tokens)
 
 
-@pytest.mark.parametrize(("layout", "length"), [("tree", 3), ("stacked", 5)])
+@table(("layout", "length"), [("tree", 3), ("stacked", 5)])
 def test_a_value_that_nobody_sees_ends_when_all_of_it_is_read(layout: str, length: int) -> None:
     case = random_case(np.random.default_rng(2), layout, [[]], branches=4, k_max=5)
     # Whatever the tokens: a string begins, is closed, and has its comma.
@@ -92,8 +93,8 @@ def test_a_value_that_nobody_sees_ends_when_all_of_it_is_read(layout: str, lengt
     assert layout == "stacked" or {True, False} == set(item.closed)
 
 
-@pytest.mark.parametrize("family", ["granite", "gemma3", "gpt_oss", "qwen3"])
-@pytest.mark.parametrize("layout", ["tree", "stacked"])
+@table("family", ["granite", "gemma3", "gpt_oss", "qwen3"])
+@table("layout", ["tree", "stacked"])
 def test_eager_attention_equals_the_oracle(family: str, layout: str) -> None:
     """Granite scales its scores by a number of its own."""
     rng = np.random.default_rng(4)

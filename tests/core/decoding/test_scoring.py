@@ -25,6 +25,7 @@ from tests.core.helpers import (
     random_endings,
     random_ids,
 )
+from tests.tables import table
 
 LARGEST = max(ROOTS)
 
@@ -73,7 +74,7 @@ def answers(values: ValueStates, names: list[int]) -> dict[int, list[list[int]]]
     return found
 
 
-@pytest.mark.parametrize("most", [1, 30, 10_000])
+@table("most", [1, 30, 10_000])
 def test_values_that_change_rows_keep_what_they_have_heard(most: int) -> None:
     """They begin in two cohorts, in no order, and go on in a third one, where rows are mixed."""
     alone = ValueStates.of_prompts(prompts(6))
@@ -154,8 +155,8 @@ def test_a_prompt_is_admitted_with_room_for_its_nodes() -> None:
     cohort.release()
 
 
-@pytest.mark.parametrize("way", ["native", "eager"])
-@pytest.mark.parametrize("most", [3, 10, None])
+@table("way", ["native", "eager"])
+@table("most", [3, 10, None])
 def test_no_prompt_takes_more_of_the_cache_than_is_kept_for_it(
     way: str, most: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +179,7 @@ def test_no_prompt_takes_more_of_the_cache_than_is_kept_for_it(
     assert all((np.diff(columns) <= 0).all() for columns in kept.values())
 
 
-@pytest.mark.parametrize("most", [0, 1, 2, 5])
+@table("most", [0, 1, 2, 5])
 def test_where_there_is_little_room_the_best_that_was_found_is_said(most: int) -> None:
     """Or where not one member is whole, what greedy decoding says."""
     cases, endings = closed_cases(6, most), random_endings(np.random.default_rng(0), 0.1)

@@ -37,6 +37,7 @@ from hpd_core.text.value_kinds import (
 from tests.core.engines import TIMEOUT, Steps, config
 from tests.core.helpers import LOGPROB_TOLERANCE, NEAR_TIE
 from tests.examples import examples
+from tests.tables import table
 
 from .kinds import PATTERNS, kind_choices
 
@@ -184,7 +185,7 @@ def written(result: TrunkCompletions) -> list[tuple[Any, str, str]]:
     return [(found.value, found.status, found.raw) for found in result.branches]
 
 
-@pytest.mark.parametrize(
+@table(
     ("empty", "branch", "said"),
     [(Trunk((), ""), "a:", "trunk has no text"), (Trunk((), "x"), "", "branch has no text")],
 )
@@ -226,7 +227,7 @@ def test_what_is_abandoned_is_dropped_and_others_are_answered(tiny_model_dir: Pa
         assert not engine._decoder._open
 
 
-@pytest.mark.parametrize("step", [1, 2, 4])
+@table("step", [1, 2, 4])
 def test_it_may_be_abandoned_at_any_step(tiny_model_dir: Path, step: int) -> None:
     """Closed values are being chosen, others are long; prompts are prefilled in parts."""
     branches = [OpenBranch('"a":', OneOf(tuple("abcdefgh"))), OpenBranch('"b":', JsonString(), 30)]

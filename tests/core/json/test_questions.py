@@ -21,6 +21,7 @@ from hpd_core.json_schema.schema_reader import read_schema
 from hpd_core.json_schema.validation import checker
 from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, Pattern, ValueKind
 from tests.examples import examples
+from tests.tables import table
 
 from .schemas import SCHEMAS, Schema
 
@@ -98,7 +99,7 @@ PAID = {
 }
 
 
-@pytest.mark.parametrize("by", ["card", "coins", None])
+@table("by", ["card", "coins", None])
 def test_what_says_which_shape_an_object_has_comes_first(by: str | None) -> None:
     schema = an_object(total={"type": "number"}, paid={"anyOf": [PAID, {"type": "null"}], "x-hpd-after": ["total"]})
     questions = Questions(read_schema(schema))
@@ -145,7 +146,7 @@ def test_a_shape_of_many_values_is_read_once_however_deep_it_stands() -> None:
     assert lines[1].endswith(f"and 951 more; only if a.kind is {some} and 950 more")
 
 
-@pytest.mark.parametrize("most", [2, None])
+@table("most", [2, None])
 def test_objects_beyond_maxitems_are_left_out_and_those_beyond_ours_named(most: int | None) -> None:
     lines = {"type": "array", "items": an_object(pages={"type": "integer"})}
     schema = an_object(lines=lines if most is None else {**lines, "maxItems": most})
@@ -157,7 +158,7 @@ def test_objects_beyond_maxitems_are_left_out_and_those_beyond_ours_named(most: 
     assert all("maxItems" in problem.message for problem in questions.problems)
 
 
-@pytest.mark.parametrize("count", [-1, 0, None])
+@table("count", [-1, 0, None])
 def test_no_items(count: int | None) -> None:
     pages = {"type": "array", "items": an_object(number={"type": "integer"})}
     schema = {"type": "object", "properties": {"pages": pages}}
@@ -182,7 +183,7 @@ def test_what_is_required_in_an_object_that_is_there_may_be_empty() -> None:
         assert checker(schema)(data) == []
 
 
-@pytest.mark.parametrize(("raw", "why"), [(' "Line one', "broke the line"), (" Line one", "no value of its kind")])
+@table(("raw", "why"), [(' "Line one', "broke the line"), (" Line one", "no value of its kind")])
 def test_a_text_that_a_line_break_cut_is_named_so(raw: str, why: str) -> None:
     questions = Questions(read_schema(an_object(a=TEXT)))
     (question,) = questions.next_wave()
@@ -202,7 +203,7 @@ def test_a_check_fetches_nothing_and_fails_on_no_pattern(monkeypatch: pytest.Mon
     assert (problem.path, "a bracket that is not closed" in problem.message) == ("/a", True)
 
 
-@pytest.mark.parametrize(("text", "fits"), [("P1DT2H", True), ("P2W", True), ("P", False), ("P1DT", False)])
+@table(("text", "fits"), [("P1DT2H", True), ("P2W", True), ("P", False), ("P1DT", False)])
 def test_a_duration_has_a_number(text: str, fits: bool) -> None:
     assert (re.search(FORMATS["duration"][0], text) is not None) == fits
 

@@ -16,6 +16,7 @@ from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows, Variant
 from hpd_core.json_schema.schema_reader import as_mapping, read_schema
 from hpd_core.json_schema.validation import checker
 from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, Pattern
+from tests.tables import table
 
 TEXT = {"type": "string"}
 DEFINED = {"$defs": {"a/b": {"type": "integer"}}}
@@ -33,7 +34,7 @@ def field(schema: Any, root: Any = None, *, is_required: bool = True) -> Node:
     return read_schema(whole).fields["x"].node
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "kind"),
     [
         (TEXT, JsonString()),
@@ -118,7 +119,7 @@ def test_an_object_of_several_shapes() -> None:
     assert isinstance(twice.shapes['"z"'].fields["both"].node, Group)
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "path", "message"),
     [
         ({"type": "array", "items": TEXT}, "", "the outermost value must be an object"),
@@ -236,9 +237,7 @@ def test_size_and_limits() -> None:
         check_schema(enums, SchemaLimits(max_members=4))
 
 
-@pytest.mark.parametrize(
-    "case", ["doubling", "joining", "denied", "constant", "deep", "wide enum", "slow pattern", "large pattern"]
-)
+@table("case", ["doubling", "joining", "denied", "constant", "deep", "wide enum", "slow pattern", "large pattern"])
 def test_hostile_schemas_end_soon(case: str) -> None:
     started = time.perf_counter()
     doubling = {f"d{n}": an_object(a={"$ref": f"#/$defs/d{n + 1}"}, b={"$ref": f"#/$defs/d{n + 1}"}) for n in range(60)}
@@ -266,7 +265,7 @@ def test_hostile_schemas_end_soon(case: str) -> None:
     assert time.perf_counter() - started < 20
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "data", "message"),
     [
         ({"type": "number", "multipleOf": 0.01}, 19.99, None),

@@ -22,11 +22,12 @@ from hpd_core.text.endings import Endings
 from tests.core.families import FAMILIES, FUSED, build_model
 from tests.core.helpers import Case, assert_equals_oracle, decode, new_decoder, random_case, random_endings, random_ids
 from tests.core.native import needs_native
+from tests.tables import table
 
 pytestmark = needs_native
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@table("family", FAMILIES)
 def test_who_runs_the_layers(family: str) -> None:
     assert new_decoder(build_model(family)).layers == ("native" if family in FUSED else "transformers")
 
@@ -36,7 +37,7 @@ def test_who_asks_for_transformers_code_gets_it() -> None:
         assert new_decoder(build_model("llama"), **changes).layers == "transformers"
 
 
-@pytest.mark.parametrize(
+@table(
     ("family", "changes", "reason"),
     [
         ("gemma2", {"layers": "native"}, "engine.layers is 'native', but there is no code of ours for Gemma2For"),
@@ -92,8 +93,8 @@ PARTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("change", [derive, hook, hook_before, replace_forward])
+@table("part", PARTS)
+@table("change", [derive, hook, hook_before, replace_forward])
 def test_a_part_that_somebody_has_changed_runs_by_its_own_code(change: Callable[[Any], None], part: str) -> None:
     model = build_model("qwen3")
     assert why_not_ours(model, "native") is None
@@ -170,7 +171,7 @@ def test_layers_that_the_configuration_leaves_out_are_left_out() -> None:
     decode_as_oracle(model, 10)
 
 
-@pytest.mark.parametrize(("attention", "native"), [("native", True), ("eager", False)])
+@table(("attention", "native"), [("native", True), ("eager", False)])
 def test_what_only_native_attention_allows(attention: str, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache is not filled, and tokens are chosen in C++."""
     seen: list[int] = []
@@ -246,7 +247,7 @@ def test_an_adapter_beside_the_weights_takes_part() -> None:
     assert [prompt.tokens for prompt in plain] != [prompt.tokens for prompt in prompts]
 
 
-@pytest.mark.parametrize("family", FUSED)
+@table("family", FUSED)
 def test_in_half_precision_it_is_as_close_to_the_truth_as_transformers(family: str) -> None:
     """Log-probabilities of tokens that both give, against fp32."""
     rng = np.random.default_rng(6)

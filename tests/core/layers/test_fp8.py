@@ -16,6 +16,7 @@ from hpd_core.layers import fp8
 from hpd_core.layers.fp8 import LARGEST, Fp8Linear, product, quantize_model, quantize_rows
 from tests.core.families import build_model
 from tests.examples import examples
+from tests.tables import table
 
 _NUMBERS = np.unique(torch.arange(256, dtype=torch.uint8).view(fp8.DTYPE).double().numpy())
 _NUMBERS = _NUMBERS[np.isfinite(_NUMBERS)]
@@ -65,8 +66,8 @@ def test_rows_of_odd_numbers() -> None:
     assert quantize_rows(torch.zeros(0, 4))[1].shape == (0,)
 
 
-@pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@table("with_bias", [False, True])
+@table("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_a_product_is_rounded_once(dtype: torch.dtype, with_bias: bool) -> None:
     x, weight = problem(9, 24, 200)
     bias = torch.randn(24).to(dtype) if with_bias else None
@@ -82,8 +83,8 @@ def test_a_product_is_rounded_once(dtype: torch.dtype, with_bias: bool) -> None:
     assert ((found.double() - exact).abs() <= bound).all()
 
 
-@pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@table("with_bias", [False, True])
+@table("dtype", [torch.float32, torch.bfloat16])
 def test_torch_is_called_as_it_wants_to_be(dtype: torch.dtype, with_bias: bool) -> None:
     """What runs on a GPU. torch has the same function for CPUs, from some version on."""
     x, weight = problem(9, 32, 64)
@@ -123,7 +124,7 @@ def test_a_layer_in_fp8_is_near_the_layer() -> None:
         assert layer(x.bfloat16()).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "phi3", "gpt_neox"])
+@table("family", ["llama", "qwen2", "phi3", "gpt_neox"])
 def test_a_model_s_layers_are_put_into_fp8_and_nothing_else(family: str) -> None:
     model, before = build_model(family), build_model(family)
     quantize_model(model)

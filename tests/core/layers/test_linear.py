@@ -25,6 +25,7 @@ from hpd_core.text.constraints import StateTable
 from tests.core.native import compiled_for, needs_native, needs_tiles, threads
 from tests.core.token_states import token_states
 from tests.examples import examples
+from tests.tables import table
 
 ROWS = st.one_of(st.integers(1, 70), st.sampled_from([127, 300, 1200]))
 """A block has 32; 1,200 of the deepest are more than are computed at once."""
@@ -75,7 +76,7 @@ def test_an_mlp(
 
 
 @needs_tiles
-@pytest.mark.parametrize("num_threads", [1, 3])
+@table("num_threads", [1, 3])
 def test_a_row_comes_out_bit_for_bit_alike_in_any_company(num_threads: int) -> None:
     torch.manual_seed(3)
     x, weight = numbers(1500, 96), pack(numbers(90, 96))
@@ -88,7 +89,7 @@ def test_a_row_comes_out_bit_for_bit_alike_in_any_company(num_threads: int) -> N
 
 
 @needs_tiles
-@pytest.mark.parametrize("rows", [1, 16, 31, 33, 90])
+@table("rows", [1, 16, 31, 33, 90])
 def test_only_a_rows_own_numbers_are_computed(rows: int) -> None:
     """NaN is in memory behind the last row, and in another row; what fills up a weight is 0, and nobody's."""
     torch.manual_seed(rows)
@@ -180,8 +181,8 @@ def test_a_choice_comes_out_bit_for_bit_alike_in_any_company() -> None:
 
 
 @needs_tiles
-@pytest.mark.parametrize("special", [-float("inf"), float("inf"), float("nan"), -3e38, 3e38])
-@pytest.mark.parametrize("places", [range(70), range(0, 70, 2), [3], [19]])
+@table("special", [-float("inf"), float("inf"), float("nan"), -3e38, 3e38])
+@table("places", [range(70), range(0, 70, 2), [3], [19]])
 def test_a_choice_from_logits_that_are_no_usual_numbers(special: float, places: Iterable[int]) -> None:
     torch.manual_seed(6)
     bias = numbers(70)
@@ -196,10 +197,8 @@ def test_a_choice_from_logits_that_are_no_usual_numbers(special: float, places: 
 
 
 @needs_tiles
-@pytest.mark.parametrize(
-    ("rows", "columns"), [(0, 77), (1, 1), (1, 31), (33, 77), (64, 15), (65, 16), (5, 17), (700, 1000)]
-)
-@pytest.mark.parametrize("num_threads", [1, 5])
+@table(("rows", "columns"), [(0, 77), (1, 1), (1, 31), (33, 77), (64, 15), (65, 16), (5, 17), (700, 1000)])
+@table("num_threads", [1, 5])
 def test_greedy_takes_the_same_with_logits_written_down_or_not(rows: int, columns: int, num_threads: int) -> None:
     torch.manual_seed(rows + columns)
     x, weight, bias = numbers(rows, 64), numbers(columns, 64), numbers(columns)
@@ -220,7 +219,7 @@ def test_greedy_takes_the_same_with_logits_written_down_or_not(rows: int, column
 
 
 @needs_tiles
-@pytest.mark.parametrize("has_bias", [True, False])
+@table("has_bias", [True, False])
 def test_logits_of_a_few_tokens_are_those_of_the_whole_product(has_bias: bool) -> None:
     torch.manual_seed(5)
     x, weight, bias = numbers(70, 96), numbers(1000, 96), numbers(1000) if has_bias else None

@@ -31,6 +31,7 @@ from tests.core.families import FUSED, build_tiled_model
 from tests.core.helpers import Case, decode, decoder_with_constraints, random_case, random_endings, random_ids
 from tests.core.native import layers_at_once, needs_tiles, threads
 from tests.examples import examples
+from tests.tables import table
 
 pytestmark = needs_tiles
 
@@ -71,7 +72,7 @@ def test_bit_for_bit_alike(family: str, seed: int, prompts: int, num_threads: in
     assert calls, "this model was to be run by one call a step"
 
 
-@pytest.mark.parametrize("heads", [(4, 4, 16), (6, 2, 24), (8, 1, 8), (2, 2, 128)])
+@table("heads", [(4, 4, 16), (6, 2, 24), (8, 1, 8), (2, 2, 128)])
 def test_heads_of_any_size(heads: tuple[int, int, int]) -> None:
     """Whose sizes together are not the model's."""
     sizes = dict(zip(("num_attention_heads", "num_key_value_heads", "head_dim"), heads, strict=True))
@@ -105,7 +106,7 @@ def test_who_waits_for_all_calls_is_called() -> None:
     assert {model.lm_head, model.model.layers[0].self_attn.o_proj} <= set(waits)
 
 
-@pytest.mark.parametrize("name", ["q_proj", "v_proj", "o_proj"])
+@table("name", ["q_proj", "v_proj", "o_proj"])
 def test_who_waits_for_the_call_of_a_layer_is_called(name: str) -> None:
     model, waits = build_tiled_model("llama"), []
     hook = getattr(model.model.layers[1].self_attn, name).register_forward_hook(lambda *_: waits.append(1))

@@ -15,6 +15,7 @@ from hpd_core.layers.packed_linears import Forward, PackedLinears
 from tests.core.families import build_model
 from tests.core.helpers import decode, random_case, random_endings, random_ids
 from tests.core.native import needs_tiles
+from tests.tables import table
 
 pytestmark = pytest.mark.skipif(
     not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this CPU does not multiply in bfloat16"
@@ -26,9 +27,9 @@ def half(bias: bool, depth: int = 48) -> torch.nn.Linear:
     return torch.nn.Linear(depth, 80, bias=bias, dtype=torch.bfloat16).requires_grad_(False)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("rows", [1, 7, 300])
-@pytest.mark.parametrize("depth", [48, 64])  # no whole tiles, and two
+@table("bias", [True, False])
+@table("rows", [1, 7, 300])
+@table("depth", [48, 64])  # no whole tiles, and two
 def test_a_packed_layer_multiplies_as_the_plain_one(bias: bool, rows: int, depth: int) -> None:
     layer = half(bias, depth)
     x = torch.randn(1, rows, depth, dtype=torch.bfloat16)
@@ -50,7 +51,7 @@ def test_outside_of_the_engine_the_model_is_as_it_was() -> None:
     assert "forward" not in layer.__dict__
 
 
-@pytest.mark.parametrize("depth", [48, 64])
+@table("depth", [48, 64])
 def test_parts_of_larger_tensors_are_packed_as_they_are(depth: int) -> None:
     layer, x = half(True, depth), torch.randn(3, depth, dtype=torch.bfloat16)
     layer.weight.data = torch.randn(80 * depth + 1, dtype=torch.bfloat16)[1:].view(80, depth)
@@ -60,7 +61,7 @@ def test_parts_of_larger_tensors_are_packed_as_they_are(depth: int) -> None:
         torch.testing.assert_close(layer(x), expected, atol=0.2, rtol=2e-2)
 
 
-@pytest.mark.parametrize("depth", [48, 64])
+@table("depth", [48, 64])
 def test_a_weight_that_was_trained_since_is_packed_anew(depth: int) -> None:
     layer = half(False, depth)
     packed = PackedLinears(layer)
@@ -73,9 +74,7 @@ def test_a_weight_that_was_trained_since_is_packed_anew(depth: int) -> None:
             torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, layer.weight), atol=2e-2, rtol=1e-2)
 
 
-@pytest.mark.parametrize(
-    "layer", [torch.nn.Linear(4, 4), torch.nn.Embedding(4, 4), torch.nn.Linear(4, 4, dtype=torch.float16)]
-)
+@table("layer", [torch.nn.Linear(4, 4), torch.nn.Embedding(4, 4), torch.nn.Linear(4, 4, dtype=torch.float16)])
 def test_other_layers_are_left_alone(layer: Any) -> None:
     with PackedLinears(layer).active():
         assert "forward" not in layer.__dict__
@@ -116,7 +115,7 @@ def test_an_mlp_that_was_named_is_computed_in_one() -> None:
         assert packed.gated_mlp(mlp) is None, "of a layer that is not the model's any more"
 
 
-@pytest.mark.parametrize(
+@table(
     "change",
     [
         lambda mlp: mlp.gate_proj.register_forward_hook(lambda *_: None),
@@ -126,7 +125,6 @@ def test_an_mlp_that_was_named_is_computed_in_one() -> None:
         lambda mlp: setattr(mlp.up_proj, "forward", lambda x: x),
         lambda mlp: setattr(mlp, "down_proj", torch.nn.Sequential(mlp.down_proj)),
     ],
-    ids=["a hook", "a hook before", "fp32", "a bias", "another forward", "another module"],
 )
 def test_an_mlp_whose_layers_are_not_plain_is_left_to_them(change: Callable[[Any], Any]) -> None:
     mlp = gated_mlp()
@@ -134,7 +132,7 @@ def test_an_mlp_whose_layers_are_not_plain_is_left_to_them(change: Callable[[Any
     assert PackedLinears(mlp, [mlp]).gated_mlp(mlp) is None
 
 
-@pytest.mark.parametrize("sizes", [{}, {"hidden_size": 64}], ids=["by oneDNN", "by tiles, where there are some"])
+@table("sizes", [{}, {"hidden_size": 64}])
 def test_the_engine_decodes_alike_with_and_without(sizes: dict[str, int]) -> None:
     rng = np.random.default_rng(8)
     endings = random_endings(rng)

@@ -13,6 +13,7 @@ from hpd_core.layers.fp8 import Fp8Linear, quantize_rows
 from tests.core.families import build_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings
 from tests.core.triton import needs_interpreter
+from tests.tables import table
 
 pytestmark = [needs_interpreter, pytest.mark.usefixtures("torch_rounds")]
 
@@ -29,7 +30,7 @@ def model_with(names: tuple[str, ...]) -> Any:
     return model
 
 
-@pytest.mark.parametrize(
+@table(
     "names",
     [
         (*ATTENTION, *MLP),

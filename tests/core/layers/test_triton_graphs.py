@@ -27,6 +27,7 @@ from tests.core.helpers import (
 from tests.core.pretended_gpu import pretended_gpu
 from tests.core.triton import needs_interpreter, needs_triton
 from tests.examples import examples
+from tests.tables import table
 
 
 @needs_triton
@@ -114,7 +115,7 @@ def _stretch(model: Any) -> None:
 
 
 @needs_triton
-@pytest.mark.parametrize(
+@table(
     ("change", "device", "reason"),
     [
         (lambda _: None, "cuda", None),

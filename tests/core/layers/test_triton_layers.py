@@ -24,6 +24,7 @@ from tests.core.helpers import (
     random_ids,
 )
 from tests.core.triton import needs_interpreter
+from tests.tables import table
 
 pytestmark = needs_interpreter
 
@@ -101,7 +102,7 @@ def _share(model: Any) -> None:
     model.model.layers[1].mlp.up_proj.weight = model.model.layers[0].mlp.up_proj.weight
 
 
-@pytest.mark.parametrize("change", [_wrap, _hook, _share])
+@table("change", [_wrap, _hook, _share])
 def test_linear_layers_may_be_anything(change: Any) -> None:
     rng = np.random.default_rng(7)
     endings = random_endings(rng)
@@ -114,7 +115,7 @@ def test_linear_layers_may_be_anything(change: Any) -> None:
     assert_equals_oracle(oracle, case, prompt, endings)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@table("family", ["llama", "qwen2"])
 def test_weights_lie_side_by_side_once(family: str) -> None:
     """The model's own layers have views of them, with the same numbers; who comes next finds them so."""
     model, before = build_model(family), build_model(family)

@@ -18,6 +18,7 @@ from hpd_core.text.constraints import StateTable
 from tests.core.token_states import token_states
 from tests.core.triton import needs_interpreter
 from tests.examples import examples
+from tests.tables import table
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2**-7, torch.float16: 2**-10}
 """Inside of a function nothing is rounded but its result."""
@@ -148,7 +149,7 @@ def test_a_constraint_all_of_whose_tokens_are_impossible_gets_the_first_of_them(
     check_choice(logits, [[2, 1]])
 
 
-@pytest.mark.parametrize("most", [255, 256, 257, 1000])
+@table("most", [255, 256, 257, 1000])
 def test_constraints_of_many_tokens(most: int) -> None:
     torch.manual_seed(most)
     logits = torch.randn(3, 3000)
@@ -181,7 +182,7 @@ def test_masked_choices(data: st.DataObject, vocabulary: int, ties: bool) -> Non
         assert float(scores[row]) == float(logits[row, best])
 
 
-@pytest.mark.parametrize("widths", [[3, 300], [3], [300]])
+@table("widths", [[3, 300], [3], [300]])
 def test_greedy_takes_the_same_with_few_and_many_choices(widths: list[int]) -> None:
     generator = np.random.default_rng(len(widths))
     table = StateTable()

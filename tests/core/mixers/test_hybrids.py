@@ -24,6 +24,7 @@ from tests.core.helpers import (
 from tests.core.native import WAYS
 from tests.core.test_exactness import SCHEDULES, check_schedule
 from tests.examples import examples
+from tests.tables import table
 
 from .hybrids import HYBRID_PARAMETERS, HYBRIDS, build_hybrid
 
@@ -92,7 +93,7 @@ def test_long_document_is_prefilled_in_chunks() -> None:
     assert_equals_oracle(build_hybrid("lfm3"), case, prompts[0], endings)
 
 
-@pytest.mark.parametrize("family", ["lfm2", "qwen3_5", "falcon_h1"])
+@table("family", ["lfm2", "qwen3_5", "falcon_h1"])
 @pytest.mark.usefixtures("poison")
 def test_a_long_document_runs_beside_short_ones(family: str) -> None:
     """In one step, as rectangles of their own."""

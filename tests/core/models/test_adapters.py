@@ -28,6 +28,7 @@ from hpd_core.models.loading import load_model, load_tokenizer
 from tests.core.families import VOCABULARY, build_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.products import SCHEMAS, products
+from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer
 
 CPU: dict[str, Any] = {"device": "cpu", "dtype": "float32", "max_value_tokens": 8}
@@ -109,8 +110,8 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("merge", [True, False])
-@pytest.mark.parametrize("shape", SHAPES)
+@table("merge", [True, False])
+@table("shape", SHAPES)
 def test_logits_are_those_of_peft(shape: str, merge: bool, tmp_path: Path) -> None:
     family, options = SHAPES[shape]
     model = build_model(family)
@@ -371,7 +372,7 @@ def refusal(adapter: Path | str, base: Any) -> str:
     return message
 
 
-@pytest.mark.parametrize("name", ["/no/such/folder", "nothing", "a/b/c"])
+@table("name", ["/no/such/folder", "nothing", "a/b/c"])
 def test_a_missing_folder(name: str) -> None:
     with pytest.raises(ModelError, match=f"cannot use the adapter '{name}': no such folder; .* hub id"):
         use(None, Path(name))

@@ -20,6 +20,7 @@ from hpd_core.layers.fp8 import Fp8Linear, quantize_model, quantize_rows
 from hpd_core.models.loading import load_model
 from tests.core.fp8_checkpoints import scheme, write
 from tests.core.products import SCHEMAS, products
+from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer
 
 from .test_adapters import logits, train
@@ -173,7 +174,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", OTHERS)
+@table("kind", OTHERS)
 def test_other_formats_are_refused_with_the_way_out(kind: str, tmp_path: Path) -> None:
     quantization, reason = OTHERS[kind]
     answering_model(answering_tokenizer()).config.save_pretrained(tmp_path)
@@ -210,7 +211,7 @@ def test_what_is_not_used_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 _SCALE = "model__layers__1__mlp__up_proj__weight_scale"
 
 
-@pytest.mark.parametrize(
+@table(
     ("changes", "reason"),
     [
         ({_SCALE: None}, r"layers\.1\.mlp\.up_proj has no scale"),

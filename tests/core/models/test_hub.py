@@ -12,6 +12,7 @@ from huggingface_hub import constants
 
 from hpd_core.errors import ModelError
 from hpd_core.models.hub import require_hub
+from tests.tables import table
 
 
 @contextmanager
@@ -36,7 +37,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
     require_hub("someone/a-model-in-no-cache")
 
 
-@pytest.mark.parametrize(
+@table(
     ("answer", "reason"),
     [
         (b"garbage\r\n\r\n", "garbage"),
@@ -53,13 +54,13 @@ def test_who_answers_as_no_hub_does(answer: bytes, reason: str, monkeypatch: pyt
         ask(monkeypatch, endpoint)
 
 
-@pytest.mark.parametrize("endpoint", ["hub.example.com", "http://127.0.0.1:port", "http://"])
+@table("endpoint", ["hub.example.com", "http://127.0.0.1:port", "http://"])
 def test_what_is_no_address(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelError, match=r"cannot be reached: .*set HF_ENDPOINT"):
         ask(monkeypatch, endpoint)
 
 
-@pytest.mark.parametrize("status", ["200 OK", "401 Unauthorized", "404 Not Found"])
+@table("status", ["200 OK", "401 Unauthorized", "404 Not Found"])
 def test_a_hub_that_answers_is_there(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode()) as endpoint:
         ask(monkeypatch, endpoint)

@@ -20,6 +20,7 @@ from hpd_core.prompt_builder import PromptBuilder
 from tests.core.families import VOCABULARY
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.products import SCHEMAS, products
+from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer
 
 CPU = {"device": "cpu", "dtype": "float32"}
@@ -58,7 +59,7 @@ BY_CONFIG: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("family", BY_CONFIG)
+@table("family", BY_CONFIG)
 def test_refused_by_config_with_the_reason(family: str, tmp_path: Path) -> None:
     make, reason = BY_CONFIG[family]
     folder = save(tmp_path, make(), weights=False)
@@ -72,7 +73,7 @@ BY_CODE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("family", BY_CODE)
+@table("family", BY_CODE)
 def test_models_that_attend_by_code_of_their_own_are_proved_to_obey(family: str, tmp_path: Path) -> None:
     folder = save(tmp_path, BY_CODE[family](), weights=True)
     Engine.from_pretrained(folder, EngineConfig(**CPU)).close()
@@ -86,7 +87,7 @@ def test_a_model_that_is_bidirectional_is_refused() -> None:
         Engine(tf.BertLMHeadModel(config).eval(), answering_tokenizer(), EngineConfig(**CPU))
 
 
-@pytest.mark.parametrize(("nope", "value"), [(8, 12), (32, 8), (32, 64)])
+@table(("nope", "value"), [(8, 12), (32, 8), (32, 64)])
 def test_keys_and_values_of_different_size_work_or_are_refused(nope: int, value: int) -> None:
     """DeepSeek V3: never a raw shape error."""
     config = tf.DeepseekV3Config(
@@ -175,7 +176,7 @@ def test_code_that_would_replace_known_classes_does_not_run(tmp_path: Path, tiny
     assert not witness.exists()
 
 
-@pytest.mark.parametrize("device", ["cuda", "tpu", "gpu:0", "cpu0", ""])
+@table("device", ["cuda", "tpu", "gpu:0", "cpu0", ""])
 def test_devices_that_are_not_there_are_refused(device: str, tiny_model_dir: Path) -> None:
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a CUDA device")
@@ -190,7 +191,7 @@ def _rope(kind: str, **options: Any) -> dict[str, Any]:
     return {"rope_type": kind, "rope_theta": 10000.0, "factor": 4.0, **options}
 
 
-@pytest.mark.parametrize(
+@table(
     ("config", "expected"),
     [
         (tf.LlamaConfig(**_SMALL, max_position_embeddings=512), 512),
@@ -217,7 +218,6 @@ def _rope(kind: str, **options: Any) -> dict[str, Any]:
         (tf.Gemma3TextConfig(max_position_embeddings=700), 700),
         (tf.DogeConfig(max_position_embeddings=700, keep_window_size=300), 300),
     ],
-    ids=["llama", "linear", "dynamic", "longrope", "gpt2", "opt", "gemma3", "doge"],
 )
 def test_max_positions(config: Any, expected: int) -> None:
     assert max_positions(config) == expected
@@ -255,7 +255,7 @@ def learned(family: str, vocabulary: int, positions: int) -> Any:
     return tf.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
 
 
-@pytest.mark.parametrize("family", LEARNED)
+@table("family", LEARNED)
 def test_learned_positions_equal_the_oracle_in_tree(family: str) -> None:
     rng = np.random.default_rng(6)
     endings = random_endings(rng)
@@ -266,7 +266,7 @@ def test_learned_positions_equal_the_oracle_in_tree(family: str) -> None:
         assert_equals_oracle(oracle, case, prompt, endings)
 
 
-@pytest.mark.parametrize("family", LEARNED)
+@table("family", LEARNED)
 def test_learned_positions_bound_what_is_taken(family: str) -> None:
     """`stacked` needs positions for its gaps; `tree` takes longer documents with the same model."""
     tokenizer = answering_tokenizer()
@@ -292,7 +292,7 @@ def test_end_of_text_ids_outside_the_vocabulary_are_no_raw_error() -> None:
 
 
 @pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this CPU does not multiply in bfloat16")
-@pytest.mark.parametrize(
+@table(
     ("cpu", "dtype"),
     [
         ({"cpu_name": "Intel Xeon", "amx_tile": True}, torch.bfloat16),
@@ -306,8 +306,8 @@ def test_auto_is_the_faster_one(cpu: Any, dtype: Any, monkeypatch: pytest.Monkey
     assert resolve_dtype(EngineConfig(), torch.device("cpu")) == dtype
 
 
-@pytest.mark.parametrize("layout", ["tree", "stacked"])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "auto"])
+@table("layout", ["tree", "stacked"])
+@table("dtype", ["bfloat16", "float16", "auto"])
 def test_half_precision_runs(dtype: Any, layout: Any, tiny_model_dir: Path) -> None:
     with Engine.from_pretrained(str(tiny_model_dir), EngineConfig(dtype=dtype, device="cpu", layout=layout)) as engine:
         results = engine.extract(products(10), SCHEMAS)
@@ -317,7 +317,7 @@ def test_half_precision_runs(dtype: Any, layout: Any, tiny_model_dir: Path) -> N
     assert len({value.raw for value in values}) > 5
 
 
-@pytest.mark.parametrize("quantization", ["nf4", "int8"])
+@table("quantization", ["nf4", "int8"])
 def test_quantized_weights_run_and_products_do_not_touch_each_other(quantization: Any, tiny_model_dir: Path) -> None:
     pytest.importorskip("bitsandbytes")
     config = EngineConfig(**CPU, quantization=quantization, max_value_tokens=8)
@@ -343,5 +343,5 @@ def test_quantization_without_bitsandbytes_says_what_to_install(
     tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "bitsandbytes", None)
-    with pytest.raises(ModelError, match=r"hpd\[quantization\]"):
+    with pytest.raises(ModelError, match=r"pip install bitsandbytes"):
         load_model(str(tiny_model_dir), EngineConfig(**CPU, quantization="nf4"))

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from hpd_core import Engine, EngineConfig, ModelError, RecordResult
 from hpd_core.models import loading, quantized_checkpoint
 from tests.core.products import SCHEMAS, products
+from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer, sentencepiece_tokenizer
 
 CPU = EngineConfig(device="cpu", dtype="float32", max_value_tokens=6)
@@ -109,7 +110,7 @@ def test_the_answers_are_the_same(kind: str, checkpoint: Path, expected: list[di
     assert texts(answers(checkpoint)) == expected
 
 
-@pytest.mark.parametrize("has_head", [True, False])
+@table("has_head", [True, False])
 def test_a_tied_head(has_head: bool, tmp_path: Path) -> None:
     """It may be stored twice, or with the embeddings alone."""
     tokenizer = answering_tokenizer()

@@ -13,6 +13,7 @@ from hpd_core.models import text_towers
 from tests.core.sweep.configs import REACHES
 from tests.core.sweep.outcome import build
 from tests.core.sweep.tokenizer import tiny_tokenizer
+from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer
 
 HALF = EngineConfig(device="cpu", dtype="bfloat16")
@@ -43,7 +44,7 @@ def test_who_ignores_positions_is_found_in_half_precision() -> None:
         Engine(model, answering_tokenizer(), HALF)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@table("dtype", [torch.float32, torch.float16])
 def test_weights_that_give_no_numbers_are_no_disobedience(dtype: torch.dtype) -> None:
     """Damaged, or too large for the dtype: the masks have no part in it."""
     model = answering_model(answering_tokenizer())
@@ -53,7 +54,7 @@ def test_weights_that_give_no_numbers_are_no_disobedience(dtype: torch.dtype) ->
         Engine(model.to(dtype), answering_tokenizer(), EngineConfig(device="cpu"))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@table("dtype", [torch.bfloat16, torch.float16])
 def test_a_forward_that_fails_by_itself_is_an_error_in_words(dtype: torch.dtype) -> None:
     """xLSTM's, of texts that are longer than a chunk."""
     with pytest.raises(ModelError, match=r"transformers itself fails to run xlstm.*set engine.dtype to float32"):

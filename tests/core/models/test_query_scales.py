@@ -30,6 +30,7 @@ from tests.core.helpers import (
 from tests.core.sweep.outcome import build
 from tests.core.sweep.tokenizer import tiny_tokenizer
 from tests.core.training.test_loss import expected_logprobs, target_logprobs, to_example
+from tests.tables import table
 
 _FLOOR = 8
 
@@ -43,7 +44,7 @@ def llama4() -> Any:
     return model
 
 
-@pytest.mark.parametrize("layout", ["tree", "stacked"])
+@table("layout", ["tree", "stacked"])
 def test_decoding_and_training_count_positions(layout: str) -> None:
     rng = np.random.default_rng(3)
     endings = random_endings(rng)

@@ -10,6 +10,7 @@ import torch
 from hpd_core import Engine, EngineConfig, ModelError
 from hpd_core.models.reaches import SHORT, shortened
 from tests.core.families import build_model
+from tests.tables import table
 from tests.tiny_model import answering_tokenizer
 
 CPU = EngineConfig(device="cpu", dtype="float32")
@@ -20,7 +21,7 @@ def build(**sizes: Any) -> Any:
     return build_model("gemma2", sliding_window=_WINDOW, vocab_size=420, **sizes)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@table("dtype", ["float32", "bfloat16"])
 def test_a_model_that_is_not_told_of_its_window_is_refused(dtype: str) -> None:
     """Its own forward hides by a mask what our attention should hide by a number."""
     model = build().to(getattr(torch, dtype))

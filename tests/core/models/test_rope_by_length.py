@@ -23,6 +23,7 @@ from tests.core.helpers import (
     without_constraints,
 )
 from tests.core.products import SCHEMAS, products
+from tests.tables import table
 from tests.tiny_model import answering_tokenizer
 
 _LIMIT = 64
@@ -77,7 +78,7 @@ def first_logits(model: Any, ids: list[int]) -> torch.Tensor:
     return logits
 
 
-@pytest.mark.parametrize("name", MODELS)
+@table("name", MODELS)
 def test_the_limit_is_where_earlier_tokens_change(name: str) -> None:
     """Beyond it, a plain forward answers anew for all that has been read: nothing could be kept."""
     model = build(name)
@@ -89,7 +90,7 @@ def test_the_limit_is_where_earlier_tokens_change(name: str) -> None:
     assert (first_logits(model, ids[:50]) - short).abs().max() < 1e-4 * full.std(), "it goes back"
 
 
-@pytest.mark.parametrize("name", MODELS)
+@table("name", MODELS)
 def test_up_to_the_limit_it_is_exact(name: str) -> None:
     rng = np.random.default_rng(3)
     endings = random_endings(rng, share=0.05)

@@ -17,6 +17,7 @@ from hpd_core.models import text_towers
 from hpd_core.models.loading import load_empty, load_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.sweep.configs import tiny_config
+from tests.tables import table
 
 CPU = EngineConfig(device="cpu", dtype="float32")
 _FAR = 4096
@@ -94,7 +95,7 @@ SCALED = {
 """Models of text that change the logits of their head, which a LLaVA around them does not."""
 
 
-@pytest.mark.parametrize("text", SCALED)
+@table("text", SCALED)
 def test_a_tower_that_would_scale_logits_alone_runs_by_the_whole_models_class(text: str, tmp_path: Path) -> None:
     whole = build("llava_next", text_config=tiny_config(text, _FAR, **SCALED[text]))
     whole.save_pretrained(tmp_path)
@@ -140,7 +141,7 @@ def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path: Path) -> None:
         load_model(str(tmp_path), CPU)
 
 
-@pytest.mark.parametrize("family", ["gemma3n", "fast_vlm", "perception_lm"])
+@table("family", ["gemma3n", "fast_vlm", "perception_lm"])
 def test_towers_by_timm_are_never_made(family: str, tmp_path: Path) -> None:
     """So the package is not needed, which the project does not ask for."""
     config = tiny_config(family, _FAR)
@@ -160,7 +161,7 @@ def test_a_model_of_text_within_is_taken_whole(tmp_path: Path) -> None:
     torch.testing.assert_close(logits_of(model), logits_of(whole), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", ["qwen3_5", "llama4"])
+@table("family", ["qwen3_5", "llama4"])
 def test_who_has_a_class_for_its_text_alone_is_loaded_by_it(family: str, tmp_path: Path) -> None:
     whole = build(family)
     whole.save_pretrained(tmp_path)
@@ -169,7 +170,7 @@ def test_who_has_a_class_for_its_text_alone_is_loaded_by_it(family: str, tmp_pat
     torch.testing.assert_close(logits_of(model), logits_of(whole), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
+@table(
     ("family", "reason"),
     [("paligemma", "its prompt is read in both directions"), ("blip-2", "takes no text without one")],
 )

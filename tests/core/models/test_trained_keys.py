@@ -15,6 +15,7 @@ from hpd_core.models.loading import load_tokenizer
 from tests.core.engines import answers
 from tests.core.models.test_adapters import train
 from tests.core.products import SCHEMAS, products
+from tests.tables import table
 
 SHORT = PromptTemplate(keys="short")
 CPU: dict[str, Any] = {"device": "cpu", "dtype": "float32", "max_value_tokens": 8}
@@ -53,7 +54,7 @@ def test_an_adapter_is_asked_as_it_was_trained(adapter: str, tiny_model_dir: Pat
         assert baseline.config.prompt.keys == "full", "it writes keys itself"
 
 
-@pytest.mark.parametrize("keys", ["full", "short"])
+@table("keys", ["full", "short"])
 def test_so_is_a_model_that_was_trained_as_a_whole(
     keys: Literal["full", "short"], adapter: str, tiny_model_dir: Path, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from tests.core.engines import answers, config
 from tests.core.mixers.hybrids import build_hybrid
 from tests.core.parallel.test_tensor_parallel import Sum
 from tests.core.products import SCHEMAS, products
+from tests.tables import table
 from tests.tiny_model import build_tokenizer
 
 CUTTABLE = ("lfm2", "qwen3_5")
@@ -32,7 +33,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("family", CUTTABLE)
+@table("family", CUTTABLE)
 def test_parts_add_up_to_the_whole(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build_hybrid(family)
     ids = torch.arange(3, 43)[None]
@@ -82,7 +83,7 @@ def test_answers_are_those_of_the_whole_model(family: str, tmp_path: Path) -> No
     assert found(tensor_parallel=2, **small) == expected
 
 
-@pytest.mark.parametrize("family", REFUSED)
+@table("family", REFUSED)
 def test_families_that_cannot_be_cut(family: str) -> None:
     with pytest.raises(ModelError, match=f"{REFUSED[family]}.* set tensor_parallel to 1"):
         plan_cuts(build_hybrid(family), 2)

@@ -29,6 +29,7 @@ from hpd_core.text.values import parse_value
 from tests.core.constrained import answer_pattern, likeliest_answer, text_choices
 from tests.core.sweep.tokenizers import CORPUS, KINDS, normalized, tiny
 from tests.examples import examples
+from tests.tables import table
 
 CHANGES_TEXT = ("lowercase",)
 """Which never write an answer of capital letters: such vocabularies are no constraint."""
@@ -97,7 +98,7 @@ def test_behind_a_control_token_a_text_is_what_the_tokenizer_makes_of_it(tokeniz
     assert segments.encode_trusted("blue" + text) == [*before, *expected]
 
 
-@pytest.mark.parametrize("kind", ["llama2", "unigram, always", "unigram, first", "gemma"])
+@table("kind", ["llama2", "unigram, always", "unigram, first", "gemma"])
 def test_a_prompt_in_pieces_is_the_prompt(kind: str) -> None:
     """Where pieces end with a line break, which is a token by itself, the ids are those of the text as a whole."""
     segments = SegmentTokenizer(tiny(kind))

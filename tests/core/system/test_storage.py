@@ -12,6 +12,7 @@ import pytest
 from hpd_core.errors import StorageError
 from hpd_core.system import storage
 from hpd_core.system.storage import local_copy, open_filesystem
+from tests.tables import table
 
 
 @pytest.fixture
@@ -84,9 +85,7 @@ def test_a_cache_that_can_only_be_read(model: Path, tmp_path: Path, monkeypatch:
     assert copy(model, cache) == first
 
 
-@pytest.mark.parametrize(
-    "place", ["s3:/bucket/run", "s3:bucket", "S3://bucket/run", " s3://bucket", "s3n://bucket/run"]
-)
+@table("place", ["s3:/bucket/run", "s3:bucket", "S3://bucket/run", " s3://bucket", "s3n://bucket/run"])
 def test_what_is_meant_for_s3_is_no_folder_of_this_disk(place: str) -> None:
     with pytest.raises(StorageError, match="a place on S3 is written s3://bucket/folder"):
         open_filesystem(place)

@@ -12,6 +12,7 @@ from hpd_core import AutoregressiveBaseline, Engine, EngineConfig
 from hpd_core.extractor import Extractor
 from hpd_core.models import loading
 from hpd_core.system.threads import in_passing_thread
+from tests.tables import table
 
 
 def test_it_hands_on_what_comes() -> None:
@@ -38,7 +39,7 @@ def test_who_interrupts_does_not_wait() -> None:
     ended.set()
 
 
-@pytest.mark.parametrize("kind", [Engine, AutoregressiveBaseline])
+@table("kind", [Engine, AutoregressiveBaseline])
 @pytest.mark.usefixtures("smollm2_dir")
 def test_the_thread_that_loads_has_ended(monkeypatch: pytest.MonkeyPatch, kind: type[Extractor]) -> None:
     threads: list[threading.Thread] = []

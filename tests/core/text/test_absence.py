@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core.text.absence import _FOLDED, Reading, read
+from tests.tables import table
 
 WORDS = {
     "signs": "-; --; ---; –; —; ―; －; ー; ?; ??; ？; .; ...; …; /; _; *; #; (); {}",
@@ -67,14 +67,14 @@ VALUES = (
 )
 
 
-@pytest.mark.parametrize(("language", "words"), WORDS.items())
+@table(("language", "words"), WORDS.items())
 def test_words_for_nothing(language: str, words: str) -> None:
     assert [word for word in words.split("; ") if read(word, "Brand") is not Reading.NOTHING] == []
     without_name = {"title": "a mug of clay"}
     assert [word for word in words.split("; ") if read(word, "Brand", without_name) is not Reading.NOTHING] == []
 
 
-@pytest.mark.parametrize("value", [*VALUES.split("; "), "not specified " * 8])
+@table("value", [*VALUES.split("; "), "not specified " * 8])
 def test_a_part_is_no_word_for_nothing(value: str) -> None:
     assert read(value, "Brand") is Reading.VALUE
 
@@ -99,7 +99,7 @@ def test_any_text_is_read(item: str, attribute: str, text: str) -> None:
     assert read(f"{item} Kestrel", attribute) is Reading.VALUE, "a word that says something makes a value of it"
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "texts", "reading"),
     [
         ("Nothing", ["Nothing Phone (2), 8 GB"], Reading.VALUE),
@@ -151,7 +151,7 @@ def test_a_name_is_one_where_the_text_spells_it_so(name: str, texts: list[str], 
     assert read(name, "Brand") is Reading.NOTHING, "nobody knows the text"
 
 
-@pytest.mark.parametrize("line", ["Compatible: None, mug {}; ", "Größe: None, mug {} für Tee; "])
+@table("line", ["Compatible: None, mug {}; ", "Größe: None, mug {} für Tee; "])
 def test_a_long_line_is_read_in_linear_time(line: str) -> None:
     text = "".join(map(line.format, range(8000)))
     start = time.process_time()

@@ -13,6 +13,7 @@ from transformers.utils import chat_template_utils
 
 from hpd_core import Attribute, CategorySchema, PromptError, PromptTemplate
 from hpd_core.text.template import render_frame
+from tests.tables import table
 from tests.tiny_model import build_tokenizer
 
 SCHEMA = CategorySchema(category="Shoes", attributes=(Attribute(name="Brand"),))
@@ -62,14 +63,14 @@ CLOCKS = {
 }
 
 
-@pytest.mark.parametrize("family", CLOCKS)
+@table("family", CLOCKS)
 def test_a_chat_template_that_tells_the_date_tells_the_same_one_for_ever(family: str) -> None:
     tokenizer = build_tokenizer()
     tokenizer.chat_template, shown = CLOCKS[family]
     assert rendered(PromptTemplate(), tokenizer).startswith(f"{shown}Extract")
 
 
-@pytest.mark.parametrize("family", CLOCKS)
+@table("family", CLOCKS)
 def test_without_our_clock_it_is_the_same_text_on_that_day(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers renders it, with a clock that stands at midnight of the day."""
 
@@ -86,7 +87,7 @@ def test_without_our_clock_it_is_the_same_text_on_that_day(family: str, monkeypa
     assert rendered(PromptTemplate(instruction="Extract{attributes}{documents}"), tokenizer).startswith(expected)
 
 
-@pytest.mark.parametrize(
+@table(
     ("family", "shown"),
     [("gpt-oss", "Current date: 2026-11-05\n"), ("llama 3.1 without a clock", "Today Date: 05 Nov 2026\n")],
 )
@@ -101,7 +102,7 @@ def test_another_date_is_another_prompt(family: str, shown: str) -> None:
         PromptTemplate(date="today")
 
 
-@pytest.mark.parametrize(
+@table(
     "chat_template",
     [
         "<s>{{ messages[0].content }}</s>",
@@ -133,7 +134,7 @@ def test_the_token_that_begins_a_text_is_in_the_hash() -> None:
     assert PromptTemplate().rendered_hash(with_bos) != PromptTemplate().rendered_hash(without)
 
 
-@pytest.mark.parametrize(
+@table(
     ("chat_template", "reason"),
     [
         ("{{ range(90000) | random }}{{ messages[0].content }}", "something else every time"),
@@ -160,7 +161,7 @@ def test_a_chat_template_that_cannot_be_used_says_why(chat_template: Any, reason
         rendered(PromptTemplate(), tokenizer)
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         "Do not answer at random | random",

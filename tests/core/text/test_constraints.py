@@ -32,6 +32,7 @@ from tests.core.constrained import answer_pattern, text_choices
 from tests.core.native import needs_native
 from tests.core.token_states import as_mappings, token_states
 from tests.examples import examples
+from tests.tables import table
 from tests.tiny_model import build_tokenizer, sentencepiece_tokenizer
 
 members = st.lists(
@@ -157,7 +158,7 @@ def test_every_allowed_spelling_is_read_as_its_members_label(values: tuple[Membe
         assert (value.items, value.raw) == ((label,), line.removesuffix("\n"))
 
 
-@pytest.mark.parametrize("count", [3000, 20_000])
+@table("count", [3000, 20_000])
 def test_a_vocabulary_of_thousands_takes_seconds_and_little_memory(count: int, tokenizer: Any) -> None:
     """In proportion to its letters; what is kept is some 30 bytes for each of them."""
     labels = tuple(f"Home & Garden > Kitchen {number * 7919 % 99991} > Leaf {number}" for number in range(count))
@@ -181,7 +182,7 @@ def test_a_vocabulary_of_thousands_takes_seconds_and_little_memory(count: int, t
     assert not states.accepts([answers[1][:5] + answers[1][6:]])
 
 
-@pytest.mark.parametrize(
+@table(
     "attribute",
     [
         Attribute(name="a", type="number"),
@@ -209,7 +210,7 @@ def test_the_choices_are_those_of_a_regular_expression(
                 break
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "multiple", "is_allowed"),
     [
         (" 20,000,\n", False, True),
@@ -456,7 +457,7 @@ def test_enum_members_are_written_as_json(tokenizer: Any) -> None:
             state = states[state][token]
 
 
-@pytest.mark.parametrize(
+@table(
     "attribute",
     [
         Attribute(name="a", type="number"),

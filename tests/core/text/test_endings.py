@@ -14,6 +14,7 @@ from hpd_core.text.template import render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import parse_value
 from hpd_core.types import Attribute
+from tests.tables import table
 from tests.tiny_model import build_tokenizer
 
 SEGMENTS = SegmentTokenizer(build_tokenizer())
@@ -30,7 +31,7 @@ def ended(text: str, is_typed: bool = False) -> str | None:
     return None if len(written) == len(ids) else SEGMENTS.decode([written])[0]
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "is_typed", "written"),
     [
         (' "Velor",', False, ' "Velor",'),

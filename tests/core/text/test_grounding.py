@@ -9,13 +9,13 @@ from itertools import pairwise
 from types import FrameType
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema, Record, RecordResult, Value, ground
 from hpd_core.text.grounding import MAX_PLACES, Grounder, _fold, _fold_cluster, _is_mark, _words
 from tests.examples import examples
+from tests.tables import table
 
 TEXT = Attribute(name="a")
 NUMBER = Attribute(name="n", type="number")
@@ -30,7 +30,7 @@ def places(item: str, *texts: str, attribute: Attribute = TEXT) -> list[tuple[st
     return [(place.field, place.text, place.match) for place in found]
 
 
-@pytest.mark.parametrize(
+@table(
     ("item", "text", "expected", "kind"),
     [
         ("red", "A red, coloured bag", ["red"], "exact"),
@@ -78,7 +78,7 @@ def test_found(item: str, text: str, expected: list[str], kind: str) -> None:
     assert places(item, text) == [("f0", found, kind) for found in expected]
 
 
-@pytest.mark.parametrize(
+@table(
     ("item", "text"),
     [
         ("red", "coloured, bored"),
@@ -124,7 +124,7 @@ def test_not_found(item: str, text: str) -> None:
     assert places(item, text) == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("item", "text", "expected"),
     [
         ("1500", "1,500 rpm", [("1,500", "equal number")]),
@@ -301,7 +301,7 @@ def test_plain_words_are_found_as_all_others(text: str) -> None:
     assert list(_words(text)) == [span for span in _words(text + " é") if span[0] < len(text)]
 
 
-@pytest.mark.parametrize(
+@table(
     ("item", "text", "kind"),
     [
         ("500 ml", "1 500 ml", "ambiguous"),
@@ -315,7 +315,7 @@ def test_a_text_that_may_end_inside_of_a_number_is_ambiguous(item: str, text: st
     assert [(place.text, place.match) for place in found] == [(item, kind)]
 
 
-@pytest.mark.parametrize(
+@table(
     ("item", "text", "kind"),
     [
         ("1500", "Traglast 1.500 kg, geöffnet ab 09.00 Uhr", "equal number"),

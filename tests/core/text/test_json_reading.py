@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core.text.grounding import ground
 from hpd_core.text.values import parse_value
 from hpd_core.types import Attribute, CategorySchema, Record, RecordResult
+from tests.tables import table
 
 TEXT = Attribute(name="a")
 LIST = Attribute(name="a", multiple=True)
@@ -48,8 +48,8 @@ READ = [
 ]
 
 
-@pytest.mark.parametrize(("written", "text", "meant"), READ)
-@pytest.mark.parametrize("ending", [",", ""])
+@table(("written", "text", "meant"), READ)
+@table("ending", [",", ""])
 def test_a_backslash_is_read_by_the_text(written: str, text: str, meant: str, ending: str) -> None:
     value = parse_value(TEXT, f" {written}{ending}\n", closed=True, fields={"title": "mug", "text": text})
     assert (value.status, value.items, value.num_dropped) == ("value", (meant,), 0)
@@ -57,7 +57,7 @@ def test_a_backslash_is_read_by_the_text(written: str, text: str, meant: str, en
     assert (items.status, items.items) == ("value", (meant, "M"))
 
 
-@pytest.mark.parametrize(
+@table(
     ("written", "meant"),
     [
         (r'"a\nb"', "a\nb"),
@@ -71,7 +71,7 @@ def test_without_a_text_it_is_json_s(written: str, meant: str) -> None:
     assert parse_value(TEXT, f" {written},\n", closed=True).items == (meant,)
 
 
-@pytest.mark.parametrize(
+@table(
     ("raw", "text", "closed", "status"),
     [
         (' "S\\",\n', "size S", True, "invalid"),  # nothing tells where the string ends
@@ -85,8 +85,8 @@ def test_what_cannot_be_told_is_no_value(raw: str, text: str, closed: bool, stat
     assert parse_value(TEXT, raw, closed=closed, fields={"title": text}).status == status
 
 
-@pytest.mark.parametrize("fields", [None, {"title": "mug"}, {"title": "cotton\nylon"}])
-@pytest.mark.parametrize("member", ["cotton\\nylon", "L\\XL", "S\\", "C:\\temp", '1/2\\"', "cotton\nylon", "Levi's"])
+@table("fields", [None, {"title": "mug"}, {"title": "cotton\nylon"}])
+@table("member", ["cotton\\nylon", "L\\XL", "S\\", "C:\\temp", '1/2\\"', "cotton\nylon", "Levi's"])
 def test_a_member_is_copied_as_it_stands(member: str, fields: dict[str, str] | None) -> None:
     for multiple in (False, True):
         attribute = Attribute(name="a", type="enum", values=("mug", member), multiple=multiple)

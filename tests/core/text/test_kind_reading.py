@@ -6,7 +6,6 @@ import json
 import time
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from hpd_core.text.value_kinds import (
     Verbatim,
 )
 from tests.examples import examples
+from tests.tables import table
 
 KINDS: list[ValueKind] = [
     FreeText(),
@@ -68,7 +68,7 @@ PIECES = [
 LINES = st.lists(st.sampled_from([*PIECES, "9" * 5000, "[" * 3000]), max_size=8).map("".join)
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "line", "expected"),
     [
         (JsonString(), ' "a\\nb",\n', ("a\nb", "value")),
@@ -98,7 +98,7 @@ def test_what_is_read(kind: ValueKind, line: str, expected: tuple[Any, str]) -> 
     assert repr(read_value(kind, line, closed=True, fields={"": ""})) == repr(expected)
 
 
-@pytest.mark.parametrize(
+@table(
     ("most", "line", "closed", "expected"),
     [
         (2, ' ["a, b", "c\\"]", "d", "e"],\n', True, (["a, b", 'c"]'], "value")),
@@ -143,7 +143,7 @@ def test_an_enum_of_thousands_is_read_at_once() -> None:
     assert time.perf_counter() - started < 6
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "fields", "nullable", "found"),
     [
         ('"N/A"', {"a": "brand: N/A"}, True, (None, "absent")),

@@ -20,6 +20,7 @@ from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import parse_value
 from tests.core import constrained
 from tests.core.member_vocabularies import Spellings, texts_of, trie_of, vocabularies
+from tests.tables import table
 from tests.tiny_model import sentencepiece_tokenizer
 
 
@@ -117,7 +118,7 @@ ENUM = Attribute.model_validate(
 BOOLEAN = Attribute(name="Vegan", type="boolean")
 
 
-@pytest.mark.parametrize("attribute", [ENUM, BOOLEAN])
+@table("attribute", [ENUM, BOOLEAN])
 def test_lines_are_all_that_may_be_answered(attribute: Attribute) -> None:
     expected = constrained.answer_lines(attribute)
     labels = list(dict.fromkeys(label for _, label in expected))
@@ -212,7 +213,7 @@ def test_a_trie_is_made_once_and_bounded(tiny_tokenizer: Any) -> None:
     assert [place.firsts["nodes"] for place in closed.table.added_since(0)] == [first.root, other.root]
 
 
-@pytest.mark.parametrize(
+@table(
     "attribute",
     [
         Attribute(name="Brand"),

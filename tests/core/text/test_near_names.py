@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import unicodedata
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core.text.near_names import NearNames, difference, fold_name, missing_schema, near_names
 from tests.examples import examples
+from tests.tables import table
 
 KNOWN = (
     *("Café-Zubehör", "Shoes", "Coffee & Tea", "Home & Garden > Kitchen", "Lamps", "T-Shirts", "Children's Toys"),
@@ -17,7 +17,7 @@ KNOWN = (
 )
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "hint"),
     [
         (unicodedata.normalize("NFD", "Café-Zubehör"), "did you mean 'Café-Zubehör' (differs in Unicode form)?"),

@@ -6,7 +6,6 @@ import time
 from decimal import Decimal
 from itertools import pairwise
 
-import pytest
 from babel import Locale
 from babel.numbers import format_decimal
 from hypothesis import example, given, settings
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from hpd_core.text.numbers import find_numbers, read_number, settle
 from tests.examples import examples
+from tests.tables import table
 
 
 def found(*texts: str) -> list[tuple[str, ...]]:
@@ -25,7 +25,7 @@ def found(*texts: str) -> list[tuple[str, ...]]:
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         # Separators that are decided by themselves.
@@ -141,7 +141,7 @@ def test_wholes(text: str, expected: list[tuple[str, ...]]) -> None:
     assert found(text) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("texts", "expected"),
     [
         # By the unit.
@@ -195,7 +195,7 @@ def test_a_lone_separator_is_decided_by_the_products_text(texts: list[str], expe
     assert first[1:] == ((expected,) if expected is not None else (group, decimals))
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "worths"),
     [
         ("capacité 10 500 mAh, noir", ("10500",)),
@@ -208,7 +208,7 @@ def test_a_space_may_part_groups_or_numbers(text: str, worths: tuple[str, ...]) 
     assert found(text)[0][1:] == worths
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "number"),
     [
         ("1500", "1500"),
@@ -307,7 +307,7 @@ def test_a_number_that_is_read_is_plain_or_open(text: str) -> None:
 HOSTILE = ["1 000 ", "1-", "1,1", "1/2 ", "1x", "A-1", "a -1\n", "iPhone 13 128 Go ", "1.500 ", "between 1 "]
 
 
-@pytest.mark.parametrize("piece", HOSTILE)
+@table("piece", HOSTILE)
 def test_work_grows_with_the_text_and_no_faster(piece: str) -> None:
     def seconds(count: int) -> float:
         started = time.process_time()

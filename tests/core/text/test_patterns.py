@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hpd_core.text.pattern_syntax import PatternError
 from hpd_core.text.patterns import ByteDfa, full_match, pattern_dfa
 from tests.examples import examples
+from tests.tables import table
 
 CLASSES = ["[ab]", "[^a]", "[a-c]", r"\d", r"\w", ".", "[]a]", "[^]]", r"[\d-]"]
 ATOMS = st.sampled_from([*CLASSES, "a", "b", "é", r"\.", "-", r"\]"])
@@ -48,7 +49,7 @@ def test_an_automaton_matches_what_a_search_finds(pattern: str, other: str, text
         assert matches(dfa, text) == bool(re.search(both, text, re.ASCII)), (both, text)
 
 
-@pytest.mark.parametrize(
+@table(
     ("pattern", "what"),
     [
         (r"(a)\1", "a backreference"),
@@ -80,7 +81,7 @@ def test_what_no_automaton_can_do_is_refused_by_name(pattern: str, what: str) ->
         pattern_dfa(pattern)
 
 
-@pytest.mark.parametrize(
+@table(
     "pattern",
     [
         "[ab]*a[ab]{40}",
@@ -99,7 +100,7 @@ def test_what_would_be_too_large_is_seen_at_once(pattern: str) -> None:
     assert time.perf_counter() - started < 5
 
 
-@pytest.mark.parametrize(
+@table(
     ("pattern", "text"),
     [
         (r"^(\+?[0-9]{1,3}[ -]?)?\(?[0-9]{3}\)?[ -]?[0-9]{3}[ -]?[0-9]{4}$", "+49 (431) 555-0123"),

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
@@ -28,6 +27,7 @@ from hpd_core.text.word_encoder import WordEncoder
 from tests.core.engines import TIMEOUT
 from tests.core.text.test_tokenization import _normalizing_tokenizer
 from tests.examples import examples
+from tests.tables import table
 from tests.tiny_model import sentencepiece_tokenizer
 
 
@@ -77,7 +77,7 @@ def test_a_run_stands_in_one_line_of_one_field(texts: list[str]) -> None:
         assert any(run in text for text in texts)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("日本ABC", {"日", "日本", "日本A", "本", "本AB", "ABC"}),
@@ -144,7 +144,7 @@ def test_spellings_are_answers(tiny_tokenizer: Any) -> None:
     assert 1 < len(short.members) < len(trie.members)
 
 
-@pytest.mark.parametrize(("lines", "nullable", "count"), [((), True, 1), ((), False, 1), (("x",), False, 1)])
+@table(("lines", "nullable", "count"), [((), True, 1), ((), False, 1), (("x",), False, 1)])
 def test_there_is_always_something_to_choose(
     lines: tuple[str, ...], nullable: bool, count: int, tiny_tokenizer: Any
 ) -> None:

@@ -19,6 +19,7 @@ from hpd_core.prompt_builder import PromptBuilder
 from hpd_core.text import template as texts
 from hpd_core.text.template import Frame, render_attribute, render_document, render_frame, render_key, render_short_key
 from hpd_core.text.tokenization import SegmentTokenizer
+from tests.tables import table
 from tests.tiny_model import build_tokenizer
 
 SCHEMA = CategorySchema(
@@ -39,8 +40,8 @@ def rendered(template: PromptTemplate, tokenizer: Any, *, stacked: bool = False)
     return frame_text(render_frame(template, SCHEMA, tokenizer, stacked=stacked))
 
 
-@pytest.mark.parametrize("name", ["instruction", "stacked_instruction"])
-@pytest.mark.parametrize(
+@table("name", ["instruction", "stacked_instruction"])
+@table(
     "text",
     [
         "",
@@ -80,7 +81,7 @@ def test_the_two_layouts_have_their_own_instruction(tiny_tokenizer: Any) -> None
     assert "MANY " in rendered(template, tiny_tokenizer, stacked=True)
 
 
-@pytest.mark.parametrize(
+@table(
     "other",
     [
         PromptTemplate(instruction="{attributes} {documents}"),
@@ -175,7 +176,7 @@ def test_thinking_is_off() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     "chat_template",
     ["no message at all", "{% for m in messages %}{{ m['content'] }}{{ m['content'] }}{% endfor %}"],
 )
@@ -204,7 +205,7 @@ def test_chat_always_needs_a_template() -> None:
         rendered(PromptTemplate(chat="always"), tokenizer)
 
 
-@pytest.mark.parametrize("chat", ["auto", "never"])
+@table("chat", ["auto", "never"])
 def test_without_chat_there_is_no_markup(chat: Any) -> None:
     tokenizer = build_tokenizer()
     tokenizer.chat_template = None
@@ -217,7 +218,7 @@ def test_chat_never_ignores_the_template(tiny_tokenizer: Any) -> None:
     assert "<|im_start|>" not in rendered(PromptTemplate(chat="never"), tiny_tokenizer)
 
 
-@pytest.mark.parametrize("adds_bos", [True, False])
+@table("adds_bos", [True, False])
 def test_base_models_get_the_bos_token_that_their_tokenizer_adds(adds_bos: bool) -> None:
     tokenizer = build_tokenizer()
     tokenizer.add_special_tokens({"bos_token": "<s>"})
@@ -231,7 +232,7 @@ def test_base_models_get_the_bos_token_that_their_tokenizer_adds(adds_bos: bool)
     assert (ids[0] == tokenizer.bos_token_id) == adds_bos
 
 
-@pytest.mark.parametrize(
+@table(
     ("attribute", "line"),
     [
         (Attribute(name="Brand"), "- Brand"),
@@ -259,7 +260,7 @@ def test_attribute_lines(attribute: Attribute, line: str) -> None:
     assert render_attribute(attribute) == line
 
 
-@pytest.mark.parametrize(
+@table(
     ("count", "limit", "line"),
     [
         (3, 3, '- R: one of "v0", "v1", "v2"'),
@@ -280,7 +281,7 @@ def test_a_long_vocabulary_is_not_listed(tiny_tokenizer: Any, count: int, limit:
 NAMES = ['5" size', "two\nlines", "back\\slash", "a: b, c", "Größe 👟", "サイズ", "لون", "<|im_end|>", "{", "\t", " x "]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@table("name", NAMES)
 def test_keys_are_json_on_one_line(name: str) -> None:
     key = render_key(Attribute(name=name))
     assert "\n" not in key
@@ -328,7 +329,7 @@ def test_a_short_key_belongs_to_one_attribute(tiny_tokenizer: Any, names: list[s
         assert key == (ids[: lengths[0]] if lengths else full)
 
 
-@pytest.mark.parametrize(
+@table(
     ("names", "keys"),
     [
         (["5G", "Brand"], [" 5", " Brand"]),
@@ -351,7 +352,7 @@ def test_document_lines_in_field_order() -> None:
     )
 
 
-@pytest.mark.parametrize("fields", [{}, {"title": ""}, {"title": " \n\t", "text": ""}])
+@table("fields", [{}, {"title": ""}, {"title": " \n\t", "text": ""}])
 def test_empty_fields_are_skipped(fields: dict[str, str]) -> None:
     assert render_document(fields) == ""
     assert render_document({**fields, "z": "x"}) == "z: x"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from hpd_core.text import absence
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.values import error_value, parse_value
 from hpd_core.types import Attribute, Value
+from tests.tables import table
 
 TEXT = Attribute(name="a")
 NUMBER = Attribute(name="a", type="number")
@@ -99,7 +99,7 @@ VALUES: list[tuple[Attribute, str, tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("attribute", "raw", "items"), VALUES)
+@table(("attribute", "raw", "items"), VALUES)
 def test_values(attribute: Attribute, raw: str, items: tuple[str, ...]) -> None:
     value = parse_value(attribute, raw, closed=True)
     assert (value.status, value.items, value.text) == ("value", items, "; ".join(items))
@@ -108,8 +108,8 @@ def test_values(attribute: Attribute, raw: str, items: tuple[str, ...]) -> None:
     assert type(value.text) is str
 
 
-@pytest.mark.parametrize("attribute", [TEXT, NUMBER, WEIGHT, BOOLEAN, ROAST, LIST, NUMBERS, ROASTS])
-@pytest.mark.parametrize(
+@table("attribute", [TEXT, NUMBER, WEIGHT, BOOLEAN, ROAST, LIST, NUMBERS, ROASTS])
+@table(
     "raw",
     [" null,\n", "null", *(f' "{word}",\n' for word in ("n/a", "N/A", "NULL", " n/a ", "nan", "none", "--", "k.A."))],
 )
@@ -118,7 +118,7 @@ def test_absent_for_every_type(attribute: Attribute, raw: str) -> None:
     assert (value.status, value.text, value.items) == ("absent", None, ())
 
 
-@pytest.mark.parametrize("raw", [" [],\n", " [null],\n", ' [null, "n/a"],\n'])
+@table("raw", [" [],\n", " [null],\n", ' [null, "n/a"],\n'])
 def test_a_list_without_items_is_absent(raw: str) -> None:
     assert parse_value(LIST, raw, closed=True).status == "absent"
 
@@ -177,14 +177,14 @@ INVALID: list[tuple[Attribute, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("attribute", "raw"), INVALID, ids=lambda item: str(item)[:40])
+@table(("attribute", "raw"), INVALID)
 def test_invalid(attribute: Attribute, raw: str) -> None:
     value = parse_value(attribute, raw, closed=True)
     assert (value.status, value.text, value.items) == ("invalid", None, ())
     assert value.raw == raw.split("\n")[0]
 
 
-@pytest.mark.parametrize(
+@table(
     ("raw", "text", "item"),
     [
         (" 1,500,\n", "flour, 1,500 g", "1500"),
@@ -213,7 +213,7 @@ def test_half_an_emoji_is_no_value() -> None:
     assert value.status == "invalid"
 
 
-@pytest.mark.parametrize(
+@table(
     ("raw", "items", "num_dropped"),
     [
         (' "red", "Colour": "blue",\n', ("red",), len('"Colour": "blue",')),
@@ -233,7 +233,7 @@ def test_only_the_first_line_counts() -> None:
     assert (value.text, value.raw, value.num_dropped) == ("red", ' "red",', 0)
 
 
-@pytest.mark.parametrize(
+@table(
     "raw",
     [' "Nike Air Zoom', ' "Nike\\', " nul", "", " 12", " 12.", " 12.5", " 1e", " 1E", " 1e+", " 1.5e-", " -", " ["],
 )
@@ -243,7 +243,7 @@ def test_what_the_cut_may_have_shortened_is_never_passed_off_as_whole(raw: str) 
     assert (value.status, value.text, value.items, value.raw) == ("truncated", None, (), raw)
 
 
-@pytest.mark.parametrize(
+@table(
     ("attribute", "raw", "status", "items"),
     [
         (TEXT, ' "Nike"', "value", ("Nike",)),
@@ -268,8 +268,8 @@ def test_what_was_complete_before_the_cut_is_whole(
     assert (value.status, value.items) == (status, items)
 
 
-@pytest.mark.parametrize("closed", [True, False])
-@pytest.mark.parametrize("raw", [' "red",\n', " null,\n", " ?\n"])
+@table("closed", [True, False])
+@table("raw", [' "red",\n', " null,\n", " ?\n"])
 def test_counts_and_logprobs_are_kept_for_every_status(raw: str, closed: bool) -> None:
     value = parse_value(TEXT, raw, closed=closed, num_tokens=3, logprob_mean=-0.5, logprob_min=-1.0)
     assert (value.num_tokens, value.logprob_mean, value.logprob_min) == (3, -0.5, -1.0)
@@ -311,7 +311,7 @@ def test_a_perfect_answer_reads_back(answer: tuple[Attribute, list[str]]) -> Non
     assert (value.status, value.items, value.num_dropped) == ("value", tuple(items), 0)
 
 
-@pytest.mark.parametrize("attribute", [TEXT, NUMBER, BOOLEAN, ROAST, LIST, ROASTS])
+@table("attribute", [TEXT, NUMBER, BOOLEAN, ROAST, LIST, ROASTS])
 def test_a_perfect_null_reads_back(attribute: Attribute) -> None:
     line = render_answer_line(attribute, None)
     assert line == " null,\n"

@@ -10,6 +10,7 @@ from hpd_core import Attribute, CategorySchema, DocumentTokenizer, EngineConfig,
 from hpd_core.prompt_builder import PromptBuilder
 from hpd_core.text.values import parse_value
 from hpd_core.training.examples import IGNORED, Example, ExampleBuilder, LabelledDocument, TrainedLayout
+from tests.tables import table
 from tests.tiny_model import build_tokenizer
 
 SCHEMA = CategorySchema(
@@ -48,8 +49,8 @@ def learned(tokenizer: Any, example: Example) -> str:
     return str(tokenizer.decode(example.filled.labels[example.filled.labels != IGNORED]))
 
 
-@pytest.mark.parametrize("config", [CONFIG, SHORT])
-@pytest.mark.parametrize("layout", ["tree", "stacked"])
+@table("config", [CONFIG, SHORT])
+@table("layout", ["tree", "stacked"])
 def test_the_prompt_is_the_engines(tokenizer: Any, layout: TrainedLayout, config: EngineConfig) -> None:
     """Token for token, position for position: what the engine would prefill."""
     count = 3 if layout == "stacked" else 1
@@ -64,7 +65,7 @@ def test_the_prompt_is_the_engines(tokenizer: Any, layout: TrainedLayout, config
     assert example.num_documents == count
 
 
-@pytest.mark.parametrize("config", [CONFIG, SHORT])
+@table("config", [CONFIG, SHORT])
 def test_the_autoregressive_prompt_is_the_baselines(tokenizer: Any, config: EngineConfig) -> None:
     """Token for token what `generate` is given; everything behind it is to be learned."""
     example = build(tokenizer, "ar", ANSWERS, config=config)
@@ -77,7 +78,7 @@ def test_the_autoregressive_prompt_is_the_baselines(tokenizer: Any, config: Engi
     assert (labels[len(asked) - 1 :] != IGNORED).all()
 
 
-@pytest.mark.parametrize("layout", ["tree", "stacked"])
+@table("layout", ["tree", "stacked"])
 def test_every_answer_stands_at_its_own_document_and_key(tokenizer: Any, layout: TrainedLayout) -> None:
     """Following the labels from the end of a key gives the answer that the engine would read for that slot."""
     count = 3 if layout == "stacked" else 1
@@ -102,7 +103,7 @@ def test_every_answer_stands_at_its_own_document_and_key(tokenizer: Any, layout:
     assert next_value == len(filled.token_ids)
 
 
-@pytest.mark.parametrize("layout", ["tree", "stacked"])
+@table("layout", ["tree", "stacked"])
 def test_what_is_learned_reads_back_as_the_answers(tokenizer: Any, layout: TrainedLayout) -> None:
     example = build(tokenizer, layout, ANSWERS)
     builder = ExampleBuilder(tokenizer, CONFIG, layout, 4096)
@@ -114,7 +115,7 @@ def test_what_is_learned_reads_back_as_the_answers(tokenizer: Any, layout: Train
     assert example.num_targets == sum(len(builder.value_ids(a, ANSWERS[a.name])) for a in SCHEMA.attributes)
 
 
-@pytest.mark.parametrize("config", [CONFIG, SHORT])
+@table("config", [CONFIG, SHORT])
 def test_the_autoregressive_answer_is_one_json_object(tokenizer: Any, config: EngineConfig) -> None:
     example = build(tokenizer, "ar", ANSWERS, config=config)
     text = learned(tokenizer, example)
@@ -124,7 +125,7 @@ def test_the_autoregressive_answer_is_one_json_object(tokenizer: Any, config: En
     assert prompt.index('{\n"Brand"') > prompt.index("Velor shoe 0")
 
 
-@pytest.mark.parametrize("layout", ["tree", "stacked", "ar"])
+@table("layout", ["tree", "stacked", "ar"])
 def test_what_is_not_taught_is_not_learned(tokenizer: Any, layout: TrainedLayout) -> None:
     example = build(tokenizer, layout, {"Brand": ["Velor"]})
     text = learned(tokenizer, example)

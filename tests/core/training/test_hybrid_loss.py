@@ -29,6 +29,7 @@ from tests.core.helpers import LOGPROB_TOLERANCE, decode, random_case, random_en
 from tests.core.mixers.hybrids import HYBRID_PARAMETERS, HYBRIDS, MOST_USED, build_hybrid
 from tests.core.training.test_loss import expected_logprobs, target_logprobs, to_example
 from tests.examples import examples
+from tests.tables import table
 
 
 def _refusal(family: str) -> str | None:
@@ -174,7 +175,7 @@ def test_a_layer_that_is_run_anew_in_backward_finds_its_batch(family: str) -> No
     assert_same(run(checkpointing=True), run(checkpointing=False), 1e-5)
 
 
-@pytest.mark.parametrize("family", ["lfm2", "qwen3_5"])
+@table("family", ["lfm2", "qwen3_5"])
 def test_half_precision_is_as_near_as_the_model_itself(family: str) -> None:
     """bfloat16 moves the loss; forking moves it no further than the plain forward of the same weights is moved."""
     drawn, chains = draw(np.random.default_rng(1), 5, (4, 4, 4))
@@ -187,9 +188,7 @@ def test_half_precision_is_as_near_as_the_model_itself(family: str) -> None:
     assert all(weight.isfinite().all() for weight in gradients(model, found).values())
 
 
-@pytest.mark.parametrize(
-    ("family", "fused"), [("granitemoehybrid", "mamba2_split_conv1d_scan_combined"), ("mamba", "mamba_inner_fn")]
-)
+@table(("family", "fused"), [("granitemoehybrid", "mamba2_split_conv1d_scan_combined"), ("mamba", "mamba_inner_fn")])
 def test_kernels_that_know_one_text_alone_are_not_called(
     family: str, fused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +220,7 @@ def test_documents_of_one_row_do_not_hear_of_each_other() -> None:
         assert plain_loss(build_hybrid("qwen3_5"), chains).item() == pytest.approx(alone, rel=1e-5)
 
 
-@pytest.mark.parametrize("family", ["lfm2", "qwen3_5"])
+@table("family", ["lfm2", "qwen3_5"])
 def test_stacked_texts_are_refused(family: str) -> None:
     layout = random_case(np.random.default_rng(2), "stacked", [[5, 6]], branches=3, k_max=4).prompt().layout
     example = Example(fill_layout(layout, [[7]] * layout.num_branches), 2, 1)

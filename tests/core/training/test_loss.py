@@ -28,6 +28,7 @@ from tests.core.helpers import (
     without_constraints,
 )
 from tests.examples import examples
+from tests.tables import table
 
 
 def to_example(prompt: Prompt) -> Example:
@@ -96,7 +97,7 @@ def test_every_logit_is_the_oracles_for_values_nobody_decoded(family: str, kind:
     np.testing.assert_allclose(found.numpy(), torch.stack(expected).numpy(), atol=LOGPROB_TOLERANCE)
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral"])
+@table("family", ["llama", "mistral"])
 def test_a_single_branch_is_a_plain_causal_row(family: str) -> None:
     """The layout of `ar`: against the model's own attention over the same tokens."""
     rng = np.random.default_rng(3)

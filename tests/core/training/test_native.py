@@ -27,6 +27,7 @@ from tests.core.families import VOCABULARY, build_model, random_model
 from tests.core.helpers import random_ids
 from tests.core.native import needs_native, threads
 from tests.examples import examples
+from tests.tables import table
 
 pytestmark = needs_native
 needs_tiles = pytest.mark.skipif(not linear.has_tiles(), reason="no AMX here")
@@ -298,7 +299,7 @@ def distance(x: Tensor, y: Tensor) -> float:
     return float((x - y).norm() / y.norm())
 
 
-@pytest.mark.parametrize("kind", [tf.LlamaConfig, tf.MistralConfig, tf.Qwen2Config, tf.Qwen3Config])
+@table("kind", [tf.LlamaConfig, tf.MistralConfig, tf.Qwen2Config, tf.Qwen3Config])
 def test_a_model_learns_what_it_would_learn_by_its_own_code(kind: type[Any]) -> None:
     model = small_llama(torch.float32, kind)
     attach_training(model)
@@ -311,8 +312,8 @@ def test_a_model_learns_what_it_would_learn_by_its_own_code(kind: type[Any]) -> 
     assert distance(found, expected) < 1e-5
 
 
-@pytest.mark.parametrize("lora", [False, True])
-@pytest.mark.parametrize("checkpointing", [False, True])
+@table("lora", [False, True])
+@table("checkpointing", [False, True])
 def test_in_bfloat16_no_less_precisely(lora: bool, checkpointing: bool) -> None:
     def made(dtype: torch.dtype) -> Any:
         model = small_llama(torch.bfloat16).to(dtype)
@@ -341,7 +342,7 @@ def test_in_bfloat16_no_less_precisely(lora: bool, checkpointing: bool) -> None:
     assert all("forward" not in module.__dict__ for module in model.modules())
 
 
-@pytest.mark.parametrize("family", ["gemma2", "gpt_oss", "phi3"])
+@table("family", ["gemma2", "gpt_oss", "phi3"])
 def test_other_models_run_by_their_own_code(family: str) -> None:
     model = build_model(family).train()
     attach_training(model)

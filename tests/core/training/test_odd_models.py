@@ -15,6 +15,7 @@ from hpd_core.training.loss import attach_training, collate, forward_loss
 from tests.core.sweep.configs import REACHES
 from tests.core.sweep.outcome import build
 from tests.core.training.test_hybrid_loss import draw, gradients, plain_loss
+from tests.tables import table
 
 LOSE_KEYWORDS = ("nemotron", "stablelm")
 MAKE_ALL_LOGITS = ("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")
@@ -25,7 +26,7 @@ def tight(name: str) -> Any:
     return model if text_towers.multimodal_class(model.config) is None else text_towers.alone(model)
 
 
-@pytest.mark.parametrize("name", [*LOSE_KEYWORDS, *MAKE_ALL_LOGITS])
+@table("name", [*LOSE_KEYWORDS, *MAKE_ALL_LOGITS])
 def test_loss_is_that_of_each_chain_alone(name: str) -> None:
     drawn, chains = draw(np.random.default_rng(0), 5, (3, 1, 4), longest=40)
     model = tight(name)
@@ -46,7 +47,7 @@ def test_wanted_rows_are_in_their_order_also_where_all_are_wanted() -> None:
     assert wanted_logits(makes_wanted, logits[rows], rows, 3)[:, 0].tolist() == [2, 0, 1]
 
 
-@pytest.mark.parametrize("name", ["bloom", "falcon", "gptj"])
+@table("name", ["bloom", "falcon", "gptj"])
 def test_who_attends_by_code_of_its_own_is_refused_before_a_step(name: str) -> None:
     with pytest.raises(ModelError, match=f"{name} models attend by code of their own.*another family"):
         attach_training(tight(name))

@@ -11,6 +11,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import known_keys, parse_config
 from pipelines.config.result_identity import result_config
 from pipelines.errors import UsageError
+from tests.tables import table
 
 
 def parse(**changes: Any) -> JobConfig:
@@ -37,7 +38,7 @@ def test_engine_and_actors_are_as_the_first_models_where_nothing_else_is_said() 
     assert JobConfig.model_validate(config.model_dump(mode="json")) == config
 
 
-@pytest.mark.parametrize(
+@table(
     ("changes", "message"),
     [
         ({"cascade": {"model": "large"}}, "'cascade.below' is missing"),

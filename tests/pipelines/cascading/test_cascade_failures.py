@@ -57,6 +57,9 @@ def test_a_record_on_which_the_larger_model_fails_keeps_its_answers(cascade_on_r
     rows = read_table(output, "metrics")
     assert sum(row["retries"] for row in rows if row["pass"] == 1) == 0
     assert sum(row["retries"] for row in rows if row["pass"] == 2) > 0
+    actors = [{row["actor_id"] for row in rows if row["pass"] == number} for number in (1, 2)]
+    assert [len(each) for each in actors] == [1, 1]
+    assert actors[0] != actors[1]
 
 
 @pytest.mark.ray

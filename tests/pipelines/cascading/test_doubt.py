@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hpd_core import RecordResult, Value
 from pipelines.cascading.doubt import certainty, doubtful
+from tests.tables import table
 
 STATUSES = ("value", "absent", "truncated", "invalid")
 shares = st.floats(0, 1)
@@ -52,7 +53,7 @@ def test_confidence_counts_before_the_models_own_probability() -> None:
     assert certainty(Value(None, (), "value"), None) == 0.0
 
 
-@pytest.mark.parametrize("status", ["truncated", "invalid"])
+@table("status", ["truncated", "invalid"])
 def test_what_is_no_answer_is_asked_again_however_probable(status: str) -> None:
     value = Value(None, (), status, num_tokens=1, logprob_mean=0.0, probability=1.0)  # type: ignore[arg-type]
     assert certainty(value, None) == 0.0

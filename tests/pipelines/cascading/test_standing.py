@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import ErrorCode, RecordResult, Value
 from pipelines.cascading.standing import Standing, count_asked, replaced_answer, standing
 from pipelines.store.columns import REPLACED
+from tests.tables import table
 
 ENGINE = {"model_id": "small", "adapter_revision": "r1"}
 
@@ -43,7 +43,7 @@ def test_where_the_larger_model_fails_the_first_ones_answers_stay() -> None:
         assert count_asked([found])["kept"] == 2
 
 
-@pytest.mark.parametrize("failed", ["truncated", "invalid", "error"])
+@table("failed", ["truncated", "invalid", "error"])
 def test_what_is_no_answer_takes_no_answers_place(failed: str) -> None:
     cut = Value(None, (), failed, raw="Acm")  # type: ignore[arg-type]
     first = RecordResult("p1", "c", {"a": value("x"), "b": value(None), "c": Value(None, (), "invalid"), "d": cut})

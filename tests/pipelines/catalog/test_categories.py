@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from hpd_core import Attribute, CategorySchema, Record
 from pipelines.catalog.categories import find_category
 from pipelines.catalog.rows import RowRefusal, row_category, to_record
 from pipelines.config.catalog_input import InputConfig
+from tests.tables import table
 
 
 def schema(name: str, **given: Any) -> CategorySchema:
@@ -32,7 +31,7 @@ def config(category: Any) -> InputConfig:
     return InputConfig.model_validate({"path": "c", "category": category, "fields": ["title"]})
 
 
-@pytest.mark.parametrize(
+@table(
     ("cell", "category"),
     [
         ("Bags", "Bags"),
@@ -50,7 +49,7 @@ def test_a_name_is_exact(cell: Any, category: str) -> None:
     assert find_category({"kind": cell}, config("kind"), SCHEMAS) == category
 
 
-@pytest.mark.parametrize(
+@table(
     ("cell", "category"),
     [
         ("Apparel > Bags", "Bags"),
@@ -74,9 +73,7 @@ def test_the_longest_part_of_a_path_counts_the_leaf_first(cell: Any, category: s
         assert repr(cell) in found.message
 
 
-@pytest.mark.parametrize(
-    ("level", "category"), [(1, "Home & Garden"), (2, "Bags"), (3, "Boots"), (-1, "Boots"), (-3, "Home & Garden")]
-)
+@table(("level", "category"), [(1, "Home & Garden"), (2, "Bags"), (3, "Boots"), (-1, "Boots"), (-3, "Home & Garden")])
 def test_one_level_of_a_path(level: int, category: str) -> None:
     row = {"kind": "Home & Garden/Bags/Boots"}
     assert find_category(row, config({"column": "kind", "separator": "/", "level": level}), SCHEMAS) == category

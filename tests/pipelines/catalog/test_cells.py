@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from pipelines.catalog.cells import CellError, JsonNumber, cell_category, cell_id, cell_text, field_text, not_utf8
+from tests.tables import table
 
 UUID = uuid.UUID("12345678-1234-5678-1234-567812345678")
 DAY, TIME = datetime.date(2026, 11, 21), datetime.time(8, 30)
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "text"),
     [
         (None, ""),
@@ -52,7 +53,7 @@ def test_cells_have_one_text(value: Any, text: str) -> None:
     assert type(cell_text(value, "|")) is str
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "code", "reason"),
     [
         ({}, "wrong_type", "text, a number or a list of them is needed, not an object; write it as text"),
@@ -76,7 +77,7 @@ def test_what_has_no_text_says_why(value: Any, code: str, reason: str) -> None:
     assert field_text(value, "|") is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "product_id"),
     [
         (None, ""),
@@ -101,7 +102,7 @@ def test_ids_are_texts_or_exact_whole_numbers(value: Any, product_id: str) -> No
     assert cell_id(value) == product_id
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "reason"),
     [
         (True, "not a truth value"),
@@ -132,7 +133,7 @@ def test_a_category_is_text() -> None:
             cell_category(value)
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "looks_like"),
     [
         ("Müsli".encode("cp1252"), "Windows-1252 or Latin-1: iconv -f WINDOWS-1252 -t UTF-8"),

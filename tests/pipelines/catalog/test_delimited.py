@@ -7,13 +7,13 @@ import io
 from itertools import chain
 from typing import Any
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipelines.catalog.delimited import Dialect, find_dialect, read_records
 from pipelines.catalog.text_files import decoded, split_lines
 from tests.examples import examples
+from tests.tables import table
 
 Table = list[list[str]]
 
@@ -94,9 +94,9 @@ def test_what_the_csv_module_writes_is_read_back_as_it_is_found(written: tuple[T
     assert read(text) == table
 
 
-@pytest.mark.parametrize("columns", [1, 2, 4])
-@pytest.mark.parametrize("cell", ["one\ntwo", "one\n\ntwo, three", 'a "b"\n"', "\n", "a, b\nc, d\ne"])
-@pytest.mark.parametrize("end", ["\n", ""])
+@table("columns", [1, 2, 4])
+@table("cell", ["one\ntwo", "one\n\ntwo, three", 'a "b"\n"', "\n", "a, b\nc, d\ne"])
+@table("end", ["\n", ""])
 def test_a_last_cell_of_several_lines_is_one(columns: int, cell: str, end: str) -> None:
     plain = [[f"{name}{row}" for name in "abcd"[:columns]] for row in range(20)]
     quoted = cell.replace('"', '""')
@@ -166,7 +166,7 @@ def test_records_know_their_lines() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "dialect"),
     [
         ("id,title\n1,a\n", Dialect(",")),
@@ -191,7 +191,7 @@ def test_what_is_told_of_a_dialect_is_not_looked_for() -> None:
     assert find_dialect('id,title\n1,"a"\n', None, "", None) == Dialect(",", "")
 
 
-@pytest.mark.parametrize("quote", ["'", '"'])
+@table("quote", ["'", '"'])
 def test_a_quote_behind_a_backslash_names_the_way_out(quote: str) -> None:
     rows = [f"{n},'Mug, blue {n}','L'\n" for n in range(1, 6)]
     text = "".join(["id,title,size\n", *rows, "7,'it\\'s a mug','M'\n", "8,'Levi\\'s, 501','L'\n"]).replace("'", quote)

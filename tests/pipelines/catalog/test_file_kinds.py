@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.orc
 import pyarrow.parquet as pq
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.catalog.file_kinds import HEAD_BYTES
 from pipelines.catalog.file_telling import kind_of
 from tests.examples import examples
+from tests.tables import table
 
 LINE = b'{"id": "1", "title": "Velor shoe"}\n'
 PACKED = gzip.compress(LINE, mtime=0)  # with the time, every worker of pytest would have other tests
@@ -41,7 +41,7 @@ def zipped(name: str) -> bytes:
     return sink.getvalue()
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         *("a.parquet", "a.pq", "a.parq", "A.PARQUET", "a.snappy", "a.snappy.parquet", "a.parquet.gzip", "a.parquet.gz"),
@@ -52,10 +52,8 @@ def test_parquet_is_parquet_whatever_its_name(name: str) -> None:
     assert kind_of(name, PARQUET).format == "parquet"
 
 
-@pytest.mark.parametrize(
-    "name", ["a.jsonl", "a.ndjson", "a.json", "a.jl", "a.JSONLINES", "a.txt", "part-00000", "a.parquet"]
-)
-@pytest.mark.parametrize(
+@table("name", ["a.jsonl", "a.ndjson", "a.json", "a.jl", "a.JSONLINES", "a.txt", "part-00000", "a.parquet"])
+@table(
     "content",
     [
         LINE,
@@ -75,15 +73,13 @@ def test_json_lines_are_json_lines_whatever_their_name(name: str, content: bytes
     assert kind_of(name, content).format == "jsonl"
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\n\n", b"no json\n", b"{'id': 1}\n", b'{"a": "x\0y"}\n', b"\0\0\1\n" + LINE]
-)
+@table("content", [b"", b"\n\n", b"no json\n", b"{'id': 1}\n", b'{"a": "x\0y"}\n', b"\0\0\1\n" + LINE])
 def test_what_only_claims_to_be_json_lines_is_left_to_its_lines(content: bytes) -> None:
     assert kind_of("a.jsonl", content).format == "jsonl"
     assert kind_of("a", content).format is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "content", "what", "way_out"),
     [
         ("a.parquet.gz", gzip.compress(PARQUET, mtime=0), "gzip around Parquet", "gunzip"),
@@ -126,7 +122,7 @@ def test_what_was_meant_to_be_read_is_refused_with_the_way_out(
     assert kind.is_refused
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "content"),
     [
         # Names that begin as other formats do.
@@ -150,13 +146,13 @@ def test_text_that_is_called_a_workbook_is_told_so() -> None:
     assert (named.what, named.way_out, named.is_refused) == ("CSV", "leave out input.format", True)
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.bin"])
-@pytest.mark.parametrize("content", [PARQUET, b"ORC\n\3\0\0,a,b\n", b"PARE\x15\x04,\n", b"ARROW1\0\0,\n", b"\1\2,\3\n"])
+@table("name", ["a.csv", "a.tsv", "a.bin"])
+@table("content", [PARQUET, b"ORC\n\3\0\0,a,b\n", b"PARE\x15\x04,\n", b"ARROW1\0\0,\n", b"\1\2,\3\n"])
 def test_other_formats_are_no_tables_whatever_they_are_called(name: str, content: bytes) -> None:
     assert kind_of(name, content).format != "csv"
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "content", "what"),
     [
         ("a.tar.gz", gzip.compress(b"\0\1", mtime=0), "gzip"),
@@ -184,7 +180,7 @@ def test_other_data_is_left_out_and_warned_of(name: str, content: bytes, what: s
     assert what in kind.what
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "content"),
     [
         ("README", b"Read me"),
@@ -236,7 +232,7 @@ def test_any_bytes_are_of_some_kind(content: bytes, name: str) -> None:
 FEED = b'<?xml version="1.0"?><rss xmlns:g="http://base.google.com/ns/1.0"><channel><item/></channel></rss>'
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "content", "file_format"),
     [
         ("a.csv", b"id,title\n", "csv"),
@@ -268,7 +264,7 @@ def test_what_is_read_from_its_beginning_on(name: str, content: bytes, file_form
     assert kind_of(name, content).format == file_format
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "content"),
     [
         ("notes.txt", b"one\ttwo\tthree\nfour\n"),

@@ -9,12 +9,12 @@ import time
 import unicodedata
 from html.entities import html5
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.catalog.html_text import ShownText, read_html
 from tests.examples import examples
+from tests.tables import table
 
 # What it is, what it shows.
 SHOWN = [
@@ -206,13 +206,13 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize(("text", "shown"), SHOWN)
+@table(("text", "shown"), SHOWN)
 def test_markup_is_read_as_the_text_that_it_shows(text: str, shown: str) -> None:
     read = read_html(text, "auto")
     assert (text if read is None else read.text) == shown
 
 
-@pytest.mark.parametrize("text", KEPT)
+@table("text", KEPT)
 def test_what_is_no_markup_is_not_touched(text: str) -> None:
     assert read_html(text, "auto") is None
 
@@ -231,7 +231,7 @@ def test_always_and_never() -> None:
     assert read_html("no sign of it", "always") is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "value", "original"),
     [
         ("<p>Soft <b>cotton</b></p>", "cotton", "cotton"),
@@ -353,7 +353,7 @@ class _Words(html.parser.HTMLParser):
         self.found.append(data)
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         *(
@@ -384,7 +384,6 @@ class _Words(html.parser.HTMLParser):
             "<p>" + "\\n" * 20_000,
         ),
     ],
-    ids=lambda text: text[:12],
 )
 def test_no_text_takes_long(text: str) -> None:
     started = time.process_time()

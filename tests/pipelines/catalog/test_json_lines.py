@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,9 +11,10 @@ from pipelines.catalog.cells import CellError, JsonNumber
 from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.rows import RowRefusal, to_record
 from tests.pipelines.catalog.test_rows import CONFIG, SCHEMAS
+from tests.tables import table
 
 
-@pytest.mark.parametrize("literal", ["0", "-0", "1.50", "1.0", "1e400", "1E-400", "12345678901234567890", "7" * 5000])
+@table("literal", ["0", "-0", "1.50", "1.0", "1e400", "1E-400", "12345678901234567890", "7" * 5000])
 def test_a_number_stays_as_it_is_written(literal: str) -> None:
     row = parse_line(f'{{"a": {literal}, "b": [{literal}]}}'.encode()).row
     assert row == {"a": literal, "b": [literal]}
@@ -42,7 +42,7 @@ def test_a_key_that_stands_twice_is_told_where_it_is_read() -> None:
     assert not isinstance(to_record(unmapped, "", CONFIG, SCHEMAS), RowRefusal)
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "problem"),
     [
         (b'{"a": "x', "not JSON: it is cut off after 8 characters: its end is missing"),

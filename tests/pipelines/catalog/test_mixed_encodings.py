@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pipelines.catalog.mixed_encodings import mended_record
 from pipelines.catalog.text_files import decoded
+from tests.tables import table
 
 
 class _Bytes:
@@ -24,7 +23,7 @@ def read_as(data: bytes, encoding: str) -> str:
     return text if mended is None else mended[1][1]
 
 
-@pytest.mark.parametrize(
+@table(
     ("encoding", "texts"),
     [
         ("cp1252", ["CASACO DE LÃ\xa0MERINO", "LÃ\xa0 MERINO", "LÃ\xa0merino", "Ã\xa0la carte", "AVELÃ® 50%", "LÃ»"]),
@@ -39,7 +38,7 @@ def test_what_reads_well_as_it_was_named_stays(encoding: str, texts: list[str]) 
     assert [read_as(text.encode(encoding), encoding) for text in texts] == texts
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "cp1250", "cp1251", "iso8859-1", "cp1254"])
+@table("encoding", ["cp1252", "cp1250", "cp1251", "iso8859-1", "cp1254"])
 def test_what_looks_odd_as_it_was_named_is_mended(encoding: str) -> None:
     texts = [
         "Größe M",

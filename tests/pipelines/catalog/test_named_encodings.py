@@ -14,6 +14,7 @@ from pipelines.catalog.staging import StagedFile, stage, staged_path
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.reading import Reading
 from pipelines.store.folders import open_filesystem
+from tests.tables import table
 
 HEADER = b"id,title\n"
 PLAIN = b"1,A plain title that says nothing\n" * 60_000
@@ -51,9 +52,7 @@ class _Counted:
         return {**told, "ETag": f"{told['mtime']}"}
 
 
-@pytest.mark.parametrize(
-    ("ending", "encoding"), [("2,Größe\n".encode(), "utf-8"), (b"", "cp1252"), (b"2,Gr\xf6\n", "cp1252")]
-)
+@table(("ending", "encoding"), [("2,Größe\n".encode(), "utf-8"), (b"", "cp1252"), (b"2,Gr\xf6\n", "cp1252")])
 def test_a_file_is_read_to_its_end_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: bytes, encoding: str
 ) -> None:

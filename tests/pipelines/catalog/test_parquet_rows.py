@@ -25,6 +25,7 @@ from pipelines.catalog.sharding import Piece
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from tests.pipelines.catalog.test_rows import CONFIG, SCHEMAS
+from tests.tables import table
 
 KINDS = {"id": pa.string(), "category": pa.string(), "name": pa.string(), "bullets": pa.string()}
 
@@ -45,7 +46,7 @@ FLOATS = [0.1, 12.99, 3.0, 1e20, 16777216.0, 1e-45, float("nan"), None]
 NANOSECONDS = 1_764_000_000_000_000_000
 
 
-@pytest.mark.parametrize(
+@table(
     ("cells", "expected"),
     [
         (pa.array(FLOATS, pa.float32()), ["0.1", "12.99", "3", "1e+20", "16777216", "1e-45", "", ""]),
@@ -92,7 +93,6 @@ NANOSECONDS = 1_764_000_000_000_000_000
         (pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0], pa.int8())), ["true", "false"]),
         (pa.array([], pa.string()), []),
     ],
-    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
 def test_every_type_has_the_text_of_its_values(cells: pa.Array, expected: list[str]) -> None:
     assert texts(cells) == expected
@@ -111,7 +111,7 @@ def test_every_float_is_its_whole_number_or_the_shortest_decimal_that_is_it() ->
         assert digits <= 1 or np.float32(f"{number:.{digits - 2}e}") != number
 
 
-@pytest.mark.parametrize(
+@table(
     ("cells", "reason"),
     [
         (pa.array([b"ok", b"M\xfcsli"]).view(pa.string()), "not UTF-8: invalid start byte at byte 1; it looks like W"),
@@ -122,7 +122,6 @@ def test_every_float_is_its_whole_number_or_the_shortest_decimal_that_is_it() ->
         (pa.array([1.0, float("inf")], pa.float32()), "and infinity is none"),
         (pa.array([b"PT1H", b"\x03\x00\x00\x00"], pa.binary(4)), "its bytes are no text: byte 0x03"),
     ],
-    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
 def test_what_no_text_can_be_made_of_costs_its_cell_only(cells: pa.Array, reason: str) -> None:
     good, bad = stored(cells)
@@ -228,7 +227,7 @@ def test_types_as_duckdb_writes_them(tmp_path: Path) -> None:
         cell_text(interval, "|")
 
 
-@pytest.mark.parametrize(
+@table(
     ("column", "kind", "is_fine"),
     [
         ("id", pa.int32(), True),
@@ -285,7 +284,7 @@ def test_the_way_out_is_one_that_keeps_ids_whole() -> None:
         check_column_types(CONFIG, schema, "f.parquet")
 
 
-@pytest.mark.parametrize(("stored", "is_fine"), [(pa.string(), True), (pa.binary(), False), (pa.int64(), False)])
+@table(("stored", "is_fine"), [(pa.string(), True), (pa.binary(), False), (pa.int64(), False)])
 def test_an_unknown_extension_is_read_where_it_is_text(stored: pa.DataType, is_fine: bool) -> None:
     field = pa.field("name", stored, metadata={"ARROW:extension:name": "geoarrow.shape"})
     schema = pa.schema([pa.field(name, kind) for name, kind in KINDS.items() if name != "name"] + [field])
@@ -296,7 +295,7 @@ def test_an_unknown_extension_is_read_where_it_is_text(stored: pa.DataType, is_f
         check_column_types(CONFIG, schema, "f.parquet")
 
 
-@pytest.mark.parametrize("is_known", [True, False])
+@table("is_known", [True, False])
 def test_numbers_that_stand_for_something_else_are_refused(is_known: bool) -> None:
     # A month as a number of months: pandas writes the name of its type along, which need not be known here.
     import pandas as pd

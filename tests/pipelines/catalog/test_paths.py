@@ -18,6 +18,7 @@ from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import Piece
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
+from tests.tables import table
 
 ROW: dict[str, Any] = {
     "title": "Bag",
@@ -40,7 +41,7 @@ ROW: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "value"),
     [
         ("title", "Bag"),
@@ -79,7 +80,7 @@ def test_where_paths_lead(path: str, value: Any) -> None:
     assert value_at(ROW, path) == value
 
 
-@pytest.mark.parametrize("path", ["title.x", "title[1]", "a[0]", "a.c.d.e", "title[a=b]", "a.c.d[e=f]"])
+@table("path", ["title.x", "title[1]", "a[0]", "a.c.d.e", "title[a=b]", "a.c.d[e=f]"])
 def test_a_path_through_something_else_is_told(path: str) -> None:
     found = value_at(ROW, path)
     assert isinstance(found, CellError)

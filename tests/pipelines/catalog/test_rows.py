@@ -13,6 +13,7 @@ from hpd_core import Attribute, CategorySchema, Record
 from pipelines.catalog.cells import CellError
 from pipelines.catalog.rows import MAX_CHARS, RowRefusal, row_json, to_record
 from pipelines.config.catalog_input import InputConfig
+from tests.tables import table
 
 SCHEMAS = {"Shoes": CategorySchema(category="Shoes", attributes=(Attribute(name="Brand"),))}
 CONFIG = InputConfig(path=("x",), id="id", fields={"title": "name", "features": "bullets"})
@@ -28,7 +29,7 @@ def test_a_row_becomes_a_record_with_fields_in_the_order_of_the_mapping() -> Non
     assert list(record.fields) == ["title", "features"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("change", "code", "message"),
     [
         ({"id": None}, "null_id", "column 'id' is empty"),

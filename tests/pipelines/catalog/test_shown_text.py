@@ -6,7 +6,6 @@ import pickle
 import unicodedata
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from pipelines.job.clustering.clustered_rows import DealtRow, from_values, to_ta
 from pipelines.job.context import PreparedRecord
 from pipelines.job.prepare_stage import input_hash
 from tests.examples import examples
+from tests.tables import table
 
 SCHEMAS = {"Shoes": CategorySchema(category="Shoes", attributes=(Attribute(name="Brand"),))}
 HTML = "<ul><li>Size: <b>42</b>&nbsp;EU</li><li>Tom &amp; Jerry</li></ul>"
@@ -49,7 +49,7 @@ def test_items_of_a_list_are_read_together() -> None:
     assert record.fields["text"] == "red blue\n5"
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         *("", " \t\r\n", "\u00a0", "\u200b", "\u200d\u200c", "\ufeff", "\u00ad\u00ad", "\u3164 \uffa0", "\u115f\u1160"),
@@ -74,9 +74,7 @@ def test_what_nobody_sees_is_no_text(text: str) -> None:
     assert take("t", text) == Record("f:0", "Shoes", {"title": "t", "text": ""})
 
 
-@pytest.mark.parametrize(
-    "text", ["-", ".", "0", "\u200b5\u200b", "ㅤred", "é", "e\u0301", "👍🏽", "\u0301", "<M>", "&", "�"]
-)
+@table("text", ["-", ".", "0", "\u200b5\u200b", "ㅤred", "é", "e\u0301", "👍🏽", "\u0301", "<M>", "&", "�"])
 def test_what_is_seen_is_text_as_it_stands(text: str) -> None:
     assert take(None, text) == Record("f:0", "Shoes", {"title": "", "text": text})
 

@@ -12,6 +12,7 @@ from pipelines.comparing.comparison import compare_runs
 from pipelines.errors import UsageError
 from tests.pipelines.comparing.comparisons import ask, kinds, of
 from tests.pipelines.comparing.made_runs import ABSENT, INVALID, TRUNCATED, Answer, Row, write_run
+from tests.tables import table
 
 
 def test_every_kind_of_change(tmp_path: Path) -> None:
@@ -125,7 +126,7 @@ def test_answers_that_were_taken_over_are_one_decode(tmp_path: Path) -> None:
     assert "of those decoded by both, 50.0%" in ask(a, b)[1]
 
 
-@pytest.mark.parametrize(
+@table(
     ("decoded", "same", "said"),
     [
         (["Acme", "Acme"], 3, "(1 of them are one decode that was taken over; of those decoded by both, 100%)"),

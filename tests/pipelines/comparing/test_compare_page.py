@@ -8,14 +8,13 @@ from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
-
 from hpd_core import Attribute
 from pipelines.comparing.comparison import compare_runs
 from pipelines.comparing.pages import render_html, render_markdown
 from tests.pipelines.browser import Page
 from tests.pipelines.comparing.comparisons import ask
 from tests.pipelines.comparing.made_runs import Row, write_run
+from tests.tables import table
 
 HOSTILE = "<script>alert(1)</script> {{ 7 * 7 }} \" onload=x ' | `a` </style> \u202eevil \x00"
 
@@ -87,7 +86,7 @@ def test_the_page_stands_alone_and_hostile_texts_are_texts(tmp_path: Path) -> No
     assert data["examples"][0]["right"] == "a"
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)])
+@table(("width", "dark"), [(1200, False), (390, True)])
 def test_the_page_in_a_browser(browser: Page, tmp_path: Path, width: int, dark: bool) -> None:
     a, b = hostile_pair(tmp_path)
     assert ask(a, b, "--out", str(tmp_path / "out"))[0] == 0

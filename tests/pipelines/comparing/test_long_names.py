@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from rich.cells import cell_len
 from typer.testing import CliRunner
 
@@ -13,6 +12,7 @@ from pipelines import evaluate, report, status
 from tests.pipelines.browser import Page
 from tests.pipelines.comparing.comparisons import ask
 from tests.pipelines.comparing.made_runs import Row, write_run
+from tests.tables import table
 
 LONG = "Home/Kitchen/" + "x" * 280
 NAMES = [
@@ -84,7 +84,7 @@ def test_status_and_the_report_name_them(tmp_path: Path) -> None:
     assert CliRunner().invoke(report.app, [run]).exit_code == 0
 
 
-@pytest.mark.parametrize("width", [1200, 390])
+@table("width", [1200, 390])
 def test_the_page_in_a_browser(browser: Page, tmp_path: Path, width: int) -> None:
     code, _, error = ask(*runs(tmp_path), "--out", str(tmp_path / "out"))
     assert code == 0, error

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from pipelines.comparing import phrases
 from pipelines.comparing.comparison import RunComparison, compare_runs
@@ -15,6 +14,7 @@ from pipelines.comparing.examples import Example
 from pipelines.comparing.pages import render_html, render_markdown
 from tests.pipelines.comparing.comparisons import ask, review
 from tests.pipelines.comparing.made_runs import ABSENT, Row, write_run
+from tests.tables import table
 
 NEW = {"catalog.parquet": "f2"}
 
@@ -154,7 +154,7 @@ def test_corrections_that_lie_beside_a_run_stand_over_its_answers(tmp_path: Path
     assert shown["Roast"] == ("dark", "dark [by a person, accepted]")
 
 
-@pytest.mark.parametrize("older", ["a", "b"])
+@table("older", ["a", "b"])
 def test_a_run_of_before_there_were_decisions_has_not_changed_by_that(tmp_path: Path, older: str) -> None:
     answers = {"Brand": "Acme", "Roast": "dark"}
     runs = [write_run(tmp_path / name, [Row("p", answers, decided=dict.fromkeys(answers, "accept"))]) for name in "ab"]

@@ -22,6 +22,7 @@ from pipelines.rewriting.decided_run import decide_run
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
 from tests.pipelines.conftest import Workplace, product, read_table
+from tests.tables import table
 
 NUM_PRODUCTS = 40
 
@@ -176,7 +177,7 @@ def test_a_calibration_of_another_model_is_not_applied(
     assert "model_revision another there" in " ".join(printed.split())
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "says"),
     [
         ((), "name what to learn from"),

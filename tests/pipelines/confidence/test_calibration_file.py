@@ -12,6 +12,7 @@ import pytest
 from pipelines.confidence.calibration_file import Calibration
 from pipelines.errors import UsageError
 from tests.pipelines.confidence.test_decider import SCORE, attribute, calibration
+from tests.tables import table
 
 
 def taken(counts: Any) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def damaged(**changes: Any) -> str:
     return json.dumps({**calibration(good=attribute(4, 3)).to_dict(), **changes})
 
 
-@pytest.mark.parametrize(
+@table(
     ("content", "says"),
     [
         ("{", "cannot read"),

@@ -15,6 +15,7 @@ from pipelines.confidence.run_confidence import Acceptance, NamedCalibration, Ru
 from pipelines.confidence.score import KINDS, NUMBERS, Score
 from pipelines.errors import UsageError
 from tests.pipelines.confidence.made_answers import MODEL, OTHER
+from tests.tables import table
 
 SCORE = Score(0.0, tuple(float(name == "log_odds") for name in NUMBERS), {name: {} for name in KINDS}, {})
 
@@ -61,9 +62,7 @@ def test_another_attribute_of_its_name_is_promised_nothing() -> None:
     assert decider.decide("Shoes", "good", "value", 1.0, "other") == "review"
 
 
-@pytest.mark.parametrize(
-    ("status", "decision"), [("absent", None), ("truncated", "review"), ("invalid", "review"), ("error", "review")]
-)
+@table(("status", "decision"), [("absent", None), ("truncated", "review"), ("invalid", "review"), ("error", "review")])
 def test_what_is_no_value_is_for_review_unless_the_text_does_not_state_it(status: str, decision: str | None) -> None:
     assert Decider(calibration(good=attribute(400, 400)), 0.9).decide("Shoes", "good", status, None) == decision
 
@@ -90,7 +89,7 @@ def test_a_model_that_has_moved_is_the_same_by_its_revision() -> None:
     assert MODEL.differences(unknown) == ["model_id small there, elsewhere/small here"]
 
 
-@pytest.mark.parametrize(
+@table(
     "change",
     [
         *({"decoding": "ar"}, {"layout": "stacked"}, {"quantization": "int8"}, {"max_scored_tokens": 0}),

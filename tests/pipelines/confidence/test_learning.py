@@ -19,6 +19,7 @@ from pipelines.confidence.learning import NUM_FOLDS, cross_fitted, deal, fit_iso
 from pipelines.confidence.reliability import reliability
 from pipelines.errors import UsageError
 from tests.pipelines.confidence.made_answers import MODEL, answer, made_answers
+from tests.tables import table
 
 NOW = "2026-11-27T00:00:00+00:00"
 
@@ -144,7 +145,7 @@ def test_counts_are_those_of_the_labels(learned: Calibration) -> None:
         assert [taken.num for taken in each.taken] == sorted(taken.num for taken in each.taken)
 
 
-@pytest.mark.parametrize(("products", "says"), [(3, "of 3 products"), (0, "0 labelled values")])
+@table(("products", "says"), [(3, "of 3 products"), (0, "0 labelled values")])
 def test_too_few_labels_are_refused(products: int, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         learn(made_answers(1, products)[0], MODEL)

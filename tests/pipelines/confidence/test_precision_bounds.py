@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
 from pipelines.confidence.precision_bounds import LEVEL, Taken, enough, lower_bound, lowest_passing, tail, upper_bound
+from tests.tables import table
 
 COUNTS = st.integers(1, 3000).flatmap(lambda num: st.tuples(st.just(num), st.integers(0, num)))
 
@@ -58,7 +59,7 @@ def test_thresholds_at_which_nothing_comes_to_it_cost_nothing() -> None:
     assert lowest_passing(steps, 0.9) == 2, "the lower one takes no more values; two have too few"
 
 
-@pytest.mark.parametrize("precision", [0.8, 0.95])
+@table("precision", [0.8, 0.95])
 def test_a_wrong_promise_passes_in_few_draws(precision: float) -> None:
     """Just below the promise at every threshold, the hardest case: each promise would be wrong.
 

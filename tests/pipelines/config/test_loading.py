@@ -13,6 +13,7 @@ from pipelines.config.labelling import LabelConfig
 from pipelines.config.loading import known_keys, load_config
 from pipelines.config.result_identity import config_hash
 from pipelines.errors import UsageError
+from tests.tables import table
 
 MINIMAL: dict[str, Any] = {
     "input": {"path": "catalog.parquet", "fields": ["title"]},
@@ -65,7 +66,7 @@ def test_fields_may_rename_columns_and_keep_their_order(tmp_path: Path) -> None:
     assert list(loaded["fields"].items()) == list(fields.items())
 
 
-@pytest.mark.parametrize(
+@table(
     ("overrides", "message"),
     [
         (["engine.layuot=tree"], "unknown key 'engine.layuot'; did you mean 'engine.layout'?"),
@@ -122,7 +123,7 @@ def test_several_problems_are_told_at_once(tmp_path: Path) -> None:
     assert "unknown key 'outptu'; did you mean 'output'?" in text
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "message"),
     [
         ("model: a\nmodel: b\n", "line 2: key 'model' is written twice (first in line 1)"),
@@ -197,7 +198,7 @@ OTHER_CONFIGURATIONS: dict[str, type[BaseModel]] = {
 }
 
 
-@pytest.mark.parametrize("path", sorted(Path("configs").glob("*.yaml")), ids=lambda path: path.name)
+@table("path", sorted(Path("configs").glob("*.yaml")))
 def test_the_shipped_configurations_are_valid(path: Path) -> None:
     load_config(OTHER_CONFIGURATIONS.get(path.name, JobConfig), str(path))
 

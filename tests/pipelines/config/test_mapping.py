@@ -15,6 +15,7 @@ from pipelines.config.loading import load_config
 from pipelines.config.result_identity import config_hash, result_config
 from pipelines.errors import UsageError
 from pipelines.profiling.catalog_look import Source
+from tests.tables import table
 
 SCHEMAS = {"Bags": CategorySchema(category="Bags", attributes=(Attribute(name="Brand"),))}
 
@@ -79,7 +80,7 @@ def test_it_is_written_as_it_was_given() -> None:
     assert InputConfig.model_validate(dumped) == given
 
 
-@pytest.mark.parametrize(
+@table(
     ("setting", "message"),
     [
         ("input.id={text: x}", "'input': id: a text for all rows is no id"),
@@ -103,7 +104,7 @@ def test_what_is_wrong_is_named(tmp_path: Any, setting: str, message: str) -> No
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["hex", "rot13", "base64", "idna", "punycode", "undefined", "a\0"])
+@table("name", ["hex", "rot13", "base64", "idna", "punycode", "undefined", "a\0"])
 def test_what_text_of_a_file_cannot_be_in_is_no_encoding(name: str) -> None:
     with pytest.raises(ValueError, match=r"encoding\n.*there is no encoding .* for texts; cp1252"):
         config(encoding=name)
@@ -111,6 +112,6 @@ def test_what_text_of_a_file_cannot_be_in_is_no_encoding(name: str) -> None:
         Source("c.csv", encoding=name)
 
 
-@pytest.mark.parametrize("name", ["utf-8", "utf-16", "utf-7", "cp1252", "cp037", "shift_jis", "ascii", "latin-1"])
+@table("name", ["utf-8", "utf-16", "utf-7", "cp1252", "cp037", "shift_jis", "ascii", "latin-1"])
 def test_what_text_can_be_in_is_an_encoding(name: str) -> None:
     assert config(encoding=name).encoding == codecs.lookup(name).name

@@ -19,6 +19,7 @@ from pipelines.config.loading import load_config
 from pipelines.errors import UsageError
 from pipelines.serving.serve_config import ServeConfig
 from pipelines.training.few_curve import Curve
+from tests.tables import table
 
 CONFIGURATIONS = (JobConfig, FinetuneConfig, LabelConfig, ServeConfig, Curve)
 MINIMAL: dict[str, Any] = {
@@ -66,8 +67,8 @@ def test_there_is_one_kind_of_section() -> None:
     assert len(NUMBERS) > 60
 
 
-@pytest.mark.parametrize("truth", [True, False, [True, 0.5], (0.5, False)], ids=str)
-@pytest.mark.parametrize(("model", "name"), NUMBERS)
+@table("truth", [True, False, [True, 0.5], (0.5, False)])
+@table(("model", "name"), NUMBERS)
 def test_a_truth_value_is_no_number(model: type[BaseModel], name: str, truth: Any) -> None:
     with pytest.raises(ValidationError) as caught:
         model.model_validate({name: truth})
@@ -75,7 +76,7 @@ def test_a_truth_value_is_no_number(model: type[BaseModel], name: str, truth: An
     assert "is no number" in told[(name,)]
 
 
-@pytest.mark.parametrize(
+@table(
     ("override", "message"),
     [
         ("max_dead_letter_share=true", "'max_dead_letter_share': true is no number"),

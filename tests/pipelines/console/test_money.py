@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pipelines.console.money import dollars
+from tests.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "said"),
     [
         (0, "$0"),

@@ -16,6 +16,7 @@ from pipelines.store.folders import Folder
 from pipelines.store.tables import TABLES, to_table
 from pipelines.store.totals import Totals, loading_note
 from tests.pipelines.commands import wait_until
+from tests.tables import table
 
 
 def shard(rows: int, dead: int) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def test_totals_add_up_and_travel() -> None:
     assert totals.discrepancy(2, 8) == "8 rows went in, 6 products and 1 dead letters came out"
 
 
-@pytest.mark.parametrize(
+@table(
     ("load", "billed", "note"),
     [
         (45.0, 60.0, "75% of it loading, paid once an engine however many products there are"),
@@ -86,7 +87,7 @@ def test_a_session_whose_first_shards_hold_dead_rows_only_is_not_loading(monkeyp
     assert speed.describe(speed.rows) == "0.0 products/s, 20 dead-lettered"
 
 
-@pytest.mark.parametrize("is_terminal", [True, False])
+@table("is_terminal", [True, False])
 def test_a_terminal_gets_a_bar_and_a_file_gets_lines(is_terminal: bool) -> None:
     stream, totals = io.StringIO(), Totals()
     console = Console(file=stream, force_terminal=is_terminal, width=120)
@@ -100,9 +101,7 @@ def test_a_terminal_gets_a_bar_and_a_file_gets_lines(is_terminal: bool) -> None:
     assert "1 dead-lettered" in text
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0 s"), (59.6, "1 min 00 s"), (61, "1 min 01 s"), (3725, "1 h 02 min")]
-)
+@table(("seconds", "text"), [(0, "0 s"), (59.6, "1 min 00 s"), (61, "1 min 01 s"), (3725, "1 h 02 min")])
 def test_durations(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
 

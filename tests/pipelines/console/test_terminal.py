@@ -9,6 +9,7 @@ from rich.console import Console
 from pipelines.console.exit_codes import run_command
 from pipelines.console.terminal import SafeTable, printable
 from pipelines.errors import UsageError
+from tests.tables import table
 
 
 def test_text_of_a_catalog_cannot_steer_the_terminal() -> None:
@@ -34,7 +35,7 @@ def test_cells_of_a_table_are_printable() -> None:
     assert "\x07" not in out.getvalue()
 
 
-@pytest.mark.parametrize("columns", [("product", "other"), ()])
+@table("columns", [("product", "other"), ()])
 def test_long_names_in_a_table_are_never_cut(columns: tuple[str, ...]) -> None:
     table = SafeTable(*columns)
     if not columns:

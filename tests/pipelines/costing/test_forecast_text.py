@@ -13,6 +13,7 @@ from pipelines.costing.forecast_builder import on_other_machine
 from pipelines.costing.forecast_text import print_forecast
 from pipelines.costing.machines import find_gpu, unlike_machine
 from tests.pipelines.costing.forecasts import forecast, job
+from tests.tables import table
 
 
 def printed(found: Forecast) -> str:
@@ -41,7 +42,7 @@ def test_nodes_that_engines_do_not_fill_are_paid_as_a_whole() -> None:
         assert full.usd_of_nodes is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("price", "said"),
     [
         (Price(None, None), "set cost.usd_per_hour, or cost.instance_type and cost.market, for dollars"),

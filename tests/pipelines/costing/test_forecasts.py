@@ -28,6 +28,7 @@ from pipelines.errors import UsageError
 from pipelines.job.prices import price_table, usd_per_1k
 from tests.examples import examples
 from tests.pipelines.costing.forecasts import forecast, job
+from tests.tables import table
 
 
 def test_the_price_by_hand() -> None:
@@ -123,7 +124,7 @@ def test_a_forecast_survives_being_stored(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["derived"]["usd"]["estimate"] == pytest.approx(242.4)
 
 
-@pytest.mark.parametrize(
+@table(
     ("content", "message"),
     [
         (None, "there is no forecast in"),
@@ -141,7 +142,7 @@ def test_what_is_no_forecast(tmp_path: Path, content: str | None, message: str) 
         Forecast.read(str(path))
 
 
-@pytest.mark.parametrize(
+@table(
     ("changes", "message"),
     [
         ({"dead_rows": 1000}, "none of its 1000 rows can be extracted"),

@@ -20,6 +20,7 @@ from tests.core.mixers.hybrids import build_hybrid
 from tests.core.products import SCHEMAS, products
 from tests.pipelines.conftest import Workplace, product
 from tests.pipelines.costing.forecasts import job
+from tests.tables import table
 from tests.tiny_model import build_tokenizer
 
 NUM_PRODUCTS = 24
@@ -82,7 +83,7 @@ def test_operations_on_states_are_about_those_of_real_steps(family: str, sizes: 
     assert 0.4 * counts["else"] < work.state_flops < 1.5 * counts["else"]
 
 
-@pytest.mark.parametrize("family", ["lfm2", "qwen3_5", "granitemoehybrid", "mamba"])
+@table("family", ["lfm2", "qwen3_5", "granitemoehybrid", "mamba"])
 def test_bytes_are_those_of_a_cohort(family: str) -> None:
     tokenizer = build_tokenizer()
     model = build_hybrid(family, vocab_size=len(tokenizer))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import io
 
-import pytest
 from rich.console import Console
 
 from pipelines.costing.forecast_text import print_forecast
 from tests.pipelines.costing.forecasts import forecast
+from tests.tables import table
 
 WEIGHTS = {"weight_bytes": 31_400_000_000}
 NO_MIXERS = {"state_bytes": 0, "column_bytes": 0}
 
 
-@pytest.mark.parametrize(
+@table(
     ("size", "said"),
     [
         (WEIGHTS, "memory       weights 31.4 GB\n"),  # an earlier version's run

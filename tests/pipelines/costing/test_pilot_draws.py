@@ -24,6 +24,7 @@ from pipelines.costing.strata import allocate, make_strata
 from pipelines.costing.survey import Candidate, Cell, CellCount, Survey, band, row_number
 from pipelines.errors import UsageError
 from tests.examples import examples
+from tests.tables import table
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def test_the_estimate_by_hand() -> None:
     assert [each.estimate for each in found.by_category] == pytest.approx([200, 60])
 
 
-@pytest.mark.parametrize("counts", [[[1.0, 1.0], [0.0, 0.0]], [[2.0], [1.0]]])
+@table("counts", [[[1.0, 1.0], [0.0, 0.0]], [[2.0], [1.0]]])
 def test_an_estimate_needs_every_stratum_and_two_batches(counts: list[list[float]]) -> None:
     array = np.array(counts)
     with pytest.raises(ValueError, match="every stratum needs a product"):
@@ -201,7 +202,7 @@ def test_a_second_draw_takes_other_rows_where_they_are_wanted() -> None:
     assert Counter(row.category for row in second.rows)["b"] > 50
 
 
-@pytest.mark.parametrize("spread", [0.4, 1.2])
+@table("spread", [0.4, 1.2])
 def test_two_pilots_are_no_more_biased_than_one(spread: float) -> None:
     """With long-tailed costs a first pilot often misses a tail; a second must not make a rule of it."""
     generator = np.random.default_rng(11)

@@ -8,12 +8,12 @@ import math
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.exporting.acceptance import FOR_REVIEW, NO_CONFIDENCE, PART, Acceptance
 from tests.pipelines.comparing.made_runs import Row
 from tests.pipelines.exporting.made_runs import exported, write_normalised_run, write_shop_run
+from tests.tables import table
 
 
 def answers(decision: str | None, confidence: float | None) -> pa.Table:
@@ -36,7 +36,7 @@ def test_a_confidence_that_is_no_number_is_none() -> None:
 SIZES = Attribute.model_validate({"name": "Sizes", "type": "number", "unit": "cm", "multiple": True})
 
 
-@pytest.mark.parametrize(
+@table(
     ("to", "cell"),
     [
         ("shopify", '{"value": 30, "unit": "cm"}'),

@@ -9,6 +9,7 @@ import pytest
 from hpd_core import Attribute, CategorySchema
 from tests.pipelines.comparing.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, bag, exported, write_normalised_run, write_shop_run
+from tests.tables import table
 
 
 def test_a_new_file(tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_codes_and_units_that_akeneo_does_not_have(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ["akeneo", "google"])
+@table("kind", ["akeneo", "google"])
 def test_an_id_that_stands_twice_is_told(kind: str, tmp_path: Path) -> None:
     schemas = {"A": CategorySchema(category="A", attributes=(Attribute(name="Brand"),))}
     rows = [Row(id_, {"Brand": "Acme"}, "Acme", "A") for id_ in ("a", "b", "a")]
@@ -71,7 +72,7 @@ def test_an_export_of_akeneos_is_filled_in(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("columns", [[], ["--columns", "Brand=brand"]])
+@table("columns", [[], ["--columns", "Brand=brand"]])
 def test_a_column_of_the_very_name_goes_before_one_in_capitals(columns: list[str], tmp_path: Path) -> None:
     path = tmp_path / "products.csv"
     path.write_text("sku;Brand;brand\nb;;\n", encoding="utf-8")
@@ -99,7 +100,7 @@ def test_attributes_of_one_name_and_two_ids_are_two_columns(tmp_path: Path) -> N
     ]
 
 
-@pytest.mark.parametrize("has_ids", [False, True])
+@table("has_ids", [False, True])
 def test_attributes_of_one_name_and_two_types_need_ids(tmp_path: Path, has_ids: bool) -> None:
     first, second = ("width_a", "width_b") if has_ids else (None, None)
     text = Attribute(name="Width", id=first)
@@ -126,7 +127,7 @@ def test_attributes_of_one_name_and_two_types_need_ids(tmp_path: Path, has_ids: 
     ]
 
 
-@pytest.mark.parametrize("is_original", [False, True])
+@table("is_original", [False, True])
 def test_two_attributes_share_a_column_if_the_user_says_so(tmp_path: Path, is_original: bool) -> None:
     schema = CategorySchema(category="A", attributes=(Attribute(name="Max load"), Attribute(name="Max-load")))
     rows = [Row("a", {"Max load": "1"}, "1", "A", 0), Row("b", {"Max load": "1", "Max-load": "2"}, "1 2", "A", 1)]

@@ -12,6 +12,7 @@ from pipelines.catalog.staging import measure
 from pipelines.store.folders import open_filesystem
 from tests.pipelines.comparing.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, exported, write_normalised_run
+from tests.tables import table
 
 ROWS = [Row("aa", {"Brand": "Acme"}, "Acme", "Bags", 0)]
 TEXTS = {"a/x.csv": "Handle,Title\naa,A\n", "b/x.csv": "Handle,Title\nbb,B\n", "b/products-000007.csv": "Handle\ncc\n"}
@@ -79,7 +80,7 @@ def test_the_runs_own_folder_for_exports_is_free(run: str) -> None:
     assert exported(run, "--to", "shopify", "--out", f"{run}/export/shop")["files"][0] == f"{run}/export/shop/x.csv"
 
 
-@pytest.mark.parametrize(("kind", "out"), [("xlsx", "new.csv"), ("wide.parquet", "new.jsonl"), ("google", "new.XML")])
+@table(("kind", "out"), [("xlsx", "new.csv"), ("wide.parquet", "new.jsonl"), ("google", "new.XML")])
 def test_a_file_of_another_kind_is_no_folder(kind: str, out: str, tmp_path: Path) -> None:
     uri = write_normalised_run(tmp_path / "run", ROWS)
     code, _, error = ask(uri, "--to", kind, "--out", str(tmp_path / out))

@@ -15,6 +15,7 @@ from pipelines.catalog.feeds import item_values
 from pipelines.exporting import feed_places
 from tests.pipelines.comparing.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, exported, write_shop_run
+from tests.tables import table
 
 URI = "http://base.google.com/ns/1.0"
 NS = f'xmlns:g="{URI}"'
@@ -90,7 +91,7 @@ def test_answers_stand_in_their_items(
     assert sum(result["left_out"].values()) == kept
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "new"),
     [
         pytest.param(
@@ -143,7 +144,7 @@ def test_where_an_answer_stands(tmp_path: Path, text: str, new: str) -> None:
     defusedxml.ElementTree.parse(out)
 
 
-@pytest.mark.parametrize("bad", ["\ufffe", "\x7f\uffff"])
+@table("bad", ["\ufffe", "\x7f\uffff"])
 def test_characters_that_xml_cannot_hold_are_left_out(tmp_path: Path, bad: str) -> None:
     path, out = tmp_path / "feed.xml", tmp_path / "new.xml"
     path.write_text(f"<rss {NS}><item><g:id>b</g:id></item></rss>", encoding="utf-8")

@@ -12,6 +12,7 @@ from hpd_core import Attribute, CategorySchema
 from pipelines.exporting import feed_places
 from tests.pipelines.comparing.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, bag, exported, write_shop_run
+from tests.tables import table
 
 NS = "{http://base.google.com/ns/1.0}"
 FEED = """<?xml version="1.0" encoding="UTF-8"?>
@@ -183,7 +184,7 @@ def test_two_attributes_may_be_one_of_googles_where_no_product_has_both(tmp_path
     assert result["left_out"] == {"another attribute of the product goes into the same column": 1}
 
 
-@pytest.mark.parametrize(
+@table(
     ("cell", "options", "new"),
     [
         ("", [], ":Lined:true"),
@@ -209,7 +210,7 @@ def test_what_google_has_no_attribute_for_is_a_detail(tmp_path: Path, cell: str,
         assert result["left_out"]["the file has a value there that is not of the form section:name:value"] == 1
 
 
-@pytest.mark.parametrize(
+@table(
     ("there", "options", "now"),
     [
         ("", [], LINED),

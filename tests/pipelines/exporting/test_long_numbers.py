@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hpd_core import Attribute, CategorySchema
 from tests.pipelines.comparing.made_runs import Row
 from tests.pipelines.exporting.made_runs import exported, read_wide, write_normalised_run, write_shop_run
+from tests.tables import table
 
 CODE = Attribute(name="Code", type="number")
 CODES = Attribute(name="Code", type="number", multiple=True)
@@ -28,24 +29,20 @@ def found(folder: Path, to: str, attribute: Attribute, *values: Any) -> tuple[li
     return [row["Code"] for row in read_wide(result["files"][0])], result["left_out"]
 
 
-@pytest.mark.parametrize("to", ["jsonl", "wide.parquet", "xlsx"])
-@pytest.mark.parametrize(
-    "code", ["9007199254740993", "12345678901234567890", "-9007199254740993", "0.12345678901234567891"]
-)
+@table("to", ["jsonl", "wide.parquet", "xlsx"])
+@table("code", ["9007199254740993", "12345678901234567890", "-9007199254740993", "0.12345678901234567891"])
 def test_a_number_that_would_change_is_left_out(tmp_path: Path, to: str, code: str) -> None:
     cells, left_out = found(tmp_path, to, CODE, code, "12")
     assert (cells, left_out) == (["" if to == "xlsx" else None, 12], {REASON: 1})
 
 
-@pytest.mark.parametrize("to", ["jsonl", "wide.parquet", "xlsx"])
-@pytest.mark.parametrize(
-    "code", ["999999999999999", "100000000000000000000", "0.1", "123456789012.345", "-35.56", "0.000000123"]
-)
+@table("to", ["jsonl", "wide.parquet", "xlsx"])
+@table("code", ["999999999999999", "100000000000000000000", "0.1", "123456789012.345", "-35.56", "0.000000123"])
 def test_a_number_that_fits_is_there(tmp_path: Path, to: str, code: str) -> None:
     assert found(tmp_path, to, CODE, code) == ([float(code)], {})
 
 
-@pytest.mark.parametrize(("to", "is_there"), [("jsonl", True), ("wide.parquet", True), ("xlsx", False)])
+@table(("to", "is_there"), [("jsonl", True), ("wide.parquet", True), ("xlsx", False)])
 def test_a_cell_of_excel_has_fifteen_digits(tmp_path: Path, to: str, is_there: bool) -> None:
     cells, left_out = found(tmp_path, to, CODE, "9007199254740991")
     assert (cells, left_out) == (([9007199254740991.0], {}) if is_there else ([""], {REASON: 1}))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from hpd_core import Attribute, CategorySchema
 from tests.pipelines.comparing.made_runs import Row
 from tests.pipelines.exporting.made_runs import exported, write_shop_run
+from tests.tables import table
 
 SCHEMAS = {"A": CategorySchema(category="A", attributes=(Attribute(name="Color"),))}
 COLOR = b"Color (product.metafields.custom.color)"
@@ -24,7 +23,7 @@ def fill(folder: Path, data: bytes, rows: list[Row], id_column: str | None) -> t
     return (folder / "new.csv").read_bytes(), result["left_out"]
 
 
-@pytest.mark.parametrize("id_column", ["Handle", None])
+@table("id_column", ["Handle", None])
 def test_each_row_is_filled_in_its_own_encoding(tmp_path: Path, id_column: str | None) -> None:
     ids = ["a", "grün-2", "c"] if id_column else [f"shop:{number}" for number in (0, 1, 3)]
     rows = [Row(ids[index], {"Color": "weiß"}, "", "A", number) for index, number in enumerate((0, 1, 3))]

@@ -21,6 +21,7 @@ from pipelines.schemas.schema_file import parse_schemas
 from tests.examples import examples
 from tests.pipelines.comparing.made_runs import ABSENT, Row
 from tests.pipelines.exporting.made_runs import exported, write_normalised_run, write_shop_run
+from tests.tables import table
 
 SIZE = [{"name": "width", "type": "number", "unit": "cm"}, {"name": "lid", "type": "object", "attributes": ["closure"]}]
 SCHEMAS = parse_schemas(
@@ -66,7 +67,7 @@ def test_csv_has_a_column_for_each(run: str, tmp_path: Path) -> None:
     assert (bag["size.width"], bag["size.width unit"], bag["size.lid.closure"]) == ("14", "cm", "zip")
 
 
-@pytest.mark.parametrize(
+@table(
     ("target", "header", "filled"),
     [
         (
@@ -100,7 +101,7 @@ def thing(name: str, *inside: Any) -> dict[str, Any]:
     return {"name": name, "type": "object", "attributes": list(inside)}
 
 
-@pytest.mark.parametrize(
+@table(
     ("found", "expected"),
     [
         (schemas([thing("a", "b")], ["a.b"]), {"a.b": ("a.b",)}),

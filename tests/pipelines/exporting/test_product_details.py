@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.exporting.product_details import Detail, is_called, read_details, with_detail, write_details
+from tests.tables import table
 
 _parts = st.text(st.sampled_from('ab:,"; é\n'), max_size=6).map(str.strip)
 _details = st.lists(st.builds(Detail, _parts, _parts, _parts), max_size=4)
 
 
-@pytest.mark.parametrize(
+@table(
     ("cell", "details"),
     [
         # As the page of the attribute has them.

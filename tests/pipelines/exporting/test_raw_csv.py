@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pipelines.catalog.delimited import Dialect, read_records
 from pipelines.exporting.raw_csv import RawRecord, raw_cells, raw_records, raw_value, to_raw
+from tests.tables import table
 
 _PIECES = st.sampled_from(
     ['"', '""', '"a"', ",", ";", "\n", "\r", "\r\n", "a", "é", "日", " ", "\t", "\x00", "\\", "a,b\n"]
@@ -80,7 +80,7 @@ def test_a_written_value_is_read_again(value: str, dialect: Dialect) -> None:
     assert raw_cells(record, dialect) == ([cell, "x"], "\n")
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "cells"),
     [
         ('a,5" pipe,b\n', ["a", '5" pipe', "b"]),  # a quote inside of a cell is a letter

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,13 +10,14 @@ from pipelines.exporting.answers import Item
 from pipelines.exporting.rules import AKENEO, GOOGLE, GOOGLE_DETAILS, SHOPIFY
 from pipelines.exporting.value_forms import Rule, slug
 from pipelines.schemas.importing.akeneo_units import SYMBOLS, unit_of
+from tests.tables import table
 
 
 def items(*texts: str, unit: str | None = None, id_: str | None = None) -> list[Item]:
     return [Item(text, None, unit, id_) for text in texts]
 
 
-@pytest.mark.parametrize(
+@table(
     ("rule", "given_", "written"),
     [
         (GOOGLE["color"], items("Red", "Navy blue"), "Red/Navy blue"),
@@ -60,7 +60,7 @@ def test_what_is_written(rule: Rule, given_: list[Item], written: str) -> None:
     assert (rule.cell(filled), filled.reason) == (written, None)
 
 
-@pytest.mark.parametrize(
+@table(
     ("rule", "given_", "reason"),
     [
         (GOOGLE["color"], items("red", "blue", "green", "white"), "4 values, 3 at most"),
@@ -143,7 +143,7 @@ def test_capitals_of_units_count_where_they_mean_another_unit() -> None:
     assert {unit: akeneo_unit(unit) for unit in written} == written
 
 
-@pytest.mark.parametrize(("family", "code"), [(family, code) for family, codes in SYMBOLS.items() for code in codes])
+@table(("family", "code"), [(family, code) for family, codes in SYMBOLS.items() for code in codes])
 def test_units_of_akeneos_families_come_back(family: str, code: str) -> None:
     unit = unit_of(family, code)
     assert unit is not None

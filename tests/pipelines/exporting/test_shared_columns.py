@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from hpd_core import Attribute, CategorySchema
 from tests.pipelines.comparing.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, exported, write_shop_run
+from tests.tables import table
 
 HEADS = {"shopify": ("Handle", "Title"), "akeneo": ("sku", "family")}
 LONG = "The greatest load of the shelf that is in the middle, if it is mounted on a "
@@ -39,7 +38,7 @@ def filled(uri: str, out: Path, kind: str, *options: str) -> dict[str, str]:
     return row
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "names"),
     [
         ("shopify", ("Размер EU", "Ширина EU")),
@@ -71,7 +70,7 @@ def test_long_names_that_begin_alike_are_no_column(tmp_path: Path) -> None:
     assert (code, LONG + "door" in error) == (2, True), error
 
 
-@pytest.mark.parametrize("kind", list(HEADS))
+@table("kind", list(HEADS))
 def test_what_the_user_puts_into_one_column_is_there(tmp_path: Path, kind: str) -> None:
     uri = write(tmp_path, kind, [Attribute(name="Max. load"), Attribute(name="Max load")], **{"Max load": "5"})
     column = {"shopify": "Max load (product.metafields.custom.max_load)", "akeneo": "max_load"}[kind]
@@ -79,7 +78,7 @@ def test_what_the_user_puts_into_one_column_is_there(tmp_path: Path, kind: str) 
     assert (list(row.values())[2:], len(row)) == (["5"], 3)
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "id_", "column"),
     [
         ("shopify", TAXONOMY + "7", "Load (product.metafields.shopify.load)"),

@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 
 from tests.pipelines.commands import ROOT
 
+pytestmark = pytest.mark.docs
+
 GUIDE = ROOT / "docs" / "shop-files.md"
 _FENCE = re.compile(r"^```(?P<head>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _TITLE = re.compile(r'title="(?P<name>[^"]+)"')

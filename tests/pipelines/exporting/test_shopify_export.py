@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hpd_core import Attribute, CategorySchema
 from tests.pipelines.comparing.made_runs import ABSENT, Row
 from tests.pipelines.exporting.made_runs import ask, bag, exported, write_shop_run
+from tests.tables import table
 
 COLOR = "Color (product.metafields.shopify.color-pattern)"
 BRAND = "Brand (product.metafields.custom.brand)"
@@ -102,7 +103,7 @@ def test_without_answers_the_file_is_the_same(
     assert (folder / "new.csv").read_bytes() == data
 
 
-@pytest.mark.parametrize("bom", [b"", codecs.BOM_UTF8])
+@table("bom", [b"", codecs.BOM_UTF8])
 def test_new_columns_stand_behind_the_last_one(tmp_path: Path, bom: bytes) -> None:
     path = tmp_path / "shop.csv"
     path.write_bytes(bom + b'Handle,Title,Option1 Name\na,"x, y",Size\n\nbroken,"row\nb,z,Size,,\na')
@@ -224,7 +225,7 @@ def test_nothing_stated_adds_no_column(shop: Path, tmp_path: Path) -> None:
     assert result["left_out"] == {"absent": 1}
 
 
-@pytest.mark.parametrize(
+@table(
     ("column", "is_filled"),
     [
         ("Material (product.metafields.custom.material)", True),
@@ -257,7 +258,7 @@ def test_a_text_that_is_no_list_may_hold_what_separates_one(tmp_path: Path) -> N
     assert result["left_out"] == {"holds ';', which separates values there": 1}
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "head", "attribute"),
     [
         ("shopify", "Handle,Title", "Handle"),

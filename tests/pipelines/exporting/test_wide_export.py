@@ -32,6 +32,7 @@ from tests.pipelines.exporting.made_runs import (
     sheet,
     write_normalised_run,
 )
+from tests.tables import table
 
 TEA = Row("t", {"Brand": "Tea & Co", "Notes": ["malt", "oak", "malt"]}, "Tea & Co malt oak", "Teas")
 ROWS = [bag("b"), TEA, Row("dead", None, category="Bags"), bag("c", Color=["mauve"], Width=ABSENT, Lined=INVALID)]
@@ -137,7 +138,7 @@ def test_the_ends_of_ranges_of_a_list(tmp_path: Path) -> None:
     assert (second["Width"], second["Width min"], second["Width max"]) == ([3, 4], None, None)
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+@table("kind", ["jsonl", "csv"])
 def test_only_what_is_normalised_has_a_unit(tmp_path: Path, kind: str) -> None:
     rows = [
         Row("a", {"Width": "14"}, "14 in black", "A"),
@@ -148,7 +149,7 @@ def test_only_what_is_normalised_has_a_unit(tmp_path: Path, kind: str) -> None:
     assert [(row["Width"], row["Width unit"] or None) for row in found] == [("14", None), ("5", None), ("12.7", "cm")]
 
 
-@pytest.mark.parametrize("option", ["", " --raw"])
+@table("option", ["", " --raw"])
 def test_a_text_of_another_category_has_no_unit(tmp_path: Path, option: str) -> None:
     rows = [Row("a", {"Width": "5 inches"}, "5 inches", "A"), Row("b", {"Width": "14 inches"}, "14 inches", "B")]
     found = wide(tmp_path, rows, WIDTH, B=Attribute(name="Width"), to="csv" + option)
@@ -167,7 +168,7 @@ def test_numbers_of_one_text_and_two_units_are_two(tmp_path: Path) -> None:
     assert (found["Packs"], found["Packs unit"]) == ("5; 5", "kg; cm")
 
 
-@pytest.mark.parametrize("to", ["csv", "jsonl", "wide.parquet", "xlsx"])
+@table("to", ["csv", "jsonl", "wide.parquet", "xlsx"])
 def test_each_value_has_its_own_unit_where_one_category_asks_for_none(tmp_path: Path, to: str) -> None:
     """Whatever the other categories ask for: 9 kg are not 9 in."""
     sizes = Attribute(name="Sizes", type="number", multiple=True)
@@ -184,7 +185,7 @@ def test_each_value_has_its_own_unit_where_one_category_asks_for_none(tmp_path: 
     assert units == ([["cm", "cm"], ["in", "kg"]] if are_lists else ["cm; cm", "in; kg"])
 
 
-@pytest.mark.parametrize("sizes", [["20", "10"], ["10", "20"]])
+@table("sizes", [["20", "10"], ["10", "20"]])
 def test_a_value_of_a_person_without_a_unit_is_in_none(tmp_path: Path, sizes: list[str]) -> None:
     """One unit stands for a whole list only where each value is in it: the person's 10 are kilograms."""
     row = Row("a", {"Width": sizes}, "20 cm 10 kg", "A", reviewed=("Width",))
@@ -233,7 +234,7 @@ def test_every_list_is_a_cell_of_its_own(values: list[str], separator: str) -> N
     assert (parsed(cell, separator), nothing) == (values, None)
 
 
-@pytest.mark.parametrize("kind", ["xlsx", "csv"])
+@table("kind", ["xlsx", "csv"])
 def test_what_looks_like_a_formula_is_text(kind: str, tmp_path: Path) -> None:
     brands = ["=1+1", "+1", "-1", "@x", "http://x.y", "42", "plain"]
     rows = [Row(f"p{index}", {"Brand": brand}, brand, "Teas") for index, brand in enumerate(brands)]
@@ -267,7 +268,7 @@ def test_negative_numbers_stay_numbers(tmp_path: Path) -> None:
     assert [row["Note"] for row in found] == list(GUARDED.values())
 
 
-@pytest.mark.parametrize("kind", ["xlsx", "csv"])
+@table("kind", ["xlsx", "csv"])
 def test_names_of_columns_are_guarded_too(kind: str, tmp_path: Path) -> None:
     schemas = {"A": CategorySchema(category="A", attributes=(Attribute(name="=1+1"), Attribute(name="-x")))}
     uri = write_normalised_run(tmp_path / "run", [Row("a", {"=1+1": "y", "-x": "z" * 32_768}, "y", "A")], schemas)
@@ -292,7 +293,7 @@ def test_a_cell_that_excel_would_cut_is_left_out(tmp_path: Path) -> None:
     assert result["left_out"] == {writers.TOO_LONG: 1}
 
 
-@pytest.mark.parametrize("kind", list(wide_export.WIDE_KINDS))
+@table("kind", list(wide_export.WIDE_KINDS))
 def test_files_of_so_many_rows(kind: str, run: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = exported(run, "--to", kind, "--out", str(out), "--partition-rows", "1")
@@ -443,7 +444,7 @@ def test_other_storages(run: str) -> None:
         memory.rm("/exported", recursive=True)
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "place"),
     [("csv", (writers.CsvWriter, "write")), ("xlsx", (writers.xlsxwriter.Workbook, "_store_workbook"))],
 )

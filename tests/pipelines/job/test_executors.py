@@ -17,12 +17,12 @@ from rich.console import Console
 from hpd_core.system.user_cache import cache_folder
 from pipelines.errors import UsageError
 from pipelines.job import local_executor, ray_executor
-from pipelines.job.driver import run_job
-from pipelines.job.executors import FIRST_SHARDS, make_executor
-from pipelines.job.loading_note import loading_note
+from pipelines.job.driver import make_executor, run_job
+from pipelines.job.loading_note import FIRST_SHARDS, loading_note
 from pipelines.job.local_executor import LocalExecutor
 from pipelines.job.preflight import plan_job
-from pipelines.job.ray_executor import RayExecutor, note
+from pipelines.job.ray_executor import RayExecutor
+from pipelines.job.ray_notes import note
 from pipelines.store.folders import Folder
 from pipelines.store.isolation import Span
 from pipelines.store.ledger import Ledger

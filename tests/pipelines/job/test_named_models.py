@@ -20,6 +20,7 @@ from pipelines.job.preflight import plan_job
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import MANIFEST_NAME
 from tests.pipelines.conftest import Workplace, products
+from tests.tables import table
 
 BELOW = {"below": 0.5}
 
@@ -175,8 +176,8 @@ def _open(name: str) -> None:
         pass
 
 
-@pytest.mark.parametrize("opened", [resolve_source, _open])
-@pytest.mark.parametrize("name", ["/nonexistent", "~nobody-here/x", "a/b/c", "./" + 300 * "x"])
+@table("opened", [resolve_source, _open])
+@table("name", ["/nonexistent", "~nobody-here/x", "a/b/c", "./" + 300 * "x"])
 def test_the_engine_knows_the_same_places(opened: Callable[[str], Any], name: str) -> None:
     with pytest.raises(ModelError, match="no such folder"):
         opened(name)

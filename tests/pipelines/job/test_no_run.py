@@ -12,6 +12,7 @@ from pipelines.job.run_status import read_status
 from tests.pipelines.comparing.made_runs import Row, write_run
 from tests.pipelines.conftest import Workplace
 from tests.pipelines.job.no_runs import assert_all_refuse, places, readers
+from tests.tables import table
 
 
 def test_every_command_says_the_same_of_a_place_without_a_run(workplace: Workplace) -> None:
@@ -62,7 +63,7 @@ def test_a_run_that_is_not_finished_is_read_as_far_as_it_is_or_refused(workplace
                 assert code == done, (command, text)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "5", '{"version": 1}', '{"version": 1, "files": 3, "shards": []}'])
+@table("content", ["{", "[]", "5", '{"version": 1}', '{"version": 1, "files": 3, "shards": []}'])
 def test_a_damaged_plan_is_named(tmp_path: Path, content: str) -> None:
     run = write_run(tmp_path / "run", [Row("p0", {"Brand": "Acme"})])
     (tmp_path / "run" / "_plan.json").write_text(content)

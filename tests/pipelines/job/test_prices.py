@@ -27,6 +27,7 @@ from pipelines.job.local_executor import LocalExecutor
 from pipelines.job.preflight import plan_job
 from pipelines.job.prices import TABLE_SOURCE, Instance, engine_price, find_instance, price_table, usd_per_1k
 from tests.pipelines.conftest import Workplace, product, products, read_table
+from tests.tables import table
 
 BIG = "g6e.48xlarge"
 
@@ -49,7 +50,7 @@ def test_the_table_knows_both_markets_and_leaves_gaps_empty() -> None:
     assert all(row.spot is None or row.on_demand is None or 0 < row.spot <= row.on_demand for row in table.values())
 
 
-@pytest.mark.parametrize(
+@table(
     ("settings", "found", "share", "expected"),
     [
         ({}, Instance(), 1.0, (None, None)),
@@ -73,7 +74,7 @@ def test_a_price_is_configured_or_known_or_empty(settings: Any, found: Instance,
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("settings", "said"),
     [
         ({}, []),

@@ -17,6 +17,7 @@ from pipelines.job import ray_cluster
 from pipelines.job.ray_cluster import _held_back_stderr, _join, _worker_path, explain
 from pipelines.job.ray_stages import told
 from tests.pipelines.commands import ROOT
+from tests.tables import table
 
 
 def chained(error: BaseException, cause: BaseException) -> BaseException:
@@ -28,7 +29,7 @@ def task_error(cause: Exception) -> RayTaskError:
     return RayTaskError("decode", "traceback", cause)
 
 
-@pytest.mark.parametrize(
+@table(
     ("error", "kind", "message"),
     [
         (task_error(UsageError("no such model")), UsageError, "no such model"),
@@ -51,7 +52,7 @@ def test_what_a_user_can_do_something_about_is_found(error: BaseException, kind:
     assert "\n" not in str(explained)
 
 
-@pytest.mark.parametrize("module", ["pipelines", "hpd_core.layout"])
+@table("module", ["pipelines", "hpd_core.layout"])
 def test_a_node_of_a_cluster_may_lack_the_package_itself(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     error = RaySystemError(f"No module named {module!r}")
     assert type(explain(error)) is ProcessesDiedError, "on one machine that is a bug of ours"
@@ -62,7 +63,7 @@ def test_a_node_of_a_cluster_may_lack_the_package_itself(monkeypatch: pytest.Mon
     assert "All nodes need the same packages: the same image" in str(explained)
 
 
-@pytest.mark.parametrize(
+@table(
     ("raised", "expected"),
     [
         (RunError("cannot read s3://bucket/a.parquet"), "cannot read s3://bucket/a.parquet"),
@@ -85,7 +86,7 @@ def test_rays_advice_is_not_for_users(raised: Exception, expected: str) -> None:
     assert str(explain(task_error(sent))) == expected
 
 
-@pytest.mark.parametrize("error", [TypeError("bug"), task_error(KeyError("bug")), OSError("no number")])
+@table("error", [TypeError("bug"), task_error(KeyError("bug")), OSError("no number")])
 def test_bugs_stay_bugs(error: BaseException) -> None:
     assert explain(error) is None
 
@@ -158,7 +159,7 @@ def test_sigterm_ends_a_command_as_ctrl_c_does() -> None:
     assert ended.stderr == "Interrupted. Run the same command again to continue.\n"
 
 
-@pytest.mark.parametrize("address", ["ray://head:10001", "http://head:8265"])
+@table("address", ["ray://head:10001", "http://head:8265"])
 def test_an_address_of_another_kind_is_refused(address: str) -> None:
     with pytest.raises(UsageError, match=rf"RAY_ADDRESS {address}: .* set it to auto or HEAD:6379"):
         _join(address, {})

@@ -6,14 +6,13 @@ import hashlib
 import json
 from pathlib import Path
 
-import pytest
-
 from hpd_core import Attribute, CategorySchema, Engine, EngineConfig, Record
 from hpd_core.models.adapter_folder import open_adapter
 from hpd_core.models.adapter_record import as_trained
 from hpd_core.models.loading import load_tokenizer
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
+from tests.tables import table
 
 ADAPTER = Path("adapters/smollm2-generalist")
 SAMPLE = Path("sample")
@@ -24,7 +23,7 @@ def recorded_hashes() -> dict[str, str]:
     return {name: digest for digest, name in (line.split() for line in lines)}
 
 
-@pytest.mark.parametrize("name", ["gold.jsonl", "schemas.yaml", "products.parquet"])
+@table("name", ["gold.jsonl", "schemas.yaml", "products.parquet"])
 def test_the_sample_is_what_it_was_before_the_first_training(name: str) -> None:
     """If this fails because the sample was changed, the scores in the model card no longer hold."""
     assert hashlib.sha256((SAMPLE / name).read_bytes()).hexdigest() == recorded_hashes()[name]

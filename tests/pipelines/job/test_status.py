@@ -27,6 +27,7 @@ from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, product, products
 from tests.pipelines.reporting.made_runs import Answer, Product, write_run
 from tests.pipelines.store.test_lease import silent
+from tests.tables import table
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_a_finished_run(run: Path) -> None:
     assert json.loads(ask(str(run), "--json")[1])["totals"]["unknown_categories"] == {"Hats": 1}
 
 
-@pytest.mark.parametrize("name", ["out[men]", "out [/bold]"])
+@table("name", ["out[men]", "out [/bold]"])
 def test_brackets_in_a_folders_name_are_no_markup(tmp_path: Path, name: str) -> None:
     run = write_run(tmp_path / name, [[Product("p", {"title": "red"}, {"Colour": Answer("red")})]])
     assert f" in {run}\n" in ask(str(run))[1]

@@ -23,6 +23,7 @@ from pipelines.job.preflight import plan_job
 from pipelines.job.unknown_categories import count_unknown, unknown_json, unknown_lines
 from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, NameCounts, Totals
 from tests.pipelines.conftest import Workplace, product
+from tests.tables import table
 
 SCHEMAS = ("Café", "Shoes")
 
@@ -86,7 +87,7 @@ def test_a_column_that_holds_no_categories_does_not_fill_the_books() -> None:
     assert lines[-1].endswith(f"(at most {30 * 403 - 99:,} rows)")
 
 
-@pytest.mark.parametrize("num_names", [250, 400])
+@table("num_names", [250, 400])
 def test_a_count_is_exact_or_is_said_to_be_the_least(num_names: int) -> None:
     names = [f"name {number}" for number in range(num_names)]
     random_numbers = random.Random(1)

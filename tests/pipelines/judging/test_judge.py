@@ -27,6 +27,7 @@ from tests.pipelines.judging.judges import (
     write_judged_run,
 )
 from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker
+from tests.tables import table
 
 
 def test_classes_and_the_llm_f1_of_a_run(tmp_path: Path) -> None:
@@ -214,7 +215,7 @@ def test_products_whose_text_is_gone_are_not_judged_and_named(tmp_path: Path) ->
         assert "no such file" in result.stderr
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "message"),
     [
         ((), "name --gold FILE, --judge ENDPOINT, or both"),

@@ -17,6 +17,7 @@ from pipelines.judging.classes import CLASSES, count_classes, fits, llm_estimate
 from pipelines.judging.questions import INSTRUCTION, asked_again, question
 from pipelines.judging.verdicts import read_verdicts
 from pipelines.quality.scoring import RateEstimates
+from tests.tables import table
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).map(str.strip).filter(bool)
 VALUES = st.dictionaries(NAMES, st.one_of(st.none(), st.text(max_size=8), st.lists(st.text(max_size=4), min_size=1)))
@@ -69,7 +70,7 @@ def test_the_last_object_in_the_last_tags_counts() -> None:
     assert both.classes == {"size": "correct", "Size": "incorrect"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "found"),
     [("Correct Null", "correct null"), ("correct-null", "correct null"), (" HALLUCINATION. ", "hallucination")]
     + [(text, None) for text in ("partially correct", "not correct", "", None, 1, ["correct"], {"class": "correct"})],

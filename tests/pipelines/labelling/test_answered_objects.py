@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from hpd_core.nesting import nested
 from pipelines.labelling.final_answer import read_answer
 from pipelines.schemas.schema_file import parse_schemas
 from tests.examples import examples
+from tests.tables import table
 
 SIZE = {
     "name": "size",
@@ -28,7 +28,7 @@ OBJECTS = '{"Brand": "Acme", "size": {"width": 12, "lid": {"closure": "zip"}}}'
 ABSENT = dict.fromkeys(("size.width", "size.lid.closure"))
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected", "problems"),
     [
         (OBJECTS, RIGHT, {}),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.labelling.completions import Completion, read_completion, well_formed
 from pipelines.labelling.endpoint_errors import DECLINED, SERVER_ERROR, EndpointError
 from tests.examples import examples
+from tests.tables import table
 
 ANSWER = '{"Brand": "Corvina desk"}'
 
@@ -89,7 +89,7 @@ ANSWERED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERED)
+@table("name", ANSWERED)
 def test_an_answer_in_any_form(name: str) -> None:
     completion = read(ANSWERED[name])
     assert isinstance(completion, Completion), completion
@@ -97,7 +97,7 @@ def test_an_answer_in_any_form(name: str) -> None:
     assert (completion.declined, completion.is_cut) == ("", False)
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "words"),
     [
         (chat(None, refusal="I cannot help"), "I cannot help"),
@@ -118,7 +118,7 @@ def test_a_teacher_that_declines(body: Any, words: str) -> None:
     assert completion.declined == words
 
 
-@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking"])
+@table("key", ["reasoning_content", "reasoning", "thinking"])
 def test_thoughts_are_no_answer(key: str) -> None:
     assert read(chat(None, "length", **{key: f"Perhaps {ANSWER}"})) == Completion(
         reasoning=f"Perhaps {ANSWER}", is_cut=True
@@ -131,7 +131,7 @@ def test_the_limit_before_the_first_word() -> None:
     assert read({"candidates": [{"finishReason": "MAX_TOKENS", "index": 0}]}) == Completion(is_cut=True)
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "status", "message"),
     [
         ({"error": {"message": "slow down", "code": 429}}, 429, "an error inside: slow down"),
@@ -194,7 +194,7 @@ def test_what_is_no_answer_is_an_error(body: Any, status: int, message: str) -> 
     assert message in error.message
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         '{"error": "the text names no server"}',
@@ -209,7 +209,7 @@ def test_a_teacher_may_write_of_errors(text: str) -> None:
     assert read(chat(text)) == Completion(text)
 
 
-@pytest.mark.parametrize(
+@table(
     ("usage", "counted"),
     [
         ({"prompt_tokens": 12, "completion_tokens": 5}, (12, 5)),
@@ -238,7 +238,7 @@ def test_a_number_of_5000_digits_is_no_trouble() -> None:
     assert read(body.encode()) == Completion("x")
 
 
-@pytest.mark.parametrize(
+@table(
     ("encoding", "charset"),
     [
         ("utf-8", "latin-1"),
@@ -254,7 +254,7 @@ def test_letters_beyond_ascii(encoding: str, charset: str | None) -> None:
     assert read_completion(sent, charset) == Completion("grün")
 
 
-@pytest.mark.parametrize("charset", ["idna", "undefined", "hex", "utf-99", "a\0b"])
+@table("charset", ["idna", "undefined", "hex", "utf-99", "a\0b"])
 def test_a_charset_that_cannot_be(charset: str) -> None:
     assert read_completion(json.dumps(chat("gr?n")).encode().replace(b"?", b"\xfc"), charset) == Completion("gr\ufffdn")
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from pipelines.labelling.endpoint_errors import DECLINED, SERVER_ERROR, error_of
 from tests.examples import examples
+from tests.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("error", "status"),
     [
         ({"message": "Rate limit exceeded: the model is busy", "code": 429}, 429),
@@ -69,7 +70,7 @@ def test_the_words_of_whoever_failed_are_told() -> None:
     assert error_of({"detail": [{"loc": ["body"], "msg": "field required"}]}).message == "field required"
 
 
-@pytest.mark.parametrize(
+@table(
     ("error", "seconds"),
     [
         ({"message": "busy", "retry_after": 7}, 7),

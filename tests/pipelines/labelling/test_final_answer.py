@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.labelling.final_answer import NoAnswer, read_answer
 from tests.examples import examples
+from tests.tables import table
 
 SCHEMA = CategorySchema(
     category="Lamps",
@@ -36,7 +36,7 @@ def answered(text: str, *, is_cut: bool = False) -> tuple[dict[str, str | None],
     return {name: value.text for name, value in found.values.items()}, dict(found.problems)
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         FINAL,
@@ -108,7 +108,7 @@ def test_the_final_answer_is_found(text: str) -> None:
     assert answered(text) == (LABELS, {})
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "problems"),
     [
         (
@@ -147,7 +147,7 @@ def test_a_unit_is_not_dropped() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "is_cut", "why"),
     [
         *((text, False, "none") for text in ("", "no", "null", "[]", "{", "{ words }", "{Brand: Corvina}")),
@@ -190,7 +190,7 @@ def test_where_it_cannot_be_told_there_is_none(text: str, is_cut: bool, why: NoA
     assert answered(text, is_cut=is_cut) == why
 
 
-@pytest.mark.parametrize("text", [FINAL, f"{FINAL}\n```", f"Final answer: {FINAL}\nThis is", f"<answer>{FINAL}</ans"])
+@table("text", [FINAL, f"{FINAL}\n```", f"Final answer: {FINAL}\nThis is", f"<answer>{FINAL}</ans"])
 def test_what_was_whole_before_the_cut_counts(text: str) -> None:
     assert answered(text, is_cut=True) == (LABELS, {})
 
@@ -216,7 +216,7 @@ def test_keys() -> None:
 BOOKS = CategorySchema(category="Books", attributes=(Attribute(name="Title"), Attribute(name="Author")))
 
 
-@pytest.mark.parametrize(
+@table(
     "title",
     [
         *("The Hobbit", "Your Name", "Wish You Were Here", "Text", "[REC]", "Title", "Kestrel [Draft]", "1984…"),

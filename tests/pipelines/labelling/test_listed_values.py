@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from hpd_core import Attribute, CategorySchema, Value
 from hpd_core.text.values import parse_value
 from pipelines.labelling.listed_values import split_lists
+from tests.tables import table
 
 SCHEMA = CategorySchema(
     category="Shirts",
@@ -30,7 +29,7 @@ def split(name: str, answer: Any, text: str) -> tuple[Value | None, dict[str, in
     return values.get(name), dict(problems)
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "answer", "text", "items"),
     [
         ("Tags", "S, M, L", "Shirt in L, M and S", ("S", "M", "L")),
@@ -70,7 +69,7 @@ def test_the_values_of_a_text(name: str, answer: Any, text: str, items: tuple[st
     assert (value.status, value.items, problems) == ("value", items, {})
 
 
-@pytest.mark.parametrize(
+@table(
     ("answer", "text"),
     [
         ("Salt, Pepper and more", "Salt, Pepper and more"),

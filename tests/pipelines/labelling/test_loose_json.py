@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.labelling.loose_json import NotANumber, Object, find_values
 from tests.examples import examples
+from tests.tables import table
 
 
 def values(text: str) -> list[Any]:
     return [found.value for found in find_values(text)]
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "value"),
     [
         ("{'a': 'x', 'b': None, 'c': True,}", {"a": "x", "b": None, "c": True}),
@@ -41,7 +41,7 @@ def test_json_and_what_is_nearly_so(text: str, value: Any) -> None:
     assert values(f"Here it is: {text} Anything else?") == [value]
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         '{"a": "x" "b": 1}',
@@ -57,9 +57,7 @@ def test_what_cannot_be_told_is_skipped(text: str) -> None:
     assert values(f'{text} {{"b": 1}}')[-1:] == [{"b": "1"}]
 
 
-@pytest.mark.parametrize(
-    "text", ['{"a": "x', '{"a": {"b": 1}', '[{"a": 1}, {"a": 2', '{"a": {"b": 1}, "c": [{"b": 2}, {"b']
-)
+@table("text", ['{"a": "x', '{"a": {"b": 1}', '[{"a": 1}, {"a": 2', '{"a": {"b": 1}, "c": [{"b": 2}, {"b'])
 def test_nothing_inside_of_what_was_cut_stands_for_itself(text: str) -> None:
     assert values(text) == [None]
     assert values(f'{{"b": 1}} {text}') == [{"b": "1"}, None]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from hpd_core import Attribute, CategorySchema
 from pipelines.labelling.final_answer import FinalAnswer, read_answer
 from pipelines.labelling.teacher_answers import Labels, judge
+from tests.tables import table
 
 SCHEMA = CategorySchema(
     category="Coffee",
@@ -44,7 +43,7 @@ def labels(answer: Any, *, require_evidence: bool = False) -> Labels:
     return Labels(judged.values, problems + judged.problems, judged.not_in_text)
 
 
-@pytest.mark.parametrize(
+@table(
     ("change", "problem"),
     [
         ({"Roast level": "medium"}, "not_in_enum"),
@@ -79,7 +78,7 @@ def test_placeholders_are_absent_but_counted() -> None:
     assert judged.problems == {"placeholder": 2}
 
 
-@pytest.mark.parametrize(
+@table(
     "word",
     [
         *(
@@ -102,7 +101,7 @@ def test_words_for_nothing_are_absent(word: str) -> None:
     assert (said.values, said.problems) == ({"Brand": None}, {"placeholder": 1}), "the text says it, too"
 
 
-@pytest.mark.parametrize("name", ["Unknown", "NA", "Nil"])
+@table("name", ["Unknown", "NA", "Nil"])
 def test_names_that_are_words_for_nothing_elsewhere(name: str) -> None:
     """Spelled as the text spells them they are values; what may be a name, or not, is no label."""
     assert judge_brand(name, f"{name} Pleasures, by hand").values == {"Brand": [name]}
@@ -134,12 +133,12 @@ def test_an_enum_may_say_unknown() -> None:
     assert judge(schema, values, FIELDS, require_evidence=False).values == {"Age": ["unknown"]}
 
 
-@pytest.mark.parametrize(("written", "item"), [("1.50", "1.50"), ('"1500 g"', "1500"), ('".5"', "0.5"), ('"007"', "7")])
+@table(("written", "item"), [("1.50", "1.50"), ('"1500 g"', "1500"), ('".5"', "0.5"), ('"007"', "7")])
 def test_numbers_stay_as_written_but_are_json(written: str, item: str) -> None:
     assert labels(f'{{"Weight": {written}}}').values == {"Weight": [item]}
 
 
-@pytest.mark.parametrize(
+@table(
     ("change", "in_text"),
     [
         ({"Brand": "acme kaffee"}, True),
@@ -171,7 +170,7 @@ PART = CategorySchema(
 PART_FIELDS = {"title": "Bolt, 1,500 g, 1/2 inch, 2.5e6 Hz", "text": "the pin is 3.125 inch, sizes 10-12"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "written", "label", "problem"),
     [
         ("Weight", 1500, "1500", None),

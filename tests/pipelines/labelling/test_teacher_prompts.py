@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from hpd_core import Attribute, CategorySchema, Member, Record
 from hpd_core.text.template import render_attribute, render_document
 from pipelines.config.labelling import OpenAITeacherConfig
@@ -16,6 +14,7 @@ from pipelines.schemas.schema_file import parse_schemas
 from tests.pipelines.conftest import SCHEMAS
 from tests.pipelines.labelling.labellings import Labelling
 from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker, right_answer
+from tests.tables import table
 
 
 def test_the_teacher_reads_what_the_student_will_read(labelling: Labelling) -> None:
@@ -92,7 +91,7 @@ def test_a_vocabulary_of_thousands_is_not_sent() -> None:
     assert (answer.values["c"].items, answer.values["d"].status) == (("c00000007",), "invalid")
 
 
-@pytest.mark.parametrize(
+@table(
     ("attributes", "enums"),
     [
         ([vocabulary("a", 1000)], "a"),

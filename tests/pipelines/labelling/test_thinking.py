@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.labelling.thinking import without_thoughts
 from tests.examples import examples
+from tests.tables import table
 
 TAGS = [
     ("<think>", "</think>"),
@@ -41,7 +41,7 @@ TAGS = [
 ]
 
 
-@pytest.mark.parametrize(("opening", "closing"), TAGS)
+@table(("opening", "closing"), TAGS)
 def test_thoughts_between_tags(opening: str, closing: str) -> None:
     spoken, is_open = without_thoughts(f"Sure. {opening}Perhaps a draft?{closing}The answer.")
     assert (spoken.split(), is_open) == (["Sure.", "The", "answer."], False)
@@ -49,7 +49,7 @@ def test_thoughts_between_tags(opening: str, closing: str) -> None:
     assert (spoken.split(), is_open) == (["Sure."], True), "cut, or never closed"
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "spoken", "is_open"),
     [
         ("Perhaps a draft?</think>The answer.", "The answer.", False),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from pipelines.normalising.unit_names import unit_names
 from pipelines.normalising.units import is_known, units_of, wanted_unit
 from tests.pipelines.normalising.test_normalise import number, text
+from tests.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("unit", "raw", "around", "norm"),
     [
         # Bits and bytes; mega and milli.
@@ -70,7 +69,7 @@ def test_what_a_unit_means(unit: str, raw: str, around: str, norm: str) -> None:
     assert (found.status, found.norm, found.unit) == ("ok", norm, unit)
 
 
-@pytest.mark.parametrize(
+@table(
     ("unit", "raw", "around", "status"),
     [
         ("MB", "1", "| Gb", "ambiguous"),
@@ -106,12 +105,12 @@ def test_what_may_be_another_unit_is_left_open(unit: str, raw: str, around: str,
     assert number(unit, raw, around).status == status
 
 
-@pytest.mark.parametrize("raw", ["3 lbs, 8 oz", "3 lb 8 oz", "3 lb and 8 oz", "3 lb & 8 oz", "3 lbs., 8 oz."])
+@table("raw", ["3 lbs, 8 oz", "3 lb 8 oz", "3 lb and 8 oz", "3 lb & 8 oz", "3 lbs., 8 oz."])
 def test_a_text_in_two_parts_is_one_quantity(raw: str) -> None:
     assert text(raw, "lb").num == 3.5
 
 
-@pytest.mark.parametrize(
+@table(
     ("raw", "norm"),
     [
         ("10 cm and 20 cm", None),
@@ -127,8 +126,8 @@ def test_a_text_of_two_quantities_is_not_the_first_of_them(raw: str, norm: str |
     assert (found.status, found.norm) == ("no_rule" if norm is None else "ok", norm)
 
 
-@pytest.mark.parametrize("raw", ["1,250 kg", "1.250 kg", "1,250", "2,500 in", "1.250 to 3 kg", "≥ 1,250 kg"])
-@pytest.mark.parametrize("unit", ["kg", "g", None])
+@table("raw", ["1,250 kg", "1.250 kg", "1,250", "2,500 in", "1.250 to 3 kg", "≥ 1,250 kg"])
+@table("unit", ["kg", "g", None])
 def test_three_digits_behind_a_sign_are_left_open_behind_any_sign(raw: str, unit: Any) -> None:
     found = text(raw, unit)
     assert (found.num, found.min) == (None, None)
@@ -141,7 +140,7 @@ def test_what_a_unit_or_another_number_settles_is_settled() -> None:
     assert text("1,250.5 kg", "kg").num == text("1.250,5 kg", "kg").num == 1250.5
 
 
-@pytest.mark.parametrize("raw", ["1990s", "90s", "80's", "1960’s"])
+@table("raw", ["1990s", "90s", "80's", "1960’s"])
 def test_decades_are_no_seconds(raw: str) -> None:
     assert (text(raw).norm, text(raw).num, text(raw).unit) == (raw, None, None)
 

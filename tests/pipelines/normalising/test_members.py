@@ -15,13 +15,14 @@ from pipelines.normalising.normalise import normalise, normalisers
 from pipelines.normalising.normalised import Normalised
 from pipelines.normalising.written_signs import one_form, written_signs
 from pipelines.schemas.schema_file import load_schemas
+from tests.tables import table
 
 
 def member(raw: str, *values: Any) -> Normalised:
     return normalise(Attribute(name="a", type="enum", values=values), raw)
 
 
-@pytest.mark.parametrize(
+@table(
     ("label", "raws"),
     [
         ("1.5 L", ["15 L", "1-5 L", "1 5 L", ".5 L", "1.50 L"]),
@@ -46,7 +47,7 @@ def test_numbers_and_signs_have_to_be_the_same(label: str, raws: list[str]) -> N
     assert {raw: member(raw, label).status for raw in raws} == dict.fromkeys(raws, "no_rule")
 
 
-@pytest.mark.parametrize(
+@table(
     ("label", "raws"),
     [
         ("1.5 L", ["1,5 l", "1.5L", "1.5-L"]),
@@ -68,7 +69,7 @@ def test_another_form_of_the_same_signs_is_the_same(label: str, raws: list[str])
 SIGNED = ["A+++", "A++", "A+", "A", "B", "C", "C++", "C#", "USB", "USB+", "8", "8+", "12", "12'", "0", "0-", "D--", "D"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("raw", "norm"),
     [
         *[("A +", "A+"), ("A ++", "A++"), ("a + + +", "A+++"), ("(A +)", "A+"), ("A +, ", "A+"), ("A ＋", "A+")],
@@ -92,7 +93,7 @@ def test_spaces_before_signs_do_not_count(text: str, spaces: list[int]) -> None:
     assert written_signs(one_form(spaced)) == written_signs(one_form(text))
 
 
-@pytest.mark.parametrize(
+@table(
     ("label", "raw"),
     [
         *[("T-Shirt", "t - shirt"), ("navy - blue", "Navy-Blue"), ("A - B", "A/B"), ("Wandleuchte", "Wand- leuchte")],
@@ -117,14 +118,14 @@ PAIRS = """
 """
 
 
-@pytest.mark.parametrize("pair", [pair.split() for pair in PAIRS.split(";")], ids=" ".join)
+@table("pair", [pair.split() for pair in PAIRS.split(";")])
 def test_a_word_is_not_taken_for_another_one(pair: list[str]) -> None:
     one, other = pair
     for label, raw in ((one, other), (other, one), (f"blue {one}", f"blue {other}")):
         assert member(raw, label).status == "no_rule"
 
 
-@pytest.mark.parametrize(
+@table(
     ("label", "raw"),
     [
         ("Aluminium", "aluminum"),

@@ -13,6 +13,7 @@ from pipelines.normalising.normalise import normalise
 from pipelines.normalising.normalised import NORM_STATUSES, Normalised
 from pipelines.normalising.units import convert, units_of, wanted_unit
 from tests.examples import examples
+from tests.tables import table
 
 ROAST = [
     {"label": "Black", "id": "1", "synonyms": ["noir", "schwarz"]},
@@ -36,7 +37,7 @@ def text(raw: str, unit: Any = None, *around: str) -> Normalised:
     return normalise(Attribute(name="a", unit=unit), raw, evidence)
 
 
-@pytest.mark.parametrize(
+@table(
     ("unit", "raw", "around", "norm"),
     [
         ("cm", "14", "| inches", "35.56"),
@@ -88,7 +89,7 @@ def test_a_number_is_converted_by_what_stands_at_it(unit: str, raw: str, around:
     assert found.num == pytest.approx(float(norm))
 
 
-@pytest.mark.parametrize(
+@table(
     ("unit", "raw", "around", "status"),
     [
         ("cm", "14", ["| wide"], "ambiguous"),  # bare: inches or centimetres
@@ -120,11 +121,11 @@ def test_what_is_not_sure_is_left_open(unit: Any, raw: str, around: list[str], s
     assert status == "ok" or found == Normalised(found.status)
 
 
-@pytest.mark.parametrize(
+@table(
     "raw",
     ["4006381333931", "0.1234567890123", "1234567890.5", "12345.678912", "98765432109876543", "1234567890" * 4 + "1"],
 )
-@pytest.mark.parametrize("unit", [None, "mm"])
+@table("unit", [None, "mm"])
 def test_what_is_not_converted_is_not_rounded(raw: str, unit: str | None) -> None:
     assert number(unit, raw, "| mm").norm == raw
     assert text(f"{raw} mm", "mm").norm == f"{raw} mm"
@@ -149,7 +150,7 @@ def test_what_may_end_inside_of_a_number_is_left_open() -> None:
     assert normalise(Attribute(name="a"), "500 ml", evidence).status == "ambiguous"
 
 
-@pytest.mark.parametrize(
+@table(
     ("raw", "norm", "columns"),
     [
         ("14 inches", "35.56 cm", (35.56, None, None)),
@@ -180,7 +181,7 @@ def test_ranges_of_temperature_keep_their_signs() -> None:
     assert (found.norm, found.min, found.max) == ("-10 to 40 °C", -10, 40)
 
 
-@pytest.mark.parametrize(("raw", "status"), [("2 kg", "conflict"), ("red", "no_rule"), ("40", "ambiguous")])
+@table(("raw", "status"), [("2 kg", "conflict"), ("red", "no_rule"), ("40", "ambiguous")])
 def test_a_text_that_is_no_measure_of_the_unit(raw: str, status: str) -> None:
     assert text(raw, "cm").status == status
 
@@ -190,7 +191,7 @@ def test_a_measure_finds_its_unit_where_it_stands() -> None:
     assert text("130 x 20", "cm", "| in").norm == "330.2 x 50.8 cm"
 
 
-@pytest.mark.parametrize("raw", ["5G", "4K", "3M", "Size 10", "2-in-1", "200", "A4", "12.05.2024", "501"])
+@table("raw", ["5G", "4K", "3M", "Size 10", "2-in-1", "200", "A4", "12.05.2024", "501"])
 def test_names_are_no_measures(raw: str) -> None:
     assert text(raw) == Normalised("ok", raw)
 
@@ -201,7 +202,7 @@ def test_texts_are_tidied_and_tell_their_quantity() -> None:
     assert text(" \u200b").status == "no_rule"
 
 
-@pytest.mark.parametrize(
+@table(
     ("raw", "label", "id_"),
     [
         ("BLACK", "Black", "1"),
@@ -219,7 +220,7 @@ def test_a_member_is_found_by_what_texts_call_it(raw: str, label: str, id_: str 
     assert normalise(Attribute(name="a", type="enum", values=ROAST), raw) == Normalised("ok", label, id=id_)
 
 
-@pytest.mark.parametrize("raw", ["5-season", "unscented", "blue", "black/white", ""])
+@table("raw", ["5-season", "unscented", "blue", "black/white", ""])
 def test_what_is_in_no_vocabulary_has_no_rule(raw: str) -> None:
     assert normalise(Attribute(name="a", type="enum", values=ROAST), raw) == Normalised("no_rule")
 
@@ -229,14 +230,12 @@ def test_two_members_equally_near_leave_it_open() -> None:
     assert normalise(colours, "aluminum").status == "ambiguous"
 
 
-@pytest.mark.parametrize(
-    ("raw", "norm"), [("true", "true"), ("Oui", "true"), ("nein", "false"), ("いいえ", "false"), ("perhaps", None)]
-)
+@table(("raw", "norm"), [("true", "true"), ("Oui", "true"), ("nein", "false"), ("いいえ", "false"), ("perhaps", None)])
 def test_booleans(raw: str, norm: str | None) -> None:
     assert normalise(Attribute(name="a", type="boolean"), raw).norm == norm
 
 
-@pytest.mark.parametrize(
+@table(
     ("raw", "norm"),
     [
         ("12.05.2024", "2024-05-12"),
@@ -257,7 +256,7 @@ def test_dates(raw: str, norm: str) -> None:
     assert normalise(Attribute(name="a", type="date"), raw) == Normalised("ok", norm)
 
 
-@pytest.mark.parametrize(
+@table(
     ("raw", "status"),
     [("05/06/2024", "ambiguous"), ("12.05.24", "ambiguous"), ("30.02.2024", "no_rule"), ("soon", "no_rule")],
 )
@@ -320,9 +319,7 @@ def test_there_and_back_is_the_same(pair: tuple[str, str], amount: Any) -> None:
     assert convert(convert(amount, one, other), other, one) == amount
 
 
-@pytest.mark.parametrize(
-    "name", ["", " ", "9**9**9**9", "m**9**9**9", "m^99999999", "a.b.c", "1e9999", "\\", '"', "k" * 200]
-)
+@table("name", ["", " ", "9**9**9**9", "m**9**9**9", "m^99999999", "a.b.c", "1e9999", "\\", '"', "k" * 200])
 def test_a_schema_may_name_any_unit(name: str) -> None:
     found = number(name, "5", "| kg")
     assert found.status in NORM_STATUSES

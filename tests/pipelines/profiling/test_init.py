@@ -31,6 +31,7 @@ from pipelines.profiling.yaml_text import scalar, shown
 from pipelines.schemas.lint import lint
 from pipelines.schemas.schema_file import load_schemas
 from tests.pipelines.commands import ROOT
+from tests.tables import table
 
 Row = dict[str, Any]
 
@@ -80,7 +81,7 @@ def started(path: Path, content: list[Row]) -> tuple[Result, JobConfig]:
     return result, load_config(JobConfig, str(path.parent / "mine" / "catalog.yaml"))
 
 
-@pytest.mark.parametrize("name", ["shop.parquet", "shop.jsonl"])
+@table("name", ["shop.parquet", "shop.jsonl"])
 def test_what_it_writes_can_be_planned(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     result, config = started(tmp_path / name, rows(60))
     assert (str(config.input.id), str(config.input.category)) == ("sku", "product_type")
@@ -147,7 +148,7 @@ def test_every_guess_says_why(tmp_path: Path) -> None:
     assert "photo" not in text, "a link is no text"
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+@table("suffix", ["parquet", "jsonl"])
 def test_wide_types(tmp_path: Path, suffix: str) -> None:
     content = rows(
         30,
@@ -167,7 +168,7 @@ def test_wide_types(tmp_path: Path, suffix: str) -> None:
     assert "picture" in result.output
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+@table("suffix", ["parquet", "jsonl"])
 def test_one_row(tmp_path: Path, suffix: str) -> None:
     _, config = started(tmp_path / f"c.{suffix}", rows(1))
     assert (str(config.input.id), str(config.input.category)) == ("sku", "product_type")
@@ -224,9 +225,7 @@ def test_a_catalog_and_a_folder_by_uri(tmp_path: Path) -> None:
         memory.rm("/init", recursive=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "is_text"), [("name", "value", False), ("label", "text", False), ("title", "content", True)]
-)
+@table(("name", "value", "is_text"), [("name", "value", False), ("label", "text", False), ("title", "content", True)])
 def test_values_without_their_names_are_no_text(tmp_path: Path, name: str, value: str, is_text: bool) -> None:
     """What stands below a title is one."""
     content = [
@@ -254,7 +253,7 @@ def test_a_genre_is_no_category_where_there_is_another(tmp_path: Path) -> None:
     assert str(config.input.category) == "Famille"
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "read"),
     [
         ("day=1/part.csv.gz", "read_csv('FOLDER/**/*.csv.gz', "),
@@ -267,7 +266,7 @@ def test_the_way_out_of_folders_reads_the_files(name: str, read: str) -> None:
     assert write_folders_in("day=1/part.xlsx") == "write it into the files"
 
 
-@pytest.mark.parametrize(("kind", "reader"), [("parquet", "parquet"), ("jsonl", "json")])
+@table(("kind", "reader"), [("parquet", "parquet"), ("jsonl", "json")])
 def test_columns_in_the_names_of_folders_are_told(tmp_path: Path, kind: str, reader: str) -> None:
     source = tmp_path / "env=test" / "shop"  # what is above the catalog is no part of it
     for category in ("Shoes", "Tents"):
@@ -321,7 +320,7 @@ def test_a_file_that_is_there_is_never_written_over(tmp_path: Path) -> None:
     assert not (tmp_path / "catalog.yaml").exists()
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "content", "message"),
     [
         ("nowhere.parquet", None, "no such file or folder"),
@@ -357,7 +356,7 @@ def test_paths_and_names_that_yaml_would_read_otherwise(tmp_path: Path) -> None:
     assert {"no", "a: b # c", "- 1", "{}"} <= set(load_schemas(config.schemas))
 
 
-@pytest.mark.parametrize(
+@table(
     "content",
     [
         # Short, but not as YAML writes it: each of its letters is escaped.
@@ -384,7 +383,7 @@ def test_scalars_read_back_and_comments_are_one_line(text: str) -> None:
     assert yaml.safe_load(document) == {text: [text, 1]}
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("Colour: red\n- Weight : 2 kg", [("Colour", "red"), ("Weight", "2 kg")]),

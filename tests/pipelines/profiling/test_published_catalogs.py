@@ -33,6 +33,7 @@ from tests.pipelines.profiling.published import (
     write_food_csv,
     write_lines,
 )
+from tests.tables import table
 
 
 def init(path: Path) -> tuple[JobConfig, str, str]:
@@ -50,7 +51,7 @@ def record(config: JobConfig, row: Row) -> Record:
     return found
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@table("suffix", ["jsonl", "parquet"])
 def test_amazon_reviews_without_the_details_that_hold_the_answers(tmp_path: Path, suffix: str) -> None:
     rows = amazon_reviews()
     if suffix == "jsonl":

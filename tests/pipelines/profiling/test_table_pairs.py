@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from pipelines.profiling.table_pairs import table_pairs
+from tests.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "pairs"),
     [
         ("<dl><dt class=x>Color</dt>\n <dd>red</dd><dt>Size<dd>L</dl><dd>stray", [("Color", "red"), ("Size", "L")]),
@@ -23,7 +22,7 @@ def test_pairs(text: str, pairs: list[tuple[str, str]]) -> None:
     assert list(table_pairs(text)) == pairs
 
 
-@pytest.mark.parametrize(
+@table(
     "piece",
     [
         "<dt>a ",

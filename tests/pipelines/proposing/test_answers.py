@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.proposing.answers import Named, read_attributes
+from tests.tables import table
 
 COLOUR = Named("Colour", "the main one, such as red, blue", False, None, ("red", "blue"))
 WEIGHT = Named("Net weight", "of one piece", True, "g", ())
@@ -30,7 +30,7 @@ JSON = """[{"name": "Colour", "description": "the main one, such as red, blue", 
  "values": ["red", "blue"]}, {"name": "Net weight", "description": "of one piece", "type": "number", "unit": "g"}]"""
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         XML,
@@ -50,7 +50,6 @@ JSON = """[{"name": "Colour", "description": "the main one, such as red, blue", 
         f'{{"attributes": {JSON}}}',
         f"```json\n{JSON}\n```",
     ],
-    ids=["XML", "fenced", "thoughts", "capitals", "marked", "not closed", "twice", "JSON", "nested", "fenced JSON"],
 )
 def test_any_form_is_read(text: str) -> None:
     assert read_attributes(text) == [COLOUR, WEIGHT]
@@ -68,7 +67,7 @@ def test_what_is_cut_off_keeps_what_came_before() -> None:
     assert read_attributes(XML[: XML.index("of one piece")])[0] == COLOUR
 
 
-@pytest.mark.parametrize(
+@table(
     ("part", "expected"),
     [
         ("<unit>none</unit>", None),
@@ -82,7 +81,7 @@ def test_units(part: str, expected: str | None) -> None:
     assert named.unit == expected
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "",

@@ -24,6 +24,7 @@ from pipelines.quality.scoring import Comparison, Counts, Outcome
 from pipelines.store.tables import to_table
 from tests.examples import examples
 from tests.pipelines.commands import ROOT
+from tests.tables import table
 
 # One product of a run: its answers, as the single value, several ones, or a status other than "value".
 Answers = Mapping[str, str | list[str] | tuple[str]]
@@ -404,7 +405,7 @@ def test_the_command_names_what_is_missing_loudly(tmp_path: Path) -> None:
     assert "dead-lettered, scored as errors: 1 (p1)" in done.stdout
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "message"),
     [
         (["{run}"], "--gold"),

@@ -14,6 +14,7 @@ from hpd_core import Attribute, CategorySchema, Member
 from hpd_core.text import absence
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldValue, read_gold
+from tests.tables import table
 
 
 def write(path: Path, *lines: Any) -> str:
@@ -95,7 +96,7 @@ def test_an_unlabelled_attribute_is_not_an_absent_one(tmp_path: Path) -> None:
     assert "Roast" not in product.values
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "message"),
     [
         ("{", "not JSON"),
@@ -157,7 +158,7 @@ def test_bad_lines_are_named(tmp_path: Path, line: Any, message: str) -> None:
     assert str(caught.value).startswith(f"{path}, line 2: ")
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "message"),
     [
         (ours(**{"Br\ud83d": ["Acme"]}), r"'values' > 'Br\\ud83d': the name holds half a surrogate pair"),
@@ -205,10 +206,8 @@ def test_bad_files(tmp_path: Path) -> None:
         read_gold(str(latin))
 
 
-@pytest.mark.parametrize(
-    "places", [1, 1.0, True, [0, 4], [[0, 4], [9, 13]], {"pid": [0, 1], "score": 1}, {"pid": [0]}, {"score": 1}]
-)
-@pytest.mark.parametrize("line", [ours, theirs])
+@table("places", [1, 1.0, True, [0, 4], [[0, 4], [9, 13]], {"pid": [0, 1], "score": 1}, {"pid": [0]}, {"score": 1}])
+@table("line", [ours, theirs])
 def test_forms_with_their_places(tmp_path: Path, line: Any, places: Any) -> None:
     """As WDC PAVE has them; "n/a" keeps its 1 there."""
     path = write(tmp_path / "gold.jsonl", line(Brand={"Acme": places, "ACME": places}, Roast={"n/a": 1}))

@@ -20,6 +20,7 @@ from pipelines.schemas.from_gold import schemas_from_gold
 from pipelines.schemas.schema_file import load_schemas
 from tests.examples import examples
 from tests.pipelines.quality.test_gold import ours, write
+from tests.tables import table
 
 PLACES = [("Brand",), ("size", "width"), ("size", "lid", "closure")]
 SCHEMA = CategorySchema(
@@ -36,8 +37,8 @@ def read(folder: Path, values: dict[str, Any], *, with_schemas: bool = True) -> 
     return dict(product.values)
 
 
-@pytest.mark.parametrize("with_schemas", [True, False])
-@pytest.mark.parametrize(
+@table("with_schemas", [True, False])
+@table(
     ("values", "expected"),
     [
         ({"size": {"width": ["12"], **LID}}, {"size.width": WIDTH, "size.lid.closure": ZIP}),
@@ -64,7 +65,7 @@ def test_nothing_of_an_object_is_nothing_of_all_in_it(tmp_path: Path) -> None:
     assert read(tmp_path, {"size": None}, with_schemas=False) == {"size": ABSENT}
 
 
-@pytest.mark.parametrize("values", [{"size": {"Breite": ["12"]}}, {"size.Breite": ["12"]}, {"Breite": ["12"]}])
+@table("values", [{"size": {"Breite": ["12"]}}, {"size.Breite": ["12"]}, {"Breite": ["12"]}])
 def test_what_stands_in_an_object_may_be_called_by_its_alias(tmp_path: Path, values: dict[str, Any]) -> None:
     width = Attribute(name="size.width", path=("size", "width"), aliases=("Breite",))
     schema = CategorySchema(category="Coffee", attributes=(width, Attribute(name="Brand", aliases=("size.Marke",))))
@@ -73,7 +74,7 @@ def test_what_stands_in_an_object_may_be_called_by_its_alias(tmp_path: Path, val
     assert dict(product.values) == {"size.width": WIDTH, "Brand": GoldValue((("Acme",),))}
 
 
-@pytest.mark.parametrize(
+@table(
     ("values", "message"),
     [
         ({"size": {"width": ["12"]}, "size.width": ["12"]}, "line 1: 'values': 'size.width' is labelled twice, in an "),
@@ -123,7 +124,7 @@ def test_a_schema_of_gold_has_the_objects_of_its_labels(tmp_path: Path) -> None:
         }
 
 
-@pytest.mark.parametrize("other", [{"size": ["large"]}, {"size": None}])
+@table("other", [{"size": ["large"]}, {"size": None}])
 def test_what_is_an_object_and_a_value_has_whole_names(tmp_path: Path, other: dict[str, Any]) -> None:
     lines = [ours(size={"width": ["12"], **LID}, box={"width": ["3"]}), ours(**other) | {"product_id": "p2"}]
     path = write(tmp_path / "gold.jsonl", *lines)

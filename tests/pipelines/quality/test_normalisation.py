@@ -15,6 +15,7 @@ from pipelines.quality.evaluation import evaluate_run
 from pipelines.quality.normalisation import NormalisationScore, Share
 from pipelines.store.tables import ATTRIBUTES
 from tests.pipelines.quality.test_evaluate import write_run
+from tests.tables import table
 
 # Gold forms, normalised gold, the run's raw value, and what the run made of it.
 CASES: list[tuple[Any, Any, str, dict[str, Any]]] = [
@@ -73,7 +74,7 @@ def test_a_run_of_before_has_no_such_score(tmp_path: Path) -> None:
     assert evaluate_run(run, gold).normalisation is None
 
 
-@pytest.mark.parametrize(
+@table(
     "norm",
     [
         {"norm": []},
@@ -90,7 +91,7 @@ def test_gold_that_does_not_say_what_it_means_is_refused(tmp_path: Path, norm: A
         evaluate_run(run_of(tmp_path), gold)
 
 
-@pytest.mark.parametrize(
+@table(
     ("entry", "said"),
     [
         ('{"num": NaN}', "'norm' > 'A' > 'num': nan is no number"),

@@ -22,6 +22,7 @@ from pipelines.recheck import app
 from tests.examples import examples
 from tests.pipelines.comparing.made_runs import ABSENT, INVALID, TRUNCATED, Row, write_run
 from tests.pipelines.comparing.made_runs import Answer as Made
+from tests.tables import table
 
 
 def gold_file(folder: Path, *labels: Mapping[str, Any], **more: Any) -> str:
@@ -143,7 +144,7 @@ def test_the_surest_come_first_by_the_run_that_is_least_sure(tmp_path: Path) -> 
     assert sureness == pytest.approx({"p0": 0.8187, "p1": 0.8187}, abs=1e-4)
 
 
-@pytest.mark.parametrize(
+@table(
     ("named", "message"),
     [
         (("a", "a/"), "is named twice"),
@@ -198,9 +199,7 @@ def test_the_file_without_them_is_a_gold_file_and_says_what_they_were(tmp_path: 
     assert Path(again).read_bytes() == Path(out).read_bytes()
 
 
-@pytest.mark.parametrize(
-    "place", ["labels.jsonl", "folder", "folder/", "labels.jsonl/kept.jsonl", "labels.jsonl/a/kept.jsonl", "..", ""]
-)
+@table("place", ["labels.jsonl", "folder", "folder/", "labels.jsonl/kept.jsonl", "labels.jsonl/a/kept.jsonl", "..", ""])
 def test_no_other_file_is_written_over(tmp_path: Path, place: str) -> None:
     gold = gold_file(tmp_path, {"Brand": ["Acme"]})
     (tmp_path / "folder").mkdir()
@@ -223,7 +222,7 @@ def test_names_for_a_terminal_are_not_markup_and_do_not_steer_it(tmp_path: Path)
     assert "The surest of them" not in recheck(run, "--gold", gold, "--limit", "0").output
 
 
-@pytest.mark.parametrize(
+@table(
     ("more", "message"),
     [
         ({"doubtful": ["Brand"]}, "'doubtful' is no object"),

@@ -15,6 +15,7 @@ from hpd_core import Attribute, Member
 from pipelines.quality import scoring
 from pipelines.quality.gold import GoldValue
 from pipelines.quality.scoring import Answer, Comparison, Counts, Judgement, Outcome, Rates, judge
+from tests.tables import table
 
 ABSENT = GoldValue(())
 ACME = GoldValue((("Acme", "ACME Inc."),))
@@ -31,7 +32,7 @@ def judgement(product: int, attribute: str, outcome: Outcome, category: str = "C
     return Judgement(product, category, attribute, ACME, value("Acme"), outcome)
 
 
-@pytest.mark.parametrize(
+@table(
     ("gold", "answer", "outcome"),
     [
         (ABSENT, Answer("absent"), Outcome.NN),
@@ -54,20 +55,20 @@ def test_outcomes(gold: GoldValue, answer: Answer, outcome: Outcome) -> None:
     assert judge(gold, answer) is outcome
 
 
-@pytest.mark.parametrize("status", ["truncated", "invalid", "error", "not_asked"])
+@table("status", ["truncated", "invalid", "error", "not_asked"])
 def test_an_answer_that_failed_is_no_value(status: scoring.AnswerStatus) -> None:
     assert judge(ACME, Answer(status)) is Outcome.VN
     assert judge(ABSENT, Answer(status)) is Outcome.NN
 
 
-@pytest.mark.parametrize("text", ["n/a", "None"])
+@table("text", ["n/a", "None"])
 def test_a_value_is_one_whatever_it_says(text: str) -> None:
     """Words for nothing are absent when a run reads them; a value that looks like one is an enum's member."""
     assert judge(GoldValue(((text,),)), value(text)) is Outcome.VC
     assert judge(ABSENT, value(text)) is Outcome.NV
 
 
-@pytest.mark.parametrize(
+@table(
     ("accepted", "predicted"),
     [
         ("Acme", "ACME"),
@@ -84,7 +85,7 @@ def test_folded_comparison(accepted: str, predicted: str) -> None:
     assert judge(gold, value("another"), Comparison.FOLDED) is Outcome.VW
 
 
-@pytest.mark.parametrize(
+@table(
     ("gold", "answer", "outcome"),
     [
         ([["noir"]], ["Black"], Outcome.VC),
@@ -296,8 +297,8 @@ def test_folding_is_idempotent(text: str) -> None:
     assert scoring.fold(scoring.fold(text)) == scoring.fold(text)
 
 
-@pytest.mark.parametrize("comparison", list(Comparison))
-@pytest.mark.parametrize(
+@table("comparison", list(Comparison))
+@table(
     ("form", "predicted", "attribute", "right"),
     [
         ("1/2", "0.5", NUMBER, True),

@@ -24,6 +24,7 @@ from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.asked_schemas import store_schemas
 from pipelines.store.folders import Folder
 from tests.pipelines.comparing.made_runs import ABSENT, Row, write_run
+from tests.tables import table
 
 CATEGORY = "Mugs"
 MEMBERS = ("None", "N/A", "null", "Unknown", "unknown", "--", "Not Specified", "k.A.", "NA", "zip")
@@ -64,7 +65,7 @@ def gold(asked: dict[str, CategorySchema], word: str, fields: dict[str, str], fo
     return "value"
 
 
-@pytest.mark.parametrize(
+@table(
     ("word", "text", "decision"),
     [
         ("Kestrel", "Kestrel mug", "value"),
@@ -99,7 +100,7 @@ def test_every_member_of_an_enum_is_a_value(members: list[str], multiple: bool) 
     assert parse_value(attribute, " null,\n", closed=True).status == "absent", "a null without quotes is no member"
 
 
-@pytest.mark.parametrize("member", MEMBERS)
+@table("member", MEMBERS)
 def test_a_member_is_one_for_all(member: str, tmp_path: Path) -> None:
     fields, asked = {"title": "mug"}, schemas(type="enum", values=MEMBERS)
     assert extracted(asked, member, fields) == "value"
@@ -107,7 +108,7 @@ def test_a_member_is_one_for_all(member: str, tmp_path: Path) -> None:
     assert gold(asked, member, fields, tmp_path) == "value"
 
 
-@pytest.mark.parametrize("written", [r"cotton\nylon", r"cotton\\nylon"])
+@table("written", [r"cotton\nylon", r"cotton\\nylon"])
 def test_a_member_with_a_backslash_is_a_label(written: str) -> None:
     asked = schemas(type="enum", values=(r"cotton\nylon", "wool"))
     answer = read_answer(asked[CATEGORY], f'{{"Brand": "{written}"}}', {"title": "mug"})

@@ -13,6 +13,7 @@ from pipelines.reporting.facts.report import Facts
 from pipelines.reporting.page import render_html, render_markdown
 from tests.pipelines.reporting.made_runs import START, metrics, write_run
 from tests.pipelines.reporting.reports import change_metrics, coffee, facts_of, page_text
+from tests.tables import table
 
 
 def test_the_engines_time(facts: Facts) -> None:
@@ -98,7 +99,7 @@ def test_no_price_is_no_zero(tmp_path: Path) -> None:
     assert "$0<" not in page
 
 
-@pytest.mark.parametrize("price", [None, 3.6])
+@table("price", [None, 3.6])
 def test_a_small_run_says_that_loading_is_most_of_its_price(tmp_path: Path, price: float | None) -> None:
     row = metrics(0, 60, load_seconds=45.0, busy_seconds=10.0, price_per_hour=price)
     facts = facts_of(write_run(tmp_path, [[coffee(0)]], [row]))

@@ -11,6 +11,7 @@ from pipelines.reporting.facts.report import Facts
 from pipelines.reporting.page import render_html, render_markdown
 from tests.pipelines.reporting.made_runs import HOSTILE, hostile_products, metrics, write_run
 from tests.pipelines.reporting.reports import facts_of
+from tests.tables import table
 
 
 class Page(HTMLParser):
@@ -66,7 +67,7 @@ def test_nothing_of_a_hostile_catalog_becomes_markdown(hostile: Facts) -> None:
     assert widths <= {3, 5, 7, 10}, "no cell broke its table"
 
 
-@pytest.mark.parametrize("text", ["# head", "- item", "1. one", "[a](javascript:b)", "a|b", "`c`", "*d*", "x\ny"])
+@table("text", ["# head", "- item", "1. one", "[a](javascript:b)", "a|b", "`c`", "*d*", "x\ny"])
 def test_markdown_is_text(text: str) -> None:
     shown = formats.markdown(text)
     assert "\n" not in shown
@@ -74,7 +75,7 @@ def test_markdown_is_text(text: str) -> None:
     assert not any(f"{sign}" in shown.replace(f"\\{sign}", "") for sign in "[]|`*")
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("see https://evil.example/a", "see https:<!-- -->//evil.example/a"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import unicodedata
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from pipelines.reporting.highlight import Mark, cut
 from pipelines.reporting.page import render_html
 from tests.pipelines.reporting.made_runs import Answer, Product, write_run
 from tests.pipelines.reporting.reports import facts_of
+from tests.tables import table
 
 UNICODE = [
     ("حذاء رياضي أحمر من نايكي مقاس 42", "نايكي"),
@@ -26,7 +26,7 @@ UNICODE = [
 ]
 
 
-@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+@table("file_format", ["jsonl", "parquet"])
 def test_values_are_marked_where_they_stand_in_any_script(tmp_path: Path, file_format: str) -> None:
     products = [
         Product(f"u{index}", {"title": "nothing", "description": f"{text}, {text}"}, {"Brand": Answer(value)})

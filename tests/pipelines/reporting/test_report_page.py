@@ -11,6 +11,7 @@ from pipelines.reporting.page import render_html
 from tests.pipelines.browser import Page
 from tests.pipelines.commands import wait_until
 from tests.pipelines.reporting.made_runs import Answer, Product, hostile_products, metrics, write_run
+from tests.tables import table
 
 
 def _products() -> list[Product]:
@@ -173,7 +174,7 @@ _CUT_OFF = """
 _OPEN_ALL = "document.getElementById('sample-fold').click()"
 
 
-@pytest.mark.parametrize("width", [320, 360, 768, 1280])
+@table("width", [320, 360, 768, 1280])
 def test_no_width_needs_sideways_scrolling(browser: Page, page_file: Path, width: int) -> None:
     browser.open(page_file, width=width)
     browser.evaluate(_OPEN_ALL)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
-
 from hpd_core import Evidence
 from pipelines.catalog.html_text import read_html
 from pipelines.reporting.highlight import Mark
@@ -14,9 +12,10 @@ from pipelines.reporting.page import render_html
 from pipelines.reporting.source_texts import SourceText
 from tests.pipelines.reporting.made_runs import write_run
 from tests.pipelines.reporting.reports import coffee, facts_of
+from tests.tables import table
 
 
-@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+@table("file_format", ["jsonl", "parquet"])
 def test_a_catalog_that_has_changed_shows_no_wrong_text(tmp_path: Path, file_format: str) -> None:
     products = [coffee(number) for number in range(6)]
     run = write_run(tmp_path / "a", [products], file_format=file_format)
@@ -34,8 +33,8 @@ def test_a_catalog_that_has_changed_shows_no_wrong_text(tmp_path: Path, file_for
     assert "Its text could not be read back" in render_html(facts)
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut", "garbage", "folder"])
-@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+@table("damage", ["gone", "cut", "garbage", "folder"])
+@table("file_format", ["jsonl", "parquet"])
 def test_a_catalog_that_cannot_be_read(tmp_path: Path, file_format: str, damage: str) -> None:
     run = write_run(tmp_path, [[coffee(0), coffee(1)]], file_format=file_format)
     catalog = tmp_path / f"catalog.{file_format}"

@@ -9,6 +9,7 @@ from pipelines.reviewing.agreement import agreement
 from pipelines.reviewing.checked_items import ItemError, checked_items, number_forms, with_unit
 from pipelines.reviewing.corrections import settle
 from tests.pipelines.reviewing.said import verdict
+from tests.tables import table
 
 WEIGHT = Attribute(name="Weight", type="number", unit=Unit(want="g"))
 HEIGHT = Attribute(name="Height", type="number", unit=Unit(want="cm"))
@@ -52,7 +53,7 @@ def test_a_correction_to_what_the_model_said_is_none() -> None:
     assert not found.is_corrected
 
 
-@pytest.mark.parametrize(
+@table(
     ("seen", "forms", "written", "is_other"),
     [
         ("2.2", ["997.903214 g"], "2.2 lb", False),
@@ -83,7 +84,7 @@ def test_agreement_is_cohens_kappa_of_whether_the_model_is_right() -> None:
     assert agreement([verdict(0), verdict(1, "Bob")]).kappa is None, "all say the same: chance gives that, too"
 
 
-@pytest.mark.parametrize(
+@table(
     ("attribute", "items", "found"),
     [
         (WEIGHT, ["500"], ("500 g",)),
@@ -114,7 +115,7 @@ def test_an_item_gets_the_form_of_the_attributes_answers(
     assert checked_items(attribute, items) == found
 
 
-@pytest.mark.parametrize(
+@table(
     ("attribute", "items", "said"),
     [
         (WEIGHT, ["heavy"], "'heavy' is no number in g"),
@@ -141,7 +142,7 @@ def test_a_word_for_nothing_may_be_a_name_in_the_text() -> None:
     assert checked_items(Attribute(name="Brand"), ["None"], {"title": "Shirt by None Studios"}) == ("None",)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "unit", "found"),
     [
         ("12", "g", "12 g"),

@@ -22,6 +22,7 @@ from pipelines.store.folders import Folder
 from tests.examples import examples
 from tests.pipelines.commands import ROOT
 from tests.pipelines.reviewing.said import verdict
+from tests.tables import table
 
 REVIEWERS = ("Ada", "Béla", "../Ada")
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
@@ -110,7 +111,7 @@ def test_of_a_log_that_is_cut_anywhere_the_whole_lines_count(items: list[str], c
     assert list(parse_log(data, "log")) == whole
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "said"),
     [
         (b'{"id": "12345678"}', "time: Field required"),

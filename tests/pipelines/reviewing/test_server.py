@@ -23,6 +23,7 @@ from pipelines.store.folders import Folder
 from tests.pipelines.reporting.made_runs import HOSTILE, Answer
 from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
 from tests.pipelines.reviewing.served import Server, serving
+from tests.tables import table
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def test_without_the_secret_there_is_nothing(stays: tuple[Path, Server]) -> None
     assert len(server.address.split("/")[3]) >= 32
 
 
-@pytest.mark.parametrize(
+@table(
     ("headers", "question", "status"),
     [
         ({"Origin": "https://evil.example"}, {"reviewer": "Ada"}, 403),

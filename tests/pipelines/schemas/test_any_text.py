@@ -20,6 +20,7 @@ from pipelines.schemas.importing.imported import Imported, SourceCategory
 from pipelines.schemas.importing.schema_text import schema_text
 from pipelines.schemas.schema_file import dump_schemas, parse_schemas
 from tests.pipelines.schemas.imports import done, loaded, write
+from tests.tables import table
 
 BREAKS = {"a line break": "\n", "U+0085": "\x85", "U+2028": "\u2028", "U+2029": "\u2029", "a return": "\r"}
 ANY = st.text(st.characters(exclude_categories=("Cs",)))
@@ -70,7 +71,7 @@ def test_a_text_is_on_one_line_as_a_value_a_key_or_a_comment(text: str) -> None:
     assert yaml.safe_load(f"{dump_key(text)}\n  - 1") == {text: [1]}
 
 
-@pytest.mark.parametrize("mark", BREAKS.values(), ids=BREAKS)
+@table("mark", BREAKS.values())
 def test_one_name_with_a_line_break_does_not_stop_an_import(tmp_path: Path, mark: str) -> None:
     labels = [
         {"product_id": "1", "category": f"Board{mark}games", "values": {f"Net{mark}weight": ["x"]}},
@@ -80,7 +81,7 @@ def test_one_name_with_a_line_break_does_not_stop_an_import(tmp_path: Path, mark
     assert done(tmp_path, gold).names(f"Board{mark}games") == [f"Net{mark}weight"]
 
 
-@pytest.mark.parametrize("mark", BREAKS.values(), ids=BREAKS)
+@table("mark", BREAKS.values())
 def test_one_category_with_a_line_break_does_not_stop_a_proposal(tmp_path: Path, mark: str) -> None:
     rows = [{"category": f"Board{mark}games", "title": f"{n}", "text": "Colour: red"} for n in range(5)]
     catalog = write(tmp_path, "c.jsonl", "\n".join(map(json.dumps, rows)))

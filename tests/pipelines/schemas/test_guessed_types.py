@@ -6,20 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Member, Unit
 from pipelines.schemas.guessed_types import GuessedType, guessed_type
 from tests.pipelines.schemas.imports import done
+from tests.tables import table
 
 
 def enum_of(*labels: str) -> tuple[Member, ...]:
     return tuple(Member(label=label) for label in labels)
 
 
-@pytest.mark.parametrize(
+@table(
     ("values", "kind"),
     [
         ({"12": 3, "3.5": 1, "-2": 1}, GuessedType("number")),

@@ -20,6 +20,7 @@ from pipelines.schemas.importing.imported import named_member, told_apart, uniqu
 from pipelines.schemas.schema_file import load_schemas
 from tests.pipelines.commands import ROOT
 from tests.pipelines.schemas.imports import call, done, refused, write
+from tests.tables import table
 
 AKENEO = """
     code;attributes;type;label-en_US
@@ -145,7 +146,7 @@ def test_constants_keep_their_own_spelling(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     "node",
     [
         {"enum": ["a", {"x": 1}]},

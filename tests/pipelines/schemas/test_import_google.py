@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from hpd_core import Unit
 from pipelines.schemas.importing.google_feed import feed_attributes
 from tests.pipelines.schemas.imports import done, refused, write
+from tests.tables import table
 
 WITH_IDS = """
     # Google_Product_Taxonomy_Version: 2021-09-21
@@ -53,7 +52,7 @@ def test_a_part_of_it_keeps_what_it_had(tmp_path: Path) -> None:
     assert part.schemas["Shirts"] == whole.schemas["Shirts"]
 
 
-@pytest.mark.parametrize("text", [WITHOUT_IDS, WITHOUT_IDS.split("\n", 2)[2]], ids=["a version", "no version"])
+@table("text", [WITHOUT_IDS, WITHOUT_IDS.split("\n", 2)[2]])
 def test_the_taxonomy_without_ids(tmp_path: Path, text: str) -> None:
     google = done(tmp_path, write(tmp_path, "taxonomy.en-US.txt", text))
     clothing = google.schemas["Clothing"]
@@ -73,7 +72,7 @@ def test_values_and_units_are_those_of_the_specification() -> None:
     assert all(each.id == name for name, each in attributes.items())
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "message"),
     [("Home >  > Kitchen", "line 3: 'Home >  > Kitchen' is no path"), ("1 - Home", "line 3: 'Home' is there twice")],
 )

@@ -14,6 +14,8 @@ from pipelines.schema import app
 from pipelines.schemas.schema_file import load_schemas
 from tests.pipelines.commands import ROOT
 
+pytestmark = pytest.mark.docs
+
 GUIDE = ROOT / "docs" / "import-schemas.md"
 _FENCE = re.compile(r"^```(?P<head>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _TITLE = re.compile(r'title="(?P<name>[^",]+)(?P<written>, as it was written)?"')

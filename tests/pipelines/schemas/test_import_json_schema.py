@@ -9,6 +9,7 @@ import pytest
 
 from hpd_core import Attribute, Member, Unit
 from tests.pipelines.schemas.imports import done, refused, write
+from tests.tables import table
 
 SCHEMA = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -67,7 +68,7 @@ def test_every_form(tmp_path: Path) -> None:
     assert not model.remarks()
 
 
-@pytest.mark.parametrize(
+@table(
     ("node", "expected"),
     [
         ({"anyOf": [{"type": "integer"}, {"type": "number"}, {"type": "null"}]}, ("number", False, False)),
@@ -91,7 +92,7 @@ def test_one_of_several_types(tmp_path: Path, node: dict[str, object], expected:
     assert (found.type, found.multiple, "of several types, texts here: it" in model.printed) == expected
 
 
-@pytest.mark.parametrize("node", [{"type": "string", "format": "binary"}, {"contentEncoding": "base64"}])
+@table("node", [{"type": "string", "format": "binary"}, {"contentEncoding": "base64"}])
 def test_bytes_are_no_attribute(tmp_path: Path, node: dict[str, object]) -> None:
     model = done(tmp_path, write(tmp_path, "bag.json", {"title": "Bag", "properties": {"brand": {}, "picture": node}}))
     assert model.names("Bag") == ["brand"]

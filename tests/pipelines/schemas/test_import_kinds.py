@@ -6,10 +6,9 @@ import gzip
 import json
 from pathlib import Path
 
-import pytest
-
 from pipelines.schemas.importing.kinds import Kind, is_gold
 from tests.pipelines.schemas.imports import call, done, refused, write
+from tests.tables import table
 
 SAMPLES = {
     Kind.SHOPIFY: ("x.yml", "- {id: a, name: Bags, children: [], attributes: [color]}\n"),
@@ -21,7 +20,7 @@ SAMPLES = {
 }
 
 
-@pytest.mark.parametrize("kind", SAMPLES)
+@table("kind", SAMPLES)
 def test_the_content_tells_the_kind(tmp_path: Path, kind: Kind) -> None:
     path = write(tmp_path, *SAMPLES[kind])
     told, named = done(tmp_path, path), done(tmp_path, path, "--from", kind)
@@ -49,7 +48,7 @@ def test_several_kinds_are_refused_and_others_told(tmp_path: Path) -> None:
     assert "not read, of another kind: " in done(tmp_path, google, model, "--from", "google").printed
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "text", "message"),
     [
         ("x.txt", "hello\n", "none of shopify, google, akeneo"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from hpd_core.text.template import render_answer_line
 from hpd_core.text.values import parse_value
 from pipelines.schemas.lint import lint
 from tests.examples import examples
+from tests.tables import table
 
 
 def remarks(*attributes: Attribute, category: str = "Mugs") -> list[str]:
@@ -25,7 +25,7 @@ def enum(*values: object, **options: object) -> Attribute:
     return Attribute.model_validate({"name": "x", "type": "enum", "values": values, **options})
 
 
-@pytest.mark.parametrize(
+@table(
     ("attribute", "expected"),
     [
         (enum("\u200b", "one"), ["'\\u200b' shows nothing"]),
@@ -136,7 +136,7 @@ def test_an_attribute(attribute: Attribute, expected: list[str]) -> None:
     assert remarks(attribute) == [f"x: {message}" for message in expected]
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "expected"),
     [
         ("Brand ", "'Brand ' begins or ends with white space"),

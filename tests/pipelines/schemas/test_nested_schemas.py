@@ -24,6 +24,7 @@ from pipelines.schemas.schema_file import dump_schemas, parse_schemas
 from tests.examples import examples
 from tests.pipelines.schemas.imports import done, write
 from tests.pipelines.schemas.test_schema_forms import load
+from tests.tables import table
 from tests.tiny_model import build_tokenizer
 
 BAGS = """
@@ -86,7 +87,7 @@ def test_where_it_stands_is_of_the_hash_only_where_it_is_in_an_object() -> None:
     assert flat.model_copy(update={"path": ("size", "width")}).model_dump()["path"] == ("size", "width")
 
 
-@pytest.mark.parametrize("path", [("size",), ("size", "depth"), ("", "size.width"), ("size.width",)])
+@table("path", [("size",), ("size", "depth"), ("", "size.width"), ("size.width",)])
 def test_a_path_is_how_it_is_called(path: tuple[str, ...]) -> None:
     with pytest.raises(ValidationError, match="which is not how it is called"):
         Attribute(name="size.width", path=path)
@@ -116,7 +117,7 @@ def doubling(levels: int) -> str:
     return "\n".join(["attributes:", "  l0: {name: x}", *lines, "categories:", "  A: [x]"])
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "message"),
     [
         (

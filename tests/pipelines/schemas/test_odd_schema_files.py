@@ -13,6 +13,7 @@ from pipelines.config.yaml_files import Places
 from pipelines.errors import UsageError
 from pipelines.schemas.schema_file import load_schemas
 from tests.examples import examples
+from tests.tables import table
 
 
 def load(folder: Path, content: str | bytes, name: str = "schemas.yaml") -> dict[str, list[tuple[str, ...]]]:
@@ -33,7 +34,7 @@ def refusal(folder: Path, content: str | bytes, name: str = "schemas.yaml") -> s
     return str(caught.value).removeprefix(f"{folder}/")
 
 
-@pytest.mark.parametrize(
+@table(
     ("scalar", "kind"),
     [
         ("1:30", "the number 90"),
@@ -82,7 +83,7 @@ def test_what_yaml_reads_as_text_is_text(tmp_path: Path) -> None:
     assert sorted(found) == sorted(values)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "message"),
     [
         ("", "schemas.yaml is empty; a schema file holds one mapping"),
@@ -210,7 +211,7 @@ def test_any_text_is_a_schema_or_is_refused_by_name(text: str, tmp_path_factory:
         assert refusal is None or refusal.startswith(str(path))
 
 
-@pytest.mark.parametrize(
+@table(
     ("entry", "message"),
     [
         (

@@ -22,6 +22,7 @@ from pipelines.schemas.from_gold import schemas_from_gold
 from pipelines.schemas.lint import lint
 from pipelines.schemas.schema_file import dump_schemas, load_schemas
 from tests.pipelines.commands import ROOT
+from tests.tables import table
 
 ABSENT, ONE, TWO = GoldValue(()), GoldValue((("x",),)), GoldValue((("x",), ("y",)))
 
@@ -106,7 +107,7 @@ def test_a_written_schema_is_readable() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("schemas", "message"),
     [
         (schema("A", "Brand", "brand "), "almost the same name as attribute 'Brand'"),

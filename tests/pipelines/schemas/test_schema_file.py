@@ -10,6 +10,7 @@ from pipelines.config.loading import parse_config
 from pipelines.errors import UsageError
 from pipelines.job.schema_warnings import schema_warnings
 from pipelines.schemas.schema_file import load_schemas, schemas_hash
+from tests.tables import table
 
 
 def write(folder: Path, text: str) -> str:
@@ -46,7 +47,7 @@ categories:
     assert [each.verbatim for each in (brand, part_number)] == [False, True]
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "message"),
     [
         ("categories:\n  A:\n    - {name: x}\n    - {name: x}\n", "category 'A': attribute 'x' is listed twice"),

@@ -16,6 +16,7 @@ from hpd_core import Attribute, CategorySchema, Member, Unit
 from pipelines.errors import UsageError
 from pipelines.schemas.schema_file import dump_schemas, load_schemas, parse_schemas, schemas_hash
 from tests.examples import examples
+from tests.tables import table
 
 EVERYTHING = """
 attributes:
@@ -84,7 +85,7 @@ categories:
 """
 
 
-@pytest.mark.parametrize(
+@table(
     ("category", "attributes"),
     [
         ("BC", {"Brand": "of B", "X": "of C", "Y": None}),
@@ -137,7 +138,7 @@ def unit(entry: str) -> str:
     return f"categories:\n  A:\n    - name: x\n      type: number\n      unit: {entry}\n"
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "message"),
     [
         (member("{id: '1'}"), ", line 7: category 'A', attribute 'x', value 2: has no label; the label is what is"),

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from hpd_core import CategorySchema
 from pipelines.schemas.lint import lint
 from pipelines.schemas.schema_file import parse_schemas
+
+pytestmark = pytest.mark.docs
 
 PAGE = Path(__file__).parents[3] / "docs" / "schemas.md"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from hpd_core import Attribute, CategorySchema
@@ -14,6 +13,7 @@ from pipelines.schema import app
 from pipelines.schemas.lint import lint
 from pipelines.schemas.schema_file import load_schemas, parse_schemas
 from pipelines.schemas.shared_text import exclusive_schemas, shared_text
+from tests.tables import table
 
 
 def product(**values: list[str]) -> GoldProduct:
@@ -59,7 +59,7 @@ def test_single_texts_become_exclusive() -> None:
     assert others == list(schemas["Shirts"].attributes[2:])
 
 
-@pytest.mark.parametrize("plain", [["--plain"], []])
+@table("plain", [["--plain"], []])
 def test_the_command_writes_what_can_be_read(tmp_path: Path, plain: list[str]) -> None:
     gold, out = tmp_path / "gold.jsonl", tmp_path / "schemas.yaml"
     values = {"Type": ["Men's jersey"], "Gender": ["Men"], "Brand": ["Velor 12"], "Weight": ["12"]}

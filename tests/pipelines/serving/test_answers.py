@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from hpd_core import Engine, JsonResult
 from tests.pipelines.serving.served import MODEL, SHOE, Served
+from tests.tables import table
 
 TEXTS = ["Velor running shoe, red, size 42", "Größe 42 😀\u2028 “rouge” \t\x00", "x" * 500]
 TOOL = {"name": "shoe", "description": "A shoe.", "parameters": SHOE}
@@ -67,7 +68,7 @@ def test_facts_of_every_field_come_with_the_answer(client: openai.OpenAI, engine
         assert facts[path]["probability"] == pytest.approx(field.probability, abs=1e-3)
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@table("text", TEXTS)
 def test_pydantic_models_are_filled_in(client: openai.OpenAI, engine: Engine, text: str) -> None:
     result = expected(engine, text)
     if result.problems:
@@ -84,7 +85,7 @@ def test_pydantic_models_are_filled_in(client: openai.OpenAI, engine: Engine, te
     assert response.usage.output_tokens == result.num_output_tokens
 
 
-@pytest.mark.parametrize("as_call", [False, True])
+@table("as_call", [False, True])
 def test_a_stream_of_a_chat_is_the_answer_in_pieces(client: openai.OpenAI, engine: Engine, as_call: bool) -> None:
     asked: dict[str, Any] = {"response_format": shape()}
     if as_call:
@@ -129,7 +130,7 @@ ORDER: Any = {
 }
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@table("text", TEXTS)
 def test_so_is_a_stream_of_lists_and_of_objects_that_may_miss(
     client: openai.OpenAI, engine: Engine, server: Served, text: str
 ) -> None:
@@ -146,7 +147,7 @@ def test_so_is_a_stream_of_lists_and_of_objects_that_may_miss(
     assert sorted(paths) == sorted(result.fields)
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "text"),
     [
         ({"type": "object", "properties": {"kind": {"const": "invoice"}}}, '{"kind": "invoice"}'),

@@ -18,6 +18,7 @@ from pipelines.serve import app
 from tests.pipelines.commands import wait_until
 from tests.pipelines.serving.served import Served, chat, serving_apart
 from tests.pipelines.serving.test_many_clients import ask_all
+from tests.tables import table
 
 
 def test_under_load_it_answers_what_it_has_taken_and_ends(tiny_model_dir: Path) -> None:
@@ -71,7 +72,7 @@ def test_told_twice_it_ends_at_once_and_tells_who_waits(tiny_model_dir: Path) ->
         assert "Traceback" not in process.stdout.read()
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "said"),
     [
         (["--model", "/no/such/folder"], "/no/such/folder"),

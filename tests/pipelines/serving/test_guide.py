@@ -18,6 +18,8 @@ from tests.pipelines.labelling.labellings import Labelling
 from tests.pipelines.serving.served import MODEL, Served
 from tests.pipelines.serving.test_other_clients import CLIENTS
 
+pytestmark = pytest.mark.docs
+
 PAGE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
 
 

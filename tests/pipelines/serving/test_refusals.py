@@ -16,6 +16,7 @@ from hpd_core.models.loading import load_model, load_tokenizer
 from pipelines.serving.limits import ServingLimits
 from tests.pipelines.commands import wait_until
 from tests.pipelines.serving.served import MODEL, Served, chat, serving_here
+from tests.tables import table
 
 CHAT = "/v1/chat/completions"
 
@@ -31,7 +32,7 @@ def wide(count: int) -> dict[str, Any]:
     return {"type": "object", "properties": {f"f{number}": {"type": "string"} for number in range(count)}}
 
 
-@pytest.mark.parametrize(
+@table(
     "schema",
     [
         {},
@@ -56,10 +57,8 @@ def test_a_schema_that_cannot_be_filled_in_is_refused(server: Served, schema: di
     assert error["message"].startswith("response_format.json_schema.schema: ")
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
-    "text", ["", "a\nb", '"', "<|im_end|>", "</s>", "\x00", "\u2028", "😀" * 50, "~/", "{{ 7 }}", "x" * 3000]
-)
+@table("stream", [False, True])
+@table("text", ["", "a\nb", '"', "<|im_end|>", "</s>", "\x00", "\u2028", "😀" * 50, "~/", "{{ 7 }}", "x" * 3000])
 def test_whatever_stands_in_names_and_texts_the_server_does_not_fail(server: Served, text: str, stream: bool) -> None:
     """It is answered or refused."""
     inner = {"type": "object", "properties": {text: {"type": "string", "description": text}}}
@@ -87,7 +86,7 @@ def test_a_schema_may_have_as_much_as_the_limits_say(engine: Engine) -> None:
             assert server.chat("Velor", kinds).status == status
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@table("stream", [False, True])
 def test_a_model_of_no_numbers_fails_and_answers_nothing(tiny_model_dir: Path, stream: bool) -> None:
     config = EngineConfig(dtype="float32", device="cpu")
     model = load_model(str(tiny_model_dir), config)

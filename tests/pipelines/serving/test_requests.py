@@ -15,6 +15,7 @@ from pipelines.serving.chat_request import read_chat
 from pipelines.serving.request_body import parse_body
 from pipelines.serving.responses_request import read_response
 from tests.examples import examples
+from tests.tables import table
 
 SCHEMA = {"type": "object", "properties": {"brand": {"type": "string"}}, "required": ["brand"]}
 CHAT: dict[str, Any] = {
@@ -56,7 +57,7 @@ def test_texts_of_the_user_are_the_document_and_those_of_the_system_the_instruct
     assert response.schema == SCHEMA
 
 
-@pytest.mark.parametrize("choice", ["required", CALL["tool_choice"]])
+@table("choice", ["required", CALL["tool_choice"]])
 def test_the_tool_that_must_be_called_is_a_schema(choice: Any) -> None:
     question = read_chat({**CALL, "tool_choice": choice})
     assert (question.name, question.as_call) == ("product", True)
@@ -68,7 +69,7 @@ def test_tools_that_are_not_to_be_called_are_none() -> None:
     assert not read_chat({**CHAT, "tools": CALL["tools"], "tool_choice": "none"}).as_call
 
 
-@pytest.mark.parametrize(
+@table(
     ("change", "param", "said"),
     [
         ({"response_format": None}, "response_format", "does not chat"),
@@ -108,7 +109,7 @@ def test_what_cannot_be_had_is_refused_by_its_key(change: dict[str, Any], param:
     assert set(caught.value.body()["error"]) == {"message", "type", "param", "code"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("change", "param"),
     [
         ({"text": None}, "text.format"),
@@ -157,7 +158,7 @@ def test_whatever_stands_at_any_place_is_read_or_refused(body: dict[str, Any], d
             assert isinstance(question.schema, dict)
 
 
-@pytest.mark.parametrize(
+@table(
     ("content", "said"),
     [
         (b"", "not JSON"),

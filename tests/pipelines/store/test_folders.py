@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.errors import UsageError
 from pipelines.store.folders import Folder
+from tests.tables import table
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -94,7 +95,7 @@ def test_a_half_written_file_of_a_killed_start_does_not_make_a_folder_a_foreign_
     assert not Folder(str(tmp_path)).is_empty()
 
 
-@pytest.mark.parametrize("is_other_disk", [False, True])
+@table("is_other_disk", [False, True])
 def test_a_local_file_is_put_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_other_disk: bool
 ) -> None:
@@ -117,7 +118,7 @@ def test_a_local_file_is_put_whole_or_not_at_all(
     assert [path.name for path in (tmp_path / "out" / "_input").iterdir()] == ["rows.parquet"]
 
 
-@pytest.mark.parametrize("change", ["write", "create", "put"])
+@table("change", ["write", "create", "put"])
 def test_what_does_not_fit_on_the_disk_leaves_nothing_behind_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
@@ -134,7 +135,7 @@ def test_what_does_not_fit_on_the_disk_leaves_nothing_behind_and_is_named(
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP])
+@table("number", [errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP])
 def test_a_disk_without_hard_links_is_refused_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:

@@ -20,6 +20,7 @@ from pipelines.store.isolation import Span, Try
 from pipelines.store.ledger import History, Ledger
 from pipelines.store.tables import EncodedTable
 from tests.examples import examples
+from tests.tables import table
 
 TABLES = ("attributes", "products")
 
@@ -217,9 +218,7 @@ def test_a_part_that_is_done_again_is_no_progress(tmp_path: Path) -> None:
 ENGINE: dict[str, Any] = {"model_id": "m", "dtype": "float32", "layout": "tree", "device": "cpu"}
 
 
-@pytest.mark.parametrize(
-    ("change", "is_fine"), [({}, True), ({"device": "cuda"}, True), ({"dtype": "bfloat16"}, False)]
-)
+@table(("change", "is_fine"), [({}, True), ({"device": "cuda"}, True), ({"dtype": "bfloat16"}, False)])
 def test_all_engines_of_a_run_must_answer_alike(tmp_path: Path, change: dict[str, Any], is_fine: bool) -> None:
     ledger = Ledger(Folder(str(tmp_path)), "s")
     ledger.check_engine(ENGINE)

@@ -23,6 +23,7 @@ from pipelines.training.few_curve import Curve, Point, read_curve
 from pipelines.training.few_settings import with_few_labels
 from tests.pipelines.training.test_stopping import assert_equal_weights, interrupted
 from tests.pipelines.training.trainings import Training
+from tests.tables import table
 
 
 class PlainTraining(Training):
@@ -185,7 +186,7 @@ def test_the_curve_is_shown_as_it_was_measured() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     ("counts", "said"),
     [
         ([9], "to train on you have 9 of a category, fewer than the 10 that were measured at least: what they bring"),
@@ -228,6 +229,7 @@ def test_a_dry_run_of_the_command(training: Training) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 def test_a_run_from_few_labels_continues_under_the_same_settings(tmp_path: Path, tiny_model_dir: Path) -> None:
     training = FewTraining(tmp_path, tiny_model_dir)

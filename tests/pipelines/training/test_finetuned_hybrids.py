@@ -16,6 +16,7 @@ from pipelines.training.trained_weights import TrainedModel
 from pipelines.training.validation import validate
 from tests.core.mixers.hybrids import MOST_USED, build_hybrid
 from tests.pipelines.training.trainings import Training
+from tests.tables import table
 from tests.tiny_model import build_tokenizer
 
 
@@ -80,6 +81,7 @@ def test_it_learns(family: str, layout: str, method: str, checkpointing: bool, t
 
 
 @pytest.mark.full
+@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 @pytest.mark.parametrize("family", MOST_USED[:2])
 def test_what_was_learned_is_what_is_answered(family: str, tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ def test_what_was_learned_is_what_is_answered(family: str, tmp_path: Path) -> No
     assert sum(right) >= 7, found
 
 
-@pytest.mark.parametrize("family", ["falcon_h1", "mamba2", "granitemoehybrid", "mamba", "jamba"])
+@table("family", ["falcon_h1", "mamba2", "granitemoehybrid", "mamba", "jamba"])
 def test_what_fused_kernels_multiply_themselves_gets_no_adapter(family: str, tmp_path: Path) -> None:
     training = training_of(family, tmp_path)
     names = [name for name, _ in TrainedModel(training.config()).model.named_modules() if name.endswith("lora_A")]

@@ -20,6 +20,8 @@ from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, product
 from tests.pipelines.labelling.served_teacher import TroubleMaker, right_answer
 
+pytestmark = pytest.mark.docs
+
 
 def sections() -> dict[str, str]:
     """The page's commands by section; what only shows an example's output is none."""

@@ -8,7 +8,6 @@ from collections import Counter
 from decimal import Decimal
 from functools import cache
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +30,7 @@ from pipelines.training.schema_variants import DESCRIPTIONS, draw_variant
 from pipelines.training.specifications import LANGUAGES, SPECIFICATIONS, Specification
 from tests.examples import examples
 from tests.pipelines.commands import ROOT
+from tests.tables import table
 
 NOTHING = re.compile("(?!)")
 THING = Record("1", "Coffee", {"title": "Velor thing"})
@@ -56,7 +56,7 @@ CONVERTIBLE = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(CONVERTIBLE))
+@table("name", sorted(CONVERTIBLE))
 def test_a_number_stated_in_another_unit_is_answered_in_the_asked_one(name: str) -> None:
     (item,) = (item for item in SPECIFICATIONS if item.attribute.name == name)
     unit, factors = CONVERTIBLE[name]
@@ -91,7 +91,7 @@ def test_statements_in_other_languages_are_those_of_the_language() -> None:
     assert stated_in("de", few) == (None, few), "too few to draw from: English"
 
 
-@pytest.mark.parametrize("language", [None, *LANGUAGES])
+@table("language", [None, *LANGUAGES])
 def test_what_a_statement_may_say_of_another_is_not_taught_as_absent(language: str | None) -> None:
     by_name = {item.attribute.name: item for item in SPECIFICATIONS}
     asked = [
@@ -196,9 +196,7 @@ def test_a_catch_all_is_not_taught_as_absent_where_something_is_added() -> None:
     assert not may_hold_anything("Brand")
 
 
-@pytest.mark.parametrize(
-    "fields", [{}, {"title": "a", "color": "Red"}, dict.fromkeys(invented_texts._FIELD_NAMES, "x")]
-)
+@table("fields", [{}, {"title": "a", "color": "Red"}, dict.fromkeys(invented_texts._FIELD_NAMES, "x")])
 def test_any_fields_can_be_continued(fields: dict[str, str]) -> None:
     for seed in range(100):
         generator = random.Random(seed)
@@ -209,7 +207,7 @@ def test_any_fields_can_be_continued(fields: dict[str, str]) -> None:
         assert set(fields) <= set(record.fields)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@table("seed", range(30))
 def test_a_renamed_attribute_takes_no_name_that_the_catalog_uses(seed: int) -> None:
     names = ("Brand", "Manufacturer", "Pattern", "Design", "Weight", "Product mass", "Net content", "Amount of fill")
     schema = CategorySchema(category="Coffee", attributes=tuple(Attribute(name=name) for name in names))
@@ -219,7 +217,7 @@ def test_a_renamed_attribute_takes_no_name_that_the_catalog_uses(seed: int) -> N
             assert question.attribute.name in {"Maker", "Label", "Company", "Print", "Contents", "Net quantity"}
 
 
-@pytest.mark.parametrize("item", SPECIFICATIONS, ids=lambda item: item.attribute.name)
+@table("item", SPECIFICATIONS)
 def test_every_specification_has_answers_and_ways_to_state_them(item: Specification) -> None:
     drawn = [item.draw(random.Random(seed), language) for seed in range(200) for language in (None, *item.languages)]
     texts: dict[str, set[str]] = {}
@@ -324,7 +322,7 @@ def test_products_are_retold_in_every_way() -> None:
     assert labels == {"Roast": ["dark roast"], "Weight": ["12 oz"]}
 
 
-@pytest.mark.parametrize(
+@table(
     ("title", "labels"),
     [
         ("Velor Club 12 oz Blend", {"Name": ["Club 12 oz Blend"], "Weight": ["12 oz"]}),

@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
@@ -18,6 +17,7 @@ from pipelines.config.mapping import Mapped
 from pipelines.quality.gold import read_gold
 from pipelines.split import app
 from pipelines.training.labelled_products import is_held_out
+from tests.tables import table
 
 
 def gold_line(number: int, text: str | None = None) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def test_corrected_labels_are_not_overwritten(tmp_path: Path) -> None:
     assert not (tmp_path / "g.train.jsonl").exists(), "all or nothing"
 
 
-@pytest.mark.parametrize(
+@table(
     ("lines", "options", "message"),
     [
         ([{"category": "A", "input": "x", "target_scores": {}}], [], "line 1: no 'product_id', or no 'input'"),

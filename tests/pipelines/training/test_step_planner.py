@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from pipelines.training.labelled_products import Product
 from pipelines.training.validation import choose, split_products
 from tests.examples import examples
 from tests.pipelines.training.planners import TOKENIZER, examples_of, make_planner
+from tests.tables import table
 
 
 def make_products(count: int, seed: int = 0) -> list[Product]:
@@ -86,7 +86,7 @@ def least_positions(products: list[Product]) -> int:
     return bisect.bisect_left(range(4096), True, key=fits)
 
 
-@pytest.mark.parametrize("layout", ["tree", "stacked", "ar"])
+@table("layout", ["tree", "stacked", "ar"])
 def test_how_many_products_are_in_a_prompt(layout: str) -> None:
     """J is drawn from 1..J_max for `stacked` (paper, 4.4), each as often as the others; it is 1 elsewhere."""
     examples = [

@@ -65,6 +65,7 @@ def interrupted(training: Training, when: str, **changes: Any) -> str:
     return text.getvalue()
 
 
+@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_an_interrupt_keeps_the_step_that_was_taken(training: Training, workers: int) -> None:
@@ -86,6 +87,7 @@ def test_an_interrupt_keeps_the_step_that_was_taken(training: Training, workers:
     assert_equal_weights(training.folder / "undisturbed", training.folder / "out")
 
 
+@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 def test_time_is_up_with_evaluated_weights_that_can_be_used(training: Training) -> None:
     optimizer = training.document["optimizer"] | {"epochs": 10_000}
@@ -160,6 +162,7 @@ class Driver:
 
 
 @pytest.mark.full
+@pytest.mark.ray
 def test_signals_at_a_step_and_in_a_validation_and_the_same_weights(training: Training) -> None:
     """Four starts of the command: SIGINT at a step, SIGTERM in a validation, and to the end; beside an undisturbed one.
 
@@ -193,6 +196,7 @@ def test_signals_at_a_step_and_in_a_validation_and_the_same_weights(training: Tr
 
 
 @pytest.mark.full
+@pytest.mark.ray
 def test_a_second_signal_ends_at_once(training: Training) -> None:
     """And one before the first step does, too: nothing would be lost."""
     optimizer = training.document["optimizer"] | {"epochs": 10_000}

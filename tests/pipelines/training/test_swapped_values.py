@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from pipelines.training.labelled_products import Items, Product
 from pipelines.training.swapped_values import swap_values, swappable_values
 from tests.examples import examples
 from tests.pipelines.training.planners import TOKENIZER, examples_of, make_planner
+from tests.tables import table
 
 SHOES = CategorySchema.model_validate(
     {
@@ -57,7 +57,7 @@ def test_text_and_labels_change_alike() -> None:
     assert seen == {(brand, model) for brand in VALUES["Brand"] for model in VALUES["Model"]}
 
 
-@pytest.mark.parametrize(
+@table(
     ("labels", "title"),
     [
         ({"Brand": ["Ellie"]}, "Ellie Shoes by Ellie"),  # it stands in two places

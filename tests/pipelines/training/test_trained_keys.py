@@ -13,9 +13,10 @@ from hpd_core.training.examples import ExampleBuilder
 from pipelines.errors import UsageError
 from pipelines.training.trained_weights import TrainedModel
 from tests.pipelines.training.trainings import Training
+from tests.tables import table
 
 
-@pytest.mark.parametrize(("layout", "expected"), [("tree", "short"), ("ar", "full")])
+@table(("layout", "expected"), [("tree", "short"), ("ar", "full")])
 def test_keys_are_written_down_and_kept(layout: str, expected: str, tmp_path: Path, tiny_model_dir: Path) -> None:
     training = Training(tmp_path, tiny_model_dir)
     first, second = tmp_path / "first", tmp_path / "second"
@@ -45,7 +46,7 @@ def test_how_documents_are_read_is_written_down_and_kept(tmp_path: Path, tiny_mo
     assert read == ["bidirectional", "bidirectional", "causal", "causal"], "in other layouts documents are causal"
 
 
-@pytest.mark.parametrize("layout", ["stacked", "ar"])
+@table("layout", ["stacked", "ar"])
 def test_other_layouts_do_not_read_both_ways(layout: Any, tmp_path: Path, tiny_model_dir: Path) -> None:
     training = Training(tmp_path, tiny_model_dir)
     training.document["engine"]["document_attention"] = "bidirectional"

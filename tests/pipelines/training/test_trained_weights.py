@@ -12,6 +12,7 @@ from hpd_core import ModelError
 from pipelines.config.finetuning import FinetuneConfig, OptimizerConfig
 from pipelines.training.trained_weights import MasterWeights, TrainedModel, load_state, save_state
 from tests.core.fp8_checkpoints import scheme, write
+from tests.tables import table
 
 SETTINGS = {"epochs": 1, "learning_rate": 1e-4, "final_learning_rate_share": 1.0, "warmup_share": 0.0}
 
@@ -94,7 +95,7 @@ def trained_model(model: Path, engine: dict[str, Any], **changes: Any) -> Traine
     return TrainedModel(FinetuneConfig.model_validate(document | changes))
 
 
-@pytest.mark.parametrize("method", ["lora", "full"])
+@table("method", ["lora", "full"])
 def test_gradient_checkpointing_computes_a_layer_twice(method: str, tiny_model_dir: Path) -> None:
     """... and keeps no more of it in between; `make soak` compares what is learned with it."""
     for is_on in (False, True):
@@ -127,7 +128,7 @@ def test_nothing_is_trained_over_fp8(tiny_model_dir: Path, tmp_path: Path) -> No
         trained_model(tmp_path, {})
 
 
-@pytest.mark.parametrize("quantization", ["nf4", "int8"])
+@table("quantization", ["nf4", "int8"])
 def test_an_adapter_over_quantized_weights_has_its_gradients_behind_a_validation_too(
     quantization: str, tiny_model_dir: Path
 ) -> None:

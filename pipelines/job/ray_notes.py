@@ -1,0 +1,62 @@
+"""What the engines of a run on Ray are at: each notes it, the driver shows it.
+
+It is kept in Ray's own key-value store: it costs no process, and whoever looks on cannot slow an engine down.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+import ray
+from ray.experimental import internal_kv
+
+from pipelines.console.progress import Watched
+from pipelines.job.loading_note import FIRST_SHARDS
+
+logger = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN_NOTES = 2.0
+
+
+def note(run_id: str, said: str, num_decoded: int = 0) -> None:
+    """Note what the engine of this process is at. Called in an actor; elsewhere nobody would look."""
+    context = ray.get_runtime_context() if ray.is_initialized() else None
+    if context is None or (actor := context.get_actor_id()) is None:
+        return
+    try:
+        key, value = _key(context.get_job_id(), run_id, actor), json.dumps(Watched(said, num_decoded))
+        internal_kv._internal_kv_put(key, value.encode())
+    except Exception as error:  # a line less for who looks on, not an engine
+        logger.debug("cannot note what is begun: %s", error)
+
+
+def note_decoded(run_id: str, num_decoded: Callable[[], int], stop: threading.Event) -> None:
+    """Note how many products are decoded of open shards whenever it changes, in a thread of the actor."""
+    noted = 0
+    while not stop.wait(_SECONDS_BETWEEN_NOTES):
+        if (number := num_decoded()) != noted:
+            noted = number
+            note(run_id, FIRST_SHARDS, number)
+
+
+def read_notes(run_id: str) -> Watched | None:
+    """Return what the engines of a run are at; None before one has noted anything."""
+    keys = internal_kv._internal_kv_list(_key(ray.get_runtime_context().get_job_id(), run_id, ""))
+    found = [json.loads(value) for key in keys if (value := internal_kv._internal_kv_get(key)) is not None]
+    if not found:
+        return None
+    said = [each[0] for each in found]
+    # The most advanced engine is what the first shards wait for; several that are at the same are counted.
+    if FIRST_SHARDS in said:
+        return Watched(FIRST_SHARDS, sum(each[1] for each in found))
+    (what, count), *_ = Counter(said).most_common()
+    return Watched(what if count == 1 else f"{count} engines {what}")
+
+
+def _key(job_id: str, run_id: str, actor: str) -> str:
+    """Another session of the run is another job of Ray's."""
+    return f"hpd-beginnings/{job_id}/{run_id}/{actor}"
