@@ -65,9 +65,10 @@ def interrupted(training: Training, when: str, **changes: Any) -> str:
     return text.getvalue()
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.full)])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_an_interrupt_keeps_the_step_that_was_taken(training: Training, workers: int) -> None:
     """No checkpoint is due: without the interrupt's own one the run would begin anew."""
     training.document["scaling"] |= {"num_workers": workers, "num_cpus": 0.5}
