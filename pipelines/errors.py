@@ -34,11 +34,15 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         cause = wrapped if isinstance(wrapped, BaseException) else cause.__cause__
 
 
+def for_user(error: BaseException) -> UsageError | RunError | None:
+    """Return what to show in place of this one error, whatever caused it; None if it is a bug of ours."""
+    if isinstance(error, (UsageError, RunError)):
+        return error
+    if isinstance(error, HPDError) or (isinstance(error, OSError) and error.errno is not None):
+        return RunError(str(error))  # a full disk, no permission, no network
+    return None
+
+
 def explain(error: BaseException) -> Exception | None:
     """Return the `UsageError` or `RunError` to show in place of `error`; None if it is a bug of ours."""
-    for cause in causes(error):
-        if isinstance(cause, (UsageError, RunError)):
-            return cause
-        if isinstance(cause, HPDError) or (isinstance(cause, OSError) and cause.errno is not None):
-            return RunError(str(cause))  # a full disk, no permission, no network
-    return None
+    return next(filter(None, map(for_user, causes(error))), None)

@@ -37,13 +37,21 @@ atexit.register(shutil.rmtree, os.environ["RAY_TMPDIR"], ignore_errors=True)
 register_profiles()
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by their fixture; those with a Ray of another process carry the mark themselves."""
+    for item in items:
+        if "shared_ray" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.ray)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print which files the time went into."""
     seconds: Counter[str] = Counter()
     for report in (report for reports in terminalreporter.stats.values() for report in reports):
         if isinstance(report, pytest.TestReport) and not hasattr(report, "context"):  # of a subtest, in its test's
             seconds[report.nodeid.split("::")[0]] += report.duration
-    terminalreporter.section(f"the dearest files, of {seconds.total():,.0f} s in all")
+    terminalreporter.section(f"the slowest files, of {seconds.total():,.0f} s in all")
     for name, spent in seconds.most_common(10):
         terminalreporter.write_line(f"{spent:7.1f} s  {name}")
 

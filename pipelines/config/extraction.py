@@ -100,12 +100,13 @@ class JobConfig(Section):
     @property
     def needs_ray(self) -> str | None:
         """Return the key for which one process is not enough; None if it is."""
-        wanted = {
-            "actors.max": self.actors.max > 1,
-            "actors.num_gpus": self.actors.num_gpus is not None,
-            "shards.cluster_by_category": self.shards.cluster_by_category,
-        }
-        return next((key for key, is_wanted in wanted.items() if is_wanted), None)
+        pools = {"": self.actors} if self.cascade is None else {"": self.actors, "cascade.": self.cascade.actors}
+        for place, actors in pools.items():
+            if actors.max > 1:
+                return f"{place}actors.max"
+            if actors.num_gpus is not None:
+                return f"{place}actors.num_gpus"
+        return "shards.cluster_by_category" if self.shards.cluster_by_category else None
 
     @model_validator(mode="after")
     def _check_executor(self) -> JobConfig:

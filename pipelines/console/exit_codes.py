@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -34,6 +35,8 @@ def run_command(work: Callable[[], int]) -> NoReturn:
         code = _complain(EXIT_STOPPED, f"Stopped: {error}\nRun the same command again to continue.")
     except KeyboardInterrupt:
         code = _complain(EXIT_INTERRUPTED, "Interrupted. Run the same command again to continue.")
+        if any(thread.name.startswith("hpd-shard") for thread in threading.enumerate()):
+            os._exit(code)  # they wait for an engine that hangs (job/local_executor.py), and Python would wait for them
     raise typer.Exit(code)
 
 

@@ -12,7 +12,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,28 +39,27 @@ def log_as_json(run_id: str) -> None:
 
 
 @contextmanager
-def log_to_file(run_id: str) -> Iterator[Path]:
-    """Write what the project logs to a file of the run in the temporary folder, for a block. Gives the file."""
-    path = Path(tempfile.gettempdir(), f"hpd-{run_id}.jsonl")
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
-    before = {name: (logger.handlers, logger.level, logger.propagate) for name, logger in _loggers().items()}
+def log_to_file(run_id: str) -> Iterator[None]:
+    """Write what the project logs to a file of the run in the temporary folder, for a block."""
+    handler: logging.Handler = logging.NullHandler()
+    with suppress(OSError):  # a log is no reason to stop a run
+        handler = logging.FileHandler(Path(tempfile.gettempdir(), f"hpd-{run_id}.jsonl"), encoding="utf-8")
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    before = [(logger.handlers, logger.level, logger.propagate) for logger in loggers]
     _log_to(handler, {"run": run_id})
     try:
-        yield path
+        yield
     finally:
-        for name, logger in _loggers().items():
-            logger.handlers, logger.level, logger.propagate = before[name]
+        for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)
         handler.close()
-
-
-def _loggers() -> Mapping[str, logging.Logger]:
-    return {name: logging.getLogger(name) for name in _LOGGERS}
 
 
 def _log_to(handler: logging.Handler, static: Mapping[str, str]) -> None:
     formatter = JsonFormatter(_FIELDS, rename_fields=_NAMES, static_fields=dict(static), json_ensure_ascii=False)
     handler.setFormatter(formatter)
-    for logger in _loggers().values():
+    for logger in map(logging.getLogger, _LOGGERS):
         logger.handlers = [handler]
         logger.setLevel(logging.INFO)
         # Ray's own handler would write it again, as plain text.

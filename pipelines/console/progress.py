@@ -32,7 +32,6 @@ class Speed:
         self._watch = watch
         self._started = time.monotonic()
         self._products_before, self._rows_before, self._dead_before = totals.products, totals.rows, totals.dead_letters
-        self._rows = totals.rows
         self._first_rows: tuple[float, int] | None = None
 
     @property
@@ -42,10 +41,8 @@ class Speed:
 
     @property
     def rows(self) -> int:
-        """Rows that are done, those of open shards included. Never falls: between decoding and commit a shard's are not
-        seen."""
-        self._rows = max(self._rows, min(self._planned_rows, self._totals.rows + self._watch().num_decoded))
-        return self._rows
+        """Return the rows that are done, those of open shards included."""
+        return min(self._planned_rows, self._totals.rows + self._watch().num_decoded)
 
     @property
     def products_per_second(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Stage 2, on GPUs: one engine, and several shards in it at once.
+"""Stage 2: one engine, and several shards in it at once.
 
 `actors.max_in_flight` threads call it. Each hands its shard to the same engine and waits, so the hardware does not
 drain between shards.
@@ -61,7 +61,18 @@ def describe_engine(config: JobConfig, code: str) -> dict[str, Any]:
     process has."""
     check_code(code)
     with explained(), load_engine(config) as engine:
-        return dict(engine.describe())
+        description = dict(engine.describe())
+    del engine
+    free_memory()  # the next engine may need it
+    return description
+
+
+def free_memory() -> None:
+    """Give back what nobody refers to any more, of models that were there to stay as well."""
+    gc.unfreeze()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 @contextmanager
@@ -80,8 +91,8 @@ def place_here(job: JobContext) -> EnginePlace:
     """Return the place of an engine of this process, which has one of each of the job's models."""
     config, num_engines = job.config, 1 if job.others is None else 2
     has_gpu = torch.cuda.is_available() and config.engine.device != "cpu"
-    share = config.engine.tensor_parallel / torch.cuda.device_count() if has_gpu else 1 / num_engines
-    return EnginePlace(min(1.0, share), config.actors.num_threads or max(1, num_cpus() // num_engines))
+    share = min(1.0, config.engine.tensor_parallel / torch.cuda.device_count()) if has_gpu else 1.0
+    return EnginePlace(share / num_engines, config.actors.num_threads or max(1, num_cpus() // num_engines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +133,7 @@ class ShardDecoder:
         self._gate = Gate()
         self._has_failed = False
         self._is_closed = False
+        self._swapping = threading.Lock()
         self._place = place_here(job) if place is None else place
         # Ray gives its workers one OpenMP thread per reserved CPU; an engine without a GPU wants its share of the node.
         torch.set_num_threads(self._place.num_threads)
@@ -210,6 +222,8 @@ class ShardDecoder:
             if suspect and self._has_failed:
                 # Before the try is on record: an engine that does not start again is not the records' fault.
                 self._reload()
+            if self._is_closed:
+                raise EngineError("the engine is closed")
             attempt = decoded.attempt_id = self._ledger.begin_try(shard, decoded.num_attempts, span)
             begun = time.perf_counter()
             try:
@@ -227,6 +241,7 @@ class ShardDecoder:
                     raise RuntimeError(f"{len(records)} records went into the engine, {len(results)} came out")
             except Exception as error:
                 if self._is_closed:
+                    self._ledger.end_try(shard, attempt, "the run was stopped")
                     raise
                 logger.warning(
                     "the try failed", exc_info=True, extra=about(shard, attempt=attempt, records=len(span.indices))
@@ -295,18 +310,19 @@ class ShardDecoder:
     def _reload(self) -> None:
         """A failed engine may have lost its state. Where not even a new one starts (a dead CUDA context stays
         dead as long as the process), the process ends and Ray starts another."""
-        try:
-            self._engine.close()
-            # Two models at once may be more than the device holds.
-            del self._engine
-            gc.collect()
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
-            self._load()
-        except Exception as error:
-            logger.exception("the engine does not start again; the process ends")
-            _end_process(f"the engine does not start again: {error}")
-        self._has_failed = False
+        with self._swapping:
+            if self._is_closed:
+                return
+            try:
+                self._engine.close()
+                # Two models at once may be more than the device holds.
+                del self._engine
+                free_memory()
+                self._load()
+            except Exception as error:
+                logger.exception("the engine does not start again; the process ends")
+                _end_process(f"the engine does not start again: {error}")
+            self._has_failed = False
 
     @property
     def num_decoded(self) -> int:
@@ -316,10 +332,12 @@ class ShardDecoder:
     def close(self) -> None:
         """Free the engine. What is still being decoded raises in the threads that wait for it."""
         self._is_closed = True
-        self._engine.close()
+        with self._swapping:
+            self._engine.close()
 
 
 def _end_process(reason: str) -> NoReturn:
-    """End this process; Ray starts another. Without Ray, the same command does."""
-    print(f"Stopped: {reason}", file=sys.stderr, flush=True)
+    """End this process. Ray starts another; without Ray, the user does."""
+    cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar has hidden it
+    print(f"{cursor}Stopped: {reason}\nRun the same command again to continue.", file=sys.stderr, flush=True)
     os._exit(EXIT_STOPPED)

@@ -106,7 +106,7 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
     totals = ledger.totals(ledger.manifests(committed))
     if totals.shards:
         console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")
-    executor = make_executor(job, ledger)
+    executor = make_executor(job, ledger, console)
     with show_progress(console, totals, job.plan.num_rows, job.config.log_seconds, executor.watch) as speed:
         if not job.is_cut or totals.shards < len(job.shards):
             job = decode_pending(job, ledger, totals, committed, lease, console, executor)
@@ -115,7 +115,7 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
     return _finish(job, ledger, seconds, pace, notes)
 
 
-def make_executor(job: PlannedJob, ledger: Ledger) -> Executor:
+def make_executor(job: PlannedJob, ledger: Ledger, console: Console) -> Executor:
     """Return the executor that the job names, or the one that it needs.
 
     Raises:
@@ -124,7 +124,7 @@ def make_executor(job: PlannedJob, ledger: Ledger) -> Executor:
     config = job.config
     if config.executor == "local" and not job.is_cut:
         raise UsageError("the run was begun with shards.cluster_by_category, which needs Ray: set executor to 'auto'")
-    if config.executor == "local" or (config.executor == "auto" and not _wants_ray(job, ledger)):
+    if config.executor == "local" or (config.executor == "auto" and not _wants_ray(job, ledger, console)):
         from pipelines.job.local_executor import LocalExecutor
 
         return LocalExecutor(config)
@@ -133,15 +133,19 @@ def make_executor(job: PlannedJob, ledger: Ledger) -> Executor:
     return RayExecutor(config, job.plan.run_id)
 
 
-def _wants_ray(job: PlannedJob, ledger: Ledger) -> bool:
+def _wants_ray(job: PlannedJob, ledger: Ledger, console: Console) -> bool:
     """Whether there is a cluster, or work for more than one process."""
     config = job.config
     if os.environ.get("RAY_ADDRESS") or config.cascade is not None or config.needs_ray is not None or not job.is_cut:
         return True
     # A record that kills its process is found by others that survive it.
     committed = ledger.committed()
-    tries = (count for shard, count in ledger.num_tries().items() if shard not in committed)
-    return max(tries, default=0) > config.retries.max_attempts
+    tries = {shard: count for shard, count in ledger.num_tries_without_end().items() if shard not in committed}
+    if max(tries.values(), default=0) <= config.retries.max_attempts:
+        return False
+    shard = max(tries, key=tries.__getitem__)
+    console.print(f"Shard {shard} was begun {tries[shard]} times without an end: Ray takes over.")
+    return True
 
 
 def _check_model(config: JobConfig) -> None:

@@ -17,7 +17,7 @@ import itertools
 import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -41,12 +41,17 @@ if TYPE_CHECKING:
     from pipelines.job.decode_stage import ShardDecoder
 
 
+_THREADS = "hpd-shard"
+_SECONDS_TO_CLOSE = 30.0
+
+
 class LocalExecutor:
     """Runs the stages in this process, with one engine of each model."""
 
     def __init__(self, config: JobConfig) -> None:
         self._said = loading_note(config)
         self._decoder: ShardDecoder | None = None
+        self._answered: dict[int, int] = {}  # records of shards that are decoded and not committed
 
     def open(self, console: Console) -> AbstractContextManager[None]:
         """Start nothing: the engine is loaded when there are shards for it."""
@@ -54,7 +59,9 @@ class LocalExecutor:
 
     def watch(self) -> Watched:
         """Return what the engine is at."""
-        return Watched(self._said, 0 if self._decoder is None else self._decoder.num_decoded)
+        decoder = self._decoder
+        in_engine = 0 if decoder is None else decoder.num_decoded
+        return Watched(self._said, in_engine + sum(list(self._answered.values())))
 
     def describe_engine(self, config: JobConfig) -> dict[str, Any]:
         """Load the engine, return what it is, and close it."""
@@ -77,17 +84,15 @@ class LocalExecutor:
         with ExitStack() as stack:
             stack.enter_context(log_to_file(job.run_id))
             in_flight = job.config.actors.max_in_flight
-            threads = ThreadPoolExecutor(in_flight + 1, "shard")
-            stack.callback(threads.shutdown, cancel_futures=True)  # after the engines: those that are closed answer
-            decoder = self._decoder = stack.enter_context(closing(ShardDecoder(job)))
-            larger = None
-            if job.config.cascade is not None:
-                larger = stack.enter_context(closing(ShardDecoder(job.larger)))
-            self._said = FIRST_SHARDS
+            threads = ThreadPoolExecutor(in_flight + 1, _THREADS)
+            decoders: list[ShardDecoder] = []
+            stack.callback(self._end, decoders, threads)
+            for each in [job] if job.config.cascade is None else [job, job.larger]:
+                decoders.append(ShardDecoder(each))
+            self._decoder, self._said = decoders[0], FIRST_SHARDS
             # What the models are made of is there to stay: garbage collections need not go through it.
             gc.collect()
             gc.freeze()
-            stack.callback(gc.unfreeze)
             # One reader at a time; as many shards in an engine as configured.
             reading, decoding = threading.Lock(), threading.BoundedSemaphore(in_flight)
 
@@ -95,13 +100,14 @@ class LocalExecutor:
                 with reading:
                     prepared = prepare_shard(shard, job)
                 with decoding:
-                    decoded = decoder.decode(prepared)
-                if larger is None:
+                    decoded = decoders[0].decode(prepared)
+                    self._answered[shard.id] = len(prepared.records)
+                if len(decoders) == 1:
                     return decoded
                 with reading:
                     doubted = look_again(decoded, job)
                 with decoding:
-                    return larger.decode_again(doubted)
+                    return decoders[1].decode_again(doubted)
 
             waiting, under_way = iter(shards), set[Future[DecodedShard]]()
             while True:
@@ -114,4 +120,23 @@ class LocalExecutor:
                     decoded = future.result()
                     finished = Finished(decoded.attempt_id, *finish_shard(decoded, job))
                     manifest, _ = commit_shard(decoded.prepared.shard.id, finished, job)
+                    self._answered.pop(manifest["shard"], None)
                     yield manifest["shard"], manifest
+
+    def _end(self, decoders: list[ShardDecoder], threads: ThreadPoolExecutor) -> None:
+        """Close the engines, which lets the threads that wait for them end. An engine that hangs is left alone."""
+
+        from pipelines.job.decode_stage import free_memory
+
+        def close() -> None:
+            for decoder in decoders:
+                decoder.close()
+
+        closing = threading.Thread(target=close, name="close-engines", daemon=True)
+        closing.start()
+        closing.join(_SECONDS_TO_CLOSE)
+        threads.shutdown(wait=not closing.is_alive(), cancel_futures=True)
+        self._decoder = None
+        self._answered.clear()
+        decoders.clear()
+        free_memory()

@@ -18,11 +18,10 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from pipelines import errors
 from pipelines.config.extraction import JobConfig
 from pipelines.config.operation import ActorConfig
 from pipelines.console.exit_codes import heed_termination
-from pipelines.errors import ProcessesDiedError, RunError, UsageError, causes
+from pipelines.errors import ProcessesDiedError, RunError, UsageError, causes, for_user
 from pipelines.job.context import EnginePlace, JobContext
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -235,7 +234,7 @@ def _explained(error: BaseException) -> Exception | None:
     for cause in seen:
         if isinstance(cause, ImportError):
             return _missing(str(cause))
-        if (found := errors.explain(cause)) is not None:
+        if (found := for_user(cause)) is not None:
             return type(found)(_without_advice(str(found.args[0]) if found.args else str(found)))
     system = [cause for cause in seen if isinstance(cause, RayError)]
     if system:

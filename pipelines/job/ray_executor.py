@@ -43,6 +43,8 @@ class RayExecutor:
         with ray_cluster(sum(model.actors.max * model.actors.num_cpus for model in models)):
             if (note := resource_note(*((model.actors, num_gpus_per_actor(model)) for model in models))) is not None:
                 console.print(note)
+            # As at the start: a cluster that has lost its last GPU for now gets another.
+            self._num_gpus = [num_gpus_per_actor(model) for model in models]
             yield
 
     def describe_engine(self, config: JobConfig) -> dict[str, Any]:
@@ -60,9 +62,11 @@ class RayExecutor:
 
     def commit_shards(self, shards: Sequence[Shard], job: JobContext) -> Commits:
         """Take the shards through Ray Data's pipeline."""
+        from pipelines.job.ray_notes import forget_notes
         from pipelines.job.ray_stages import build_dataset
 
-        for row in build_dataset(list(shards), job).iter_rows():
+        forget_notes(self._run_id)  # of actors that an earlier round has ended
+        for row in build_dataset(list(shards), job, self._num_gpus).iter_rows():
             yield row["shard"], json.loads(row["summary"])
 
     def explain(self, error: BaseException) -> Exception | None:

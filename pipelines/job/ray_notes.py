@@ -43,6 +43,11 @@ def note_decoded(run_id: str, num_decoded: Callable[[], int], stop: threading.Ev
             note(run_id, FIRST_SHARDS, number)
 
 
+def forget_notes(run_id: str) -> None:
+    """Remove the notes of a run's engines."""
+    internal_kv._internal_kv_del(_key(ray.get_runtime_context().get_job_id(), run_id, ""), del_by_prefix=True)
+
+
 def read_notes(run_id: str) -> Watched | None:
     """Return what the engines of a run are at; None before one has noted anything."""
     keys = internal_kv._internal_kv_list(_key(ray.get_runtime_context().get_job_id(), run_id, ""))

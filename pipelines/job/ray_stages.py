@@ -15,7 +15,7 @@ import gc
 import json
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
@@ -63,8 +63,12 @@ def describe_engine(config: JobConfig) -> dict[str, Any]:
     return description
 
 
-def build_dataset(shards: list[Shard], job: JobContext) -> ray.data.Dataset:
-    """The lazy pipeline over `shards`; each row it gives is a committed shard with its counts."""
+def build_dataset(shards: list[Shard], job: JobContext, num_gpus: Sequence[float]) -> ray.data.Dataset:
+    """The lazy pipeline over `shards`; each row it gives is a committed shard with its counts.
+
+    Args:
+        num_gpus: of an actor of each model.
+    """
     config = job.config
     task: dict[str, Any] = {
         "batch_size": 1,
@@ -75,15 +79,15 @@ def build_dataset(shards: list[Shard], job: JobContext) -> ray.data.Dataset:
     }
     dataset = shard_dataset(shards)
     with deprecated_options_allowed():
-        pipeline = dataset.map_batches(prepare, **task).map_batches(Decode, **_actors(config, job))
+        pipeline = dataset.map_batches(prepare, **task).map_batches(Decode, **_actors(config, job, num_gpus[0]))
         if config.cascade is not None:
-            actors = _actors(larger_model(config), job)
+            actors = _actors(larger_model(config), job, num_gpus[1])
             pipeline = pipeline.map_batches(doubt, **task).map_batches(DecodeAgain, **actors)
         whole: ray.data.Dataset = pipeline.map_batches(finish, **task).map_batches(commit, **task)
         return whole
 
 
-def _actors(config: JobConfig, job: JobContext) -> dict[str, Any]:
+def _actors(config: JobConfig, job: JobContext, num_gpus: float) -> dict[str, Any]:
     """A pool of engines of the model that `config` names."""
     pool = ray.data.ActorPoolStrategy(
         min_size=config.actors.min,
@@ -96,7 +100,7 @@ def _actors(config: JobConfig, job: JobContext) -> dict[str, Any]:
         "batch_size": 1,
         "batch_format": "pyarrow",
         "compute": pool,
-        "num_gpus": num_gpus_per_actor(config),
+        "num_gpus": num_gpus,
         "num_cpus": config.actors.num_cpus,
         "max_restarts": config.retries.max_actor_restarts,
         # An actor that dies takes every shard in it along, and sends each back for another try.
@@ -201,7 +205,9 @@ class Decode:
         shard, payload = unwrap(batch)
         if not payload or self._job.ledger.is_committed(shard):
             return wrap(shard, b"")
-        return wrap(shard, pack(self._decode(unpack(payload))))
+        decoded = self._decode(unpack(payload))
+        note(self._job.run_id, FIRST_SHARDS, self._decoder.num_decoded)  # before its commit counts them
+        return wrap(shard, pack(decoded))
 
     def _part_of(self, job: JobContext) -> JobContext:
         return job

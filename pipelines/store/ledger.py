@@ -124,6 +124,13 @@ class Ledger:
         """Tries by shard, over all sessions."""
         return dict(Counter(shard for shard, match in self._records() if match["ending"] is None))
 
+    def num_tries_without_end(self) -> dict[int, int]:
+        """Return, by shard, the tries whose end is not on record: their process died, or is at work."""
+        tries: Counter[int] = Counter()
+        for shard, match in self._records():
+            tries[shard] += 1 if match["ending"] is None else -1
+        return dict(tries)
+
     def history(self, shard: int) -> History:
         """What was tried at the shard so far."""
         folder = _tries_folder(shard)

@@ -64,17 +64,24 @@ def test_every_family(family: str) -> None:
         assert_equals_oracle(oracle, case, prompt, endings)
 
 
+SCHEDULES: list[dict[str, Any]] = [
+    {},
+    {"max_tokens_per_step": 1, "max_prompts_per_cohort": 3},
+    {"max_tokens_per_step": 60, "max_prompts_per_cohort": 6, "overlap_steps": True},
+    {"max_tokens_per_step": 300, "max_prompts_per_cohort": 8, "max_draft_tokens_per_step": 300},
+    {"max_tokens_per_step": 120, "max_cached_tokens": 1},
+]
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("way", "settings"),
     [
-        {},
-        {"max_tokens_per_step": 1, "max_prompts_per_cohort": 3},
-        {"max_tokens_per_step": 60, "max_prompts_per_cohort": 6, "overlap_steps": True},
-        {"max_tokens_per_step": 300, "max_prompts_per_cohort": 8, "max_draft_tokens_per_step": 300},
-        {"max_tokens_per_step": 120, "max_cached_tokens": 1},
+        # Each schedule by the first way, each way by two schedules; make test-all has every pair.
+        pytest.param(way, settings, marks=() if way == EVERY_WAY[0] or number in (0, 2) else pytest.mark.full)
+        for way in EVERY_WAY
+        for number, settings in enumerate(SCHEDULES)
     ],
 )
-@pytest.mark.parametrize("way", EVERY_WAY)
 @pytest.mark.usefixtures("poison")
 def test_every_schedule_and_way_to_attend(way: str, settings: dict[str, Any]) -> None:
     """Values begin in different steps of a prefill, wait for room, and move along when cohorts shrink or merge."""

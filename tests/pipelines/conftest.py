@@ -114,7 +114,7 @@ def workplace(tmp_path: Path, tiny_model_dir: Path) -> Workplace:
 
 @pytest.fixture
 def on_ray(workplace: Workplace, shared_ray: None) -> Workplace:
-    """The same, whose runs are on Ray. For tests with the mark `ray`."""
+    """The same, whose runs are on Ray."""
     workplace.changes["executor"] = "ray"
     return workplace
 

@@ -47,7 +47,6 @@ def poisoned(cascade: Workplace, kind: type, **changes: Any) -> None:
     assert found.cascade["asked"] == found.cascade["replaced"] + len(of_small)
 
 
-@pytest.mark.ray
 def test_a_record_on_which_the_larger_model_fails_keeps_its_answers(cascade_on_ray: Workplace) -> None:
     poisoned(cascade_on_ray, faulty_again.RaisingAgain)
     # The tries are on record apart: the first model had none that failed.
@@ -62,7 +61,6 @@ def test_a_record_on_which_the_larger_model_fails_keeps_its_answers(cascade_on_r
     assert actors[0] != actors[1]
 
 
-@pytest.mark.ray
 @pytest.mark.full
 def test_a_record_that_kills_the_larger_models_process_keeps_its_answers(cascade_on_ray: Workplace) -> None:
     poisoned(cascade_on_ray, faulty_again.DyingAgain, shards={"target_tokens": 10**6, "ramp": []})
@@ -79,7 +77,6 @@ def test_a_larger_model_that_cannot_be_had_is_said_before_any_work(
     assert time.monotonic() - started < 10, "the hub is asked once"
 
 
-@pytest.mark.ray
 @pytest.mark.full
 def test_a_run_that_is_killed_between_the_models_is_continued(cascade_on_ray: Workplace) -> None:
     """Made-up answers: what is killed is the job, not an engine.
@@ -125,4 +122,4 @@ def test_a_run_goes_on_with_the_cascade_that_it_began_with(cascade: Workplace) -
     with pytest.raises(UsageError, match=r"another configuration: cascade\.below: 0\.05 -> 0\.9"):
         cascade.run(cascade=below)
     more = {**cascade.changes["cascade"], "actors": {"max": 2}}
-    assert cascade.run(cascade=more).was_finished
+    assert cascade.run(cascade=more, executor="auto").was_finished

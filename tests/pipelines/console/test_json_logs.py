@@ -27,7 +27,6 @@ def logged(run_id: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.full
-@pytest.mark.ray
 def test_the_story_of_every_shard_can_be_put_together(on_ray: Workplace) -> None:
     on_ray.write_jsonl("c.jsonl", [*products(30), product(30, category="Hats")])
     on_ray.run(run_id="logged", max_dead_letter_share=1)

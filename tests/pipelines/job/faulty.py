@@ -20,7 +20,6 @@ from hpd_core import EngineError, Record
 from hpd_core.errors import EngineMemoryError
 from pipelines.job import ray_stages
 from pipelines.job.context import JobContext
-from pipelines.job.decode_stage import ShardDecoder
 from pipelines.job.ray_stages import Decode
 from pipelines.store.folders import Folder
 
@@ -141,18 +140,6 @@ class StillbornDecode(Decode):
         if self._problem is None:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__call__(batch)
-
-
-__all__ = [
-    "DyingDecode",
-    "HangingDecode",
-    "HoldingDecode",
-    "MeasuringDecode",
-    "OnceFailingDecode",
-    "RaisingDecode",
-    "ShardDecoder",
-    "StillbornDecode",
-]
 
 
 class BereavedDecode(_WrappedDecode):

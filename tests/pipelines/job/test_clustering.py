@@ -171,7 +171,6 @@ def categories_of_parts(output: Path) -> list[set[str]]:
     return [set(pq.read_table(part)["category"].to_pylist()) for part in sorted((output / "products").glob("*"))]
 
 
-@pytest.mark.ray
 def test_the_same_answers_from_shards_of_few_categories(varied: Workplace) -> None:
     plain, out = varied.folder / "plain", varied.folder / "out"
     engine = varied.document()["engine"] | {"max_cached_prefixes": 2}
@@ -194,7 +193,6 @@ def test_the_same_answers_from_shards_of_few_categories(varied: Workplace) -> No
     assert varied.run(**clustered()).was_finished
 
 
-@pytest.mark.ray
 @pytest.mark.soak
 def test_a_limit_and_failed_rows_alone(varied: Workplace) -> None:
     out = varied.folder / "out"
@@ -212,7 +210,6 @@ def test_a_limit_and_failed_rows_alone(varied: Workplace) -> None:
     assert len(rows_of(again, "dead_letter")) == 4
 
 
-@pytest.mark.ray
 @pytest.mark.soak
 def test_a_run_that_takes_over_from_a_clustered_one(varied: Workplace) -> None:
     varied.run(**clustered(output=str(varied.folder / "first")))
@@ -223,7 +220,6 @@ def test_a_run_that_takes_over_from_a_clustered_one(varied: Workplace) -> None:
     assert rows_of(varied.folder / "first", "dead_letter") == rows_of(varied.folder / "out", "dead_letter")
 
 
-@pytest.mark.ray
 @pytest.mark.full
 def test_a_clustering_that_loses_a_row_is_no_clustering(varied: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     real = shuffle._deal
@@ -247,7 +243,6 @@ def test_a_clustering_that_loses_a_row_is_no_clustering(varied: Workplace, monke
     assert not (out / "_clustered").exists()
 
 
-@pytest.mark.ray
 @pytest.mark.full
 def test_a_run_goes_on_with_the_shards_that_it_began_with(varied: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed after the clustering and a few commits; the next start has another idea of what to cluster."""
@@ -268,7 +263,6 @@ def test_a_run_goes_on_with_the_shards_that_it_began_with(varied: Workplace, mon
     assert len(rows_of(out, "products")) == 200
 
 
-@pytest.mark.ray
 @pytest.mark.full
 def test_a_pass_that_is_interrupted_is_repeated(varied: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray says so when a node is gone that held a part of the shuffle."""
@@ -289,7 +283,6 @@ def test_a_pass_that_is_interrupted_is_repeated(varied: Workplace, monkeypatch: 
     assert len(tries) == 2
 
 
-@pytest.mark.ray
 @pytest.mark.soak
 def test_a_text_that_is_none_in_a_catalog_without_other_faults(varied: Workplace) -> None:
     """The pass that counts reads categories only, and finds nothing wrong."""
@@ -309,7 +302,6 @@ def test_a_text_that_is_none_in_a_catalog_without_other_faults(varied: Workplace
     assert rows_of(out, "products") == rows_of(plain, "products")
 
 
-@pytest.mark.ray
 @pytest.mark.soak
 def test_a_run_that_has_lost_its_clusters_is_not_mixed_with_another_cut(
     varied: Workplace, monkeypatch: pytest.MonkeyPatch
@@ -323,7 +315,6 @@ def test_a_run_that_has_lost_its_clusters_is_not_mixed_with_another_cut(
         varied.run(**clustered(decoding="made-up"))
 
 
-@pytest.mark.ray
 @pytest.mark.full
 def test_the_price_from_a_clustered_run_has_an_interval(varied: Workplace) -> None:
     """Its categories lie in a shard each: their products have to be told apart otherwise."""

@@ -42,7 +42,6 @@ def committed(output: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.ray
 def test_both_executors_commit_the_same_bytes_and_continue_each_others_runs(
     on_ray: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,7 +51,7 @@ def test_both_executors_commit_the_same_bytes_and_continue_each_others_runs(
     on_ray.run(executor="ray", output=str(folder / "ray"), **common)
     on_ray.run(executor="local", output=str(folder / "local"), **common)
     assert committed(folder / "local") == committed(folder / "ray")
-    assert len(committed(folder / "ray")["answers"]) > 6
+    assert len(committed(folder / "ray")["answers"]) > 3
 
     commit, numbers = local_executor.commit_shard, iter(range(100))
 
@@ -92,6 +91,37 @@ def test_an_interrupted_run_ends_its_engine_and_its_threads_and_is_continued(
         assert_same(expected, [{**row, "run_id": None} for row in read_table(workplace.folder / "out", table)])
 
 
+def test_a_run_that_is_stopped_while_its_engine_is_loaded_anew_ends(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A try has failed, and the interrupt comes between the engine that is gone and the next one."""
+    from pipelines.job.decode_stage import ShardDecoder
+
+    workplace.write_parquet("a.parquet", products(24))
+    load, loads, loading = ShardDecoder._load, iter(range(10)), threading.Event()
+
+    def slow(decoder: Any) -> None:
+        if next(loads):
+            loading.set()
+            time.sleep(0.5)
+        load(decoder)
+
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("out of memory, as it were")
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        assert loading.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ShardDecoder, "_load", slow)
+    monkeypatch.setattr(ShardDecoder, "_wait", fails)
+    monkeypatch.setattr(local_executor, "wait", interrupted)
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        workplace.run()
+    assert {thread.name for thread in set(threading.enumerate()) - before} == set()
+
+
 def test_as_many_shards_as_configured_are_in_the_engine(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     from pipelines.job.decode_stage import ShardDecoder
 
@@ -110,28 +140,33 @@ def test_as_many_shards_as_configured_are_in_the_engine(workplace: Workplace, mo
 
 def test_what_the_job_needs_decides(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     workplace.write_jsonl("c.jsonl", products(3))
-    ledger = Ledger(Folder(str(workplace.folder / "tries")), "s")
+    ledger, console = Ledger(Folder(str(workplace.folder / "tries")), "s"), Console(file=io.StringIO())
 
     def chosen(**changes: Any) -> type:
-        return type(make_executor(plan_job(workplace.config(**changes)), ledger))
+        return type(make_executor(plan_job(workplace.config(**changes)), ledger, console))
 
     assert chosen() is LocalExecutor
     assert chosen(executor="ray") is RayExecutor
     assert chosen(actors={"max": 2}) is RayExecutor
     assert chosen(shards={"cluster_by_category": True}) is RayExecutor
-    for _ in range(4):
+    for number in range(7):
         assert chosen() is LocalExecutor
-        ledger.begin_try(3, 1, Span(0, 1))
+        attempt = ledger.begin_try(3, 1, Span(0, 1))
+        if number % 2:
+            ledger.end_try(3, attempt, "the run was stopped")
     assert chosen() is RayExecutor, "a shard that ended its process four times is searched by processes that survive it"
     assert chosen(executor="local") is LocalExecutor
     clustered = plan_job(workplace.config(shards={"cluster_by_category": True}))
     resumed = dataclasses.replace(clustered, config=workplace.config(executor="local"))
     with pytest.raises(UsageError, match=r"begun with shards\.cluster_by_category, which needs Ray"):
-        make_executor(resumed, ledger)
+        make_executor(resumed, ledger, console)
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     assert chosen() is RayExecutor
     with pytest.raises(Exception, match=r"executor 'local' is one process, actors\.max needs Ray"):
         chosen(executor="local", actors={"max": 2})
+    cascade = {"model": str(workplace.model), "below": 0.5, "actors": {"max": 4}}
+    with pytest.raises(Exception, match=r"executor 'local' is one process, cascade\.actors\.max needs Ray"):
+        chosen(executor="local", cascade=cascade)
 
 
 def test_a_run_says_what_it_waits_for_and_counts_what_no_shard_has_committed_yet(workplace: Workplace) -> None:
@@ -159,6 +194,15 @@ def test_the_log_is_a_file(workplace: Workplace, tmp_path: Path, monkeypatch: py
     assert {line["run"] for line in lines} == {"logged"}
 
 
+def test_a_log_that_cannot_be_written_stops_no_run(
+    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "hpd-logged.jsonl").mkdir()
+    workplace.write_jsonl("a.jsonl", products(4))
+    assert workplace.run(run_id="logged").totals.products == 4
+
+
 def test_what_is_fetched_and_compiled_first_is_said(
     workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +223,6 @@ def test_what_is_fetched_and_compiled_first_is_said(
 
 
 @pytest.mark.full
-@pytest.mark.ray
 def test_what_the_engines_on_ray_are_at(on_ray: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 

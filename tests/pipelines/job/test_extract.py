@@ -37,7 +37,6 @@ BAD_ROWS: list[Any] = [
 ]
 
 
-@pytest.mark.ray
 @pytest.mark.full
 def test_a_run_of_many_shards_begins_without_a_task_for_each(shared_ray: None) -> None:
     """Ray Data's `from_arrow` asks the cluster for one: as many CPUs as there are shards, before any work."""
@@ -190,7 +189,6 @@ def test_a_damaged_page_costs_its_rows_only(workplace: Workplace) -> None:
     assert all("the file is damaged in row group 1" in row["error"] for row in dead)
 
 
-@pytest.mark.ray
 @pytest.mark.full
 def test_an_actor_has_two_shards_in_its_engine_at_once(on_ray: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     on_ray.write_parquet("a.parquet", products(30))
@@ -201,7 +199,6 @@ def test_an_actor_has_two_shards_in_its_engine_at_once(on_ray: Workplace, monkey
     assert max(seen) == 2
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize(
     ("decode", "retries", "reason"),
     [
@@ -236,7 +233,6 @@ def test_a_record_that_breaks_the_engine_is_found_and_takes_no_other_along(
     assert dead["attempts"] >= 1 + shard.num_rows + 1
 
 
-@pytest.mark.ray
 @pytest.mark.full
 def test_an_engine_that_fails_once_is_tried_again(on_ray: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     on_ray.write_parquet("a.parquet", products(8))
@@ -247,7 +243,6 @@ def test_an_engine_that_fails_once_is_tried_again(on_ray: Workplace, monkeypatch
     assert max(retries) >= 1
 
 
-@pytest.mark.ray
 @pytest.mark.full
 def test_an_actor_that_dies_over_and_over_stops_the_run_and_a_rerun_continues_it(
     on_ray: Workplace, monkeypatch: pytest.MonkeyPatch
@@ -345,7 +340,6 @@ def test_the_context_travels(workplace: Workplace) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.ray
 def test_an_output_that_is_another_folder_on_each_machine_is_refused(
     on_ray: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,7 +355,6 @@ def test_an_output_that_is_another_folder_on_each_machine_is_refused(
 
 
 @pytest.mark.full
-@pytest.mark.ray
 def test_a_node_with_another_version_of_the_code_is_refused(on_ray: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answers would stand beside the others' and be normalised otherwise."""
     on_ray.write_jsonl("c.jsonl", products(6))

@@ -62,7 +62,7 @@ def write_catalog(workplace: Workplace) -> None:
     pq.write_table(table, folder / "b.parquet")
 
 
-@pytest.mark.parametrize("is_clustered", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.parametrize("is_clustered", [False, pytest.param(True, marks=[pytest.mark.full, pytest.mark.ray])])
 def test_odd_rows_are_products_or_dead_letters_and_the_run_ends(workplace: Workplace, is_clustered: bool) -> None:
     write_catalog(workplace)
     changes: dict[str, Any] = {

@@ -263,7 +263,6 @@ def test_without_a_price_there_is_no_account(workplace: Workplace) -> None:
 EMPTY: dict[str, Any] = {"rows": 0, "products": 0, "dead_letters": 0, "statuses": {}, "reasons": {}}
 
 
-@pytest.mark.ray
 @pytest.mark.full
 def test_a_machine_without_gpus_is_shared_by_as_many_engines_as_its_cpus_hold(on_ray: Workplace) -> None:
     """Of four engines two have room on a machine with two CPUs: each has half of it, and not a quarter."""

@@ -31,7 +31,7 @@ def scrape(run_id: str) -> dict[tuple[str, str], float]:
     return found
 
 
-@pytest.mark.ray
+@pytest.mark.full
 def test_counters_add_up_to_the_run(on_ray: Workplace) -> None:
     on_ray.write_jsonl("c.jsonl", [*products(20), product(20, category="Hats")])
     totals = on_ray.run(run_id="counted", max_dead_letter_share=1).totals

@@ -61,7 +61,6 @@ def of_tables(run: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.ray
 @pytest.mark.full
 def test_every_page_tells_the_same_of_a_run_with_retries(on_ray: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     before = on_ray.folder / "monday"

@@ -143,7 +143,6 @@ def test_one_category_for_all_rows_is_one_of_the_schemas(workplace: Workplace) -
 
 
 @pytest.mark.full
-@pytest.mark.ray
 def test_products_of_several_rows_clustered_and_tried_again(on_ray: Workplace) -> None:
     on_ray.catalog.mkdir()
     rows = [(f"h{n // 2}", f"Shoe {n}" * (n % 2 == 0), "Shoes" * (n % 2 == 0), "Size", n, f"s-{n}") for n in range(40)]

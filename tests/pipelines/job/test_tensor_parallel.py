@@ -33,7 +33,6 @@ def _texts(workplace: Workplace, output: str) -> list[tuple[Any, ...]]:
     return sorted((row["product_id"], row["attribute"], row["status"], str(row["value_raw"])) for row in rows)
 
 
-@pytest.mark.ray
 @pytest.mark.full
 def test_a_process_that_dies_costs_a_retry(on_ray: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     on_ray.write_parquet("a.parquet", products(20))
@@ -46,7 +45,6 @@ def test_a_process_that_dies_costs_a_retry(on_ray: Workplace, monkeypatch: pytes
     assert _texts(on_ray, "cut") == _texts(on_ray, "whole")
 
 
-@pytest.mark.ray
 @pytest.mark.soak
 def test_an_engine_that_had_too_little_memory_comes_back_smaller(
     on_ray: Workplace, monkeypatch: pytest.MonkeyPatch
@@ -60,7 +58,6 @@ def test_an_engine_that_had_too_little_memory_comes_back_smaller(
     assert row["retries"] == 2, "4,096 tokens a step, 2,048, and 1,024 at last"
 
 
-@pytest.mark.ray
 @pytest.mark.soak
 def test_an_actor_takes_as_many_gpus_of_a_node_as_share_its_model(on_ray: Workplace) -> None:
     on_ray.write_parquet("a.parquet", products(12))

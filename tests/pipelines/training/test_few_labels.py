@@ -229,7 +229,6 @@ def test_a_dry_run_of_the_command(training: Training) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 def test_a_run_from_few_labels_continues_under_the_same_settings(tmp_path: Path, tiny_model_dir: Path) -> None:
     training = FewTraining(tmp_path, tiny_model_dir)

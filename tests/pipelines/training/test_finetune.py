@@ -38,7 +38,6 @@ def training(tmp_path: Path, tiny_model_dir: Path) -> Training:
     return Training(tmp_path, tiny_model_dir)
 
 
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 @pytest.mark.parametrize(
     ("layout", "keys", "epochs"),
@@ -84,7 +83,6 @@ def test_what_was_learned_is_what_is_answered(training: Training, layout: str, k
 
 
 @pytest.mark.full
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 def test_full_fine_tuning_writes_a_model(training: Training) -> None:
     text = training.run(method="full", optimizer=training.document["optimizer"] | {"learning_rate": 0.003})
@@ -123,7 +121,6 @@ def test_a_whole_model_that_is_continued_says_what_it_was_validated_on(training:
 
 
 @pytest.mark.full
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 def test_two_workers_learn_what_one_learns(training: Training) -> None:
     """The same steps, dealt to two: gradients are averaged over workers, losses over the targets of all.
@@ -149,7 +146,6 @@ def test_two_workers_learn_what_one_learns(training: Training) -> None:
         torch.testing.assert_close(weights[1][name], tensor, atol=2e-3, rtol=1e-2)
 
 
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 @pytest.mark.soak
 def test_an_adapter_can_be_continued(training: Training) -> None:
@@ -180,7 +176,6 @@ def test_an_adapter_can_be_continued(training: Training) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_training_stops_when_validation_no_longer_improves(training: Training, workers: int) -> None:
@@ -195,7 +190,6 @@ def test_training_stops_when_validation_no_longer_improves(training: Training, w
 
 
 @pytest.mark.full
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 def test_a_diverging_run_says_so(training: Training) -> None:
     optimizer = training.document["optimizer"] | {"learning_rate": 1e30, "max_gradient_norm": 1e30}
@@ -204,7 +198,6 @@ def test_a_diverging_run_says_so(training: Training) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 def test_what_only_the_workers_find_out_is_told(training: Training) -> None:
     with pytest.raises(UsageError, match="does not fit the model: Target modules"):
@@ -212,7 +205,6 @@ def test_what_only_the_workers_find_out_is_told(training: Training) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 def test_what_two_workers_find_out_is_told_once(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray Train would start them again, and they would say it again."""
@@ -226,7 +218,6 @@ def test_what_two_workers_find_out_is_told_once(training: Training, monkeypatch:
 
 
 @pytest.mark.full
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 def test_what_cannot_be_decoded_is_found_before_the_first_step(training: Training) -> None:
     """Only the engine knows that these two do not go together; training itself needs neither."""
@@ -238,7 +229,6 @@ def test_what_cannot_be_decoded_is_found_before_the_first_step(training: Trainin
 
 
 @pytest.mark.soak
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 def test_validation_products_that_the_engine_refuses(training: Training) -> None:
     """One that is too long is counted as wrong and told; where all are, nothing could be chosen by their score."""
@@ -263,7 +253,6 @@ def test_validation_products_that_the_engine_refuses(training: Training) -> None
 
 
 @pytest.mark.full
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 def test_two_drivers_do_not_train_into_one_folder(training: Training) -> None:
     folder = Folder(str(training.folder / "out"))
@@ -275,7 +264,6 @@ def test_two_drivers_do_not_train_into_one_folder(training: Training) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 def test_a_driver_that_lost_its_lease_stops_training(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another driver takes the folder, as it may where this one slept for a minute: that one continues the run."""
@@ -300,7 +288,6 @@ def test_a_driver_that_lost_its_lease_stops_training(training: Training, monkeyp
 
 
 @pytest.mark.soak
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 def test_changed_labels_that_are_scored_alone_are_noticed(training: Training) -> None:
     """Values longer than K_max are not taught, but count in validation."""
@@ -326,7 +313,6 @@ def test_changed_labels_that_are_scored_alone_are_noticed(training: Training) ->
 
 
 @pytest.mark.soak
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 def test_gradient_checkpointing_changes_nothing_but_memory(training: Training) -> None:
     options = {"epochs": 0.3, "documents_per_step": 8, "max_tokens_per_pack": 900}

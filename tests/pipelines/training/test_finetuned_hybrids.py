@@ -81,7 +81,6 @@ def test_it_learns(family: str, layout: str, method: str, checkpointing: bool, t
 
 
 @pytest.mark.full
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 @pytest.mark.parametrize("family", MOST_USED[:2])
 def test_what_was_learned_is_what_is_answered(family: str, tmp_path: Path) -> None:

@@ -66,7 +66,6 @@ def interrupted(training: Training, when: str, **changes: Any) -> str:
 
 
 @pytest.mark.full
-@pytest.mark.ray
 @pytest.mark.usefixtures("shared_ray")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_interrupt_keeps_the_step_that_was_taken(training: Training, workers: int) -> None:
@@ -88,7 +87,7 @@ def test_an_interrupt_keeps_the_step_that_was_taken(training: Training, workers:
     assert_equal_weights(training.folder / "undisturbed", training.folder / "out")
 
 
-@pytest.mark.ray
+@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_time_is_up_with_evaluated_weights_that_can_be_used(training: Training) -> None:
     optimizer = training.document["optimizer"] | {"epochs": 10_000}

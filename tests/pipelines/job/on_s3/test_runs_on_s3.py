@@ -69,6 +69,7 @@ def test_a_run_on_s3_is_the_run_on_the_local_disk(
 
 
 @pytest.mark.full
+@pytest.mark.ray
 def test_a_clustered_run_on_s3_is_the_run_on_the_local_disk(
     workplace: Workplace, server: S3Server, bucket: str, tmp_path: Path
 ) -> None:
