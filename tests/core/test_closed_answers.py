@@ -22,7 +22,7 @@ from .constrained import likeliest_answer
 from .engines import answers, config
 from .families import FAMILY_PARAMETERS, build_model
 from .helpers import ROOTS, TreeCase, assert_equals_oracle, decode, random_endings, random_ids
-from .native import EVERY_WAY
+from .native import WAYS
 from .products import products
 
 
@@ -77,8 +77,8 @@ SCHEDULES: list[dict[str, Any]] = [
     ("way", "settings"),
     [
         # Each schedule by the first way, each way by two schedules; make test-all has every pair.
-        pytest.param(way, settings, marks=() if way == EVERY_WAY[0] or number in (0, 2) else pytest.mark.full)
-        for way in EVERY_WAY
+        pytest.param(way, settings, marks=() if way == WAYS[0] or number in (0, 2) else pytest.mark.full)
+        for way in WAYS
         for number, settings in enumerate(SCHEDULES)
     ],
 )
