@@ -17,10 +17,11 @@ INSTALLED := $(VENV)/.installed
 TRITON := $(VENV)/triton
 EXTRAS := gguf quantization adapters pipelines training labeling review serving dev
 PYTEST := $(BIN)/python -m pytest
-IN_PAIRS := --numprocesses 2 --dist worksteal
+# One more than two cores have: tests of servers, browsers and Ray wait for other processes.
+PARALLEL := --numprocesses 3 --dist worksteal
 QUICK := not soak and not full
 # What is named test_triton*.py.
-WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON) $(PYTEST) $(IN_PAIRS) \
+WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON) $(PYTEST) $(PARALLEL) \
 	$(shell find tests -name 'test_triton*.py')
 
 .DEFAULT_GOAL := help
@@ -43,19 +44,19 @@ demo: $(INSTALLED)
 	$(BIN)/hpd demo
 
 test: $(INSTALLED) browser triton
-	$(PYTEST) --ignore tests/bench -m "$(QUICK) and not docs" --hypothesis-profile=quick $(IN_PAIRS)
+	$(PYTEST) --ignore tests/bench -m "$(QUICK) and not docs" --hypothesis-profile=quick $(PARALLEL)
 	$(WITH_TRITON) -m "not full" --hypothesis-profile=quick
 	@echo "More cases of everything: make test-all. What takes many minutes: make soak"
 
 test-all: $(INSTALLED) browser triton
-	$(PYTEST) -m "not soak" $(IN_PAIRS)
+	$(PYTEST) -m "not soak" $(PARALLEL)
 	$(WITH_TRITON)
 
 check-bench: $(INSTALLED)
-	$(PYTEST) tests/bench -m "$(QUICK)" --hypothesis-profile=quick $(IN_PAIRS)
+	$(PYTEST) tests/bench -m "$(QUICK)" --hypothesis-profile=quick $(PARALLEL)
 
 coverage: $(INSTALLED) browser triton
-	$(PYTEST) -m "not soak" --cov --cov-report=term:skip-covered $(IN_PAIRS)
+	$(PYTEST) -m "not soak" --cov --cov-report=term:skip-covered $(PARALLEL)
 
 # A Chromium for the tests of the report's page. Where there is none for the platform, they are skipped.
 browser: $(INSTALLED)
@@ -83,7 +84,7 @@ docs: $(INSTALLED) .venv-docs/.installed
 	$(BIN)/python docs/generate_reference.py
 	$(BIN)/python -m docs.generate_models
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
-	$(PYTEST) $(shell grep -rl 'mark\.docs' tests) -m "docs and $(QUICK)" --hypothesis-profile=quick $(IN_PAIRS)
+	$(PYTEST) $(shell grep -rl 'mark\.docs' tests) -m "docs and $(QUICK)" --hypothesis-profile=quick $(PARALLEL)
 	@echo "Open build/site/index.html"
 
 .venv-docs/.installed: requirements-docs.txt

@@ -47,7 +47,7 @@ def small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("family", "layout", "settings"),
     [
-        ("llama", "tree", {}),
+        full("llama", "tree", {}),
         ("llama", "tree", {"max_draft_tokens_per_step": 64}),
         full("llama", "tree", {"max_draft_tokens_per_step": 64, "cuda_graphs": False}),
         full("llama", "tree", {"layers": "transformers"}),
@@ -56,7 +56,7 @@ def small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
         ("llama", BOTH_WAYS, {}),
         full("qwen3", BOTH_WAYS, {"max_draft_tokens_per_step": 64}),
         full("qwen3", "stacked", {}),
-        ("mistral", "tree", {}),
+        full("mistral", "tree", {}),
         full("gemma3", "tree", {}),
     ],
 )
