@@ -17,8 +17,7 @@ INSTALLED := $(VENV)/.installed
 TRITON := $(VENV)/triton
 EXTRAS := gguf quantization adapters pipelines training labeling review serving dev
 PYTEST := $(BIN)/python -m pytest
-# One more than two cores have: tests of servers, browsers and Ray wait for other processes.
-PARALLEL := --numprocesses 3 --dist worksteal
+PARALLEL := --numprocesses 2 --dist worksteal
 QUICK := not soak and not full
 # What is named test_triton*.py.
 WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON) $(PYTEST) $(PARALLEL) \
