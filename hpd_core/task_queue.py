@@ -73,7 +73,7 @@ class Task:
 
 @dataclass(slots=True)
 class Owner:
-    """What a prompt belongs to, and what it has cost. `item`: what its task knows of it; `num_records` it answers."""
+    """Name the task of a prompt, its `item` in it, the records it answers and the seconds it has cost."""
 
     task: Task
     item: Any

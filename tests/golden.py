@@ -1,4 +1,4 @@
-"""What the product answers, recorded before code is moved and compared after: no answer may change unnoticed.
+"""Record what the product answers before code is moved, and compare after: no answer may change unnoticed.
 
     git worktree add /tmp/base COMMIT && cp tests/golden.py /tmp/base/tests/
     (cd /tmp/base && python -m tests.golden record /tmp/golden.json)
@@ -348,7 +348,7 @@ def differences(old: Any, new: Any, place: str = "") -> Iterator[str]:
 
 
 def record(name: str) -> Any:
-    """What the case gives now, with the temporary folder's name taken out."""
+    """Return what the case gives now, without the temporary folder's name."""
     with tempfile.TemporaryDirectory(prefix="golden-") as folder:
         text = json.dumps(CASES[name](Path(folder)), default=str)
         return json.loads(text.replace(folder, "FOLDER").replace(str(ROOT), "ROOT"))

@@ -20,6 +20,8 @@ EXIT_USAGE = 2
 EXIT_INCOMPLETE = 3
 EXIT_BUDGET = 4
 EXIT_INTERRUPTED = 130
+WAITING_THREADS = "hpd-shard"
+"""Beginning of the names of threads that wait for an engine."""
 
 
 def run_command(work: Callable[[], int]) -> NoReturn:
@@ -28,14 +30,14 @@ def run_command(work: Callable[[], int]) -> NoReturn:
     try:
         code = work()
     except UsageError as error:
-        code = _complain(EXIT_USAGE, f"Error: {error}")
+        code = complain(EXIT_USAGE, f"Error: {error}")
     except BudgetError as error:
-        code = _complain(EXIT_BUDGET, f"Stopped: {error}\nThe same command with a larger budget continues.")
+        code = complain(EXIT_BUDGET, f"Stopped: {error}\nThe same command with a larger budget continues.")
     except (RunError, OSError) as error:  # a full disk, no network, rights that were taken away
-        code = _complain(EXIT_STOPPED, f"Stopped: {error}\nRun the same command again to continue.")
+        code = complain(EXIT_STOPPED, stopped(error))
     except KeyboardInterrupt:
-        code = _complain(EXIT_INTERRUPTED, "Interrupted. Run the same command again to continue.")
-        if any(thread.name.startswith("hpd-shard") for thread in threading.enumerate()):
+        code = complain(EXIT_INTERRUPTED, "Interrupted. Run the same command again to continue.")
+        if any(thread.name.startswith(WAITING_THREADS) for thread in threading.enumerate()):
             os._exit(code)  # they wait for an engine that hangs (job/local_executor.py), and Python would wait for them
     raise typer.Exit(code)
 
@@ -62,7 +64,13 @@ def _interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
 
-def _complain(code: int, message: str) -> int:
+def stopped(reason: object) -> str:
+    """Return the message of a command that stopped before its end."""
+    return f"Stopped: {reason}\nRun the same command again to continue."
+
+
+def complain(code: int, message: str) -> int:
+    """Print a message for the user, and return the code."""
     # Imported here: a command that is only asked for help does without.
     from pipelines.console.terminal import printable
 

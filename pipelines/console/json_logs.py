@@ -1,4 +1,4 @@
-"""What the processes of a run log: one JSON object a line.
+"""Log a run as JSON, one object a line.
 
 On Ray it is in the log files of each worker, else in one file in the temporary folder. Every line says which run it is
 about, and where it applies which shard and attempt, on which node and in which actor: a log collector can put the story

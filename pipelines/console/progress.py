@@ -16,7 +16,7 @@ from pipelines.store.totals import Totals
 
 
 class Watched(NamedTuple):
-    """What a run's engines are at, and how many products are decoded of shards that are not committed yet."""
+    """Progress of the engines: a message, and the products decoded of shards that are not committed yet."""
 
     said: str
     num_decoded: int = 0
@@ -61,7 +61,7 @@ class Speed:
         return f"{products / max(1e-9, self.elapsed):,.1f} products/s{remaining}, {dead}"
 
     def _seconds_left(self, rows: int) -> float | None:
-        """At the pace since the first products were there, for the time of loading says nothing about the rest."""
+        """Estimate from the pace since the first products; loading is left out."""
         now = time.monotonic()
         if self._first_rows is None:
             self._first_rows = (now, rows)

@@ -34,7 +34,7 @@ from hpd_core.system.threads import num_cpus
 from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.confidence.run_confidence import run_confidence
 from pipelines.config.extraction import JobConfig
-from pipelines.console.exit_codes import EXIT_STOPPED
+from pipelines.console.exit_codes import EXIT_STOPPED, complain, stopped
 from pipelines.console.json_logs import about
 from pipelines.errors import RunError, UsageError, causes
 from pipelines.job.context import DecodedShard, EnginePlace, JobContext, PreparedShard
@@ -338,6 +338,8 @@ class ShardDecoder:
 
 def _end_process(reason: str) -> NoReturn:
     """End this process. Ray starts another; without Ray, the user does."""
-    cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar has hidden it
-    print(f"{cursor}Stopped: {reason}\nRun the same command again to continue.", file=sys.stderr, flush=True)
-    os._exit(EXIT_STOPPED)
+    if sys.stderr.isatty():
+        print("\x1b[?25h", end="", file=sys.stderr)  # the cursor, which a progress bar has hidden
+    code = complain(EXIT_STOPPED, stopped(reason))
+    sys.stderr.flush()
+    os._exit(code)

@@ -7,7 +7,7 @@ import datetime
 import os
 import platform
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -106,7 +106,7 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
     totals = ledger.totals(ledger.manifests(committed))
     if totals.shards:
         console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")
-    executor = make_executor(job, ledger, console)
+    executor = make_executor(job, ledger, committed, console)
     with show_progress(console, totals, job.plan.num_rows, job.config.log_seconds, executor.watch) as speed:
         if not job.is_cut or totals.shards < len(job.shards):
             job = decode_pending(job, ledger, totals, committed, lease, console, executor)
@@ -115,7 +115,7 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
     return _finish(job, ledger, seconds, pace, notes)
 
 
-def make_executor(job: PlannedJob, ledger: Ledger, console: Console) -> Executor:
+def make_executor(job: PlannedJob, ledger: Ledger, committed: Collection[int], console: Console) -> Executor:
     """Return the executor that the job names, or the one that it needs.
 
     Raises:
@@ -124,7 +124,7 @@ def make_executor(job: PlannedJob, ledger: Ledger, console: Console) -> Executor
     config = job.config
     if config.executor == "local" and not job.is_cut:
         raise UsageError("the run was begun with shards.cluster_by_category, which needs Ray: set executor to 'auto'")
-    if config.executor == "local" or (config.executor == "auto" and not _wants_ray(job, ledger, console)):
+    if config.executor == "local" or (config.executor == "auto" and not _wants_ray(job, ledger, committed, console)):
         from pipelines.job.local_executor import LocalExecutor
 
         return LocalExecutor(config)
@@ -133,13 +133,12 @@ def make_executor(job: PlannedJob, ledger: Ledger, console: Console) -> Executor
     return RayExecutor(config, job.plan.run_id)
 
 
-def _wants_ray(job: PlannedJob, ledger: Ledger, console: Console) -> bool:
-    """Whether there is a cluster, or work for more than one process."""
+def _wants_ray(job: PlannedJob, ledger: Ledger, committed: Collection[int], console: Console) -> bool:
+    """Return whether there is a cluster, or work for more than one process."""
     config = job.config
     if os.environ.get("RAY_ADDRESS") or config.cascade is not None or config.needs_ray is not None or not job.is_cut:
         return True
     # A record that kills its process is found by others that survive it.
-    committed = ledger.committed()
     tries = {shard: count for shard, count in ledger.num_tries_without_end().items() if shard not in committed}
     if max(tries.values(), default=0) <= config.retries.max_attempts:
         return False

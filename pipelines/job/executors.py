@@ -1,4 +1,4 @@
-"""What takes shards through the stages of a run: `LocalExecutor` in this process, or `RayExecutor`."""
+"""Take shards through the stages of a run: the interface of `LocalExecutor` and `RayExecutor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage 3, on CPUs: from answers to the four tables of a shard. The last stage, commit, is `Ledger.commit`."""
+"""Stages 3 and 4, on CPUs: make the four tables of a shard of its answers, and commit them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pipelines.cascading.standing import Standing, count_asked, replaced_answer,
 from pipelines.catalog.cells import described
 from pipelines.confidence.calibration_file import CalibratedModel, DecodedBy
 from pipelines.confidence.run_confidence import run_confidence
+from pipelines.console.json_logs import about
 from pipelines.job.answer_rows import answer_rows, find_places
 from pipelines.job.context import DeadRow, DecodedShard, JobContext, PreparedRecord
 from pipelines.job.metrics_rows import metrics_rows, sums_of_known
@@ -25,6 +26,14 @@ from pipelines.store.tables import EncodedTable, encode, encode_table, to_shared
 logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]
+
+
+class Finished(NamedTuple):
+    """A shard's tables as stored, by name, and its facts for the manifest."""
+
+    attempt_id: str
+    tables: Mapping[str, EncodedTable]
+    facts: Mapping[str, Any]
 
 
 class _Written(NamedTuple):
@@ -140,6 +149,17 @@ def _place(record: PreparedRecord, job: JobContext) -> Row:
         "product_id": record.record.id,
         "category": record.record.category,
     }
+
+
+def commit_shard(shard: int, finished: Finished | None, job: JobContext) -> tuple[dict[str, Any], bool]:
+    """Return the manifest of the committed shard, and whether this attempt has written it. `finished`: None if another
+    one was committed before."""
+    if finished is None or job.ledger.is_committed(shard):
+        return job.ledger.manifest(shard), False
+    manifest, is_ours = job.ledger.commit(shard, *finished)
+    extra = about(shard, attempt=finished.attempt_id, products=finished.facts["counts"]["products"])
+    logger.info("committed" if is_ours else "another attempt was committed first", extra=extra)
+    return manifest, is_ours
 
 
 def _provenance(record: PreparedRecord, engine: Mapping[str, Any], job: JobContext) -> Row:

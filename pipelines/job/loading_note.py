@@ -1,11 +1,11 @@
-"""What a run waits for while an engine is made."""
+"""Tell what a run waits for while an engine is made."""
 
 from __future__ import annotations
 
 from pipelines.config.extraction import JobConfig
 
 FIRST_SHARDS = "first shards"
-"""What is waited for after it."""
+"""The message after it."""
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -24,7 +24,7 @@ def loading_note(config: JobConfig) -> str:
 
 
 def _is_elsewhere(model: str) -> bool:
-    """Whether weights come over the network. What the hub has sent before lies in its cache."""
+    """Return whether weights come over the network: neither local nor in the hub's cache."""
     from hpd_core.models.embedded import EMBEDDED_MODELS
     from hpd_core.models.local_folders import local_place
 

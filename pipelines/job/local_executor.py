@@ -25,13 +25,13 @@ from rich.console import Console
 from pipelines import errors
 from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
+from pipelines.console.exit_codes import WAITING_THREADS
 from pipelines.console.json_logs import log_to_file
 from pipelines.console.progress import Watched
 from pipelines.job.carryover import CarryOver
-from pipelines.job.commit_stage import Finished, commit_shard
 from pipelines.job.context import CarryOverRef, DecodedShard, JobContext
 from pipelines.job.executors import Commits
-from pipelines.job.finish_stage import finish_shard
+from pipelines.job.finish_stage import Finished, commit_shard, finish_shard
 from pipelines.job.loading_note import FIRST_SHARDS, loading_note
 from pipelines.job.prepare_stage import prepare_shard
 from pipelines.job.same_code import code_digest
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from pipelines.job.decode_stage import ShardDecoder
 
 
-_THREADS = "hpd-shard"
 _SECONDS_TO_CLOSE = 30.0
 
 
@@ -84,7 +83,7 @@ class LocalExecutor:
         with ExitStack() as stack:
             stack.enter_context(log_to_file(job.run_id))
             in_flight = job.config.actors.max_in_flight
-            threads = ThreadPoolExecutor(in_flight + 1, _THREADS)
+            threads = ThreadPoolExecutor(in_flight + 1, WAITING_THREADS)
             decoders: list[ShardDecoder] = []
             stack.callback(self._end, decoders, threads)
             for each in [job] if job.config.cascade is None else [job, job.larger]:

@@ -1,4 +1,4 @@
-"""What the engines of a run on Ray are at: each notes it, the driver shows it.
+"""Pass on what the engines of a run on Ray are at: each notes it, the driver shows it.
 
 It is kept in Ray's own key-value store: it costs no process, and whoever looks on cannot slow an engine down.
 """

@@ -29,9 +29,8 @@ from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.console.json_logs import log_as_json
 from pipelines.errors import RunError, UsageError
-from pipelines.job.commit_stage import Finished, commit_shard
 from pipelines.job.context import DecodedShard, JobContext, pack, unpack
-from pipelines.job.finish_stage import finish_shard
+from pipelines.job.finish_stage import Finished, commit_shard, finish_shard
 from pipelines.job.loading_note import FIRST_SHARDS, loading_note
 from pipelines.job.prepare_stage import prepare_shard
 from pipelines.job.prometheus import count_shard

@@ -143,7 +143,7 @@ def test_what_the_job_needs_decides(workplace: Workplace, monkeypatch: pytest.Mo
     ledger, console = Ledger(Folder(str(workplace.folder / "tries")), "s"), Console(file=io.StringIO())
 
     def chosen(**changes: Any) -> type:
-        return type(make_executor(plan_job(workplace.config(**changes)), ledger, console))
+        return type(make_executor(plan_job(workplace.config(**changes)), ledger, (), console))
 
     assert chosen() is LocalExecutor
     assert chosen(executor="ray") is RayExecutor
@@ -159,7 +159,7 @@ def test_what_the_job_needs_decides(workplace: Workplace, monkeypatch: pytest.Mo
     clustered = plan_job(workplace.config(shards={"cluster_by_category": True}))
     resumed = dataclasses.replace(clustered, config=workplace.config(executor="local"))
     with pytest.raises(UsageError, match=r"begun with shards\.cluster_by_category, which needs Ray"):
-        make_executor(resumed, ledger, console)
+        make_executor(resumed, ledger, (), console)
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     assert chosen() is RayExecutor
     with pytest.raises(Exception, match=r"executor 'local' is one process, actors\.max needs Ray"):
