@@ -16,12 +16,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TRITON := $(VENV)/triton
 EXTRAS := gguf quantization adapters pipelines training labeling review serving dev
-PYTEST := $(BIN)/python -m pytest
+# With Triton, where there is one, for the tests of the GPU's kernels.
+PYTEST := env $$(test ! -e $(TRITON) || echo "HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON)") $(BIN)/python -m pytest
 PARALLEL := --numprocesses 2 --dist worksteal
 QUICK := not soak and not full
-# What is named test_triton*.py.
-WITH_TRITON = @test ! -e $(TRITON) || HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON) $(PYTEST) $(PARALLEL) \
-	$(shell find tests -name 'test_triton*.py')
+# Hundreds of processes import the same modules: they are compiled once, whatever an image has set.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all check-bench coverage check soak rivals clients requirements clean browser triton docs
@@ -44,12 +44,10 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED) browser triton
 	$(PYTEST) --ignore tests/bench -m "$(QUICK) and not docs" --hypothesis-profile=quick $(PARALLEL)
-	$(WITH_TRITON) -m "not full" --hypothesis-profile=quick
 	@echo "More cases of everything: make test-all. What takes many minutes: make soak"
 
 test-all: $(INSTALLED) browser triton
 	$(PYTEST) -m "not soak" $(PARALLEL)
-	$(WITH_TRITON)
 
 check-bench: $(INSTALLED)
 	$(PYTEST) tests/bench -m "$(QUICK)" --hypothesis-profile=quick $(PARALLEL)
@@ -62,8 +60,8 @@ browser: $(INSTALLED)
 	@test -e $(VENV)/.browser || $(BIN)/python -m pip install --quiet --requirement requirements-browser.txt && touch $(VENV)/.browser \
 		|| echo "No Chromium could be installed: the tests that need one are skipped."
 
-# Triton, whose interpreter runs the GPU's kernels, in a folder of its own: every process of the other tests would import
-# it. PyTorch for CUDA brings one along, which the tests above find.
+# Triton, whose interpreter runs the GPU's kernels, in a folder of its own: transformers imports it, and who installs HPD
+# for a CPU has none. PyTorch for CUDA brings one along.
 triton: $(INSTALLED)
 	@cmp -s requirements-triton.txt $(TRITON)/installed.txt || $(BIN)/python -c 'import triton' 2>/dev/null \
 		|| (rm -rf $(TRITON) && $(BIN)/python -m pip install --quiet --no-deps --target $(TRITON) --requirement requirements-triton.txt \
@@ -77,7 +75,6 @@ check: $(INSTALLED)
 
 soak: $(INSTALLED) triton
 	$(PYTEST) -m "soak or hypothesis" --hypothesis-profile=search
-	$(WITH_TRITON) --hypothesis-profile=search
 
 docs: $(INSTALLED) .venv-docs/.installed
 	$(BIN)/python docs/generate_reference.py

@@ -25,7 +25,7 @@ from tests.tables import table
 
 
 def check_decoding(
-    layout: str, family: str, config: EngineConfig, num_cases: int = 24, branches: int = 5, k_max: int = 6
+    layout: str, family: str, config: EngineConfig, num_cases: int = 12, branches: int = 5, k_max: int = 6
 ) -> PretendedGpu:
     """Answers equal the oracle's, and nobody waits."""
     rng = np.random.default_rng(5)
@@ -53,7 +53,7 @@ def check_decoding(
 @pytest.mark.parametrize(
     ("layout", "family", "settings"),
     [
-        pytest.param(layout, *case, marks=() if layout == "tree" or case[0] == "gemma3" else pytest.mark.full)
+        pytest.param(layout, *case, marks=() if layout == "tree" and case[0] != "gemma2" else pytest.mark.full)
         for layout in ("tree", "stacked")
         for case in (
             ("llama", {}),
@@ -108,7 +108,7 @@ def check_engine(folder: Path, count: int, settings: dict[str, Any]) -> str:
     ],
 )
 def test_an_engine_answers_as_on_the_cpu(settings: dict[str, Any], tiny_model_dir: Path) -> None:
-    assert check_engine(tiny_model_dir, 30, {"attention": "sdpa"} | settings) == "transformers"
+    assert check_engine(tiny_model_dir, 12, {"attention": "sdpa"} | settings) == "transformers"
 
 
 def test_the_baseline_answers_as_on_the_cpu(tiny_model_dir: Path) -> None:

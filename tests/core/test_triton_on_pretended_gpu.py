@@ -52,8 +52,8 @@ def small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
         full("llama", "tree", {"max_draft_tokens_per_step": 64, "cuda_graphs": False}),
         full("llama", "tree", {"layers": "transformers"}),
         ("llama", "stacked", {"cuda_graphs": False}),
-        ("qwen3", "tree", {"overlap_steps": False}),
-        ("llama", BOTH_WAYS, {}),
+        full("qwen3", "tree", {"overlap_steps": False}),
+        full("llama", BOTH_WAYS, {}),
         full("qwen3", BOTH_WAYS, {"max_draft_tokens_per_step": 64}),
         full("qwen3", "stacked", {}),
         full("mistral", "tree", {}),
@@ -64,7 +64,7 @@ def test_decoding_equals_the_oracle_and_never_waits(family: str, layout: str, se
     """Steps of more tokens than graphs have, and of fewer."""
     config = EngineConfig(max_tokens_per_step=64, max_prompts_per_cohort=2, **settings)
     k_max = 9 if config.max_draft_tokens_per_step else 4
-    gpu = check_decoding(layout, family, config, num_cases=5, branches=4, k_max=k_max)
+    gpu = check_decoding(layout, family, config, num_cases=4, branches=3, k_max=k_max)
     # Tokens that reach beyond a window have no graph; there are no others here.
     is_captured = family in ("llama", "qwen3") and not settings.keys() & {"cuda_graphs", "layers"}
     assert (gpu.num_replays > 0) == is_captured
@@ -80,11 +80,11 @@ MOST_OF_A_LAYER, MOST_OUTSIDE = 9, 40
 
 
 def launches_of_steps(num_layers: int, num_cohorts: int) -> list[Counter[str]]:
-    """Of the first steps of 16 prompts in so many cohorts, which share two prefixes. No value ends."""
+    """Of the first steps of 8 prompts in so many cohorts, which share two prefixes. No value ends."""
     rng = np.random.default_rng(2)
     prompts = [
         without_members(TreeCase(random_ids(rng, 5, 5), random_ids(rng, 1, 2), random_branches(rng, 1, 9))).prompt()
-        for _ in range(16)
+        for _ in range(8)
     ]
     steps = []
     with pretended_gpu() as gpu, torch.inference_mode():
@@ -94,7 +94,7 @@ def launches_of_steps(num_layers: int, num_cohorts: int) -> list[Counter[str]]:
         decoder = decoder_with_constraints(model, Endings.none(VOCABULARY), config)
         shared = [PrefixCache(*(list(torch.randn(num_layers, 2, 5, 16, device="cuda")) for _ in "kv")) for _ in "ab"]
         cohorts = [
-            Cohort.admit(prompts[first::num_cohorts], (shared * 8)[first::num_cohorts], decoder.pool, True)
+            Cohort.admit(prompts[first::num_cohorts], (shared * 4)[first::num_cohorts], decoder.pool, True)
             for first in range(num_cohorts)
         ]
         for _ in range(3):
@@ -108,8 +108,8 @@ def launches_of_steps(num_layers: int, num_cohorts: int) -> list[Counter[str]]:
 
 
 def test_launches_are_few_and_the_same_for_any_number_of_cohorts() -> None:
-    found = {cohorts: launches_of_steps(2, cohorts) for cohorts in (1, 4, 16)}
-    assert found[1] == found[4] == found[16]
+    found = {cohorts: launches_of_steps(2, cohorts) for cohorts in (1, 2, 8)}
+    assert found[1] == found[2] == found[8]
     for few, many in zip(found[1], launches_of_steps(5, 1), strict=True):
         of_a_layer = (many.total() - few.total()) / 3
         assert of_a_layer <= MOST_OF_A_LAYER, many - few

@@ -1,7 +1,6 @@
 """Whether Triton is here, and runs its kernels on the CPU.
 
-`make test` installs one and runs tests/core/**/test_triton*.py with it behind all others. PyTorch for CUDA brings one
-along.
+`make test` installs one. PyTorch for CUDA brings one along.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ MISSING = importlib.util.find_spec("triton") is None
 if MISSING and os.environ.get("HPD_NEEDS_TRITON"):
     raise ImportError("Triton was installed for these tests, and is not found")
 
-_WHY_NOT = "no Triton here (make test runs these tests once more with one)"
+_WHY_NOT = "no Triton here (make test installs one)"
 needs_triton = pytest.mark.skipif(MISSING, reason=_WHY_NOT)
 
 # tests/conftest.py asks for it, before anybody imports Triton.

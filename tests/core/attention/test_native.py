@@ -25,6 +25,7 @@ from hpd_core.errors import ModelError
 from hpd_core.native import library
 from tests.core.attention.attention_problems import SHAPES, Problem, Shape, check, check_cache, expected, problem
 from tests.core.native import PROCESSORS, WITHOUT_TILES, compiled_for, needs_native, needs_tiles, threads
+from tests.core.triton import MISSING
 from tests.examples import examples
 
 
@@ -294,7 +295,7 @@ def test_where_nothing_can_be_kept_it_is_compiled_for_the_process(anew: Path, ca
 @pytest.mark.parametrize(
     ("changes", "way", "message"),
     [
-        ({"device": torch.device("cuda", 0)}, "sdpa", "runs on a CPU, not on cuda:0"),
+        ({"device": torch.device("cuda", 0)}, "sdpa" if MISSING else "triton", "runs on a CPU, not on cuda:0"),
         ({"dtype": torch.float16}, "eager", "torch.float16"),
         ({"key_size": 7}, "eager", "even size, not torch.float32 and size 7"),
     ],

@@ -44,7 +44,7 @@ def full(*values: Any) -> Any:
     ("family", "layout", "changes"),
     [
         ("llama", "tree", {"layers": "triton"}),
-        ("llama", "tree", {"layers": "transformers"}),
+        full("llama", "tree", {"layers": "transformers"}),
         full("llama", "stacked", {"layers": "triton"}),
         full("llama", "stacked", {"layers": "transformers"}),
         ("qwen3", "tree", {"layers": "triton", "max_draft_tokens_per_step": 64}),
@@ -52,8 +52,8 @@ def full(*values: Any) -> Any:
         full("qwen3", "stacked", {"layers": "triton"}),
         full("mistral", "tree", {"layers": "triton"}),  # windows
         ("mistral", "stacked", {"layers": "triton"}),
-        ("qwen2", "tree", {"layers": "triton"}),  # biases, and windows in some layers
-        ("gemma2", "tree", {"layers": "auto"}),
+        full("qwen2", "tree", {"layers": "triton"}),  # biases, and windows in some layers
+        full("gemma2", "tree", {"layers": "auto"}),
         full("gemma2", "stacked", {"layers": "auto"}),
         full("gpt_oss", "tree", {"layers": "auto"}),
         ("gpt_oss", "stacked", {"layers": "auto"}),

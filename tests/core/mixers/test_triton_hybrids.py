@@ -33,7 +33,7 @@ def test_family_equals_oracle(family: str) -> None:
     rng = np.random.default_rng(7)
     endings = random_endings(rng)
     prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
-    cases = [random_case(rng, "tree", prefixes, branches=4, k_max=6) for _ in range(4)]
+    cases = [random_case(rng, "tree", prefixes, branches=3, k_max=5) for _ in range(3)]
     source = Prompter(decode(build_hybrid(family), cases, endings, EngineConfig()), rng, spoilt=0.3)
     config = EngineConfig(
         attention="triton", max_prompts_per_cohort=2, max_tokens_per_step=64, max_draft_tokens_per_step=40

@@ -242,7 +242,8 @@ def test_a_rank_that_dies_ends_the_engine(
             with pytest.raises(EngineError, match=r"rank 2 .* died \(exit code -9\); load the engine anew"):
                 (future or engine.submit(products(3), SCHEMAS)).result(TIMEOUT)
             future = None
-    assert len(_answers(folder_for_three, tensor_parallel=3)) == 20  # and that works
+    if not during_work:
+        assert len(_answers(folder_for_three, tensor_parallel=3)) == 20  # and that works
 
 
 @pytest.fixture(scope="module")

@@ -171,6 +171,7 @@ def categories_of_parts(output: Path) -> list[set[str]]:
     return [set(pq.read_table(part)["category"].to_pylist()) for part in sorted((output / "products").glob("*"))]
 
 
+@pytest.mark.full
 def test_the_same_answers_from_shards_of_few_categories(varied: Workplace) -> None:
     plain, out = varied.folder / "plain", varied.folder / "out"
     engine = varied.document()["engine"] | {"max_cached_prefixes": 2}

@@ -23,7 +23,7 @@ from tests.tables import table
 
 def test_under_load_it_answers_what_it_has_taken_and_ends(tiny_model_dir: Path) -> None:
     """Half a minute on a busy machine, most of it to start a process and load torch."""
-    texts = [f"Velor shoe {number}" for number in range(100)]
+    texts = [f"Velor shoe {number}" for number in range(30)]
 
     async def ask_and_end(server: Served, process: subprocess.Popen[str]) -> list[Any]:
         asked = asyncio.create_task(ask_all(server.address, texts))
@@ -31,7 +31,7 @@ def test_under_load_it_answers_what_it_has_taken_and_ends(tiny_model_dir: Path) 
         process.send_signal(signal.SIGTERM)
         return list(await asked)
 
-    arguments = ("--set", "engine.max_value_tokens=100", "--set", "engine.max_tokens_per_step=16")
+    arguments = ("--set", "engine.max_value_tokens=60", "--set", "engine.max_tokens_per_step=16")
     with serving_apart(tiny_model_dir, *arguments) as server:
         assert server.process is not None
         assert server.chat("Velor").status == 200
