@@ -18,7 +18,7 @@ NO_VALUE = ("absent", "truncated", "invalid", "error")
 
 NOT_NORMALISED = {
     "ambiguous": "ambiguous: the text may mean several values",
-    "conflict": "conflict: the value is of another kind than the attribute",
+    "conflict": "conflict: what was read is not in the unit or of the kind that the attribute has",
     "no_rule": "no normalised form",
 }
 LOW_LOGPROB = "below --min-logprob"

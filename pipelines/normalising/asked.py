@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from hpd_core import Attribute
 from pipelines.normalising.unit_names import COUNTS
-from pipelines.normalising.unit_reading import OwnNames, Quantity
+from pipelines.normalising.unit_reading import CONTRADICTED, OwnNames, Quantity
 from pipelines.normalising.units import (
     Unit,
     accepted_units,
@@ -79,7 +79,7 @@ class Asked:
         strong = [unit for unit in quantity.units if not unit.is_weak]
         if self.wanted is None:
             # What is counted has no unit: "2 pieces" are two.
-            own = [unit for unit in strong if unit.kind not in COUNTS]
+            own = [unit for unit in strong if unit.kind not in COUNTS and unit != CONTRADICTED]
             return tuple(Amount(quantity.number, unit.shown) for unit in own)
         fitting = [unit for unit in quantity.units if self._takes(unit)]
         if not fitting:

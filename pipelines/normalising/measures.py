@@ -16,6 +16,7 @@ from typing import Literal
 from hpd_core.text.numbers import open_readings, read_number, settle
 from hpd_core.text.separators import SPACES
 from pipelines.normalising.unit_reading import (
+    BESIDE,
     MAX_COUNTED,
     NEXT,
     NUMBER,
@@ -60,6 +61,7 @@ _TIMES = re.compile(
 )
 _LABEL_IN_FRONT = re.compile(r"\A(?P<label>[LWHDBTØ]|Dia)[.:]?\s?(?=\d)")
 _LABEL_ENCLOSED = re.compile(r"\s?\((?P<label>[LWHDBT])\)")
+_LABEL_BEHIND = re.compile(r"(?<=[\"″”])\s?(?P<label>[LWHD])\Z")
 _NUMBER = re.compile(NUMBER)
 _OTHER_SIGNS = str.maketrans(".,", ",.")
 _ZERO = re.compile(r"(?<![\d.,])0+(?:[.,]0+)?(?![\d.,])")  # 5 ft 0 in
@@ -120,7 +122,7 @@ def _range(text: str, own: OwnNames, before: str, after: str) -> Measure | None:
     if match is None:
         return None
     high = _part(match["high"], own, before, after)
-    low = _part(match["low"], own, before, "")
+    low = _part(match["low"], own, _label_before(match["high"], own, before, after), "")
     # "2-in-1" is none.
     if high is None or low is None or (low.units and not high.units):
         return None
@@ -133,7 +135,8 @@ def _size(text: str, own: OwnNames, before: str, after: str) -> Measure | None:
         return None
     pairs = [_label(each) for each in texts]
     ends = [*("" for _ in texts[1:]), after]
-    parts = [_part(number, own, before, end) for (_, number), end in zip(pairs, ends, strict=True)]
+    label = _label_before(pairs[-1][1], own, before, after)
+    parts = [_part(number, own, label, end) for (_, number), end in zip(pairs, ends, strict=True)]
     found = [part for part in parts if part is not None]
     last = found[-1] if len(found) == len(parts) else None
     if last is None or any(unit.kind != "length" for part in found for unit in part.units):
@@ -148,13 +151,19 @@ def _size(text: str, own: OwnNames, before: str, after: str) -> Measure | None:
     return Measure("size", tuple(shared), tuple(label for label, _ in pairs))
 
 
+def _label_before(last: str, own: OwnNames, before: str, after: str) -> str:
+    """`before`, unless the last of several numbers has a unit: then it is that of all, whatever a label says."""
+    part = _part(last, own, "", after)
+    return "" if part is not None and part.units else before
+
+
 def _with_units(part: Quantity, last: Quantity) -> Quantity:
     return part if part.units else Quantity(part.number, last.units, part.is_sure and last.is_sure)
 
 
 def _label(text: str) -> tuple[str, str]:
-    """ "W 10 cm" and "10 cm (W)" as label and rest."""
-    for pattern in (_LABEL_IN_FRONT, _LABEL_ENCLOSED):
+    """ "W 10 cm", "10 cm (W)" and '10"W' as label and rest."""
+    for pattern in (_LABEL_IN_FRONT, _LABEL_ENCLOSED, _LABEL_BEHIND):
         if match := pattern.search(text):
             return match["label"], text[: match.start()] + text[match.end() :]
     return "", text
@@ -175,7 +184,8 @@ def _part(text: str, own: OwnNames, before: str, after: str) -> Quantity | None:
     if settled is None:
         # "1.500 kg" may be either.
         return Quantity(Fraction(), is_sure=False)
-    quantity = quantity_at(Fraction(settled), before, rest or after, own)
+    behind = after if not rest or BESIDE.match(after) else ""
+    quantity = quantity_at(Fraction(settled), before, rest + behind, own)
     # Of "10 cm and 20 cm", which is no one quantity, none is the measure.
     is_one = num_units < 2 or not quantity.is_sure or quantity.number != Fraction(settled)
     return quantity if is_one or _ZERO.search(rest) else None

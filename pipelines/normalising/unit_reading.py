@@ -5,6 +5,10 @@
 Weight (g): 500, in cm: 20  in the label
 2 x 40 cm                   2 may count what is 40 cm long: it has no unit for sure
 5' 6", 4 lb 3 oz            one quantity of two numbers
+24"W, 24W x 12D cm          a letter for width, depth, height or length is skipped
+15K rpm                     thousands
+2 gallon (UK)               the words in brackets are part of the unit's name
+1 pint (568 ml)             the metric quantity says which pint is meant
 """
 
 from __future__ import annotations
@@ -34,14 +38,23 @@ _QUOTE = re.compile('["″”“]')
 _OPEN_QUOTE = re.compile('(?:^|[\\s(\\[,:])["”“](?:(?=\\w)[^"”“]*)?\\Z')
 _SINGLE_QUOTE, _OPEN_SINGLE_QUOTE = re.compile("['′’]"), re.compile("(?:^|[\\s(\\[,:])['‘’]\\Z")
 _SIGN = re.compile(
-    r"''|′′|’’|[\"″”“](?!\w)|['′’](?![^\W\d_])|[°º]\s?(?:[CFcf](?![^\W\d_]))?|[℃℉%％‰€£Ωℓ\u3371-\u33df]|\b1/min\b|/min\b|min⁻¹"
+    r"''|′′|’’|[\"″”“](?!\w(?<![WDHLwdhl])|\w\w)|['′’](?![^\W\d_])|[°º]\s?(?:[CFcf](?![^\W\d_]))?|[℃℉%％‰€£Ωℓ\u3371-\u33df]|\b1/min\b|/min\b|min⁻¹|US\$"
 )
-_WORD = re.compile(r"[^\W\d_]+\.?")
+_WORD = re.compile(
+    r"[^\W\d_]+(?:(?<=[א-ת])[\"״](?=[א-ת])[^\W\d_]+)?\.?|[\u3371-\u33df]"
+)  # also Hebrew abbreviations, ㎡
 _BETWEEN_WORDS = re.compile(rf"[{SPACES}-]?(?=[^\W\d_])")
-_POWER = re.compile(r"[²³]|\^?[23](?![\d.,])|⁻¹|-1(?!\d)")
+_POWER = re.compile(r"[²³]|\^?[23](?![.,]?\d)|⁻¹|-1(?!\d)")
 _FACTOR = re.compile(
     rf"[{SPACES}]?[/·⋅*・][{SPACES}]?|\.(?=[^\W\d_])|[{SPACES}](?:per|pro|par|por)[{SPACES}]", re.IGNORECASE
 )
+_AXIS = re.compile(r"(?<=[^\W_\"″”])\s?[WDHLwdhl]\b|(?<=[\"″”.])\s?[WDHLwdhl]\b")
+_SIDE = rf"{NUMBER}\s?(?:[\"″”]|(?:in|inch|inches|cm|mm)\.?)?\s?[WDHLwdhl]\b"
+_SIDES = re.compile(rf"{_SIDE}(?:\s?(?:{TIMES}|by)\s?{_SIDE})+")
+_THOUSANDS = re.compile(r"[kK](?:[ -](?=[^\W\d_])|\s?(?=\())")
+_SYSTEM = re.compile(r"\s?\((?P<name>UK|US|imp(?:erial)?|troy)\.?\)", re.IGNORECASE)
+BESIDE = re.compile(r"\s?[(\[/=≈]\s?")
+"""What stands between a quantity and the same one in another unit."""
 # Scripts without spaces between words.
 _UNSPACED = re.compile("[぀-ヿ㐀-鿿가-힯฀-๿]")
 _MAX_WORDS, _MAX_LETTERS = 4, 8
@@ -81,6 +94,12 @@ _IN_GRAMS = re.compile(
 )
 _OF = re.compile(r"\.?\s(?:of|de|di|von)\s", re.IGNORECASE)
 _IN_GRAMS_BEFORE = re.compile(r"\d\s?(?:k?g|gr|grams?)\s?[(\[/|,=–-]\s?\Z", re.IGNORECASE)
+_RESTATED = re.compile(rf"{BESIDE.pattern}(?P<number>{NUMBER})")
+_RESTATED_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<unit>[^\W\d_]{{1,10}}){BESIDE.pattern}\Z")
+_OF_SEVERAL_SIZES = frozenset(
+    {"ounce", "US_fluid_ounce", "US_pint", "US_liquid_quart", "US_liquid_gallon", "US_liquid_cup"}
+)
+_ROUNDED, _ANOTHER_SIZE = Fraction(1, 40), Fraction(29, 20)
 MAX_COUNTED = 99
 """A larger number before "x" counts nothing: "2 x 40 cm" may be two pieces, "130 x 220 cm" is a size."""
 
@@ -109,6 +128,9 @@ class UnitFound:
     is_sure: bool = True
     is_weak_sure: bool = True
 
+
+CONTRADICTED = Unit("contradicted", "contradicted", "")
+"""The unit of a quantity beside which the text has quite another amount: of no kind that is asked for."""
 
 OwnNames = Mapping[str, Unit]
 """Units that a schema names, by `fold_word` of the name: they are read even if no table has them."""
@@ -177,6 +199,11 @@ def _named(text: str, start: int, end: int, own: OwnNames) -> UnitFound | None:
 
 def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Quantity:
     """The number between two texts, with its unit; without one if it stands bare."""
+    before, after = _without_axes(before, after)
+    if thousands := _THOUSANDS.match(after):
+        found = read_unit(after, thousands.end(), own)
+        if counted := Quantity(1000 * number, found.units) if found else _enclosed(1000 * number, after[1:], own):
+            return counted
     gap = _GAP.match(after)
     # "Commuter 12" is a name in quotes, and so is '12'.
     is_quoted = any(
@@ -185,14 +212,57 @@ def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Qua
     )
     is_decade = number in _DECADES and _DECADE.match(after) is not None
     found = read_unit(after, gap.end(), own) if gap and not is_quoted and not is_decade else None
-    if found is not None:
+    if gap and found is not None:
+        if (system := _SYSTEM.match(after, found.end)) and (
+            units := units_of(f"{system['name']} {after[gap.end() : found.end]}")
+        ):
+            found = UnitFound(units, system.end())
         found = _weighed(found, before, after)
         if _is_second_part(number, found.units, before):
             return Quantity(number, found.units, is_sure=False)
+        if restated := _restated(number, found, before, after, own):
+            return restated
         whole = _with_second_part(number, found, after, own)
         return whole or Quantity(number, found.units, found.is_sure, found.is_weak_sure)
     shared = _shared(number, before, after, own) or _enclosed(number, after, own)
     return shared or _labelled(number, before, own) or Quantity(number)
+
+
+def _without_axes(before: str, after: str) -> tuple[str, str]:
+    """Remove the letters for width, depth, height and length from a size that the number is a part of."""
+    text = f"{before}1{after}"
+    for sides in reversed(list(_SIDES.finditer(text))):
+        for letter in reversed(list(_AXIS.finditer(text, sides.start(), sides.end()))):
+            if letter.start() > len(before):
+                after = after[: letter.start() - len(before) - 1] + after[letter.end() - len(before) - 1 :]
+            else:
+                before = before[: letter.start()] + before[letter.end() :]
+    return before, after
+
+
+def _restated(number: Fraction, found: UnitFound, before: str, after: str, own: OwnNames) -> Quantity | None:
+    """Read the metric amount beside a customary one; None if there is none, or if it is the same or that of a pack."""
+    customary = [unit for unit in found.units if unit.unit in _OF_SEVERAL_SIZES]
+    units: tuple[Unit, ...] = ()
+    if not customary or number <= 0:
+        return None
+    if match := _RESTATED.match(after, found.end):
+        gap = _GAP.match(after, match.end())
+        metric = read_unit(after, gap.end(), own) if gap else None
+        units = metric.units if metric else ()
+    elif match := _RESTATED_BEFORE.search(before):
+        units = units_of(match["unit"])
+    amount = number_of(match["number"]) if match else None
+    for unit in units:
+        for each in customary:
+            if amount is None or unit.unit in _OF_SEVERAL_SIZES or not same_kind(unit, each):
+                continue
+            ratio = convert(amount, unit, each) / number
+            if abs(ratio / max(1, round(ratio)) - 1) <= _ROUNDED:
+                return None
+            is_another_size = 1 / _ANOTHER_SIZE < ratio < _ANOTHER_SIZE
+            return Quantity(amount, (unit,)) if is_another_size else Quantity(number, (CONTRADICTED,))
+    return None
 
 
 def _weighed(found: UnitFound, before: str, after: str) -> UnitFound:

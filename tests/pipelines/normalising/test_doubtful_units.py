@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from pipelines.normalising.unit_names import unit_names
+from pipelines.normalising.unit_reading import quantity_at
 from pipelines.normalising.units import is_known, units_of, wanted_unit
 from tests.pipelines.normalising.test_normalise import number, text
 from tests.tables import table
@@ -62,6 +64,32 @@ from tests.tables import table
         ("ml", "2", "| ℓ", "2000"),
         ("cm", "5", "mit | Metern", "500"),
         ("V", "12", "|VDC", "12"),
+        # The number's own unit counts, whatever a label says.
+        ("months", "1", "Age: |-18 months", "1"),
+        ("cm", "10", "Size (cm): | x 20 x 30 in", "25.4"),
+        # The text says which pint it means.
+        ("ml", "1", "| pint (568 ml)", "568"),
+        ("ml", "1", "568 ml (| pint)", "568"),
+        ("ml", "40", "| gallon (180 litre)", "180000"),
+        ("ml", "2", "| pints / 1.14 l", "1140"),
+        ("ml", "2", "| gallon (UK)", "9092.18"),
+        ("ml", "3", "| UK gallons", "13638.27"),
+        ("ml", "12", "| fl oz (355 ml)", "354.8823548"),
+        ("g", "1", "| oz (31.1 g) fine silver", "31.1"),
+        ("g", "6", "12 x | oz (2.04 kg)", "170.0971388"),
+        # Powers at the end of a sentence.
+        ("g/m²", "220", "| g/m2.", "220"),
+        ("cm³", "125", "| cm3, four stroke", "125"),
+        # Letters for width, depth, height, length; thousands.
+        ("cm", "24", '|"W x 30"H', "60.96"),
+        ("cm", "12", '24"W x |"D.', "30.48"),
+        ("in", "27-3/4", '|"D', "27.75"),
+        ("in", "30", "24W x |H x 12d inches", "30"),
+        ("cm", "24", "|cmW x 30cmH", "24"),
+        ("W", "60", "|W x 2 bulbs", "60"),
+        ("rpm", "15", "|K rpm drive", "15000"),
+        ("rpm", "15", "|K (rpm)", "15000"),
+        ("K", "3000", "|K warm white", "3000"),
     ],
 )
 def test_what_a_unit_means(unit: str, raw: str, around: str, norm: str) -> None:
@@ -99,6 +127,9 @@ def test_what_a_unit_means(unit: str, raw: str, around: str, norm: str) -> None:
         ("cm", "12", '{"size": "|"}', "ambiguous"),
         ("cm", "12", "the '|' series", "ambiguous"),
         ("cm", "1", "| in 10 people", "ambiguous"),
+        ("ml", "1", "| pint (3 l)", "conflict"),
+        ("in", "12", "|d x 3h", "ambiguous"),
+        ("rpm", "15", "|K", "ambiguous"),
     ],
 )
 def test_what_may_be_another_unit_is_left_open(unit: str, raw: str, around: str, status: str) -> None:
@@ -119,10 +150,14 @@ def test_a_text_in_two_parts_is_one_quantity(raw: str) -> None:
         ("5 ft 0 in", "152.4 cm"),
         ('3/4"-1"', "1.905 to 2.54 cm"),
         ("5'-6'", "152.4 to 182.88 cm"),
+        ("1-2 m", "100 to 200 cm"),
+        ("between 1 and 2 m", "100 to 200 cm"),
+        ("10 x 20 x 30 in", "25.4 x 50.8 x 76.2 cm"),
+        ('24"W x 30"H', "W 60.96 x H 76.2 cm"),
     ],
 )
 def test_a_text_of_two_quantities_is_not_the_first_of_them(raw: str, norm: str | None) -> None:
-    found = text(raw, "cm")
+    found = text(raw, "cm", "Size (cm): |")
     assert (found.status, found.norm) == ("no_rule" if norm is None else "ok", norm)
 
 
@@ -143,6 +178,13 @@ def test_what_a_unit_or_another_number_settles_is_settled() -> None:
 @table("raw", ["1990s", "90s", "80's", "1960’s"])
 def test_decades_are_no_seconds(raw: str) -> None:
     assert (text(raw).norm, text(raw).num, text(raw).unit) == (raw, None, None)
+
+
+@table("end", ["", ",", ".", ")", "]", ";", ":", "\n", " and soft"])
+def test_every_spelling_is_read_in_a_sentence(end: str) -> None:
+    for each in unit_names():
+        found = quantity_at(Fraction(7), "Here: ", f" {each.name}{end}", {})
+        assert each.unit in {unit.unit for unit in found.units}, each
 
 
 def test_no_unit_of_the_table_is_asked_for_as_another_one() -> None:
