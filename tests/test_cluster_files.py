@@ -241,7 +241,7 @@ def test_every_blank_to_fill_in_is_explained() -> None:
 def test_the_nightly_script_ends_a_run_that_takes_too_long(tmp_path: Path) -> None:
     """Also where SIGINT is ignored, as by what a shell has put into the background."""
     fake = tmp_path / "python"
-    fake.write_text("#!/bin/bash\ntrap 'trap "" TERM; echo ended in peace; exit 130' TERM\nsleep 30 &\nwait\n")
+    fake.write_text("#!/bin/bash\ntrap 'trap : TERM; echo ended in peace; exit 130' TERM\nsleep 30 &\nwait\n")
     fake.chmod(0o755)
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HPD_MAX_HOURS": "0.002"}
     ended = subprocess.run(
