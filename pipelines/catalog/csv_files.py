@@ -58,7 +58,7 @@ class CsvFile:
         """`known_utf8`: what was found before; else the file is read for it where an encoding is named."""
         self._name, self._filesystem, self._path = name, filesystem, path
         self.is_utf8: bool | None = None
-        self._num_mended = 0
+        self._num_mended = self._num_short = 0
         with open_unpacked(filesystem, path, name) as file:
             head = file.read(HEAD_BYTES)
             self.encoding, self._is_certain = find_encoding(head, reading.encoding)
@@ -103,7 +103,7 @@ class CsvFile:
         with open_unpacked(self._filesystem, self._path, self._name) as file:
             records = self._read(self._decoded(file))
             next(records, None)  # the header
-            self._num_mended = 0
+            self._num_mended = self._num_short = 0
             if self._finds_quote:
                 records = quotes.passed(records)
             records = map(self._without_header, records)
@@ -118,7 +118,12 @@ class CsvFile:
                 'cells read without their quotes, and rows with an open one refused; or input.quote: "" to have quotes '
                 "taken as they stand"
             )
-        told = {"delimiter": self.dialect.delimiter, "dialect": str(self.dialect), "mended": self._num_mended}
+        told = {
+            "delimiter": self.dialect.delimiter,
+            "dialect": str(self.dialect),
+            "mended": self._num_mended,
+            "short": self._num_short,
+        }
         writer.close({**self.how(), **told})
 
     def _write_rows(self, records: Iterable[DelimitedRecord], writer: RowWriter) -> None:
@@ -132,6 +137,7 @@ class CsvFile:
 
     def _without_header(self, record: DelimitedRecord) -> DelimitedRecord:
         """A record that is one, or says that it is the first one again."""
+        self._num_short += record.num_missing > 0
         if record.cells is None or not is_header(record.cells, self.names):
             return record
         return record._replace(cells=None, problem="the names of the columns stand here again")

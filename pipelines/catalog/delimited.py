@@ -1,7 +1,8 @@
 """CSV and its kin: how a file separates and quotes its cells, and its records, whole or refused. Pure functions.
 
 A record that is not whole costs itself alone: its first line is refused, and reading goes on with the line behind it.
-So a quote that is never closed does not swallow the file.
+So a quote that is never closed does not swallow the file. Cells that are missing at a record's end are empty: Excel
+leaves out their delimiters.
 """
 
 from __future__ import annotations
@@ -62,30 +63,72 @@ class Dialect:
 
 
 class DelimitedRecord(NamedTuple):
-    """A record: its cells, or why there are none; its text as it stands in the file, and the line where it begins."""
+    """A record: its cells, or why there are none; its text as it stands in the file, and the line where it begins.
+
+    Attributes:
+        num_missing: cells at its end that the text does not have.
+    """
 
     cells: list[str] | None
     problem: str
     text: str
     line: int
+    num_missing: int = 0
 
 
 def read_records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRecord]:
     """The records of a table. The first one, its header, says how many cells each has; blank lines are none.
 
+    Of records with too few cells, those beside a broken one and those that may be one record, parted by a line end in a
+    cell, are refused.
+
     Args:
         lines: with their ends, from the first line of the header on.
     """
+    held: DelimitedRecord | None = None
+    width, is_beside_broken = 0, False
+    for record in _records(lines, dialect):
+        width = width or len(record.cells or ())
+        if held is not None:
+            is_beside_broken = record.cells is None or _may_be_rest(held, record, width)
+            yield held._replace(cells=None) if is_beside_broken else _filled_up(held, width)
+        held = None
+        if record.cells is None or not record.problem:
+            yield record
+            is_beside_broken = record.cells is None
+        elif is_beside_broken:
+            yield record._replace(cells=None)
+        else:
+            held = record
+    if held is not None:
+        yield _filled_up(held, width)
+
+
+def _may_be_rest(first: DelimitedRecord, second: DelimitedRecord, width: int) -> bool:
+    """Whether two short records may be one: they have its cells, and the second begins in the midst of a text."""
+    cells, rest = first.cells or [], second.cells or [""]
+    return bool(second.problem) and len(cells) + len(rest) == width + 1 and " " in rest[0].strip()
+
+
+def _filled_up(record: DelimitedRecord, width: int) -> DelimitedRecord:
+    num_missing = width - len(record.cells or ())
+    return record._replace(cells=[*(record.cells or ()), *[""] * num_missing], problem="", num_missing=num_missing)
+
+
+def _records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRecord]:
+    """The records; one with too few cells has these and a problem."""
     source, back, taken = iter(lines), deque[str](), list[str]()
     width, line = 0, 1
+    # A record that cannot be read otherwise is read without the spaces behind its quotes.
+    space_behind, dropped = _space_behind(dialect), None
 
     def feed() -> Iterator[str]:
         while back:
             taken.append(text := back.popleft())
-            yield text
+            yield text if dropped is None else dropped.sub(dialect.quote, text)
         for text in source:
             taken.append(text)
-            yield text
+            yield text if dropped is None else dropped.sub(dialect.quote, text)
 
     while True:
         is_broken = False
@@ -100,19 +143,36 @@ def read_records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRe
                     break
                 if cells or problem:
                     text = "".join(taken)
-                    yield DelimitedRecord(None if problem else cells, _with_escape(problem, text, dialect), text, line)
+                    is_short = len(taken) == 1 < len(cells) < width
+                    kept = None if problem and not is_short else cells
+                    yield DelimitedRecord(kept, _with_escape(problem, text, dialect), text, line)
                 line += len(taken)
                 taken.clear()
+                dropped = None
             else:
                 return
         except csv.Error as error:
             is_broken, problem = True, _explained(error)
+            is_behind = "expected after" in str(error) and dropped is None and space_behind is not None
+            if is_behind and space_behind and any(map(space_behind.search, taken)):
+                dropped = space_behind
+                back.extendleft(reversed(taken))
+                taken.clear()
+                continue
         if is_broken:
             first, *rest = taken
             yield DelimitedRecord(None, _with_escape(problem, first, dialect), first, line)
             back.extendleft(reversed(rest))
             line += 1
             taken.clear()
+            dropped = None
+
+
+def _space_behind(dialect: Dialect) -> re.Pattern[str] | None:
+    if not dialect.quote or dialect.escape:
+        return None
+    quote, delimiter = re.escape(dialect.quote), re.escape(dialect.delimiter)
+    return re.compile(rf"(?<!{quote}){quote}[ ]+(?={delimiter}|[\r\n]|\Z)")
 
 
 def _fitted(cells: list[str], width: int) -> tuple[list[str], str]:
@@ -203,11 +263,11 @@ class _Misfit(NamedTuple):
 def _misfit(lines: list[str], dialect: Dialect, is_cut: bool) -> _Misfit:
     width, unfinished = 0, -1
     fits: list[bool] = []
-    for record in read_records(lines, dialect):
+    for record in _records(lines, dialect):
         width = width or len(record.cells or ())
         if record.problem.startswith(_UNFINISHED) and unfinished < 0:
             unfinished = len(fits)
-        fits.append(record.cells is not None and (bool(dialect.quote) or not looks_quoted(record.text, dialect)))
+        fits.append(not record.problem and (bool(dialect.quote) or not looks_quoted(record.text, dialect)))
     if is_cut and len(fits) > 1:
         del fits[_goes_on(fits, unfinished) :]
     share = fits.count(False) / max(1, len(fits)) * (1 if dialect.quote else _UNQUOTED_WEIGHT)

@@ -57,6 +57,7 @@ class SourceFile:
         byte_columns: of Parquet, the mapped columns whose bytes are taken for text.
         staged: under which name its rows are kept, if it is read from its beginning on only.
         num_mended: rows of UTF-8 in a file that is not.
+        num_short: rows of CSV whose last cells are missing.
     """
 
     name: str
@@ -69,6 +70,7 @@ class SourceFile:
     byte_columns: Sequence[str] = ()
     staged: str | None = None
     num_mended: int = 0
+    num_short: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -142,6 +144,8 @@ class Sources:
         for file in self.files:
             if file.num_mended:
                 yield f"{file.num_mended:,} row(s) of {file.name} are UTF-8, where others are not, and are read as such"
+            if file.num_short:
+                yield f"{file.num_short:,} row(s) of {file.name} have fewer cells than columns: the last ones are empty"
 
 
 def scan_sources(config: InputConfig, outputs: Sequence[str] = ()) -> Sources:
@@ -228,6 +232,7 @@ def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> Sour
         first.dead,
         staged=staged.name,
         num_mended=staged.facts.get("mended", 0),
+        num_short=staged.facts.get("short", 0),
     )
 
 

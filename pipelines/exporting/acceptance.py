@@ -18,7 +18,7 @@ NO_VALUE = ("absent", "truncated", "invalid", "error")
 
 NOT_NORMALISED = {
     "ambiguous": "ambiguous: the text may mean several values",
-    "conflict": "conflict: what was read is not in the unit or of the kind that the attribute has",
+    "conflict": "conflict: the text has another unit, or another kind of value, than the attribute",
     "no_rule": "no normalised form",
 }
 LOW_LOGPROB = "below --min-logprob"

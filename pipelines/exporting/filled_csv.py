@@ -216,6 +216,7 @@ class _FilledRows:
             body = record.text.rstrip("\r\n")
             return dialect.delimiter.join([body, *map(self._raw, values)]) + record.text[len(body) :]
         cells, end = split
+        cells += [""] * (self._width - len(cells))
         return dialect.delimiter.join([*cells[: self._width], *map(self._raw, values), *cells[self._width :]]) + end
 
     def _raw(self, value: str) -> str:
@@ -229,9 +230,13 @@ class _FilledRows:
                 self._filler.leave_out(column.attribute, NOT_SPLIT, product, product.values[column.attribute])
             return self._widened(record, [""] * len(self._new))
         cells, end = split
+        num_cells = len(cells)
+        cells += [""] * (self._width - num_cells)
         cells[self._width : self._width] = [""] * len(self._new)
         for column in found.values:
             self._put(cells, column, found, product)
+        while num_cells < len(cells) <= self._width and not cells[-1]:
+            del cells[-1]  # as it was
         return self._original.dialect.delimiter.join(cells) + end
 
     def _put(self, cells: list[str], column: TargetColumn, found: Cells, product: Product) -> None:

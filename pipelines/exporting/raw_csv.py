@@ -76,8 +76,10 @@ def raw_cells(record: RawRecord, dialect: Dialect) -> tuple[list[str], str] | No
             break
         position += len(dialect.delimiter)
     end = _END.match(record.text, position)
-    # Cells behind the last column, all empty, are no values.
+    # Cells behind the last column, all empty, are no values; values that the record does not have are empty.
     wanted = [*(record.values or ()), *[""] * (len(cells) - len(record.values or ()))]
+    if not any(wanted[len(cells) :]):
+        wanted = wanted[: len(cells)]
     if end is None or end.end() != len(record.text) or [raw_value(cell, dialect) for cell in cells] != wanted:
         return None
     return cells, end.group()
@@ -88,7 +90,7 @@ def raw_value(cell: str, dialect: Dialect) -> str:
     quote, escape = dialect.quote, dialect.escape
     if not quote or not cell.startswith(quote):
         return cell
-    inner = cell[1:-1]
+    inner = cell.rstrip(" ")[1:-1]
     if escape:
         return re.sub(rf"{re.escape(escape)}(.)", r"\1", inner, flags=re.DOTALL)
     return inner.replace(quote * 2, quote)
@@ -120,4 +122,4 @@ def _cell(dialect: Dialect) -> re.Pattern[str]:
         inner = rf"[^{quote}{escape}]*(?:{escape}.[^{quote}{escape}]*)*"
     else:
         inner = rf"[^{quote}]*(?:{quote}{quote}[^{quote}]*)*"
-    return re.compile(rf"{quote}{inner}{quote}(?!{quote})|(?!{quote}){plain}", re.DOTALL)
+    return re.compile(rf"{quote}{inner}{quote}(?!{quote})[ ]*|(?!{quote}){plain}", re.DOTALL)

@@ -137,6 +137,32 @@ def test_a_broken_record_costs_itself_alone() -> None:
     ]
 
 
+def test_missing_last_cells_are_empty_unless_a_line_end_may_part_a_record() -> None:
+    """As Excel leaves out the delimiters of empty cells."""
+    header = "sku,category,title,care\n"
+    assert read(header + "1,Shoes,Red shoe\n2,Shoes,Blue shoe\n3,Shoes\n4,Shoes,Shoe,wash\n5,Shoes\n", Dialect(","))[
+        1:
+    ] == [
+        ["1", "Shoes", "Red shoe", ""],
+        ["2", "Shoes", "Blue shoe", ""],
+        ["3", "Shoes", "", ""],
+        ["4", "Shoes", "Shoe", "wash"],
+        ["5", "Shoes", "", ""],
+    ]
+    for parted in ("1,Shoes,Red\nshoe of size 4,wash\n", "1,Shoes,Red\nshoe\nof size 4,wash\n"):
+        found = read(f"{header}0,Shoes\n{parted}9,Shoes,Blue shoe\n8,Shoes,a,b\n7,Shoes\n", Dialect(","))
+        assert [record[0] for record in found[1:] if isinstance(record, list)] == ["0", "8", "7"]
+
+
+def test_spaces_behind_a_closing_quote_are_no_part_of_a_cell() -> None:
+    text = 'a,b\n"1" ,"x ""y"" , z" \n"2"  ,"two\nlines" \n"3" x,4\n'
+    assert read(text, Dialect(","))[1:] == [
+        ["1", 'x "y" , z'],
+        ["2", "two\nlines"],
+        "a quote stands within a quoted cell; it is written twice there, or the cell is not closed",
+    ]
+
+
 def test_a_quote_that_swallows_whole_records_is_found_out() -> None:
     assert read('a,b\n1,"open\n2,x\n3,"\n4,y\n', Dialect(",")) == [
         ["a", "b"],

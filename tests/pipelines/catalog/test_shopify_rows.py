@@ -18,7 +18,7 @@ OLD = (
     "Handle,Title,Body (HTML),Type,Option1 Name,Option1 Value,Variant SKU,Image Src\n"
     "bag,Bag,<p>Soft</p>,Bags,Color,red,B-1,1.jpg\nbag,,,,,blue,B-2,2.jpg\nbag,,,,,,,3.jpg\n"
     "cap,Cap,,Caps,Title,Default Title,C-1,\n"
-    "broken,row\n"
+    "broken,row,,,,,,,x\n"
     "tie,Tie,,Ties,Size,S,T-1,\ntie,,,,,M\ntie,,,,,L,T-3,\n"
     ",no handle,,,,,,\n"
     "bag,,,,,green,B-9,\n"
@@ -46,9 +46,9 @@ def rows(file: SourceFile, columns: Any = None) -> list[SourceRow]:
 
 def test_a_product_has_the_number_of_its_first_row(tmp_path: Path) -> None:
     file = scan(tmp_path / "products.csv", OLD)
-    assert (file.format, file.num_rows, file.stop) == ("shopify", 7, 10)
+    assert (file.format, file.num_rows, file.stop) == ("shopify", 6, 10)
     found = rows(file)
-    assert [row.number for row in found] == [0, 3, 4, 5, 6, 8, 9]
+    assert [row.number for row in found] == [0, 3, 4, 5, 8, 9]
     assert found[0].values == {
         "Handle": "bag",
         "Title": "Bag",
@@ -62,19 +62,18 @@ def test_a_product_has_the_number_of_its_first_row(tmp_path: Path) -> None:
     assert found[1].values is not None
     assert found[1].values["Option1 Value"] == "Default Title"
     assert found[3].values is not None
-    assert found[3].values["Option1 Value"] == ["S", "L"]
+    assert found[3].values["Option1 Value"] == ["S", "M", "L"]
     assert {row.number: row.problem.message for row in found if row.problem} == {
-        4: "line 6: 2 cells for 8 columns",
-        6: "line 8: 6 cells for 8 columns",
+        4: "line 6: 9 cells for 8 columns; behind the last column stands 'x'",
         8: "line 10: Handle is empty, so it belongs to no product",
         9: "line 11: Handle 'bag' is that of row 0, and others stand between; sort by it",
     }
-    assert original_rows(*file.rows, Piece(0, 3, 10, 6), [6])[6] == "tie,,,,,M"
-    assert [row.number for row in pick_rows(*file.rows, Piece(0, 0, 10, 7), [5], ["Title"])] == [5]
+    assert original_rows(*file.rows, Piece(0, 3, 10, 5), [4])[4] == "broken,row,,,,,,,x"
+    assert [row.number for row in pick_rows(*file.rows, Piece(0, 0, 10, 6), [5], ["Title"])] == [5]
     assert rows(file, ["Variant SKU", "Title"])[0].values == {"Title": "Bag", "Variant SKU": ["B-1", "B-2"]}
 
 
-@pytest.mark.parametrize("first", ["bag,Bag\n", "Bag,Bag,,Bags,,,,\n", "bag ,Bag,,Bags,,,,\n"])
+@pytest.mark.parametrize("first", ["bag,Bag,,,,,,,x\n", "Bag,Bag,,Bags,,,,\n", "bag ,Bag,,Bags,,,,\n"])
 def test_variants_whose_product_is_elsewhere_are_no_product(tmp_path: Path, first: str) -> None:
     """The row that has the title is broken, or bears another handle."""
     head = OLD.splitlines(keepends=True)[0]
@@ -93,7 +92,7 @@ def test_any_cut_covers_every_product_once(tmp_path: Path) -> None:
             shards = plan_shards([file], ShardConfig(target_tokens=tokens), 3, 1, limit)
             pieces = [piece for shard in shards for piece in shard.pieces]
             found = [row.number for piece in pieces for row in read_piece(*file.rows, piece, None)]
-            assert found == [0, 3, 4, 5, 6, 8, 9][:limit]
+            assert found == [0, 3, 4, 5, 8, 9][:limit]
     (shard,) = plan_shards([file], ShardConfig(), 3, 1, only={file.name: [4, 5]})
     assert [row.number for piece in shard.pieces for row in read_piece(*file.rows, piece, None)] == [4, 5]
 

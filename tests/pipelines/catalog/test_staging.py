@@ -239,7 +239,7 @@ def test_a_quote_that_is_not_closed_does_not_decide_over_a_whole_file(
 
 
 def test_broken_rows_keep_their_numbers_and_their_text(workplace: Workplace) -> None:
-    text = f'{HEADER}1,Shoes,a\n2,Shoes\n"3,Shoes,c\n4,Shoes,"d\ne"\n'
+    text = f'{HEADER}1,Shoes,a\n2,Shoes,x,y\n"3,Shoes,c\n4,Shoes,"d\ne"\n'
     (file,) = scan(write(workplace, "c.csv", text.encode())).files
     assert file.num_rows == 4
     assert file.dead_in_sample.rows == {"broken_line": 2}
@@ -251,7 +251,7 @@ def test_broken_rows_keep_their_numbers_and_their_text(workplace: Workplace) -> 
     ]
     assert original_rows(*file.rows, Piece(0, 0, 4, 4), range(4))[2] == '"3,Shoes,c'
     assert [row.problem.message for row in rows_of(file) if row.problem] == [
-        "line 3: 2 cells for 3 columns",
+        "line 3: 4 cells for 3 columns; behind the last column stands 'y'",
         "line 4: a quote stands within a quoted cell; it is written twice there, or the cell is not closed",
     ]
 

@@ -61,7 +61,10 @@ def test_a_shop_gets_no_part_of_a_list(tmp_path: Path, to: str, cell: str) -> No
         found = {row[id_column]: row for row in csv.DictReader(file, delimiter=between)}
     column = next(name for name in found["b"] if name.lower().startswith(("sizes", "product_detail")))
     assert (found["a"][column], found["b"][column]) == ("", cell)
-    assert result["left_out"] == {"conflict: the value is of another kind than the attribute": 1, PART: 1}
+    assert result["left_out"] == {
+        "conflict: the text has another unit, or another kind of value, than the attribute": 1,
+        PART: 1,
+    }
     assert result["values"] == 3
 
 
@@ -71,7 +74,9 @@ def test_a_wide_table_has_each_value_of_a_list_that_is_taken(tmp_path: Path) -> 
     uri = write_normalised_run(tmp_path / "run", rows, schemas)
     result = exported(uri, "--to", "jsonl", "--out", str(tmp_path / "new.jsonl"))
     assert json.loads((tmp_path / "new.jsonl").read_text())["Sizes"] == [10.0]
-    assert result["left_out"] == {"conflict: the value is of another kind than the attribute": 1}
+    assert result["left_out"] == {
+        "conflict: the text has another unit, or another kind of value, than the attribute": 1
+    }
 
 
 def test_answers_that_no_model_gave_are_called_so(tmp_path: Path) -> None:
