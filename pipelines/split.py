@@ -5,9 +5,9 @@
 
 Writes, beside the gold file or into --out, its lines as they are into NAME.train.jsonl and NAME.test.jsonl, and the
 products of the latter as a catalog, NAME.test-products.jsonl, for a job to run over. Which product is for the test
-depends on its category and text alone: what reads alike is on one side, and what was for the test stays so when the
-gold file grows, unless its text changes. Exit code: 0 written (or there already), 1 not written (disk, rights), 2 usage
-(no gold file, files with other lines in their place).
+depends on categories and texts alone: variants of one product are on one side, and what was for the test stays so when
+the gold file grows, unless its text changes or a sibling comes up. Exit code: 0 written (or there already), 1 not
+written (disk, rights), 2 usage (no gold file, files with other lines in their place).
 """
 
 from __future__ import annotations
@@ -33,13 +33,17 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 def split(
     gold: Annotated[str, typer.Argument(help="a gold file with its products' texts: what hpd label writes")],
     share: Annotated[float, typer.Option(help="of the products that is for the test, between 0 and 1")] = 0.1,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="that variants of one product share; default: near-equal titles"),
+    ] = None,
     out: Annotated[str | None, typer.Option(help="folder for the three files; default: the gold file's own")] = None,
 ) -> None:
     """Splits the file and exits with the code."""
 
     def work() -> int:
         folder = out or gold.removesuffix(gold.rsplit("/", 1)[-1]) or "."
-        for line in split_gold(gold, share, Folder(folder)):
+        for line in split_gold(gold, share, Folder(folder), group):
             typer.echo(line)
         return EXIT_CLEAN
 

@@ -104,7 +104,11 @@ KINDS: dict[FileFormat, Kind] = {
 SAME_FORMAT: dict[FileFormat | None, FileFormat] = {"packed jsonl": "jsonl"}
 """What a user calls a format that is another one to its readers."""
 TEXT = Kind("text")
-XML = Kind("XML")
+XML = Kind(
+    "XML",
+    way_out="XML is read if it is a product feed: item elements of an RSS channel, or entry elements of an Atom feed. "
+    "Convert other XML to JSON Lines or CSV, a line for each product",
+)
 MARKUP = Kind("web page", is_data=False, way_out="download the file again")
 UNKNOWN = Kind("no known kind of data")
 HIDDEN = Kind("hidden", is_data=False, way_out="its name begins with _ or .; name it itself to have it read")

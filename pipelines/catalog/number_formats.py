@@ -1,4 +1,5 @@
-"""Zeros that a workbook shows in front of a number because its format says so: `00000` for 1234 is 01234.
+"""Zeros that a workbook shows in front of a number because its format says so: `00000` for 1234 is 01234; and formulas
+whose results it does not hold.
 
 The library that reads workbooks leaves formats out, so of .xlsx and .xlsm they are read here, and only where one with
 leading zeros is there at all. Other workbooks' numbers stay as their digits.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -21,6 +23,8 @@ _PLACE = re.compile(r"\[[^\]]*\]")  # a country or a colour
 _LITERAL = re.compile(r'\\(.)|"([^"]*)"')
 _ZEROS = re.compile(r"0+(?:[-/ ]+0+)*")
 _LETTERS = re.compile("[A-Z]+")
+_FORMULA = re.compile(rb"(?:</f>|<f[^>]*/>)(?P<result><v ?/>|</c>|<v></v>|<v>0</v>|<v>)")
+_LONGEST = 64  # bytes of what stands behind a formula
 
 
 def zero_formats(data: bytes, sheet: str) -> Iterator[tuple[int, int, str]]:
@@ -37,6 +41,26 @@ def zero_formats(data: bytes, sheet: str) -> Iterator[tuple[int, int, str]]:
         part = names.get(_sheet_part(parts, names, sheet)) if formats else None
         if part is not None:
             yield from _padded_cells(parts, part, formats)
+
+
+def num_without_result(data: bytes, sheet: str) -> int:
+    """Formulas without a stored result: programs that do not compute leave it out, or write 0 for all of them."""
+    if not zipfile.is_zipfile(io.BytesIO(data)):
+        return 0
+    counts: Counter[bytes] = Counter()
+    with zipfile.ZipFile(io.BytesIO(data)) as parts:
+        names = {name.lower(): name for name in parts.namelist()}
+        part = names.get(_sheet_part(parts, names, sheet))
+        with parts.open(part) if part else io.BytesIO() as file:
+            rest = b""
+            while chunk := file.read(2**20):
+                text, end = rest + chunk, 0
+                for found in _FORMULA.finditer(text):
+                    counts[found["result"]] += 1
+                    end = found.end()
+                rest = text[max(end, len(text) - _LONGEST) :]
+    num_zero, num_stored = counts.pop(b"<v>0</v>", 0), counts.pop(b"<v>", 0)
+    return counts.total() + (0 if num_stored else num_zero)
 
 
 def with_zeros(number: int, form: str) -> str:

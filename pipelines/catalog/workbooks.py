@@ -8,6 +8,7 @@ import datetime
 import io
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -18,7 +19,7 @@ from defusedxml import DefusedXmlException
 from python_calamine import CalamineError, CalamineWorkbook
 
 from pipelines.catalog.cells import EXACT_DOUBLES, cell_text
-from pipelines.catalog.number_formats import with_zeros, zero_formats
+from pipelines.catalog.number_formats import num_without_result, with_zeros, zero_formats
 from pipelines.catalog.staged_rows import HIDDEN, RowWriter
 from pipelines.errors import UsageError
 
@@ -78,11 +79,16 @@ class Workbook:
             if taken := HIDDEN & {*names}:
                 raise UsageError(f"{self._name}: column {min(taken)!r} has a name that is ours; rename it")
             writer = RowWriter(target, names, str)
+            dates, texts = Counter[str](), set[str]()
             for number, row in enumerate(rows):
                 # Whole numbers of so many digits are rounded: a record that has its id there is refused.
                 more = {name: cell for name, cell in zip(names, row, strict=True) if _is_rounded(cell)}
                 writer.add(number, [_text(cell) for cell in row], more=more)
-            writer.close({**self.how(), "above": above})
+                dates.update(name for name, cell in zip(names, row, strict=True) if isinstance(cell, datetime.date))
+                texts.update(name for name, cell in zip(names, row, strict=True) if isinstance(cell, str) and cell)
+            dated = {name: count for name, count in dates.items() if name in texts}
+            unstored = num_without_result(self._data, self._sheet)
+            writer.close({**self.how(), "above": above, "dated": dated, "unstored": unstored})
         except (CalamineError, ParseError, DefusedXmlException) as error:
             raise UsageError(f"{self._name}, sheet {self._sheet!r}, is not readable: {error}") from error
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.catalog.cells import category_text
+from pipelines.catalog.cells import CellError, cell_category
 from pipelines.catalog.csv_files import NotUtf8Error
 from pipelines.catalog.file_kinds import STAGED_FORMATS
 from pipelines.catalog.finding import FoundFile, find_files
@@ -24,6 +24,7 @@ from pipelines.catalog.left_out import LeftOut
 from pipelines.catalog.parquet_rows import open_rows, to_rows
 from pipelines.catalog.paths import find_column, parquet_columns, value_at
 from pipelines.catalog.readers import read_piece
+from pipelines.catalog.rows import DeadRows, RowRefusal
 from pipelines.catalog.sharding import Piece
 from pipelines.catalog.staged_rows import read_staged, staged_names
 from pipelines.catalog.staging import StagedFile, stage
@@ -138,11 +139,26 @@ def found_forms(look: Look) -> dict[str, list[str]]:
     return forms
 
 
-def count_categories(look: Look, column: str) -> Counter[str]:
-    """Rows by category, of the first two million rows; "" for those without one."""
+def count_categories(look: Look, column: str) -> tuple[Counter[str], DeadRows]:
+    """Rows by category, of the first two million rows, and those without one or that cannot be read."""
     staged = dict(zip((file.name for file in look.files if file.format in STAGED_FORMATS), look.staged, strict=True))
-    cells = (cell for file in look.files for cell in _cells(file, staged.get(file.name), look.source, column))
-    return Counter(category_text(cell) or "" for cell in islice(cells, MAX_COUNTED))
+    counts, dead = Counter[str](), DeadRows()
+    cells = (
+        (file.name, *numbered)
+        for file in look.files
+        for numbered in enumerate(_cells(file, staged.get(file.name), look.source, column))
+    )
+    for name, number, cell in islice(cells, MAX_COUNTED):
+        refusal = cell if isinstance(cell, RowRefusal) else None
+        try:
+            category = "" if refusal else cell_category(cell)
+        except CellError as error:
+            refusal = RowRefusal(error.code, f"column {column!r}: {error.reason}")
+        if refusal is None and category:
+            counts[category] += 1
+        else:
+            dead.add(refusal or RowRefusal("null_category", f"column {column!r} is empty"), name, number)
+    return counts, dead
 
 
 def _problem(file: FoundFile, kept: Mapping[str, StagedFile], source: Source) -> str:
@@ -163,6 +179,16 @@ def _doubts(sample: Sequence[Mapping[str, Any]], num_rows: int, kept: Mapping[st
     for name, staged in kept.items():
         if above := staged.facts.get("above"):
             yield f"the columns' names: they stand below {', '.join(map(repr, above))} in {name}"
+        if unstored := staged.facts.get("unstored"):
+            yield (
+                f"what {unstored:,} formulas say: {name} does not hold their results, which read as empty or 0. "
+                "Open it in a spreadsheet program and save it"
+            )
+        for column, count in staged.facts.get("dated", {}).items():
+            yield (
+                f"the column {column!r}: {count:,} of its cells are dates, others are texts. Spreadsheets make a "
+                "date of 10-12: write such cells as text"
+            )
         with pq.ParquetFile(staged.path) as parquet:
             numbers = [each for each in staged_names(parquet) if _NUMBER.fullmatch(each)]
         if numbers and staged.format != "xml":
@@ -267,15 +293,18 @@ def _has_no_bytes(kind: pa.DataType) -> bool:
 
 
 def _cells(file: FoundFile, staged: StagedFile | None, source: Source, column: str) -> Iterator[Any]:
-    """What stands in a column, or where a path leads, in each row."""
+    """What stands in a column, or where a path leads, in each row; why a row cannot be read."""
     with _readable(file.name):
         if staged is not None:
             with open(staged.path, "rb") as opened:
-                for _, values, _, _ in read_staged(opened, 0, sys.maxsize, [column]):
-                    yield value_at(values or {}, column)
+                for _, values, problem, _ in read_staged(opened, 0, sys.maxsize, [column]):
+                    yield problem or value_at(values or {}, column)
             return
         if file.format == "jsonl":
-            yield from (value_at(parse_line(line).row or {}, column) for line in _lines(file.name, source))
+            for line in _lines(file.name, source):
+                parsed = parse_line(line)
+                refusal = RowRefusal("broken_line", parsed.problem or "")
+                yield refusal if parsed.row is None else value_at(parsed.row, column)
             return
         filesystem, path = open_filesystem(file.name, anonymous=source.anonymous)
         with filesystem.open(path, "rb", cache_type="none") as opened:

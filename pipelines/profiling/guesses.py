@@ -20,7 +20,17 @@ _ID_NAMES = (
     *("reference", "referencia", "codigo", "gtin", "ean", "upc", "uuid", "handle", "code"),
 )
 _CATEGORY_NAMES = (
-    *("category", "product_category", "product_type", "category_name", "type", "department", "class", "classification"),
+    *(
+        "category",
+        "product_category",
+        "categories",
+        "product_type",
+        "category_name",
+        "type",
+        "department",
+        "class",
+        "classification",
+    ),
     *("subcategory", "taxonomy", "group", "kategorie", "categoria", "categorie"),
     *("warengruppe", "produktgruppe", "artikelgruppe", "produktart", "produkttyp", "rubrik", "rubrique", "famille"),
     *("segment", "node", "genre"),  # in French the last is whom it is for
@@ -41,6 +51,10 @@ _OTHER_NAMES = (
     *("bestand", "lagerbestand", "marque", "couleur", "taille", "sexe", "prix", "marca", "talla", "genero", "precio"),
     *("colore", "taglia", "genere", "prezzo"),
 )
+_WAYS_OF_SALE = frozenset(
+    ("simple", "variable", "variation", "configurable", "grouped", "external", "bundle", "virtual", "downloadable")
+)
+"""What shop systems call types of products: whether they have variants, not what they are."""
 _LANGUAGE_NAMES = ("language", "lang", "locale", "language_code", "content_language", "sprache", "langue", "idioma")
 _PATH_SEPARATORS = (" > ", ">", " / ", " | ", " » ", "/")
 _PATH_SHARE = 0.5  # of a column's values that are parted so
@@ -177,6 +191,8 @@ def _category_of(feed: KnownFeed, column: Column, reason: str) -> Guess:
         return Guess(f"{name}[0].{key}", reason, looked_at=column.name)
     if column.kinds == {"list"}:
         return Guess(f"{column.name}[-1]", f"{reason}; the last of its list", looked_at=column.name)
+    if "list" in column.kinds:
+        return Guess(f"{column.name}[0]", f"{reason}; the first where there are several", looked_at=column.name)
     return Guess(column.name, reason, separator=_path_separator(column))
 
 
@@ -217,6 +233,8 @@ def _first(columns: Sequence[Column], reason: Callable[[Column], str]) -> Guess 
 
 def _may_be_category(column: Column) -> bool:
     if not column.may_be("text") or column.mean_chars > _MAX_CATEGORY_CHARS or column.num_links:
+        return False
+    if {text.casefold() for text in column.different} <= _WAYS_OF_SALE and column.different:
         return False
     if _is_named(column.name, _CATEGORY_NAMES):
         return column.num_rows < _FEW_ROWS or not column.is_unique

@@ -14,6 +14,7 @@ from hpd_core.types import is_encodable
 from pipelines.catalog.cells import field_text
 from pipelines.catalog.paths import value_at
 from pipelines.catalog.row_checks import folder_keys, write_folders_in
+from pipelines.catalog.rows import DeadRows
 from pipelines.config.shipped_files import shipped_file
 from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
@@ -38,6 +39,7 @@ class Start:
     look: Look
     guesses: Guesses
     categories: Counter[str]
+    dead: DeadRows
     places: Places
 
 
@@ -51,7 +53,7 @@ def start_job(source: Source, folder: Folder) -> Start:
         _refuse_existing(folder, name)
     look = look_into(source)
     guesses = guess(look.columns)
-    counts = count_categories(look, guesses.category.column) if guesses.category else Counter[str]()
+    counts, dead = count_categories(look, guesses.category.column) if guesses.category else (Counter[str](), DeadRows())
     found = find_attributes(_texts(look, guesses))
     places = Places(
         config=_place(folder, CONFIG_NAME),
@@ -66,7 +68,7 @@ def start_job(source: Source, folder: Folder) -> Start:
     for name, text in texts.items():
         if not folder.create(name, text.encode()):
             _refuse_existing(folder, name)
-    return Start(look, guesses, counts, places)
+    return Start(look, guesses, counts, dead, places)
 
 
 def print_start(console: Console, start: Start) -> None:
@@ -112,7 +114,7 @@ def _lines(start: Start) -> Iterator[str]:
         yield f"Note: in no file, only in the names of folders: {listed(only, _MAX_COLUMNS)}; {way_out}"
     for column, file in start.look.doubled.items():
         yield f"Note: column {shown(column)} stands twice in {file}: rename one of the two to have it read"
-    categories = Counter({name: count for name, count in start.categories.items() if name})
+    categories = start.categories
     if categories:
         named = listed((f"{shown(name)} {count:,}" for name, count in categories.most_common()), _MAX_CATEGORIES)
         first = f" in the first {MAX_COUNTED:,} rows" if start.look.num_rows > MAX_COUNTED else ""
@@ -120,8 +122,8 @@ def _lines(start: Start) -> Iterator[str]:
     if len(categories) > MAX_CATEGORIES:
         rest = sum(count for _, count in categories.most_common()[MAX_CATEGORIES:])
         yield f"{SCHEMAS_NAME} has the {MAX_CATEGORIES} most frequent; {rest:,} rows are of others"
-    if empty := start.categories[""]:
-        yield f"{empty:,} rows have no category: they become dead letters"
+    for reason, count in start.dead.rows.most_common():
+        yield f"{count:,} rows become dead letters, {reason}: {start.dead.examples[reason]}"
     if guesses.category is None:
         yield f"No column looks like a category: fill in input.category in {places.config}, and {places.schemas}."
     if not guesses.fields:

@@ -1,9 +1,14 @@
-"""A gold file cut in two: products to train on, and products for the test that a fine-tuning is judged by."""
+"""A gold file cut in two: products to train on, and products for the test that a fine-tuning is judged by.
+
+Variants of one product (sizes, colours) are on one side: a test product whose sibling was trained on tests little.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from pipelines.config.yaml_dumping import dump_flow
@@ -12,15 +17,37 @@ from pipelines.quality.fingerprints import fingerprint
 from pipelines.quality.gold import GoldProduct, parse_gold, read_lines
 from pipelines.store.folders import Folder
 
+_SIZE = re.compile(r"\b(?:size|größe|taille|talla|taglia)\s*\S+|\b(?:\d*x{0,4}[sl]|m|one size)\b")
+_BEHIND = re.compile(r"[,(|/]|\s[-–]\s")
+_WORDS_IN_COMMON = 3
 
-def split_gold(gold: str, share: float, folder: Folder) -> list[str]:
-    """Writes the three files; lines that say what is in them. Raises `UsageError` before anything is written."""
+
+def split_gold(gold: str, share: float, folder: Folder, group: str | None = None) -> list[str]:
+    """Write the three files, and return lines that say what is in them. Raises `UsageError` before it writes.
+
+    Args:
+        group: key of the line, or of its input, that variants of one product share; None: they have near-equal titles.
+    """
     if not 0 < share < 1:
         raise UsageError(f"--share {share:g}: a number between 0 and 1 is needed")
     lines = read_lines(gold)
     products = parse_gold(lines, gold)
     texts = [_fields(product, gold) for product in products]
-    is_test = [is_for_test(product.category, fields, share) for product, fields in zip(products, texts, strict=True)]
+    families = defaultdict(list)
+    for product, fields in zip(products, texts, strict=True):
+        families[_family(product, fields, json.loads(lines[product.row]), group, gold)].append((product, fields))
+    # A family's member decides for all of it: by another draw, or larger families would more often be for the test.
+    deciding = {
+        product.row: min(family, key=lambda each: fingerprint(each[0].category, each[1], draw="family"))
+        for family in families.values()
+        for product, _ in family
+    }
+    is_test = [
+        is_for_test(chosen.category, fields, share)
+        for product in products
+        for chosen, fields in [deciding[product.row]]
+    ]
+    num_siblings = sum(len(family) for family in families.values() if len(family) > 1)
     if len(set(is_test)) < 2:
         raise UsageError(f"{gold}: {len(products)} products are too few for --share {share:g}: one side has none")
     train = [lines[product.row] for product, test in zip(products, is_test, strict=True) if not test]
@@ -47,9 +74,32 @@ def split_gold(gold: str, share: float, folder: Folder) -> list[str]:
     return [
         f"{len(train):,} products to train on: {folder.describe(f'{stem}.train.jsonl')}",
         f"{len(test):,} for the test: {folder.describe(f'{stem}.test.jsonl')}",
+        f"{num_siblings:,} have siblings, {_by(group)}: these are on one side",
         "A job runs over these with",
         f"  --set {shlex.quote(f'input={dump_flow(source)}')}",
     ]
+
+
+def _by(group: str | None) -> str:
+    return (
+        "variants with near-equal titles (--group names a column instead)" if group is None else f"with one {group!r}"
+    )
+
+
+def _family(
+    product: GoldProduct, fields: Mapping[str, str], line: Mapping[str, object], group: str | None, gold: str
+) -> tuple[str, str]:
+    """Category and what the variants of one product have in common."""
+    if group is not None:
+        if (value := fields.get(group, line.get(group))) in (None, ""):
+            raise UsageError(f"{product.place_in(gold)}: no {group!r} (--group) in the line or its 'input'")
+        return product.category, str(value)
+    title = next((fields[name] for name in fields if "title" in name.casefold() or "name" in name.casefold()), "")
+    words: list[str] = []
+    for part in _BEHIND.split(_SIZE.sub(" ", title.casefold())):
+        if len(words) < _WORDS_IN_COMMON:
+            words += re.findall(r"\w+", part)
+    return product.category, " ".join(words) or json.dumps(fields)
 
 
 def _write(folder: Folder, contents: Mapping[str, bytes]) -> None:

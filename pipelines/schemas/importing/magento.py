@@ -1,4 +1,5 @@
-"""Magento's (Adobe Commerce's) product attributes: answers of its REST interface, or a CSV file with the same names.
+"""Magento's (Adobe Commerce's) product attributes: answers of its REST interface, or a CSV file with the same names, or
+in the form of its sample data, with lists by line breaks.
 
 Attribute sets are the categories. `GET /V1/products/attributes` says nothing of sets; an answer of
 `GET /V1/products/attribute-sets/<id>/attributes` belongs to the set whose id is the last number in the file's name, and
@@ -62,6 +63,7 @@ def read(documents: Sequence[Document], name: str | None = None) -> Imported:
     library: dict[str, Attribute] = {}
     handles: dict[_Set, dict[str, None]] = {}
     left_out: Counter[str] = Counter()
+    bare: dict[str, None] = {}
     for document in documents:
         for item, named in _attributes(document, sets):
             reason = _not_asked(item)
@@ -69,7 +71,9 @@ def read(documents: Sequence[Document], name: str | None = None) -> Imported:
             if reason:
                 left_out[reason] += code not in library
                 continue
-            library.setdefault(code, _attribute(item))
+            library.setdefault(code, attribute := _attribute(item))
+            if str(item.get("frontend_input")) in _CHOICES and attribute.type == "string":
+                bare[code] = None
             for held_by in named or [sets.of_file(document) or _Set(None, name or _EVERYTHING)]:
                 handles.setdefault(held_by, {})[code] = None
     if not library:
@@ -83,6 +87,8 @@ def read(documents: Sequence[Document], name: str | None = None) -> Imported:
     notes += sets.notes
     numbers = [code for code, each in library.items() if each.type == "number"]
     doubts = {"are numbers, whose units Magento does not say; write your shop's": numbers}
+    if bare:
+        doubts["are lists without options in these files, and read as texts"] = list(bare)
     return Imported("Magento's attribute sets", library, categories, notes, doubts)
 
 
@@ -125,7 +131,9 @@ class _Sets:
 
 def _attribute(item: Item) -> Attribute:
     code, kind = str(item["attribute_code"]), str(item.get("frontend_input") or "text")
-    labels = [one_line(item.get(key)) for key in ("default_frontend_label", "frontend_label", "label")]
+    # Of several lines, the first is the default label, others those of store views.
+    named = [item.get(key) for key in ("default_frontend_label", "frontend_label", "label")]
+    labels = [one_line(str(label).strip().split("\n")[0]) for label in named if label is not None]
     name = next(filter(None, labels), "") or readable(code)
     if kind in _CHOICES and (members := unique_members(_members(item))):
         return Attribute(name=name, id=code, type="enum", values=members, multiple=kind == "multiselect")
@@ -140,7 +148,7 @@ def _attribute(item: Item) -> Attribute:
 
 def _members(item: Item) -> Iterator[Member]:
     """The options: a list, of a CSV file as JSON or as texts between "|", with their values ("4=Red") or without."""
-    options = item.get("options") or ()
+    options = item.get("options") or item.get("option") or ()
     if isinstance(options, str):
         options = _written_options(options, str(item["attribute_code"]))
     for option in options if isinstance(options, list | tuple) else ():
@@ -158,7 +166,7 @@ def _written_options(text: str, code: str) -> list[Any]:
             raise UsageError(f"attribute {code!r}: its options are no JSON: {error}") from error
         return found if isinstance(found, list) else []
     options = []
-    for part in filter(None, map(str.strip, text.split("|"))):
+    for part in filter(None, map(str.strip, re.split(r"[|\n]", text))):
         value, sign, label = part.partition("=")
         options.append({"value": value.strip(), "label": label.strip()} if sign else part)
     return options
@@ -178,7 +186,7 @@ def _attributes(document: Document, sets: _Sets) -> Iterator[tuple[Item, list[_S
     if document.data is None:
         for row in document.rows:
             names = row.get("attribute_set_name") or row.get("attribute_set") or ""
-            yield row, [sets.named(one_line(each)) for each in names.split("|") if each.strip()]
+            yield row, [sets.named(one_line(each)) for each in re.split(r"[|\n]", names) if each.strip()]
         return
     for holder in items_of(document.data):
         if isinstance(holder.get("attributes"), list):

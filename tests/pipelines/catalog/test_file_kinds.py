@@ -95,7 +95,7 @@ def test_what_only_claims_to_be_json_lines_is_left_to_its_lines(content: bytes) 
         ("a.parquet", b"PARE1234", "encrypted Parquet", "decrypt"),
         ("a.parquet", b"", "empty", "write it again"),
         ("a.parquet", b"<!DOCTYPE html>", "web page", "download the file again"),
-        ("a.parquet", b"<?xml version='1.0'?><Error>", "XML", "store it"),
+        ("a.parquet", b"<?xml version='1.0'?><Error>", "XML", "Convert other XML"),
         ("a.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "Git LFS pointer", "git lfs pull"),
         ("a.parquet", b"ORC\1\2\3", "ORC", "store it"),
         ("a.json", b'[{"a": 1},\n {"a": 2}]\n', "one JSON array", "jq -c '.[]'"),

@@ -11,6 +11,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xlsxwriter
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -280,7 +281,48 @@ def test_columns_in_the_names_of_folders_are_told(tmp_path: Path, kind: str, rea
 def test_empty_categories_are_counted(tmp_path: Path) -> None:
     content = [row | {"product_type": None if number < 4 else "Shoes"} for number, row in enumerate(rows(60))]
     result, _ = started(tmp_path / "c.parquet", content)
-    assert "4 rows have no category" in result.output
+    assert "4 rows become dead letters, null_category: " in result.output
+
+
+def test_rows_that_cannot_be_read_are_told_by_their_reason(tmp_path: Path) -> None:
+    lines = "".join(f"s{number},Shoes,A red shoe of leather\n" for number in range(30))
+    (tmp_path / "c.csv").write_text(f"sku,category,title\n{lines}a,b,c,d\nx,,A shoe\n")
+    result = init(tmp_path / "c.csv", "--output", tmp_path / "csv")
+    assert "1 rows become dead letters, broken_line: " in result.output
+    assert "c.csv, row 30: line 32: 4 cells for 3 columns" in result.output
+    assert "1 rows become dead letters, null_category: " in result.output
+    items = "<product_type>Shoes</product_type>" * 2, "<product_type>Shoes</product_type>"
+    feed = "".join(
+        f"<item><id>{n}</id><title>Shoe {n}</title><description>Red</description><link>l</link>"
+        f"<price>1</price>{items[n % 2]}</item>"
+        for n in range(4)
+    )
+    rss = '<rss xmlns:g="http://base.google.com/ns/1.0" version="2.0">'
+    (tmp_path / "feed.xml").write_text(f'<?xml version="1.0"?>{rss}<channel>{feed}</channel></rss>')
+    result = init(tmp_path / "feed.xml", "--output", tmp_path / "feed")
+    assert "1 categories: Shoes 4" in result.output
+    assert "category: product_type[0]" in (tmp_path / "feed" / "catalog.yaml").read_text().replace("'", "")
+
+
+def test_what_a_shop_system_calls_a_type_is_no_category(tmp_path: Path) -> None:
+    ways = ("simple", "variable", "variation")
+    content = [
+        {"sku": f"s{n}", "Type": ways[n % 3], "Name": f"A red shoe {n}", "Categories": f"Shoes > Kind {n % 2}"}
+        for n in range(40)
+    ]
+    _, catalog = started(tmp_path / "c.parquet", content)
+    assert (catalog.input.category.column, catalog.input.category.separator) == ("Categories", ">")
+
+
+def test_formulas_without_results_and_sizes_that_became_dates_are_told(tmp_path: Path) -> None:
+    with xlsxwriter.Workbook(tmp_path / "c.xlsx", {"default_date_format": "yyyy-mm-dd"}) as book:
+        sheet = book.add_worksheet()
+        sheet.write_row(0, 0, ["sku", "category", "title", "size"])
+        for number, size in enumerate(("S", datetime.date(2026, 10, 12), "38-40"), 1):
+            sheet.write_row(number, 0, [f"s{number}", "Shoes", f'="Shoe "&A{number + 1}', size])
+    result = init(tmp_path / "c.xlsx", "--output", tmp_path / "mine")
+    assert "what 3 formulas say" in result.output
+    assert "the column 'size': 1 of its cells are dates, others are texts" in result.output
 
 
 def test_a_column_that_some_files_lack_is_not_chosen(tmp_path: Path) -> None:

@@ -46,6 +46,33 @@ def test_an_enum_s_member_that_says_nothing_is_cut_like_any_value(tmp_path: Path
     assert texts.count('["n/a"]') == 40
 
 
+def test_variants_of_a_product_are_on_one_side(tmp_path: Path) -> None:
+    titles = (
+        "Velor shirt {} in red, size {}",
+        "Osprey V-neck tee {} - {}",
+        "Kestrel socks {} ({}, cotton)",
+        "Belt {} {}",
+    )
+    lines = [
+        gold_line(4 * model + number, title.format(model, size)) | {"parent": model, "category": title[:4]}
+        for title in titles
+        for model in range(30)
+        for number, size in enumerate(("S", "XL", "Red, M", "42"))
+    ]
+    for number, line in enumerate(lines):
+        line["product_id"] = f"p{number}"
+    for arguments, num_siblings in ((), 3 * 120 + 60), (("--group", "parent"), 480):
+        folder = tmp_path / str(num_siblings)
+        result = split(write(tmp_path / "shop.jsonl", lines), "--share", 0.2, "--out", folder, *arguments)
+        assert f"\n{num_siblings} have siblings" in result.output
+        test = {int(name[1:]) for name in ids(folder / "shop.test.jsonl")}
+        families = [{4 * family + number for number in range(4)} for family in range(120 if arguments else 90)]
+        assert all(len(test & family) in (0, 4) for family in families)
+        assert 40 < len(test) < 160
+    result = split(tmp_path / "shop.jsonl", "--group", "sku", "--out", tmp_path / "none")
+    assert (result.exit_code, "shop.jsonl, line 1" in result.output) == (2, True)
+
+
 def test_every_line_is_on_one_side_as_it_was(tmp_path: Path) -> None:
     gold = write(tmp_path / "shoes.jsonl", [gold_line(number) for number in range(400)])
     gold.write_text("\n" + gold.read_text().rstrip("\n"))  # a blank line, none at the end
