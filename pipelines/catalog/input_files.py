@@ -54,6 +54,7 @@ class SourceFile:
         segments: in the file's order.
         num_sampled: of its first rows, how many were checked.
         dead_in_sample: of these, those that will be dead letters.
+        sample_ids: of the others, the products' ids.
         byte_columns: of Parquet, the mapped columns whose bytes are taken for text.
         staged: under which name its rows are kept, if it is read from its beginning on only.
         num_mended: rows of UTF-8 in a file that is not.
@@ -67,6 +68,7 @@ class SourceFile:
     segments: Sequence[Segment]
     num_sampled: int = 0
     dead_in_sample: DeadRows = field(default_factory=DeadRows)
+    sample_ids: Sequence[str] = ()
     byte_columns: Sequence[str] = ()
     staged: str | None = None
     num_mended: int = 0
@@ -202,7 +204,7 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig, nu
     with filesystem.open(path, "rb", cache_type="none") as file:
         for number, row in enumerate(first_rows(file, num_sampled, config.columns)):
             first.add(number, row)
-    sampled = (first.num_rows, first.dead)
+    sampled = (first.num_rows, first.dead, first.ids)
     return SourceFile(name, "parquet", size, fingerprint, segments, *sampled, byte_columns(config, schema))
 
 
@@ -230,6 +232,7 @@ def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> Sour
         segments,
         first.num_rows,
         first.dead,
+        first.ids,
         staged=staged.name,
         num_mended=staged.facts.get("mended", 0),
         num_short=staged.facts.get("short", 0),
@@ -292,4 +295,5 @@ def _scan_jsonl(name: str, filesystem: Any, path: str, config: InputConfig, num_
     first.check()
     segments = LineSegments(lengths, blank)
     fingerprint = etag or content.hexdigest()[:32]
-    return SourceFile(name, "jsonl", size, fingerprint, segments, first.checked.num_rows, first.checked.dead)
+    sampled = (first.checked.num_rows, first.checked.dead, first.checked.ids)
+    return SourceFile(name, "jsonl", size, fingerprint, segments, *sampled)

@@ -10,7 +10,7 @@ from typing import Any
 from hpd_core import CategorySchema
 from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.paths import find_column, is_there, last_name
-from pipelines.catalog.rows import DeadRows, RowRefusal, to_record
+from pipelines.catalog.rows import DeadRows, RowRefusal, default_id, to_record
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 
@@ -34,14 +34,18 @@ class FirstRows:
     def __init__(self, name: str, config: InputConfig) -> None:
         self.num_rows = 0
         self.dead = DeadRows()
+        self.ids: list[str] = []
         self._name, self._config = name, config
 
     def add(self, number: int, row: Mapping[str, Any] | RowRefusal) -> None:
         """Takes a row, or the reason why it could not be read."""
         self.num_rows += 1
-        outcome = row if isinstance(row, RowRefusal) else to_record(row, "", self._config, _EVERY_CATEGORY)
+        own = default_id(self._name, number)
+        outcome = row if isinstance(row, RowRefusal) else to_record(row, own, self._config, _EVERY_CATEGORY)
         if isinstance(outcome, RowRefusal):
             self.dead.add(outcome, self._name, number)
+        else:
+            self.ids.append(outcome.id)
 
 
 class FirstLines:

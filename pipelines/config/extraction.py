@@ -14,6 +14,7 @@ from hpd_core.section import Section
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.certainty import AUTO, AcceptConfig, CascadeConfig
 from pipelines.config.operation import ActorConfig, CostConfig, RetryConfig, ShardConfig
+from pipelines.config.shipped_files import shipped_file
 
 
 class JobConfig(Section):
@@ -35,7 +36,11 @@ class JobConfig(Section):
     retry_failed: str | None = Field(
         None, description="output folder of an earlier, finished run: only its dead-lettered rows are taken"
     )
-    adapter: str | None = Field(None, description="LoRA adapter in peft's format: local folder, fsspec URI or hub id")
+    adapter: str | None = Field(
+        None,
+        description="LoRA adapter in peft's format: local folder, fsspec URI or hub id; 'none'. Left out, the embedded "
+        "smollm2 gets the shipped one, for the layout that it was trained for",
+    )
     decoding: Literal["hpd", "ar", "made-up"] = Field(
         "hpd",
         description="'hpd'; 'ar': the plain autoregressive baseline, to compare with; 'made-up': no model, answers "
@@ -76,6 +81,22 @@ class JobConfig(Section):
             return data
         inherited = {name: _over(data.get(name), cascade.get(name)) for name in ("engine", "actors")}
         return {**data, "cascade": {**cascade, **{name: each for name, each in inherited.items() if each is not None}}}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_shipped_adapter(cls, data: Any) -> Any:
+        """Whoever writes a configuration by hand gets answers, too: the embedded model alone makes none worth having."""
+        if not isinstance(data, dict) or data.get("model", "smollm2") != "smollm2" or "adapter" in data:
+            return data
+        engine = data.get("engine")
+        layout = engine.get("layout", "tree") if isinstance(engine, dict) else getattr(engine, "layout", "tree")
+        is_trained_for = layout == "tree" and data.get("decoding", "hpd") == "hpd"
+        return data | {"adapter": shipped_file("adapters/smollm2-generalist")} if is_trained_for else data
+
+    @field_validator("adapter", mode="after")
+    @classmethod
+    def _none_by_name(cls, value: str | None) -> str | None:
+        return None if value == "none" else value
 
     @field_validator("base", "retry_failed", mode="after")
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -82,6 +82,13 @@ def find_changes(earlier: EarlierRun, output: Folder, obstacles: Sequence[str], 
         reviewed=carried.get("reviewed", 0),
         reviews_left_out=len(Layer.open(earlier.folder, earlier.normalised).left_out),
     )
+
+
+def is_of_catalog(earlier: EarlierRun, ids: Collection[str]) -> bool:
+    """Whether the earlier run had one of these products' ids."""
+    known = np.concatenate([_ids(earlier.folder, table)[0] for table in ("products", "dead_letter")])
+    wanted = pd.util.hash_array(np.array([*ids], dtype=object), categorize=False)
+    return bool(np.isin(wanted, known).any())
 
 
 def _ids(folder: Folder, table: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:

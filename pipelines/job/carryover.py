@@ -123,8 +123,8 @@ def is_independent(config: JobConfig) -> bool:
     return config.decoding == "hpd" and config.engine.layout == "tree"
 
 
-def newest_run(pattern: str, output: Folder) -> str | None:
-    """The folder of the whole run (no `--limit`, no retry of failed rows) that finished last, of those that match.
+def finished_runs(pattern: str, output: Folder) -> list[str]:
+    """Find the folders of whole runs (no `--limit`, no retry of failed rows), the last to finish first.
 
     `output` is none of them.
 
@@ -145,7 +145,7 @@ def newest_run(pattern: str, output: Folder) -> str | None:
     except OSError as error:
         raise UsageError(f"base: cannot look for {pattern}: {error}") from error
     ends = {run.uri: manifest["finished_at"] for run, manifest in zip(others, manifests, strict=True) if manifest}
-    return max(ends, key=lambda uri: ends[uri], default=None)
+    return sorted(ends, key=lambda uri: ends[uri], reverse=True)
 
 
 def _manifest(folder: Folder) -> dict[str, Any] | None:

@@ -9,12 +9,13 @@ from functools import partial
 from hpd_core import CategorySchema
 from hpd_core.text.near_names import missing_schema
 from pipelines.catalog.categories import find_category
-from pipelines.catalog.input_files import scan_sources
+from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.left_out import LeftOut
 from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.errors import UsageError
-from pipelines.job.carryover import EarlierRun, has_wildcard, newest_run
+from pipelines.job.base_changes import is_of_catalog
+from pipelines.job.carryover import EarlierRun, finished_runs, has_wildcard
 from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.failed_rows import FailedRows
 from pipelines.job.named_models import check_named_models
@@ -84,11 +85,11 @@ def plan_job(
         raise UsageError(f"cannot read output folder {output.uri}: {error}") from error
     _check_category(config, schemas)
     notes = check_named_models(config) if is_to_run and not is_over else []
-    wanted, config = config.base, _with_base(config, stored, output)
-    if stored is None and wanted is not None and config.base is None:
-        notes.append(f"base: no finished run of a whole catalog matches {wanted}: every product will be decoded")
     sources = scan_sources(config.input, [output.uri, pilot_folder(output.uri)])
     files = sources.files
+    wanted, config = config.base, _with_base(config, stored, output, files)
+    if stored is None and wanted is not None and config.base is None:
+        notes.append(f"base: no finished run of this whole catalog matches {wanted}: every product will be decoded")
     planned = partial(
         PlannedJob,
         config,
@@ -102,6 +103,11 @@ def plan_job(
         check_resume(stored, make_plan(config, schemas, files, limit), config, output)
         return planned(stored, is_new=False, earlier=_reopen(config, stored, output))
     earlier = EarlierRun.open(config.base, output) if config.base is not None else None
+    if earlier is not None and earlier.schemas.keys().isdisjoint(schemas) and not _is_base(earlier, files):
+        raise UsageError(
+            f"base: {config.base} is a run of another catalog: it has none of these categories, and none of the ids in "
+            "the first rows. Name an earlier run of this one, or leave out base"
+        )
     if config.retry_failed is not None:
         failed = FailedRows.read(config.retry_failed)
         failed.check_input(planned_files(files))
@@ -132,8 +138,14 @@ def _reopen(config: JobConfig, stored: Plan, output: Folder) -> EarlierRun | Non
     return earlier if earlier.plan.run_id == stored.base_run_id else None
 
 
-def _with_base(config: JobConfig, stored: Plan | None, output: Folder) -> JobConfig:
-    """The configuration with one run for its `base`: a pattern is the newest run that it matches, if there is one."""
+def _is_base(earlier: EarlierRun, files: Sequence[SourceFile]) -> bool:
+    """Whether the earlier run had one of the products in the files' first rows; true if these have none."""
+    ids = {product_id for file in files for product_id in file.sample_ids}
+    return not ids or is_of_catalog(earlier, ids)
+
+
+def _with_base(config: JobConfig, stored: Plan | None, output: Folder, files: Sequence[SourceFile]) -> JobConfig:
+    """Resolve a pattern in `base` to the newest finished run of this catalog that it matches; None if there is none."""
     if config.base is None or not has_wildcard(config.base):
         return config
     try:
@@ -142,5 +154,9 @@ def _with_base(config: JobConfig, stored: Plan | None, output: Folder) -> JobCon
     except OSError as error:
         raise UsageError(f"base: cannot look for {config.base}: {error}") from error
     # A run that is continued keeps the base that it began with.
-    base = newest_run(config.base, output) if stored is None else stored.result_config.get("base")
+    if stored is not None:
+        base = stored.result_config.get("base")
+    else:
+        runs = finished_runs(config.base, output)
+        base = next((uri for uri in runs if _is_base(EarlierRun.open(uri, output), files)), None)
     return config.model_copy(update={"base": base})

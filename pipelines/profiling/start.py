@@ -58,7 +58,7 @@ def start_job(source: Source, folder: Folder) -> Start:
     places = Places(
         config=_place(folder, CONFIG_NAME),
         schemas=_place(folder, SCHEMAS_NAME),
-        output=f"runs/{_stem(source.path)}",
+        output=f"runs/{_stem(source.path)}/first",  # a catalog's runs lie together, for --base
         adapter=shipped_file("adapters/smollm2-generalist"),
     )
     texts = {
@@ -92,7 +92,8 @@ def print_start(console: Console, start: Start) -> None:
     console.print(f"Written: {places.config}, {places.schemas}. Read and correct them, then", soft_wrap=True)
     command = f"  hpd extract --config {shlex.quote(places.config)}"
     console.print(f"{command} --dry-run", soft_wrap=True)
-    console.print(f"{command} --limit 20 --show 8 --set output=runs/try", soft_wrap=True)
+    tried = shlex.quote(f"output={places.output.removesuffix('first')}try")
+    console.print(f"{command} --limit 20 --show 8 --set {tried}", soft_wrap=True)
 
 
 def _lines(start: Start) -> Iterator[str]:

@@ -258,7 +258,7 @@ def test_a_base_that_is_none_is_refused(nightly: Workplace) -> None:
 def test_a_pattern_that_matches_no_run_is_told_before_everything_is_paid_again(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", products(8))
     runs = str(workplace.folder / "rnus" / "*")
-    said = f"base: no finished run of a whole catalog matches {runs}: every product will be decoded"
+    said = f"base: no finished run of this whole catalog matches {runs}: every product will be decoded"
     assert said in plan_job(workplace.config(base=runs)).warnings
     assert not plan_job(workplace.config()).warnings
 
@@ -295,6 +295,20 @@ def test_a_pattern_is_the_newest_finished_run(workplace: Workplace) -> None:
     assert again.changes.base_run_id == "2"
     with pytest.raises(UsageError, match="only the last name"):
         plan_job(workplace.config(base="runs/*/x"))
+
+
+def test_a_run_of_another_catalog_is_no_base(nightly: Workplace) -> None:
+    """Of those that a pattern matches it is passed over, however new it is; named itself, it is refused."""
+    nightly.write_jsonl("c.jsonl", [row | {"id": f"other-{row['id']}"} for row in products(4)])
+    pattern = str(nightly.folder / "fir*")
+    assert plan_job(nightly.config(base=pattern)).earlier is None
+    assert plan_job(nightly.config(base=pattern[:-1] + "st")).earlier is not None, "texts may have new ids"
+    schemas = nightly.folder / "others.yaml"
+    schemas.write_text(yaml.safe_dump({"categories": {"Tents": ["Brand"]}}))
+    with pytest.raises(UsageError, match="first is a run of another catalog"):
+        plan_job(nightly.config(base=str(nightly.folder / "first"), schemas=str(schemas)))
+    nightly.write_jsonl("c.jsonl", products(4))
+    assert plan_job(nightly.config(base=pattern)).earlier is not None
 
 
 @pytest.mark.full

@@ -87,7 +87,7 @@ def test_what_it_writes_can_be_planned(tmp_path: Path, name: str, monkeypatch: p
     result, config = started(tmp_path / name, rows(60))
     assert (str(config.input.id), str(config.input.category)) == ("sku", "product_type")
     assert list(config.input.fields) == ["name", "features", "body"]
-    assert config.output == "runs/shop"
+    assert config.output == "runs/shop/first"
     assert "2 categories: Shoes 30, Tents 30" in result.output
     attributes = {each.name: each for each in load_schemas(str(tmp_path / "mine" / "schemas.yaml"))["Shoes"].attributes}
     assert list(attributes) == ["Colour", "Weight", "Washable"]

@@ -14,7 +14,7 @@ from pipelines.comparing.compared_run import Side
 from pipelines.confidence.run_confidence import CONFIDENCE_NAME, RunConfidence
 from pipelines.errors import RunError, UsageError
 from pipelines.export import app
-from pipelines.job.carryover import CarryIndex, EarlierRun, newest_run
+from pipelines.job.carryover import CarryIndex, EarlierRun, finished_runs
 from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.driver import run_job
 from pipelines.job.failed_rows import FailedRows
@@ -24,7 +24,7 @@ from pipelines.job.run_status import read_status
 from pipelines.store.asked_schemas import NORMALISED_NAME, SCHEMAS_NAME, read_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import CLUSTERS_NAME, MANIFEST_NAME, PLAN_NAME, Ledger
-from tests.pipelines.conftest import Workplace, products
+from tests.pipelines.conftest import Workplace, products, read_table
 from tests.pipelines.exporting.made_runs import bag, write_normalised_run
 
 SHARD = "_shards/000000.json"
@@ -101,10 +101,10 @@ def test_of_several_runs_a_damaged_one_is_named_and_what_is_none_passed_over(run
         (tmp_path / name).mkdir()
         (tmp_path / name / MANIFEST_NAME).write_text(content)
     pattern, output = str(tmp_path / "*"), Folder(str(tmp_path / "out"))
-    assert newest_run(pattern, output) is None
+    assert finished_runs(pattern, output) == []
     (Path(run) / MANIFEST_NAME).write_text("{")
     with pytest.raises(UsageError, match=f"{run}/{MANIFEST_NAME}: it is damaged, .* or move this run"):
-        newest_run(pattern, output)
+        finished_runs(pattern, output)
 
 
 def test_a_pattern_that_no_run_matches_is_told_and_a_run_may_be_called_like_one(
@@ -115,10 +115,12 @@ def test_a_pattern_that_no_run_matches_is_told_and_a_run_may_be_called_like_one(
     job = plan_job(workplace.config(base=str(tmp_path / "nights" / "*")))
     assert job.earlier is None
     assert (
-        f"base: no finished run of a whole catalog matches {tmp_path}/nights/*: every product will be decoded"
+        f"base: no finished run of this whole catalog matches {tmp_path}/nights/*: every product will be decoded"
         in job.warnings
     )
     called = Path(run).rename(tmp_path / "run[1]")
+    first = read_table(called, "products")[0]["product_id"]
+    workplace.write_jsonl("a.jsonl", [row | {"id": first} for row in products(1)])
     (called / MANIFEST_NAME).write_text(json.dumps({"engine": {}}))
     job = plan_job(workplace.config(base=str(called)))
     assert job.earlier is not None
