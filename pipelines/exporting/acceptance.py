@@ -24,6 +24,8 @@ NOT_NORMALISED = {
 LOW_LOGPROB = "below --min-logprob"
 LOW_CONFIDENCE = "below --min-confidence"
 NO_CONFIDENCE = "no confidence is known"
+LEAST_UNCHECKED = 0.8
+UNCHECKED = f"unchecked: its probability is below {LEAST_UNCHECKED:g} (--all takes it)"
 FOR_REVIEW = "for review: below what accept.precision asks for"
 PART = "another value of its list is left out"
 
@@ -46,8 +48,10 @@ class Acceptance:
         takes_raw: values without a normalised form are taken, too, as they stand.
         min_logprob: the least mean log probability of a token.
         min_confidence: the least confidence; answers without one are left out.
-        takes_review: values that are for review are taken, too.
-        has_decided: the run has; a value without a decision is for review.
+        takes_review: values that are for review, or unchecked, are taken, too.
+        has_decided: the run has, so that a value without a decision is for review. Of a run that has not, a value needs a
+            probability of `LEAST_UNCHECKED`, unless another least one is given: its confidence or, without a
+            calibration, the mean of its tokens.
     """
 
     schemas: Mapping[str, CategorySchema]
@@ -83,6 +87,9 @@ class Acceptance:
     def _thresholds(self, answers: pa.Table) -> Iterable[tuple[str, pa.ChunkedArray]]:
         if not self.takes_review:
             yield FOR_REVIEW, pc.fill_null(pc.equal(answers["decision"], "review"), self.has_decided)
+            if not self.has_decided and self.min_logprob is None and self.min_confidence is None:
+                probability = pc.coalesce(answers["confidence"], pc.exp(answers["logprob_mean"]))
+                yield UNCHECKED, pc.fill_null(pc.less(probability, LEAST_UNCHECKED), False)
         if self.min_logprob is not None:
             yield LOW_LOGPROB, pc.fill_null(pc.less(answers["logprob_mean"], self.min_logprob), True)
         if self.min_confidence is not None:

@@ -59,7 +59,8 @@ class Exported:
     """What was written.
 
     Attributes:
-        num_values: answers that were accepted, before a target's own rules.
+        num_values: answers that were taken, before a target's own rules.
+        is_decided: the run has decided which values may be taken.
         notes: what to know of the files.
     """
 
@@ -69,6 +70,7 @@ class Exported:
     num_products: int = 0
     num_values: int = 0
     num_dead_letters: int = 0
+    is_decided: bool = False
     left_out: LeftOut = field(default_factory=LeftOut)
     notes: list[str] = field(default_factory=list)
 
@@ -80,6 +82,7 @@ class Exported:
             "files": self.files,
             "products": self.num_products,
             "values": self.num_values,
+            "is_decided": self.is_decided,
             "dead_letters": self.num_dead_letters,
             "left_out": self.left_out.by_reason,
             "left_out_answers": self.left_out.to_list(),
@@ -94,7 +97,8 @@ def export_run(uri: str, wishes: Wishes) -> Exported:
     _check_options(wishes)
     side = Side.open(uri)
     schemas = asked_schemas(side)
-    result = Exported(wishes.kind, side.uri, num_dead_letters=side.totals.dead_letters)
+    is_decided = side.run.precision is not None
+    result = Exported(wishes.kind, side.uri, num_dead_letters=side.totals.dead_letters, is_decided=is_decided)
     result.notes.extend([*state_notes(side.run), *left_out_note(side.reviews.left_out, side.uri)])
     acceptance = Acceptance(
         schemas,
@@ -102,7 +106,7 @@ def export_run(uri: str, wishes: Wishes) -> Exported:
         min_logprob=wishes.min_logprob,
         min_confidence=wishes.min_confidence,
         takes_review=wishes.takes_review,
-        has_decided=side.run.precision is not None,
+        has_decided=is_decided,
     )
     whole_lists = wishes.kind in SHOP_KINDS
     shards = _counted(read_shards(side, acceptance, result.left_out, needs_whole_lists=whole_lists), result)

@@ -15,7 +15,8 @@ def print_exported(exported: Exported) -> None:
     for note in exported.notes:
         print(f"NOTE: {formats.plain(note)}")
     files = formats.plain(", ".join(exported.files))
-    print(f"{exported.num_products:,} products, {exported.num_values:,} accepted answers: {files}")
+    kind = "accepted answers" if exported.is_decided else "unchecked answers (the run was not asked to decide: accept)"
+    print(f"{exported.num_products:,} products, {exported.num_values:,} {kind}: {files}")
     for reason, count in exported.left_out.by_reason.items():
         what = "not stated in the text" if reason == NOT_STATED else f"left out, {reason}"
         print(f"  {count:,} answer{'s' * (count != 1)} {formats.plain(what)}")

@@ -10,15 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 
 from hpd_core import Attribute, CategorySchema
-from pipelines.exporting.acceptance import FOR_REVIEW, NO_CONFIDENCE, PART, Acceptance
+from pipelines.exporting.acceptance import FOR_REVIEW, LOW_LOGPROB, NO_CONFIDENCE, PART, UNCHECKED, Acceptance
 from tests.pipelines.comparing.made_runs import Row
 from tests.pipelines.exporting.made_runs import exported, write_normalised_run, write_shop_run
 from tests.tables import table
 
 
-def answers(decision: str | None, confidence: float | None) -> pa.Table:
+def answers(decision: str | None, confidence: float | None, logprob: float | None = -0.1) -> pa.Table:
     columns = {"category": "Shoes", "attribute": "Brand", "status": "value", "norm_status": "ok"}
-    rows = [{**columns, "logprob_mean": -0.1, "confidence": confidence, "decision": decision}]
+    rows = [{**columns, "logprob_mean": logprob, "confidence": confidence, "decision": decision}]
     schema = {**dict.fromkeys(columns, pa.string()), "logprob_mean": pa.float64(), "confidence": pa.float64()}
     return pa.Table.from_pylist(rows, pa.schema({**schema, "decision": pa.string()}))
 
@@ -27,6 +27,23 @@ def test_a_value_without_a_decision_is_for_review_in_a_run_that_has_decided() ->
     assert Acceptance({}).reasons(answers(None, None)).to_pylist() == [None]
     assert Acceptance({}, has_decided=True).reasons(answers(None, None)).to_pylist() == [FOR_REVIEW]
     assert Acceptance({}, has_decided=True).reasons(answers("accept", None)).to_pylist() == [None]
+
+
+def test_where_nothing_was_decided_a_value_needs_a_probability() -> None:
+    """A calibrated one or, without a calibration, that of its tokens."""
+
+    others = Acceptance({}, takes_review=True), Acceptance({}, min_logprob=-5), Acceptance({}, min_confidence=0)
+    for confidence, logprob, reason in (
+        (0.79, -0.01, UNCHECKED),
+        (0.81, -3.0, None),
+        (None, -3.0, UNCHECKED),
+        (None, -0.1, None),
+        (None, None, None),
+    ):
+        found = answers(None, confidence, logprob)
+        assert Acceptance({}).reasons(found).to_pylist() == [reason]
+        for each in others:
+            assert each.reasons(found).to_pylist()[0] in (None, NO_CONFIDENCE, LOW_LOGPROB)
 
 
 def test_a_confidence_that_is_no_number_is_none() -> None:

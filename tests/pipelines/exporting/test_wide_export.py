@@ -491,7 +491,7 @@ def test_what_cannot_be_exported(run: str, tmp_path: Path) -> None:
 def test_the_terminal_says_what_is_left_out(run: str) -> None:
     code, out, _ = ask(run, "--to", "csv")
     assert code == 0
-    assert "3 products, 10 accepted answers" in out
+    assert "3 products, 10 unchecked answers" in out
     assert "1 answer not stated in the text" in out
     assert "Color: no normalised form (1), such as 'mauve' of c" in out
     assert "1 row was given up" in out
