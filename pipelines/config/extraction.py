@@ -85,7 +85,7 @@ class JobConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _with_shipped_adapter(cls, data: Any) -> Any:
-        """Whoever writes a configuration by hand gets answers, too: the embedded model alone makes none worth having."""
+        """Whoever writes a configuration by hand gets answers, too: the embedded model alone makes poor ones."""
         if not isinstance(data, dict) or data.get("model", "smollm2") != "smollm2" or "adapter" in data:
             return data
         engine = data.get("engine")

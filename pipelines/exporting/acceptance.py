@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from hpd_core import Attribute, CategorySchema
 
-COLUMNS = ("category", "attribute", "status", "norm_status", "logprob_mean", "confidence", "decision")
+COLUMNS = ("category", "attribute", "status", "norm_status", "num_tokens", "logprob_mean", "confidence", "decision")
 """What `Acceptance.reasons` reads of the attributes table."""
 
 NO_VALUE = ("absent", "truncated", "invalid", "error")
@@ -49,9 +49,9 @@ class Acceptance:
         min_logprob: the least mean log probability of a token.
         min_confidence: the least confidence; answers without one are left out.
         takes_review: values that are for review, or unchecked, are taken, too.
-        has_decided: the run has, so that a value without a decision is for review. Of a run that has not, a value needs a
-            probability of `LEAST_UNCHECKED`, unless another least one is given: its confidence or, without a
-            calibration, the mean of its tokens.
+        has_decided: the run has, so that a value without a decision is for review. Of a run that has not, a value needs
+            a probability of `LEAST_UNCHECKED`, unless another limit is given: its confidence or, without a
+            calibration, what the model says.
     """
 
     schemas: Mapping[str, CategorySchema]
@@ -88,7 +88,9 @@ class Acceptance:
         if not self.takes_review:
             yield FOR_REVIEW, pc.fill_null(pc.equal(answers["decision"], "review"), self.has_decided)
             if not self.has_decided and self.min_logprob is None and self.min_confidence is None:
-                probability = pc.coalesce(answers["confidence"], pc.exp(answers["logprob_mean"]))
+                probability = pc.coalesce(
+                    answers["confidence"], pc.exp(pc.multiply(answers["num_tokens"], answers["logprob_mean"]))
+                )
                 yield UNCHECKED, pc.fill_null(pc.less(probability, LEAST_UNCHECKED), False)
         if self.min_logprob is not None:
             yield LOW_LOGPROB, pc.fill_null(pc.less(answers["logprob_mean"], self.min_logprob), True)

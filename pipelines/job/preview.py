@@ -26,7 +26,7 @@ def preview_table(output: Folder, num_products: int) -> Table | None:
         return None
     chosen = {_identity(product): index for index, product in enumerate(products)}
     columns = ["source_file", "source_row", "product_id", "category", "attribute", "value_index"]
-    columns += ["value_raw", "status", "num_tokens", "logprob_mean", "probability", "evidence"]
+    columns += ["value_raw", "status", "num_tokens", "logprob_mean", "probability", "confidence", "evidence"]
     rows = _read(output, "attributes", columns)
     rows = [row for row in rows if _identity(row) in chosen]
     rows.sort(key=lambda row: chosen[_identity(row)])  # stable: attributes stay in the schema's order
@@ -36,7 +36,8 @@ def preview_table(output: Folder, num_products: int) -> Table | None:
     table.add_column("attribute")
     table.add_column("value")
     table.add_column("found in")
-    table.add_column("probability", justify="right")
+    is_calibrated = any(row.get("confidence") is not None for row in rows)
+    table.add_column("confidence" if is_calibrated else "probability", justify="right")
     before = None
     for row in rows:
         product = _identity(row)
@@ -44,8 +45,8 @@ def preview_table(output: Folder, num_products: int) -> Table | None:
             table.add_section()
         label = Text(printable(f"{row['product_id']}\n{row['category']}")) if product != before else Text("")
         attribute = row["attribute"] if row["value_index"] == 0 else ""
-        probability = row.get("probability")
-        if probability is None:  # an older run
+        probability = row.get("confidence" if is_calibrated else "probability")
+        if probability is None and not is_calibrated:  # an older run
             probability = answer_probability(row["num_tokens"], row["logprob_mean"])
         cells = (_value(row), _places(row), "" if probability is None else f"{probability:.2f}")
         table.add_row(label, Text(printable(attribute)), *cells)

@@ -18,8 +18,13 @@ from tests.tables import table
 
 def answers(decision: str | None, confidence: float | None, logprob: float | None = -0.1) -> pa.Table:
     columns = {"category": "Shoes", "attribute": "Brand", "status": "value", "norm_status": "ok"}
-    rows = [{**columns, "logprob_mean": logprob, "confidence": confidence, "decision": decision}]
-    schema = {**dict.fromkeys(columns, pa.string()), "logprob_mean": pa.float64(), "confidence": pa.float64()}
+    rows = [{**columns, "num_tokens": 2, "logprob_mean": logprob, "confidence": confidence, "decision": decision}]
+    schema = {
+        **dict.fromkeys(columns, pa.string()),
+        "num_tokens": pa.int32(),
+        "logprob_mean": pa.float64(),
+        "confidence": pa.float64(),
+    }
     return pa.Table.from_pylist(rows, pa.schema({**schema, "decision": pa.string()}))
 
 
@@ -38,6 +43,7 @@ def test_where_nothing_was_decided_a_value_needs_a_probability() -> None:
         (0.81, -3.0, None),
         (None, -3.0, UNCHECKED),
         (None, -0.1, None),
+        (None, -0.2, UNCHECKED),  # 0.67 of two tokens
         (None, None, None),
     ):
         found = answers(None, confidence, logprob)
