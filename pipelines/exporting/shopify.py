@@ -17,11 +17,12 @@ HANDLES = ("handle", "url handle")
 _METAFIELD = re.compile(r"(?P<label>.*?)\s*\(product\.metafields\.(?P<namespace>[^.()]+)\.(?P<key>[^.()]+)\)\s*")
 _GOOGLE = re.compile(r"google shopping / (?P<name>.+)", re.IGNORECASE)
 _TAXONOMY = "gid://shopify/TaxonomyAttribute/"
+_TAXONOMY_VALUE = "gid://shopify/TaxonomyValue/"
 _NAMESPACE = "shopify"
 """Of the metafields that come with a category of Shopify's taxonomy."""
 _CUSTOM = "custom"
 """Of those that a shop defines."""
-_OTHER_KEYS = {"color": "color-pattern"}
+_OTHER_KEYS = dict.fromkeys(("color", "colour", "farbe", "couleur", "colore", "farg", "kleur"), "color-pattern")
 """Attributes of the taxonomy -> the key of their metafield, where it is another word."""
 _MAX_KEY = 64
 
@@ -54,10 +55,11 @@ def _place(header: Sequence[str], attribute: Attribute) -> int | None:
     A metafield of another namespace belongs to an app or to another use, whatever it is called.
     """
     own, key = _key(attribute)
-    keys = {key, slug(attribute.name, "-"), slug(attribute.name, "_")} - {""} if _is_whole(attribute) else set()
+    names = {slug(attribute.name, "-"), slug(attribute.name, "_")} if _is_whole(attribute) else set()
+    keys = {key, *names, *(_OTHER_KEYS.get(name, "") for name in names)} - {""} if names else set()
     wanted = folded_name(attribute.name)
     found = [(place, _METAFIELD.fullmatch(name)) for place, name in enumerate(header)]
-    for namespace in dict.fromkeys((own, _CUSTOM, _NAMESPACE)):
+    for namespace in dict.fromkeys((own, _CUSTOM, *([_NAMESPACE] * _is_of_taxonomy(attribute)))):
         metafields = [(place, match) for place, match in found if match and match["namespace"] == namespace]
         places = [place for place, match in metafields if match["key"] in keys]
         places += [place for place, match in metafields if folded_name(match["label"]) == wanted]
@@ -69,10 +71,20 @@ def _place(header: Sequence[str], attribute: Attribute) -> int | None:
 
 def _key(attribute: Attribute) -> tuple[str, str]:
     """The namespace and the key of its metafield."""
-    if (attribute.id or "").startswith(_TAXONOMY):
+    if (attribute.id or "").startswith(_TAXONOMY) and _is_of_taxonomy(attribute):
         handle = slug(attribute.name, "-")
         return _NAMESPACE, _OTHER_KEYS.get(handle, handle)[:_MAX_KEY]
     return _CUSTOM, slug(attribute.name, "_")[:_MAX_KEY]
+
+
+def _taxonomy_labels(attribute: Attribute) -> tuple[str, ...]:
+    """Its values that Shopify's taxonomy has."""
+    return tuple(each.label for each in attribute.values or () if (each.id or "").startswith(_TAXONOMY_VALUE))
+
+
+def _is_of_taxonomy(attribute: Attribute) -> bool:
+    """Whether a metafield of the taxonomy can hold its answers: a number, or entries that are there."""
+    return attribute.type == "number" or bool(_taxonomy_labels(attribute))
 
 
 def _is_whole(attribute: Attribute) -> bool:
@@ -101,7 +113,9 @@ def _rule_of(name: str) -> Callable[[Attribute], Rule]:
         if for_google is not None:
             return for_google
         if is_reference and attribute.type != "number":
-            return replace(SHOPIFY["reference"], unclear=_unclear_handles(attribute))
+            known = _taxonomy_labels(attribute)
+            form = replace(SHOPIFY["reference"], choices=known, unclear=_unclear_handles(attribute))
+            return form if known else replace(form, form="not_in_taxonomy")
         if attribute.unit is not None and attribute.type == "number":
             return SHOPIFY["measure"]
         return SHOPIFY.get(attribute.type, SHOPIFY["texts" if attribute.multiple else "text"])

@@ -25,6 +25,7 @@ Form = Literal[
     "true_false",
     "option",
     "handle",
+    "not_in_taxonomy",
     "shopify_measure",
 ]
 
@@ -47,7 +48,7 @@ class Rule:
         max_bytes: of one value, as UTF-8.
         max_items: values in a cell.
         joint: between them.
-        choices: the only values; for "measure" the units.
+        choices: the only values; for "measure" the units; for "handle" the labels that Shopify's taxonomy has.
         least, most: bounds of a number.
         pattern: that every value has to match, whole.
         refused: words that are no value there, in small letters.
@@ -133,6 +134,11 @@ _LETTERS = str.maketrans(
     }
 )
 """Latin letters that are no other letter with a mark, so that Unicode does not decompose them."""
+_GENDERS = {
+    **dict.fromkeys(("men", "man", "mens", "men's", "boys", "boy", "herren", "hommes", "hombre", "uomo"), "male"),
+    **dict.fromkeys(("women", "woman", "womens", "women's", "ladies", "girls", "girl", "damen", "femmes"), "female"),
+}
+"""What shops write -> what Google and Shopify take."""
 _LARGER = {"g": ("kg", 1000), "oz": ("lb", 16)}
 """A unit -> the next one, and how many of the first it is."""
 
@@ -143,6 +149,7 @@ def _text(item: Item, rule: Rule) -> Written:
 
 def _choice(item: Item, rule: Rule) -> Written:
     folded = item.text.strip().casefold()
+    folded = _GENDERS.get(folded, folded)
     for choice in rule.choices:
         if choice.casefold() == folded:
             return choice, None
@@ -197,8 +204,14 @@ def _option(item: Item, rule: Rule) -> Written:
 
 
 def _handle(item: Item, rule: Rule) -> Written:
+    if rule.choices and item.text not in rule.choices:
+        return _not_in_taxonomy(item, rule)
     handle = slug(item.text, "-")
     return handle, None if handle and is_sluggable(item.text) else "no handle can be made of it"
+
+
+def _not_in_taxonomy(item: Item, rule: Rule) -> Written:
+    return "", "no value of Shopify's taxonomy: the schema has no id of it"
 
 
 def _shopify_measure(item: Item, rule: Rule) -> Written:
@@ -224,6 +237,7 @@ _FORMS = {
     "true_false": lambda item, rule: _boolean(item, "true", "false"),
     "option": _option,
     "handle": _handle,
+    "not_in_taxonomy": _not_in_taxonomy,
     "shopify_measure": _shopify_measure,
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,10 +109,17 @@ def read_wide(file: str) -> list[dict[str, Any]]:
         return list(csv.DictReader(lines))
 
 
+def _with_taxonomy_ids(schema: CategorySchema) -> CategorySchema:
+    text = schema.model_dump_json(exclude_none=True)
+    return CategorySchema.model_validate_json(re.sub(r'"id":"(\d+)"', r'"id":"gid://shopify/TaxonomyValue/\1"', text))
+
+
 def write_shop_run(
     folder: Path, file: Path, format: str, id_column: str | None, rows: Sequence[Row], **options: Any
 ) -> str:
     """A run that has read `file`; every row names its number there."""
+    if format == "shopify" and "schemas" not in options:
+        options["schemas"] = {name: _with_taxonomy_ids(schema) for name, schema in SCHEMAS.items()}
     settings = {"path": [str(file)], "id": id_column, "fields": {"title": "title"}}
     config = {"model": "m", "input": settings}
     uri = write_normalised_run(folder, rows, files={str(file): "f"}, config=config, **options)

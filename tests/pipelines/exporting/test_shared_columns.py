@@ -81,7 +81,7 @@ def test_what_the_user_puts_into_one_column_is_there(tmp_path: Path, kind: str) 
 @table(
     ("kind", "id_", "column"),
     [
-        ("shopify", TAXONOMY + "7", "Load (product.metafields.shopify.load)"),
+        ("shopify", TAXONOMY + "7", "Load (product.metafields.custom.load)"),
         ("akeneo", "load", "load"),
     ],
 )

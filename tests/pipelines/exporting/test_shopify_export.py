@@ -230,7 +230,7 @@ def test_nothing_stated_adds_no_column(shop: Path, tmp_path: Path) -> None:
     [
         ("Material (product.metafields.custom.material)", True),
         ("Stuff (product.metafields.custom.material)", True),
-        ("Material (product.metafields.shopify.stuff)", True),
+        ("Material (product.metafields.shopify.stuff)", False),  # handles are of the taxonomy alone
         ("Fit (product.metafields.other.material)", False),
         ("Material (product.metafields.reviews.material)", False),
     ],
@@ -246,6 +246,22 @@ def test_only_metafields_of_the_shop_and_its_taxonomy_are_filled(tmp_path: Path,
     assert row[column] == ("oak" if is_filled else "")
     assert len(row) == (3 if is_filled else 4)
     assert is_filled or row["Material (product.metafields.custom.material)"] == "oak"
+
+
+def test_colours_of_the_taxonomy_go_into_its_metafield_whatever_it_is_called(tmp_path: Path) -> None:
+    """A value that the taxonomy does not have is no handle."""
+    column = "Färg (product.metafields.shopify.color-pattern)"
+    (tmp_path / "shop.csv").write_text(f"Handle,Title,{column}\na,T,\nb,T,\n", encoding="utf-8")
+    values = [{"label": "Black", "id": "gid://shopify/TaxonomyValue/1"}, "Midnight denim"]
+    colour = Attribute.model_validate({"name": "Colour", "type": "enum", "values": values})
+    rows = [
+        Row(name, {"Colour": value}, "", "A", n) for n, (name, value) in enumerate((("a", "Black"), ("b", values[1])))
+    ]
+    schemas = {"A": CategorySchema(category="A", attributes=(colour,))}
+    uri = write_shop_run(tmp_path / "run", tmp_path / "shop.csv", "shopify", "Handle", rows, schemas=schemas)
+    result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
+    assert [row[column] for row in rows_of(str(tmp_path / "new.csv"))] == ["black", ""]
+    assert result["left_out"] == {"no value of Shopify's taxonomy: the schema has no id of it": 1}
 
 
 def test_a_text_that_is_no_list_may_hold_what_separates_one(tmp_path: Path) -> None:
@@ -287,7 +303,8 @@ def test_a_handle_that_several_values_of_the_schema_have_is_none(tmp_path: Path)
     """A product that has "C++" alone is not of the entry that "C" has in the shop."""
     path = tmp_path / "shop.csv"
     path.write_text(f"Handle,Title,{COLOR}\na,T,\nb,T,\n", encoding="utf-8")
-    values = ["C", "C++", "Weiß", "weiss"]
+    names = ("C", "C++", "Weiß", "weiss")
+    values = [{"label": name, "id": f"gid://shopify/TaxonomyValue/{n}"} for n, name in enumerate(names)]
     color = {"name": "Color", "id": "gid://shopify/TaxonomyAttribute/1", "type": "enum", "multiple": True}
     schema = CategorySchema(category="A", attributes=(Attribute.model_validate(color | {"values": values}),))
     rows = [Row("a", {"Color": ["C++", "Weiß"]}, "", "A", 0), Row("b", {"Color": ["Weiß"]}, "", "A", 1)]
