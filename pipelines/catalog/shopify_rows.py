@@ -24,6 +24,9 @@ _OF_SEVERAL = re.compile(
 )
 
 
+_DEFAULT_NAME, _DEFAULT_VALUE = "Title", "Default Title"
+
+
 class _Row(NamedTuple):
     number: int
     cells: Sequence[str]
@@ -87,11 +90,21 @@ def write_products(records: Iterable[DelimitedRecord], names: Sequence[str], wri
     end_product()
 
 
+def _without_default(row: _Row, names: Sequence[str]) -> _Row:
+    """The row without the option that Shopify writes where a product has none."""
+    option = {name.casefold(): index for index, name in enumerate(names)}
+    place, value = option["option1 name"], option.get("option1 value")
+    if value is None or row.cells[value] != _DEFAULT_VALUE or row.cells[place] not in ("", _DEFAULT_NAME):
+        return row
+    return row._replace(cells=[("" if index in (place, value) else cell) for index, cell in enumerate(row.cells)])
+
+
 def _merged(
     product: Sequence[_Row], names: Sequence[str], is_list: Sequence[bool]
 ) -> tuple[list[str], dict[str, list[str]]]:
     """The product's cells, and the lists of those columns that have several."""
     cells, more = [], {}
+    product = [_without_default(row, names) for row in product]
     for name, has_several, column in zip(
         names, is_list, zip(*(row.cells for row in product), strict=True), strict=True
     ):

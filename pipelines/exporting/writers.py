@@ -121,6 +121,7 @@ class ExcelWriter:
         self._names, self._schema = schema.names, _flat_schema(schema, style)
         self._book = xlsxwriter.Workbook(path, {"constant_memory": True})
         self._sheet = self._book.add_worksheet("products")
+        self._sheet.freeze_panes(1, 0)
         self._row = 0
         for index, name in enumerate(self._schema.names):
             self._sheet.write_string(0, index, name)

@@ -42,7 +42,7 @@ _FEEDS = (
         ("Product Category", "Product category", "Type", "Custom Product Type"),
         {
             "title": ("Title",),
-            "vendor": ("Vendor",),
+            "brand": ("Vendor",),  # as the model has learned it
             "type": ("Type",),
             "option": ("Option1 Name", "Option1 name"),
             "option values": ("Option1 Value", "Option1 value"),

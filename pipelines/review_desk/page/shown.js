@@ -46,8 +46,8 @@ export function said(mine) {
 }
 
 function about(attribute) {
-  const kind = attribute.type === "enum" ? `one of ${attribute.members}` : attribute.type;
-  const parts = [`${attribute.multiple ? "list, " : ""}${kind}`];
+  const kinds = { string: "text", boolean: "yes or no", enum: `one of ${attribute.members}` };
+  const parts = [`${attribute.multiple ? "several: " : ""}${kinds[attribute.type] ?? attribute.type}`];
   if (attribute.unit) parts.push(" in ", isolated(attribute.unit));
   if (attribute.description) parts.push(" · ", isolated(attribute.description));
   return parts;

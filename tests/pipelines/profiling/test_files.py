@@ -161,7 +161,7 @@ def test_shopify(tmp_path: Path) -> None:
     assert found["category"] == {"column": "Product Category", "separator": ">"}
     assert found["fields"] == {
         "title": "Title",
-        "vendor": "Vendor",
+        "brand": "Vendor",
         "type": "Type",
         "option": "Option1 Name",
         "option values": "Option1 Value",
