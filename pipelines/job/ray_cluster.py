@@ -52,7 +52,13 @@ def ray_cluster(reserved_cpus: float) -> Iterator[None]:
         num_cpus = max(os.cpu_count() or 1, math.ceil(reserved_cpus) + 1)
         environment = {"env_vars": {**_worker_path(_ROOT), _CORE_LOG_LEVEL: "info"}}
         with _held_back_stderr():
-            ray.init("local", num_cpus=num_cpus, include_dashboard=False, runtime_env=environment, **common)
+            try:
+                ray.init("local", num_cpus=num_cpus, include_dashboard=False, runtime_env=environment, **common)
+            except (RuntimeError, OSError, RayError) as error:
+                raise RunError(
+                    f"Ray did not start on this machine ({' '.join(str(error).split())}). If it is busy, run the "
+                    "same command again later, or set executor: local, which needs no Ray"
+                ) from error
     heed_termination()
     try:
         yield
@@ -98,6 +104,8 @@ def _held_back_stderr() -> Iterator[None]:
         os.dup2(held.fileno(), 2)
         try:
             yield
+        except RunError:
+            raise  # it says what is wrong
         except BaseException:
             held.seek(0)
             os.write(terminal, held.read())

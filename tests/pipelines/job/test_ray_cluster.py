@@ -127,6 +127,23 @@ def test_stderr_is_held_back_and_given_out_only_with_an_error(capfd: pytest.Capt
     assert capfd.readouterr().err == "the reason\nafter\n"
 
 
+def test_a_ray_that_does_not_start_is_one_line(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: object, **__: object) -> None:
+        os.write(2, b"Traceback of a daemon\n")
+        raise RuntimeError("The current node timed out\nduring startup.")
+
+    monkeypatch.setattr(ray_cluster.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_cluster.ray, "init", slow)
+    with (
+        pytest.raises(RunError, match=r"did not start .*\(The current node timed out during startup\.\)"),
+        ray_cluster.ray_cluster(1),
+    ):
+        pass
+    assert capfd.readouterr().err == ""
+
+
 def _fail_with_a_reason() -> None:
     with _held_back_stderr():
         os.write(2, b"the reason\n")
