@@ -44,10 +44,10 @@ def closed_cases(count: int, max_fed: int | None = None, seed: int = 0) -> list[
 @pytest.mark.parametrize("threshold", [0.4, 0.8])
 @pytest.mark.usefixtures("poison")
 def test_a_threshold_decides_between_null_and_the_likeliest(threshold: float) -> None:
-    cases, endings = closed_cases(24), random_endings(np.random.default_rng(0))
+    cases, endings = closed_cases(9), random_endings(np.random.default_rng(0))
     prompts = decode(build_model("llama"), cases, endings, EngineConfig(answer_threshold=threshold))
     oracle = build_model("llama")
-    for case, prompt in list(zip(cases, prompts, strict=True))[::3]:
+    for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(oracle, case, prompt, endings, threshold)
     assert all(choice.is_sure for prompt in prompts for choice in prompt.choices if choice is not None)
     plain = decode(build_model("llama"), cases, endings, EngineConfig())
@@ -76,8 +76,8 @@ SCHEDULES: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     ("way", "settings"),
     [
-        # Each schedule by the first way, each way by two schedules; make test-all has every pair.
-        pytest.param(way, settings, marks=() if way == WAYS[0] or number in (0, 2) else pytest.mark.full)
+        # Each schedule by the first way, each way by one schedule; make test-all has every pair.
+        pytest.param(way, settings, marks=() if way == WAYS[0] or number == 2 else pytest.mark.full)
         for way in WAYS
         for number, settings in enumerate(SCHEDULES)
     ],

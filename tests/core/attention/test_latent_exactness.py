@@ -172,7 +172,7 @@ def test_on_a_gpu_it_never_waits(way: str) -> None:
     rng = np.random.default_rng(5)
     endings = random_endings(rng)
     prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
-    cases = [random_case(rng, "tree", prefixes, branches=4, k_max=6) for _ in range(8)]
+    cases = [random_case(rng, "tree", prefixes, branches=3, k_max=4) for _ in range(4)]
     with pretended_gpu() as gpu:
         model = model_of("minicpm3").to("cuda")
         gpu.waits.clear()

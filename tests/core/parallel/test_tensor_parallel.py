@@ -92,6 +92,7 @@ def test_answers_are_those_of_the_whole_model(tiny: str, reading: dict[str, Any]
     assert _answers(tiny, **reading, tensor_parallel=2, **small) == expected
 
 
+@pytest.mark.full
 def test_all_know_what_runs_were_worth_that_are_asked_for_again(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which nodes are fed follows from it, and all have to feed the same."""
     told: list[Prompt] = []

@@ -30,7 +30,7 @@ from pipelines.training.labelled_products import is_held_out
 from pipelines.training.trained_weights import TrainedModel
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.kills import Kill, KilledRun
-from tests.pipelines.training.trainings import Training
+from tests.pipelines.training.trainings import Training, train_in_this_process
 
 
 @pytest.fixture
@@ -42,13 +42,22 @@ def training(tmp_path: Path, tiny_model_dir: Path) -> Training:
 @pytest.mark.parametrize(
     ("layout", "keys", "epochs"),
     [
-        ("tree", "full", 8),
+        pytest.param("tree", "full", 8, marks=pytest.mark.full),
         pytest.param("tree", "short", 20, marks=pytest.mark.soak),
         pytest.param("stacked", "full", 20, marks=pytest.mark.full),
         pytest.param("ar", "short", 8, marks=pytest.mark.full),
     ],
 )
 def test_what_was_learned_is_what_is_answered(training: Training, layout: str, keys: str, epochs: int) -> None:
+    check_learning(training, layout, keys, epochs)
+
+
+def test_it_learns_in_one_process(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_in_this_process(monkeypatch)
+    check_learning(training, "tree", "full", 8)
+
+
+def check_learning(training: Training, layout: str, keys: str, epochs: int) -> None:
     training.document["engine"]["prompt"] = {"keys": keys}
     # With two documents in a prompt a model this small does not learn which is which.
     training.document["engine"]["stack_size"] = 1

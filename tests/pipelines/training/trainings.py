@@ -7,12 +7,43 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from rich.console import Console
 
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.loading import parse_config
+from pipelines.store.folders import Folder
+from pipelines.training import driver
 from pipelines.training.driver import run_finetuning
+
+
+def train_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Ray Train run its worker here, without Ray's processes: it keeps no checkpoint then."""
+    from ray.train import ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    from pipelines.training.worker import train_worker
+
+    class Lines:
+        def __init__(self, console: Console) -> None:
+            self.console = console
+
+        def put(self, said: object) -> None:
+            if isinstance(said, str):
+                self.console.print(said)
+
+    class Board:
+        def read(self) -> None:
+            return None
+
+    def train(config: FinetuneConfig, output: Folder, console: Console, *_: object) -> None:
+        told = {"lines": Lines(console), "board": Board(), "deadline": None, "num_threads": 1}
+        settings = told | {"config": config, "output": output.absolute_uri}
+        TorchTrainer(train_worker, train_loop_config=settings, scaling_config=ScalingConfig(num_workers=0)).fit()
+
+    monkeypatch.setattr(driver, "train", train)
+
 
 COLOURS = ("red", "blue")
 
