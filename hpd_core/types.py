@@ -73,6 +73,10 @@ class Attribute(Frozen):
     unit: Unit | None = Field(
         default=None, description="the unit a number is wanted in, shown to the model; or a mapping with want, accept"
     )
+    plausible: tuple[float, float] | None = Field(
+        default=None,
+        description="of a number, the least and the most that it can be, in its unit: others are left open",
+    )
     multiple: bool = Field(default=False, description="several values, as a JSON array")
     verbatim: bool | Literal["exclusive"] = Field(
         default=False,
@@ -98,7 +102,16 @@ class Attribute(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _accept_lists(cls, data: Any) -> Any:
-        return with_tuples(data, "values", "aliases", "path", "shares_text_with")
+        return with_tuples(data, "values", "aliases", "path", "shares_text_with", "plausible")
+
+    @model_validator(mode="after")
+    def _check_plausible(self) -> Self:
+        if self.plausible is not None:
+            if self.type != "number" and self.unit is None:
+                raise ValueError(f"attribute {self.name!r} has 'plausible', which is for numbers and what has a unit")
+            if not self.plausible[0] < self.plausible[1]:
+                raise ValueError(f"attribute {self.name!r}: 'plausible' is [least, most], not {[*self.plausible]}")
+        return self
 
     @model_validator(mode="after")
     def _check_path(self) -> Self:
@@ -131,7 +144,7 @@ class Attribute(Frozen):
 
     @model_serializer(mode="wrap")
     def _leave_out_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_unset(handler(self), "id", "verbatim", "shares_text_with", "aliases", "path")
+        return _without_unset(handler(self), "id", "plausible", "verbatim", "shares_text_with", "aliases", "path")
 
     @property
     def is_exclusive(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -38,7 +39,12 @@ class Normaliser:
             # It may end inside of a number; then it does so in all its places.
             is_cut = bool(evidence) and evidence is not None and evidence[0]["match"] == "ambiguous"
             return AMBIGUOUS if is_cut else self._plain_text(raw)
-        return self._look_up(raw, places_of(evidence) if evidence and self._needs_places else ())
+        found = self._look_up(raw, places_of(evidence) if evidence and self._needs_places else ())
+        return found if self._is_plausible(found) else AMBIGUOUS
+
+    def _is_plausible(self, found: Normalised) -> bool:
+        least, most = self._attribute.plausible or (-math.inf, math.inf)
+        return all(least <= number <= most for number in (found.num, found.min, found.max) if number is not None)
 
     def columns(self, raw: str, evidence: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
         """The columns of the attribute table that a value fills; those that are left out are null."""

@@ -145,6 +145,7 @@ def _plain(attribute: Attribute) -> dict[str, Any]:
         "description",
         "type",
         "unit",
+        "plausible",
         "multiple",
         "verbatim",
         "shares_text_with",

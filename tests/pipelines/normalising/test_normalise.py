@@ -122,6 +122,20 @@ def test_what_is_not_sure_is_left_open(unit: Any, raw: str, around: list[str], s
 
 
 @table(
+    ("raw", "status"), [("28", "ambiguous"), ("21", "ok"), ("20-22", "ok"), ("20-28", "ambiguous"), ("1", "ambiguous")]
+)
+def test_what_is_not_plausible_is_left_open(raw: str, status: str) -> None:
+    """28 inches are the wheel's."""
+    frame = Attribute.model_validate({"name": "Frame", "type": "number", "unit": "cm", "plausible": [30, 65]})
+    evidence = [{"before": "", "after": " inch", "match": "exact"}]
+    assert normalise(frame, raw, evidence).status == status
+    with pytest.raises(ValueError, match="least, most"):
+        Attribute.model_validate({"name": "Frame", "type": "number", "plausible": [65, 30]})
+    with pytest.raises(ValueError, match="for numbers"):
+        Attribute.model_validate({"name": "Frame", "plausible": [30, 65]})
+
+
+@table(
     "raw",
     ["4006381333931", "0.1234567890123", "1234567890.5", "12345.678912", "98765432109876543", "1234567890" * 4 + "1"],
 )
