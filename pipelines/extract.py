@@ -35,7 +35,8 @@ def extract(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="change a key of the file; may be repeated")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="only the first N rows of the catalog")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="only N rows, evenly spaced over the catalog")] = None,
+    first: Annotated[int | None, typer.Option(min=1, help="only the first N rows")] = None,
     run_id: Annotated[str | None, typer.Option(help="name of the run")] = None,
     base: Annotated[
         str | None, typer.Option(metavar="RUN", help="take over what has not changed since this earlier run")
@@ -54,11 +55,20 @@ def extract(
     console = Console(stderr=as_json)
     named = {"run_id": run_id, "base": base, "retry_failed": retry_failed, "cost.max_usd": max_cost_usd}
     changes = [*(overrides or []), *(f"{key}={json.dumps(value)}" for key, value in named.items() if value is not None)]
-    run_command(lambda: _run(console, config, changes, limit, dry_run, as_json, show))
+    if limit is not None and first is not None:
+        raise typer.BadParameter("--limit and --first exclude each other")
+    run_command(lambda: _run(console, config, changes, limit, first, dry_run, as_json, show))
 
 
 def _run(
-    console: Console, config: str, changes: list[str], limit: int | None, dry_run: bool, as_json: bool, show: int
+    console: Console,
+    config: str,
+    changes: list[str],
+    limit: int | None,
+    first: int | None,
+    dry_run: bool,
+    as_json: bool,
+    show: int,
 ) -> int:
     # Imported here: `--help` and wrong options answer at once, without torch.
     from pipelines.config.extraction import JobConfig
@@ -70,7 +80,7 @@ def _run(
     from pipelines.job.terminal_run import run_and_tell
     from pipelines.job.wanted_confidence import wanted_confidence
 
-    job = plan_job(load_config(JobConfig, config, changes), limit)
+    job = plan_job(load_config(JobConfig, config, changes), limit or first, is_spread=limit is not None)
     if dry_run:
         if job.is_new:
             check_named(job.config, wanted_confidence(job.config))

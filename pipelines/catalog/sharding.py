@@ -72,16 +72,20 @@ def plan_shards(
     num_actors: int,
     limit: int | None = None,
     only: Mapping[str, Sequence[int]] | None = None,
+    *,
+    is_spread: bool = False,
 ) -> list[Shard]:
     """Cuts `files`, in order, into shards that cover every row exactly once.
 
     Args:
-        limit: of all rows, the first so many.
+        limit: of all rows, the first so many or, if `is_spread`, so many evenly spaced ones.
         only: of all rows, those with these numbers (ascending, by the file's name).
     """
 
     def runs() -> Iterator[_Run]:
         every = _runs(files)
+        if limit is not None and is_spread:
+            every = _spread(every, limit, sum(file.num_rows for file in files))
         return _limited(every if only is None else _selected(every, files, only), limit)
 
     total_tokens = sum(run.tokens(row_tokens) for run in runs())
@@ -143,6 +147,20 @@ def _selected(runs: Iterator[_Run], files: Sequence[SourceFile], only: Mapping[s
         for _, neighbours in itertools.groupby(enumerate(rows), lambda pair: pair[1] - pair[0]):
             numbers = [row for _, row in neighbours]
             yield run.tail(numbers[0] - run.start).head(len(numbers))
+
+
+def _spread(runs: Iterator[_Run], limit: int, total: int) -> Iterator[_Run]:
+    """`limit` of `total` rows, evenly spaced."""
+    seen = 0
+    for run in runs:
+        wanted = range(seen * limit // total, (seen + run.num_rows) * limit // total) if limit < total else None
+        if wanted is None or len(wanted) == run.num_rows:
+            yield run
+        else:
+            # The n-th is the first row by which n + 1 are due.
+            places = (-(-(number + 1) * total // limit) - 1 - seen for number in wanted)
+            yield from (run.tail(place).head(1) if run.num_rows > 1 else run for place in places)
+        seen += run.num_rows
 
 
 def _limited(runs: Iterator[_Run], limit: int | None) -> Iterator[_Run]:

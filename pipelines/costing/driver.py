@@ -219,8 +219,8 @@ class Planner:
         if changes := file_differences(plan.files, self.job.plan.files):
             raise UsageError(f"--backtest: run {plan.run_id} is not of this catalog: {changes[0]}")
         if plan.limit != self.job.plan.limit:
-            asked = f"not {describe_limit(self.job.plan.limit)}"
-            raise UsageError(f"--backtest: run {plan.run_id} was begun {describe_limit(plan.limit)}, {asked}")
+            asked = f"not {describe_limit(self.job.plan)}"
+            raise UsageError(f"--backtest: run {plan.run_id} was begun {describe_limit(plan)}, {asked}")
         numbers = {file.name: index for index, file in enumerate(self.job.plan.files)}
         seconds: dict[tuple[int, int], float] = {}
         for name in folder.list("products"):

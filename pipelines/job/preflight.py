@@ -68,10 +68,12 @@ def plan_job(
     only: Mapping[str, Sequence[int]] | None = None,
     *,
     is_to_run: bool = True,
+    is_spread: bool = False,
 ) -> PlannedJob:
     """Checks everything that can be checked before any work. Raises `UsageError`.
 
     Args:
+        limit: a new run takes so many rows: the first ones or, if `is_spread`, evenly spaced ones.
         only: a new run takes the rows with these numbers alone (ascending, by the file's name).
         is_to_run: the models are wanted, too; else the plan is only looked at.
     """
@@ -100,7 +102,7 @@ def plan_job(
         sample_warnings=[*sources.sample_warnings()],
     )
     if stored is not None:
-        check_resume(stored, make_plan(config, schemas, files, limit), config, output)
+        check_resume(stored, make_plan(config, schemas, files, limit, is_spread=is_spread), config, output)
         return planned(stored, is_new=False, earlier=_reopen(config, stored, output))
     earlier = EarlierRun.open(config.base, output) if config.base is not None else None
     if earlier is not None and earlier.schemas.keys().isdisjoint(schemas) and not _is_base(earlier, files):
@@ -112,7 +114,8 @@ def plan_job(
         failed = FailedRows.read(config.retry_failed)
         failed.check_input(planned_files(files))
         only = failed.rows
-    plan = make_plan(config, schemas, files, limit, only, earlier.plan.run_id if earlier is not None else None)
+    base_run_id = earlier.plan.run_id if earlier is not None else None
+    plan = make_plan(config, schemas, files, limit, only, base_run_id, is_spread=is_spread)
     return planned(plan, is_new=True, earlier=earlier)
 
 

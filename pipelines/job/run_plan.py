@@ -55,7 +55,8 @@ class Plan:
 
     Attributes:
         result_config: the part of the configuration that decides results; a resume must not change it.
-        limit: only the first rows of the catalog are taken; None for all.
+        limit: so many rows of the catalog are taken; None for all.
+        is_spread: these are evenly spaced, not the first ones.
         shards: the catalog cut in its own order.
         base_run_id: the run from which answers are taken over, if there is one.
         is_clustered: the rows of these shards are dealt anew before they are decoded (pipelines/clustering).
@@ -71,6 +72,7 @@ class Plan:
     shards: Sequence[Shard]
     base_run_id: str | None = None
     is_clustered: bool = False
+    is_spread: bool = False
 
     @property
     def num_rows(self) -> int:
@@ -110,8 +112,11 @@ def make_plan(
     limit: int | None,
     only: Mapping[str, Sequence[int]] | None = None,
     base_run_id: str | None = None,
+    *,
+    is_spread: bool = False,
 ) -> Plan:
     """A new plan; nothing is written. `only`: the rows to take, by file; None for all."""
+    row_tokens = tokens_per_row(schemas)
     return Plan(
         run_id=config.run_id or _new_run_id(),
         created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -120,7 +125,8 @@ def make_plan(
         schema_hash=schemas_hash(schemas),
         limit=limit,
         files=planned_files(files),
-        shards=plan_shards(files, config.shards, tokens_per_row(schemas), config.actors.max, limit, only),
+        shards=plan_shards(files, config.shards, row_tokens, config.actors.max, limit, only, is_spread=is_spread),
+        is_spread=is_spread,
         base_run_id=base_run_id,
         is_clustered=config.shards.cluster_by_category,
     )
@@ -186,9 +192,9 @@ def check_resume(old: Plan, new: Plan, config: JobConfig, output: Folder) -> Non
         raise UsageError(f"{place}, which has another configuration: {changes}. {way_out[0].upper()}{way_out[1:]}")
     if old.schema_hash != new.schema_hash:
         raise UsageError(f"{place}, and the schemas in {config.schemas} have changed since; {way_out}")
-    if old.limit != new.limit:
-        asked = f"not {describe_limit(new.limit)}"
-        raise UsageError(f"{place}, which was begun {describe_limit(old.limit)}, {asked}; {way_out}")
+    if (old.limit, old.is_spread) != (new.limit, new.is_spread):
+        asked = f"not {describe_limit(new)}"
+        raise UsageError(f"{place}, which was begun {describe_limit(old)}, {asked}; {way_out}")
     if [(file.name, file.content) for file in old.files] != [(file.name, file.content) for file in new.files]:
         changes = "; ".join(file_differences(old.files, new.files)[:3])
         raise UsageError(f"{place}, and the input has changed since: {changes}; {way_out}")
@@ -207,9 +213,9 @@ def _has_rows(then: PlannedFile, now: PlannedFile, output: Folder) -> bool:
     return then.num_rows == now.num_rows and then.staged is not None and fetch_rows(output, then.staged)
 
 
-def describe_limit(limit: int | None) -> str:
-    """ "with --limit 20", or "without --limit"."""
-    return "without --limit" if limit is None else f"with --limit {limit}"
+def describe_limit(plan: Plan) -> str:
+    """ "with --limit 20", "with --first 20", or "without --limit"."""
+    return "without --limit" if plan.limit is None else f"with --{'limit' if plan.is_spread else 'first'} {plan.limit}"
 
 
 def _new_run_id() -> str:

@@ -136,3 +136,12 @@ def test_a_huge_catalog_has_larger_shards_instead_of_more() -> None:
     assert sum(shard.num_rows for shard in shards) == 100_000
     many = plan_shards(files, config.model_copy(update={"max_count": 100_000}), row_tokens=0, num_actors=1)
     assert len(many) > 700
+
+
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=9), st.integers(1, 40))
+def test_a_spread_sample_is_evenly_spaced_whatever_the_row_groups_are(groups: list[int], limit: int) -> None:
+    file, total = parquet("a", *((rows, 10 * rows) for rows in groups)), sum(groups)
+    rows = [row for _, row in covered(plan_shards([file], ShardConfig(), 1, 1, limit, is_spread=True))]
+    assert len(rows) == min(limit, total)
+    gaps = [after - before for before, after in pairwise([-1, *rows])]
+    assert not rows or (rows[-1] == total - 1 and max(gaps) - min(gaps) <= 1)

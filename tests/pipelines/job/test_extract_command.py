@@ -118,6 +118,8 @@ def test_output_folder_of_another_run(catalog: Workplace) -> None:
     message = refused(catalog, "--set", "input.fields=[bullets, title]")
     assert "input.fields: [['title', 'title'], ['bullets', 'bullets']] -> " in message
     assert "which was begun without --limit, not with --limit 3; use another" in refused(catalog, "--limit", "3")
+    assert "which was begun without --limit, not with --first 3; use another" in refused(catalog, "--first", "3")
+    assert run(catalog, "--first", "3", "--limit", "3").exit_code == 2
 
 
 def test_a_run_that_was_begun_before_there_was_a_key_goes_on(catalog: Workplace) -> None:
