@@ -29,6 +29,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 ROOT = Path(__file__).parents[1]
+FIRST = "--first" if "first:" in (ROOT / "pipelines/extract.py").read_text() else "--limit"
+"""The option for the first rows, now and at the base."""
 SAMPLE = {"input.path": "sample/products.parquet", "schemas": "sample/schemas.yaml"}
 UNSTABLE = re.compile(
     r"seconds|started|finished|_at$|node_id|actor_id|attempt|price|cost|billed|usd|instance|share$|hours|progress"
@@ -154,10 +156,10 @@ def contents(path: Path) -> Any:
 def sample(folder: Path) -> dict[str, Any]:
     """36 products with the embedded model: tables, exports, and what judges them."""
     run = folder / "run"
-    said = extract(run, {"engine.dtype": "float32"}, "--limit", "36")
+    said = extract(run, {"engine.dtype": "float32"}, FIRST, "36")
     found = {"extract": {"code": said["code"], "totals": said["said"].get("totals", said["said"])}}
     found["totals"] = found.pop("extract")
-    found |= {"tables": tables(run), "again": extract(run, {"engine.dtype": "float32"}, "--limit", "36")["code"]}
+    found |= {"tables": tables(run), "again": extract(run, {"engine.dtype": "float32"}, FIRST, "36")["code"]}
     found["exports"] = exported(run, folder)
     for name, arguments in {
         "evaluate": ("evaluate", str(run), "--gold", "sample/gold.jsonl", "--json"),
