@@ -14,137 +14,10 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum, auto
 from functools import lru_cache
-
-# By language: those of the sample catalog first, then others that catalogs are written in. Folded before use.
-_PHRASES: Mapping[str, str] = {
-    "programs": "null, nil, nan, none, unk, undefined, [object Object], n/a n/a, no value",
-    "English": "nothing, unknown, unspecified, undisclosed, unavailable, undetermined, undeclared, unstated, na, n/a, "
-    "tbd, tbc, tba, t.b.d., t.b.c., t.b.a., missing value, value missing, does not apply, doesn't apply, do not apply, "
-    "don't know, I don't know, I do not know, unsure, not sure, unclear, missing, restricted access, "
-    "no answer, not enough information, insufficient information, "
-    "insufficient data, information missing, information not available, data not available, no further information, "
-    "currently unknown, none of the above, none of these, none of those, "
-    "to be determined, to be confirmed, to be announced, to be defined, to be advised, as pictured, as shown, "
-    "as described, as photo, as picture, as image, as picture shown, as the picture shown, as picture shows, "
-    "as the picture shows, as in the picture, as shown in the picture",
-    "German": "unbekannt, nicht bekannt, kein, keine, keiner, keines, nichts, k.A., o.A., n.v., n.b., keine Angabe, "
-    "keine Angaben, ohne Angabe, ohne Angaben, keine Daten, keine Information, keine Informationen, keine Info, "
-    "keine Infos, kein Wert, keine Werte, kein Eintrag, fehlt, Angabe fehlt, folgt, wird nachgereicht, entfällt, "
-    "nicht angegeben, nicht spezifiziert, nicht verfügbar, nicht vorhanden, nicht zutreffend, nicht anwendbar, "
-    "nicht relevant, nicht genannt, nicht erwähnt, nicht definiert, nicht bestimmt, nicht ermittelbar, "
-    "nicht bestimmbar, nicht hinterlegt, nicht bezeichnet, nicht festgelegt, trifft nicht zu, unspezifiziert, "
-    "undefiniert, siehe Bild, siehe Bilder, siehe Foto, siehe Fotos, siehe Abbildung, siehe Beschreibung, "
-    "siehe Artikelbeschreibung, siehe Produktbeschreibung, siehe Text, siehe Titel, siehe oben, siehe unten, "
-    "siehe Details, siehe Datenblatt, s. Beschreibung, s. Bild, wie abgebildet, wie beschrieben, wie auf dem Bild, "
-    "wie auf den Bildern",
-    "Spanish": "no está especificado, no está especificada, no está disponible, no está indicado, no está indicada, "
-    "no se puede determinar, "
-    "desconocido, desconocida, se desconoce, ninguno, ninguna, nada, n/d, no especificado, "
-    "no especificada, sin especificar, no se especifica, no indicado, no indicada, no se indica, no disponible, "
-    "no aplica, no aplicable, no procede, no consta, no corresponde, sin datos, sin dato, sin información, "
-    "no hay información, no mencionado, no mencionada, no se menciona, no definido, no definida, no conocido, "
-    "por determinar, por definir, por confirmar, ver imagen, ver imágenes, ver foto, ver fotos, ver descripción, "
-    "ver detalles, ver título, según imagen, según foto, como en la foto, como en la imagen",
-    "French": "n'est pas spécifié, n'est pas spécifiée, n'est pas précisé, n'est pas précisée, n'est pas indiqué, "
-    "n'est pas indiquée, n'est pas mentionné, n'est pas mentionnée, "
-    "inconnu, inconnue, aucun, aucune, néant, rien, n.d., non spécifié, non spécifiée, non précisé, "
-    "non précisée, non indiqué, non indiquée, non renseigné, non renseignée, non communiqué, non communiquée, "
-    "non disponible, non applicable, sans objet, non mentionné, non mentionnée, non défini, non définie, "
-    "non déterminé, non déterminée, non connu, non connue, non concerné, non concernée, pas spécifié, pas précisé, "
-    "pas indiqué, pas disponible, pas d'information, pas d'informations, pas de données, aucune information, "
-    "aucune donnée, ne s'applique pas, à définir, à déterminer, à confirmer, à préciser, voir photo, voir photos, "
-    "voir image, voir images, voir description, voir descriptif, voir titre, voir détails, voir ci-dessous, "
-    "voir ci-dessus, comme sur la photo, selon photo",
-    "Japanese": "不明, 未定, 無し, なし, 無, 該当なし, 該当無し, 該当せず, 記載なし, 記載無し, 情報なし, 情報無し, "
-    "未記載, 未設定, 未入力, 未指定, 指定なし, 指定無し, 表記なし, 表示なし, データなし, 未確認, 非公開, 未公開, "
-    "特になし, 特に無し, 適用外, 適用なし, 対象外, わからない, わかりません, 画像参照, 写真参照, 説明参照, 説明文参照, "
-    "商品説明参照, 画像をご参照ください, 画像をご覧ください, 商品説明をご参照ください, 記載されていません, "
-    "記載がありません, 記載がない, 情報がありません, 画像の通り",
-    "Arabic": "غير معروف, غير معروفة, غير محدد, غير محددة, غير متوفر, غير متوفرة, غير متاح, غير متاحة, غير مذكور, "
-    "غير مذكورة, غير موجود, غير موجودة, لا يوجد, لا توجد, لا ينطبق, لا تنطبق, لا شيء, مجهول, مجهولة, "
-    "غير قابل للتطبيق, لا توجد معلومات, لا يوجد معلومات, انظر الصورة, انظر الوصف, راجع الوصف, كما في الصورة, "
-    "غ/م, لم يذكر, لم يحدد",
-    "Hebrew": "לא ידוע, לא ידועה, לא צוין, לא צוינה, לא צויין, לא מצוין, לא רלוונטי, לא רלוונטית, אין, אין מידע, "
-    "אין נתונים, לא זמין, לא זמינה, לא קיים, לא קיימת, לא מוגדר, לא מוגדרת, לא נמסר, לא הוגדר, לא חל, ראה תמונה, "
-    "ראו תמונה, ראה תיאור, ראו תיאור, כמו בתמונה, ל/ר",
-    "Italian": "non è specificato, non è specificata, non è indicato, non è indicata, non è disponibile, "
-    "sconosciuto, sconosciuta, nessuno, nessuna, niente, nulla, n.d., non specificato, non specificata, "
-    "non indicato, non indicata, non disponibile, non applicabile, non si applica, non noto, non nota, non definito, "
-    "non definita, non dichiarato, non dichiarata, non menzionato, non fornito, nessuna informazione, nessun dato, "
-    "da definire, da determinare, da confermare, vedi foto, vedi immagine, vedi immagini, vedi descrizione, "
-    "vedere descrizione, vedere foto, come da foto, come in foto",
-    "Portuguese": "não está especificado, não está especificada, não foi informado, não foi informada, "
-    "não foi especificado, desconhecido, desconhecida, nenhum, nenhuma, nada, n/d, não especificado, não especificada, "
-    "não informado, não informada, não indicado, não indicada, não disponível, não aplicável, não se aplica, "
-    "não consta, não definido, não definida, não mencionado, não mencionada, não identificado, sem informação, "
-    "sem informações, sem dados, sem especificação, indisponível, a definir, a confirmar, ver foto, ver imagem, "
-    "ver descrição, veja a descrição, conforme imagem, conforme foto",
-    "Dutch": "onbekend, geen, niets, n.v.t., nvt, n.b., niet opgegeven, niet gespecificeerd, niet bekend, "
-    "niet van toepassing, niet beschikbaar, niet vermeld, niet aangegeven, niet gedefinieerd, niet ingevuld, "
-    "niet genoemd, geen informatie, geen gegevens, geen opgave, geen data, nader te bepalen, zie foto, zie foto's, "
-    "zie afbeelding, zie beschrijving, zie omschrijving",
-    "Polish": "nieznany, nieznana, nieznane, brak, b.d., n.d., brak danych, brak informacji, nie dotyczy, nie podano, "
-    "nie określono, nieokreślony, nieokreślona, nieokreślone, niedostępny, niedostępne, nie wiadomo, "
-    "nie sprecyzowano, nie zdefiniowano, do ustalenia, zobacz opis, patrz opis, patrz zdjęcie, zobacz zdjęcie, "
-    "jak na zdjęciu",
-    "Swedish": "okänd, okänt, ingen, inget, inga, ej angivet, ej angiven, ej specificerad, ej specificerat, "
-    "inte angivet, inte specificerat, inte tillämpligt, ej tillämpligt, ej tillämplig, uppgift saknas, ingen uppgift, "
-    "saknas, ej tillgänglig, ej tillgängligt, inte tillgänglig, se bild, se beskrivning",
-    "Danish and Norwegian": "ukendt, ukjent, ingen, intet, ikke angivet, ikke angitt, ikke oplyst, ikke oppgitt, "
-    "ikke specificeret, ikke spesifisert, ikke relevant, ikke tilgængelig, ikke tilgjengelig, ikke aktuelt, "
-    "ikke kjent, ikke kendt, ikke anvendelig, ingen oplysninger, ingen opplysninger, mangler, se billede, se bilde, "
-    "se beskrivelse",
-    "Finnish": "tuntematon, ei tiedossa, ei määritelty, ei ilmoitettu, ei saatavilla, ei sovellettavissa, ei mitään, "
-    "ei tietoa, ei käytettävissä, katso kuva, katso kuvaus",
-    "Czech and Slovak": "neznámý, neznámá, neznáme, žádný, žádná, žádné, neuvedeno, neuvedené, neuvádí se, "
-    "nespecifikováno, nešpecifikované, neurčeno, neurčené, není k dispozici, nie je k dispozícii, nie je uvedené, "
-    "nevztahuje se, netýká se, bez údaje, bez údajov, nedefinováno, nezadáno, nezadané, viz popis, viz foto, "
-    "viz obrázek, viď popis",
-    "Russian": "неизвестно, неизвестен, неизвестна, неизвестный, не известно, нет, нет данных, нет информации, н/д, "
-    "не указано, не указан, не указана, не указаны, не определено, не определён, не применимо, неприменимо, "
-    "не задано, не задан, отсутствует, недоступно, не доступно, уточняется, см. описание, см. фото, смотри описание, "
-    "смотрите описание, смотри фото, как на фото",
-    "Ukrainian": "невідомо, невідомий, невідома, немає, немає даних, не вказано, не вказаний, не визначено, "
-    "не застосовується, відсутнє, відсутній, недоступно, див. опис, дивіться опис, як на фото",
-    "Turkish": "bilinmiyor, bilinmeyen, yok, hiçbiri, belirtilmemiş, belirtilmedi, belirsiz, mevcut değil, "
-    "uygulanamaz, geçerli değil, bilgi yok, veri yok, tanımlanmamış, resme bakın, açıklamaya bakın, "
-    "görseldeki gibi, resimdeki gibi",
-    "Greek": "άγνωστο, άγνωστος, άγνωστη, κανένα, καμία, κανένας, τίποτα, δ/υ, μη διαθέσιμο, μη διαθέσιμη, "
-    "δεν αναφέρεται, δεν διευκρινίζεται, δεν έχει οριστεί, δεν ισχύει, δεν εφαρμόζεται, δεν υπάρχει, "
-    "μη καθορισμένο, χωρίς στοιχεία, δεν υπάρχουν στοιχεία",
-    "Hungarian": "ismeretlen, nincs, nincs adat, nincs megadva, nincs információ, nem ismert, nem elérhető, "
-    "nem alkalmazható, nem meghatározott, nem vonatkozik, lásd a leírást, lásd a képet, semmi",
-    "Romanian": "necunoscut, necunoscută, niciunul, niciuna, nimic, nespecificat, nespecificată, nedefinit, "
-    "nu este specificat, nu este disponibil, indisponibil, indisponibilă, nu se aplică, nu este cazul, "
-    "fără informații, fără date, vezi descrierea, vezi poza, ca în poză",
-    "Chinese": "未知, 无, 無, 不详, 不詳, 不明, 暂无, 暫無, 暂无信息, 没有, 沒有, 不适用, 不適用, 未指定, 未注明, "
-    "未註明, 未提供, 未说明, 未說明, 未标明, 未提及, 无数据, 無資料, 无信息, 待定, 如图, 如圖, 如图所示, 如圖所示, "
-    "见图, 見圖, 见描述, 见详情, 详见描述, 详见图片",
-    "Korean": "없음, 미상, 불명, 알 수 없음, 알수없음, 해당 없음, 해당없음, 해당사항 없음, 해당 사항 없음, 미정, "
-    "정보 없음, 정보없음, 미지정, 미기재, 지정되지 않음, 명시되지 않음, 미표기, 자료 없음, 상세설명 참조, "
-    "상세 설명 참조, 상품상세 참조, 상품 상세 참조, 상세페이지 참조, 상세페이지 참고, 이미지 참조",
-}
-
-# Where models and shops say that they looked.
-_PLACES: Mapping[str, str] = {
-    "German": "im Text, im Titel, im Produkttext, im Produkttitel, in der Beschreibung, in der Produktbeschreibung, "
-    "vorhanden, verfügbar, gefunden, hinterlegt, enthalten",
-    "Spanish": "en el texto, en el título, en la descripción, en el producto, disponible, disponibles",
-    "French": "dans le texte, dans le titre, dans la description, sur le produit, disponible, disponibles, fournie, "
-    "trouvée",
-    "Italian": "nel testo, nel titolo, nella descrizione, disponibile, disponibili",
-    "Portuguese": "no texto, no título, na descrição, disponível, disponíveis",
-    "Dutch": "in de tekst, in de titel, in de beschrijving, in de omschrijving, beschikbaar",
-    "Polish": "w tekście, w tytule, w opisie",
-    "Nordic": "i texten, i titeln, i beskrivningen, i teksten, i titlen, i tittelen, i beskrivelsen",
-    "Russian": "в тексте, в описании, в названии",
-    "Japanese": "本文に, 本文中に, テキストに, 商品名に, 商品説明に, 説明文に, 説明に",
-    "Chinese": "文中, 文本中, 标题中, 描述中, 商品描述中",
-    "Korean": "텍스트에, 본문에, 제목에, 설명에, 상품명에",
-}
+from importlib import resources
 
 _BEHIND_NOT = (
     "applicable|assigned|available|collected|declared|defined|described|detailed|determined|disclosed|documented|entered|found|"
@@ -398,14 +271,13 @@ def _first_group(found: re.Match[str] | None) -> str:
 _WITHOUT_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
 
 
-def _spellings(phrases: Iterable[str]) -> Iterator[str]:
-    for phrase in phrases:
-        yield fold(phrase)
-        yield fold(phrase.translate(_WITHOUT_UMLAUTS))
+def _listed(name: str) -> frozenset[str]:
+    """The phrases of a file beside this one, folded, with umlauts and without."""
+    lines = resources.files(__package__).joinpath(name).read_text(encoding="utf-8").splitlines()
+    phrases = [phrase for line in lines if not line.startswith("#") for phrase in line.rstrip(",").split(", ")]
+    return frozenset(fold(each) for phrase in phrases for each in (phrase, phrase.translate(_WITHOUT_UMLAUTS)))
 
 
-_FOLDED = frozenset(_spellings(phrase for phrases in _PHRASES.values() for phrase in phrases.split(", ")))
+_FOLDED = _listed("absence_phrases.txt")
 # The longest first.
-_FOLDED_PLACES = tuple(
-    sorted(set(_spellings(place for places in _PLACES.values() for place in places.split(", "))), key=len, reverse=True)
-)
+_FOLDED_PLACES = tuple(sorted(_listed("absence_places.txt"), key=lambda place: (-len(place), place)))

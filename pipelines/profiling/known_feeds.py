@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from importlib import resources
+
+import pydantic
+import yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,78 +39,8 @@ class KnownFeed:
         return any(column == name or column.startswith((f"{name}.", f"{name}[")) for name in self.answers)
 
 
-_FEEDS = (
-    KnownFeed(
-        "Shopify's product CSV",
-        ("Handle", "URL handle"),
-        ("Product Category", "Product category", "Type", "Custom Product Type"),
-        {
-            "title": ("Title",),
-            "brand": ("Vendor",),  # as the model has learned it
-            "type": ("Type",),
-            "option": ("Option1 Name", "Option1 name"),
-            "option values": ("Option1 Value", "Option1 value"),
-            "tags": ("Tags",),
-            "description": ("Body (HTML)", "Description"),
-        },
-        ("Title", "Option1 Name"),
-    ),
-    KnownFeed(
-        "a Google Merchant feed",
-        ("id",),
-        ("product_type", "google_product_category"),
-        {
-            "title": ("title",),
-            "brand": ("brand",),
-            "color": ("color",),
-            "size": ("size",),
-            "material": ("material",),
-            "highlights": ("product_highlight",),
-            "details": ("product_detail.attribute_value", "product_detail"),
-            "description": ("description",),
-        },
-        ("id", "title", "description", "link", "price"),
-    ),
-    KnownFeed(
-        "the metadata of Amazon Reviews 2023",
-        ("parent_asin",),
-        ("main_category", "categories"),
-        {"title": ("title",), "features": ("features",), "description": ("description",)},
-        ("parent_asin", "main_category", "features", "details"),
-        answers=("details",),
-    ),
-    KnownFeed(
-        "the listings of Amazon Berkeley Objects",
-        ("item_id",),
-        ("product_type.value",),
-        {
-            "title": ("item_name.value",),
-            "bullet points": ("bullet_point.value",),
-            "description": ("product_description.value",),
-        },
-        ("item_id", "item_name.language_tag", "item_name.value", "product_type.value", "marketplace"),
-        answers=(
-            *("brand", "color", "color_code", "fabric_type", "finish_type", "item_dimensions", "item_shape"),
-            *("item_weight", "material", "model_name", "model_number", "model_year", "pattern", "style"),
-        ),
-        tagged="language_tag",
-        id_within="domain_name",  # one item is listed in several shops
-    ),
-    KnownFeed(
-        "the exports of Open Food Facts",
-        ("code",),
-        ("main_category_en", "categories_tags", "pnns_groups_2"),
-        {
-            "name": ("product_name",),
-            "generic name": ("generic_name",),
-            "brands": ("brands",),
-            "quantity": ("quantity",),
-            "packaging": ("packaging",),
-            "labels": ("labels",),
-            "ingredients": ("ingredients_text",),
-        },
-        ("code", "product_name", "categories_tags"),
-    ),
+_FEEDS = pydantic.TypeAdapter(tuple[KnownFeed, ...]).validate_python(
+    yaml.safe_load(resources.files(__package__).joinpath("known_feeds.yaml").read_text(encoding="utf-8"))
 )
 
 
