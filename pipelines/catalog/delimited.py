@@ -105,9 +105,15 @@ def read_records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRe
 
 
 def _may_be_rest(first: DelimitedRecord, second: DelimitedRecord, width: int) -> bool:
-    """Whether two short records may be one: they have its cells, and the second begins in the midst of a text."""
-    cells, rest = first.cells or [], second.cells or [""]
-    return bool(second.problem) and len(cells) + len(rest) == width + 1 and " " in rest[0].strip()
+    """Whether two short records may be one: they have its cells, and do not begin alike, as ids do."""
+    if not second.problem or not first.cells or not second.cells:
+        return False
+    return len(first.cells) + len(second.cells) == width + 1 and _shape(first.cells[0]) != _shape(second.cells[0])
+
+
+def _shape(cell: str) -> str:
+    """ "S-017" as "a-9"."""
+    return re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "9", cell.strip()))
 
 
 def _filled_up(record: DelimitedRecord, width: int) -> DelimitedRecord:

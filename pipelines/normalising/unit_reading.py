@@ -40,17 +40,15 @@ _SINGLE_QUOTE, _OPEN_SINGLE_QUOTE = re.compile("['′’]"), re.compile("(?:^|[\
 _SIGN = re.compile(
     r"''|′′|’’|[\"″”“](?!\w(?<![WDHLwdhl])|\w\w)|['′’](?![^\W\d_])|[°º]\s?(?:[CFcf](?![^\W\d_]))?|[℃℉%％‰€£Ωℓ\u3371-\u33df]|\b1/min\b|/min\b|min⁻¹|US\$"
 )
-_WORD = re.compile(
-    r"[^\W\d_]+(?:(?<=[א-ת])[\"״](?=[א-ת])[^\W\d_]+)?\.?|[\u3371-\u33df]"
-)  # also Hebrew abbreviations, ㎡
+# Also Hebrew abbreviations, and units that are one letter.
+_WORD = re.compile(r"[^\W\d_]+(?:(?<=[א-ת])[\"״](?=[א-ת])[^\W\d_]+)?\.?|[\u3371-\u33df]")
 _BETWEEN_WORDS = re.compile(rf"[{SPACES}-]?(?=[^\W\d_])")
 _POWER = re.compile(r"[²³]|\^?[23](?![.,]?\d)|⁻¹|-1(?!\d)")
 _FACTOR = re.compile(
     rf"[{SPACES}]?[/·⋅*・][{SPACES}]?|\.(?=[^\W\d_])|[{SPACES}](?:per|pro|par|por)[{SPACES}]", re.IGNORECASE
 )
-_AXIS = re.compile(r"(?<=[^\W_\"″”])\s?[WDHLwdhl]\b|(?<=[\"″”.])\s?[WDHLwdhl]\b")
-_SIDE = rf"{NUMBER}\s?(?:[\"″”]|(?:in|inch|inches|cm|mm)\.?)?\s?[WDHLwdhl]\b"
-_SIDES = re.compile(rf"{_SIDE}(?:\s?(?:{TIMES}|by)\s?{_SIDE})+")
+_SIDE = re.compile(rf"{NUMBER}\s?(?:[\"″”]|(?:in|inch|inches|cm|mm)\.?)?(\s?[WDHLwdhl])\b")
+_SIDES = re.compile(rf"{_SIDE.pattern}(?:\s?(?:{TIMES}|by)\s?{_SIDE.pattern})+")
 _THOUSANDS = re.compile(r"[kK](?:[ -](?=[^\W\d_])|\s?(?=\())")
 _SYSTEM = re.compile(r"\s?\((?P<name>UK|US|imp(?:erial)?|troy)\.?\)", re.IGNORECASE)
 BESIDE = re.compile(r"\s?[(\[/=≈]\s?")
@@ -200,7 +198,7 @@ def _named(text: str, start: int, end: int, own: OwnNames) -> UnitFound | None:
 def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Quantity:
     """The number between two texts, with its unit; without one if it stands bare."""
     before, after = _without_axes(before, after)
-    if thousands := _THOUSANDS.match(after):
+    if number < 1000 and (thousands := _THOUSANDS.match(after)):  # 3000 are kelvins
         found = read_unit(after, thousands.end(), own)
         if counted := Quantity(1000 * number, found.units) if found else _enclosed(1000 * number, after[1:], own):
             return counted
@@ -232,11 +230,12 @@ def _without_axes(before: str, after: str) -> tuple[str, str]:
     """Remove the letters for width, depth, height and length from a size that the number is a part of."""
     text = f"{before}1{after}"
     for sides in reversed(list(_SIDES.finditer(text))):
-        for letter in reversed(list(_AXIS.finditer(text, sides.start(), sides.end()))):
-            if letter.start() > len(before):
-                after = after[: letter.start() - len(before) - 1] + after[letter.end() - len(before) - 1 :]
+        for side in reversed(list(_SIDE.finditer(text, sides.start(), sides.end()))):
+            start, stop = side.span(1)
+            if start > len(before):
+                after = after[: start - len(before) - 1] + after[stop - len(before) - 1 :]
             else:
-                before = before[: letter.start()] + before[letter.end() :]
+                before = before[:start] + before[stop:]
     return before, after
 
 

@@ -149,7 +149,11 @@ def test_missing_last_cells_are_empty_unless_a_line_end_may_part_a_record() -> N
         ["4", "Shoes", "Shoe", "wash"],
         ["5", "Shoes", "", ""],
     ]
-    for parted in ("1,Shoes,Red\nshoe of size 4,wash\n", "1,Shoes,Red\nshoe\nof size 4,wash\n"):
+    for parted in (
+        "1,Shoes,Red\nshoe of size 4,wash\n",
+        "1,Shoes,Red\nshoe\nof size 4,wash\n",
+        "1,Shoes,Red\nshoe,wash\n",
+    ):
         found = read(f"{header}0,Shoes\n{parted}9,Shoes,Blue shoe\n8,Shoes,a,b\n7,Shoes\n", Dialect(","))
         assert [record[0] for record in found[1:] if isinstance(record, list)] == ["0", "8", "7"]
 

@@ -82,7 +82,7 @@ def test_a_job_with_objects(workplace: Workplace, tmp_path: Path) -> None:
     assert (len(taught), report.products) == (6, 6)
     assert {name for product in taught for name in product.answers} == {*PLACES["Shoes"]}
 
-    exported(str(run), "--to", "jsonl", "--raw", "--out", str(tmp_path / "wide.jsonl"))
+    exported(str(run), "--to", "jsonl", "--raw", "--all", "--out", str(tmp_path / "wide.jsonl"))
     for text in (tmp_path / "wide.jsonl").read_text(encoding="utf-8").splitlines():
         product = json.loads(text)
         row = by_product[product["product_id"]]["size.lid.colour"]

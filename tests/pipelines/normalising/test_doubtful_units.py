@@ -86,6 +86,8 @@ from tests.tables import table
         ("in", "27-3/4", '|"D', "27.75"),
         ("in", "30", "24W x |H x 12d inches", "30"),
         ("cm", "24", "|cmW x 30cmH", "24"),
+        ("cm", "24", "| inch W x 30 inch H", "60.96"),
+        ("K", "3000", "|K min. 80 CRI", "3000"),
         ("W", "60", "|W x 2 bulbs", "60"),
         ("rpm", "15", "|K rpm drive", "15000"),
         ("rpm", "15", "|K (rpm)", "15000"),
