@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_TAKE_IT_FOR_TEXT = frozenset({"recurrent_gemma", "rwkv", "xlstm"})
+_TAKE_IT_FOR_TEXT = frozenset({"recurrent_gemma"})
 """By `model_type`; their states go through padding as through text."""
 
 

@@ -16,9 +16,6 @@ row sees, or not (hpd_core/layout.py).
     delta_rule.py    the gated delta rule over packed rows
     selective_scan.py  Mamba 2's scan over packed rows
     channel_scan.py  a scan whose channels fade each by itself: Mamba 1's, RecurrentGemma's
-    mlstm.py         xLSTM's memory: a state that is divided by how much has entered
-    weighted_mean.py RWKV's mean of all that came before
     ngrams.py        Qwen 4's features of a token and those before it
     lightning.py     lightning attention, whose states fade alike for all tokens
-    compressed_convolution.py  queries, keys and values that are mixed with those before them
 """

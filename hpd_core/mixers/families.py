@@ -10,16 +10,13 @@ from typing import Any
 from hpd_core.errors import ModelError
 from hpd_core.mixers import shapes
 from hpd_core.mixers.channel_scan import packed_channel_scan, packed_gated_recurrence
-from hpd_core.mixers.compressed_convolution import packed_projection
 from hpd_core.mixers.convolution import packed_convolution, packed_convolution_module
 from hpd_core.mixers.delta_rule import packed_delta_rule
 from hpd_core.mixers.lightning import packed_lightning
-from hpd_core.mixers.mlstm import packed_mlstm
 from hpd_core.mixers.ngrams import packed_gaps, packed_ngrams
 from hpd_core.mixers.running import LayerStep, PackedFunction, install, running
 from hpd_core.mixers.selective_scan import packed_scan
 from hpd_core.mixers.states import MixerPlan, MixerShape
-from hpd_core.mixers.weighted_mean import packed_mean, packed_shift
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +51,8 @@ _GATED: Mapping[str, PackedFunction] = {
     "rg_lru._rnn_scan": packed_gated_recurrence,
 }
 _LIGHTNING: Mapping[str, PackedFunction] = {"forward": packed_lightning}
-_MLSTM: Mapping[str, PackedFunction] = {"mlstm_backend.forward": packed_mlstm}
-_MEAN: Mapping[str, PackedFunction] = {"rwkv_linear_attention": packed_mean}
-_SHIFT: Mapping[str, PackedFunction] = {"time_shift.forward": packed_shift}
-_PROJECTION: Mapping[str, PackedFunction] = {"forward": packed_projection}
 
 _CONV, _LINEAR, _HYBRID = (frozenset({kind}) for kind in ("conv", "linear_attention", "hybrid"))
-_HYBRIDS = _HYBRID | {"hybrid_sliding"}
-_WKV = frozenset({"wkv"})
-_RWKV_MLP = MixerFamily(_WKV, "RwkvFeedForward", {}, shapes.shift, _SHIFT)
 _NGRAMS = MixerFamily(_LINEAR, "Qwen4ExpTextNGramEmbedding", {}, shapes.ngrams, {"forward": packed_ngrams})
 _GAPS = MixerFamily(_LINEAR, "Qwen4ExpTextPLELayer", {}, shapes.gaps, {"_short_conv": packed_gaps})
 
@@ -88,10 +78,7 @@ _FAMILIES: Mapping[str, MixerFamily] = {
     "jamba": MixerFamily(_LINEAR, "JambaMambaMixer", _CHANNELS, shapes.channels),
     "zamba": MixerFamily(_LINEAR | _HYBRID, "ZambaMambaMixer", _CHANNELS, shapes.channels),
     "recurrent_gemma": MixerFamily(_LINEAR, "RecurrentGemmaRecurrentBlock", {}, shapes.gated, _GATED),
-    "rwkv": MixerFamily(_WKV, "RwkvSelfAttention", _MEAN, shapes.mean, _SHIFT, (_RWKV_MLP,)),
-    "xlstm": MixerFamily(frozenset({"mlstm"}), "xLSTMLayer", {}, shapes.mlstm, _MLSTM),
     "minimax": MixerFamily(_LINEAR, "MiniMaxLightningAttention", {}, shapes.lightning, _LIGHTNING),
-    "zaya": MixerFamily(_HYBRIDS, "ZayaCCAProjection", {}, shapes.projection, _PROJECTION),
     "qwen4_exp_text": MixerFamily(
         _LINEAR, "Qwen4ExpTextGatedDeltaNet", _DELTA_RULE, shapes.delta_rule, others=(_NGRAMS, _GAPS)
     ),

@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 
-from hpd_core.mixers.mlstm import EXTRA_VALUES
 from hpd_core.mixers.states import MixerShape
-from hpd_core.mixers.weighted_mean import VALUES
 
 
 def convolution(module: Any) -> MixerShape:
@@ -75,33 +73,6 @@ def lightning(module: Any) -> MixerShape:
     """Of lightning attention, which has no convolution."""
     weight, heads, size = module.out_proj.weight, module.num_attention_heads, module.head_dim
     return MixerShape(0, 1, weight.dtype, weight.device, heads, heads, size, size)
-
-
-def mlstm(module: Any) -> MixerShape:
-    """Of xLSTM, with what is summed beside values."""
-    weight, heads = module.out_proj.weight, module.config.num_heads
-    sizes = module.qk_dim // heads, module.v_dim // heads + EXTRA_VALUES
-    return MixerShape(0, 1, weight.dtype, weight.device, heads, heads, *sizes)
-
-
-def projection(module: Any) -> MixerShape:
-    """Of ZAYA's queries, keys and halves of values."""
-    weight, channels = module.conv_qk_depthwise.weight, module.conv_qk_depthwise.in_channels
-    # Half of a value is of the token before, however short the convolutions are.
-    kernel = max(2, module.conv_kernel_size + 1)
-    return MixerShape(channels + module.v_proj_delayed.out_features, kernel, weight.dtype, weight.device)
-
-
-def shift(module: Any) -> MixerShape:
-    """Of what looks at the token before, and at no other."""
-    weight = module.key.weight
-    return MixerShape(module.config.hidden_size, 2, module.time_mix_key.dtype, weight.device)
-
-
-def mean(module: Any) -> MixerShape:
-    """Of RWKV's means."""
-    heads = module.attention_hidden_size
-    return replace(shift(module), key_heads=1, heads=heads, key_size=1, value_size=VALUES)
 
 
 def ngrams(module: Any) -> MixerShape:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,8 +45,6 @@ def attach(model: Any) -> None:
     latent_modules.steer(model)
     query_scales.steer(model)
     _quieten(model)
-    if hasattr(model.config, "max_inference_chunksize"):  # of xLSTM, which cuts a row that is longer
-        model.config.max_inference_chunksize = sys.maxsize
     name = model.config.model_type
     if getattr(model, "_is_stateful", False) and not layer_types_of(model.config):
         raise ModelError(

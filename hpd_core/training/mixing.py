@@ -22,7 +22,6 @@ from hpd_core.mixers.channel_scan import (
     packed_gated_recurrence,
     scanned_channels,
 )
-from hpd_core.mixers.compressed_convolution import packed_projection
 from hpd_core.mixers.convolution import packed_convolution, packed_convolution_module, tokens_before
 from hpd_core.mixers.delta_rule import Ancestors, Forked, Tokens, forked, packed_delta_rule, widened
 from hpd_core.mixers.lightning import packed_lightning
@@ -192,7 +191,6 @@ MADE_OF_OTHERS: Collection[PackedFunction] = frozenset(
         packed_gated_recurrence,
         packed_lightning,
         packed_ngrams,
-        packed_projection,
     }
 )
 """Functions of the engine that keep nothing by themselves: they call those above."""

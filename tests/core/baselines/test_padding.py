@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import xLSTMForCausalLM
 
 from hpd_core import AutoregressiveBaseline, EngineConfig
 from hpd_core.baselines.padding import takes_padding
@@ -20,7 +18,7 @@ from tests.core.sweep.outcome import build
 from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer
 
-HEARS = ("llama4_text", "minimax_m3_vl_text", "recurrent_gemma", "rwkv")
+HEARS = ("llama4_text", "minimax_m3_vl_text", "recurrent_gemma")
 QUICK = ("llama", "bloom", "gpt_neo", "lfm2")
 """Positions, a bias by position, windows, convolutions."""
 OTHERS = (
@@ -79,12 +77,6 @@ def test_padding_is_not_heard_of(name: str) -> None:
 def test_who_hears_of_it_is_told(name: str) -> None:
     assert not takes_padding(tight(name))
     assert behind(name) > 1e-2
-
-
-def test_xlstm_takes_no_mask() -> None:
-    """Its `generate` does not run on a CPU, so that nothing can be compared."""
-    assert "attention_mask" not in inspect.signature(xLSTMForCausalLM.forward).parameters
-    assert not takes_padding(build("xlstm", REACHES["tight"]))
 
 
 @table("pads", [True, False])

@@ -195,19 +195,6 @@ _CONFIGS |= {
         num_local_experts=4,
         num_experts_per_tok=2,
     ),
-    # Attention whose queries, keys and values are mixed with those before them.
-    "zaya": lambda: tf.ZayaConfig(
-        **{name: value for name, value in _COMMON.items() if name != "intermediate_size"},
-        rms_norm_eps=1e-3,
-        layer_types=["hybrid", "hybrid_sliding", "hybrid", "hybrid_sliding"],
-        sliding_window=7,
-        head_dim=12,
-        attention_bias=True,
-        cca_time1=3,
-        num_experts=4,
-        moe_intermediate_size=32,
-        router_hidden_size=16,
-    ),
     # Embeddings of several tokens, a convolution with gaps, and an indexer that picks all there is.
     "qwen4_exp": lambda: tf.Qwen4ExpTextConfig(
         **{name: value for name, value in _DELTA_RULE.items() if name not in ("layer_types", "intermediate_size")},
@@ -227,12 +214,6 @@ _CONFIGS |= {
         indexer_head_dim=16,
         indexer_budget=1024,
         indexer_compress_ratio=4,
-    ),
-    # Means, weighted by exponentials.
-    "rwkv": lambda: tf.RwkvConfig(**_BARE, attention_hidden_size=48, context_length=4096),
-    # A state that is divided by how much has entered.
-    "xlstm": lambda: tf.xLSTMConfig(
-        **{**_BARE, "hidden_size": 64, "num_hidden_layers": 2}, num_heads=4, chunk_size=16, norm_eps=1e-3
     ),
 }
 _NEWER = {"lfm3": "Lfm3Config", "qwen4_exp": "Qwen4ExpTextConfig"}

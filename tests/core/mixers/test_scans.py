@@ -12,24 +12,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers.models.mamba import modeling_mamba
 from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRglru
-from transformers.models.rwkv import modeling_rwkv
-from transformers.models.xlstm import modeling_xlstm
 
 from hpd_core.mixers import channel_scan
 from hpd_core.mixers.channel_scan import packed_channel_scan, packed_gated_recurrence
-from hpd_core.mixers.mlstm import EXTRA_VALUES, packed_mlstm
 from hpd_core.mixers.running import LayerStep
 from hpd_core.mixers.states import MixerCache, MixerShape, TrunkState
-from hpd_core.mixers.weighted_mean import VALUES, packed_mean
 from tests.examples import examples
 
-from .test_packed_trees import CHANNELS, D_V, D, H, Text
+from .test_packed_trees import CHANNELS, Text
 
 HEADS, SIZE, NUMBERS = 2, CHANNELS // 2, 3
 """Two scans a layer, of half of its channels each, as Zamba has them."""
 SCAN = MixerShape(CHANNELS, 2, torch.float32, torch.device("cpu"), HEADS, CHANNELS, NUMBERS, 1)
-MEMORY = MixerShape(0, 1, torch.float32, torch.device("cpu"), H, H, D, D_V + EXTRA_VALUES)
-MEAN = MixerShape(CHANNELS, 2, torch.float32, torch.device("cpu"), 1, CHANNELS, 1, VALUES)
 GATED = MixerShape(CHANNELS, 2, torch.float32, torch.device("cpu"), 1, CHANNELS, 1, 1)
 
 
@@ -89,43 +83,6 @@ class Gates:
         return found
 
 
-class Memories:
-    """xLSTM's, which go by chunks of four tokens and one by one behind them."""
-
-    shape = MEMORY
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.weight = torch.tensor(rng.standard_normal((CHANNELS, H * (2 * D + D_V + 2))), dtype=torch.float32)
-        self.module: Any = modeling_xlstm.xLSTMBackend(modeling_xlstm.xLSTMConfig(chunk_size=4))
-
-    def said(self, x: Tensor, step: LayerStep | None = None) -> Tensor:
-        mixed = (x @ self.weight).view(len(x), H, -1).transpose(0, 1)[None]  # [1, H, T, ...]
-        q, k, v, gates = torch.split(mixed, [D, D, D_V, 2], dim=3)
-        gates = torch.stack([gates[..., 0], gates[..., 1] + 2])
-        found, _ = packed_mlstm(step, self.module, q, k, v, *gates) if step else self.module(q, k, v, *gates)
-        said: Tensor = found[0].transpose(0, 1).flatten(1)
-        return said
-
-
-class Means:
-    """RWKV's, of keys whose exponentials are no numbers."""
-
-    shape = MEAN
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.weight = torch.tensor(rng.standard_normal((CHANNELS, 2 * CHANNELS)), dtype=torch.float32)
-        self.far = float(rng.choice([-200, 0, 200]))
-        self.decay, self.first = torch.tensor(rng.standard_normal((2, CHANNELS)) - 1, dtype=torch.float32)
-
-    def said(self, x: Tensor, step: LayerStep | None = None) -> Tensor:
-        k, v = (x @ self.weight)[None].chunk(2, dim=2)
-        arguments = self.decay, self.first, k + self.far, v
-        if step is not None:
-            return packed_mean(step, None, *arguments)[0][0]
-        found: Tensor = modeling_rwkv.rwkv_linear_attention_cpu(*arguments)[0][0]
-        return found
-
-
 def fed(mixer: Any, cache: MixerCache, given: list[tuple[int, Text, list[int]]]) -> Tensor:
     """What is said to some tokens of each text, in their order."""
     prompts = np.array([row for row, _, tokens in given for _ in tokens], dtype=np.int64)
@@ -139,7 +96,7 @@ def fed(mixer: Any, cache: MixerCache, given: list[tuple[int, Text, list[int]]])
     return said
 
 
-@pytest.mark.parametrize("kind", [Scans, Gates, Memories, Means])
+@pytest.mark.parametrize("kind", [Scans, Gates])
 @settings(max_examples=examples(25), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_every_path_is_as_if_it_were_alone(kind: Any, seed: int) -> None:
