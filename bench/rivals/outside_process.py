@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import Any, Literal
 import psutil
 
 from bench.rivals.resident_memory import reset_peak, status
+from pipelines.console.exit_codes import heed_termination
 from pipelines.errors import UsageError
 
 _SECONDS_OF_A_LOOK = 0.2
@@ -66,6 +68,9 @@ class OutsideProcess:
                 )
         except OSError as error:
             raise UsageError(f"{option} {python}: {error.strerror}; `make rivals` installs {name}") from error
+        # It has a session of its own, and would outlive a benchmark that is ended.
+        heed_termination()
+        atexit.register(self.close)
         try:
             self.facts = self._answer()
             if measures_memory and self._reset_peaks():
@@ -102,6 +107,7 @@ class OutsideProcess:
 
     def close(self) -> None:
         """Ends it."""
+        atexit.unregister(self.close)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
