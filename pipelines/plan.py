@@ -39,7 +39,7 @@ def plan(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="change a key of the file; may be repeated")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="only the first N rows of the catalog")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="only N rows, evenly spaced over the catalog")] = None,
     pilot: Annotated[int | None, typer.Option(min=1, help="rows to draw and run")] = None,
     second_pilot: Annotated[
         int, typer.Option(min=0, help="rows more, where the first pilot found the largest spread")

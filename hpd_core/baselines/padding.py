@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-_TAKE_IT_FOR_TEXT = frozenset({"recurrent_gemma"})
-"""By `model_type`; their states go through padding as through text."""
-
 
 def takes_padding(model: Any) -> bool:
     """Of nearly all: their masks hide it, and positions are counted behind it.
 
-    Llama 4 scales queries by how many tokens stand before, MiniMax M3 picks blocks counted from the first token.
+    Llama 4 scales queries by how many tokens stand before, MiniMax M3 picks blocks counted from the first token, and
+    RecurrentGemma's state goes through padding as through text.
     """
-    if model.config.get_text_config().model_type in _TAKE_IT_FOR_TEXT:
+    if model.config.get_text_config().model_type == "recurrent_gemma":
         return False
     modules = list(model.modules())
     scales = any(getattr(each, "attn_temperature_tuning", False) for each in modules)

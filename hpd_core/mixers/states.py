@@ -54,8 +54,8 @@ class MixerShape:
         Pairs of tokens of a chunk in each head, of each dimension where they fade apart, and queries, keys and values;
         so many copies of each as steps of a thousand tokens had at once (bench/hybrid_memory.py).
         """
-        if 1 in (self.key_size, self.value_size):  # channels, each by itself
-            return 16 * self.heads * self.value_size * _WIDE.itemsize
+        if self.value_size == 1:  # channels, each by itself
+            return 16 * self.heads * _WIDE.itemsize
         pairs = self.chunk * (4 * self.decay_size if self.decay_size > 1 else 10)
         return self.heads * (pairs + 8 * (2 * self.key_size + self.value_size)) * _WIDE.itemsize
 

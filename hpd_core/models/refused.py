@@ -17,7 +17,7 @@ _WHY = {
     "Take DeepSeek V3.2, or another model of a family in docs/models.md",
     "inkling_text": f"{_DISTANCES}: {_ANOTHER}",
     "inkling2_text": f"{_DISTANCES}: {_ANOTHER}",
-    **dict.fromkeys(("rwkv", "xlstm", "zaya"), f"their layers beside attention are not kept up here: {_ANOTHER}"),
+    **dict.fromkeys(("rwkv", "xlstm", "zaya"), f"HPD no longer runs their layers beside attention: {_ANOTHER}"),
 }
 
 

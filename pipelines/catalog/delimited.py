@@ -1,6 +1,6 @@
 """CSV and its kin: how a file separates and quotes its cells, and its records, whole or refused. Pure functions.
 
-A record that is not whole costs itself alone: its first line is refused, and reading goes on with the line behind it.
+A record that is not whole costs itself alone: its first line is refused, and reading goes on with the line after it.
 So a quote that is never closed does not swallow the file. Cells that are missing at a record's end are empty: Excel
 leaves out their delimiters.
 """
@@ -105,14 +105,14 @@ def read_records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRe
 
 
 def _may_be_rest(first: DelimitedRecord, second: DelimitedRecord, width: int) -> bool:
-    """Whether two short records may be one: they have its cells, and do not begin alike, as ids do."""
-    if not second.problem or not first.cells or not second.cells:
-        return False
-    return len(first.cells) + len(second.cells) == width + 1 and _shape(first.cells[0]) != _shape(second.cells[0])
+    """Tell whether two short records may be one that a line end has cut: together they have its cells, and the second
+    does not begin with an id like the first's."""
+    cells, others = first.cells or [""], second.cells or [""]
+    return len(cells) + len(others) == width + 1 and _shape(cells[0]) != _shape(others[0])
 
 
 def _shape(cell: str) -> str:
-    """ "S-017" as "a-9"."""
+    """Replace letters by "a" and digits by "9": ids of one kind become equal."""
     return re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "9", cell.strip()))
 
 
@@ -122,22 +122,18 @@ def _filled_up(record: DelimitedRecord, width: int) -> DelimitedRecord:
 
 
 def _records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRecord]:
-    """The records; one with too few cells has these and a problem."""
+    """Read the records; one with too few cells keeps them, and has a problem."""
     source, back, taken = iter(lines), deque[str](), list[str]()
     width, line = 0, 1
     # A record that cannot be read otherwise is read without the spaces behind its quotes.
-    space_behind, dropped = _space_behind(dialect), None
+    space_after_quote, dropped = _space_after_quote(dialect), None
 
     def feed() -> Iterator[str]:
-        while back:
-            taken.append(text := back.popleft())
-            yield text if dropped is None else dropped.sub(dialect.quote, text)
-        for text in source:
+        while text := back.popleft() if back else next(source, ""):
             taken.append(text)
             yield text if dropped is None else dropped.sub(dialect.quote, text)
 
     while True:
-        is_broken = False
         try:
             for cells in csv.reader(feed(), **dialect.options):
                 width = width or len(cells)
@@ -145,7 +141,7 @@ def _records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRecord
                 if problem and dialect.quote and f"{dialect.delimiter} {dialect.quote}" in taken[0]:
                     problem += "; a quote behind a space opens no cell: remove the spaces behind delimiters"
                 if problem and _is_whole(taken, dialect, width):
-                    is_broken, problem = True, "a quote is not closed"
+                    problem = "a quote is not closed"
                     break
                 if cells or problem:
                     text = "".join(taken)
@@ -158,23 +154,21 @@ def _records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRecord
             else:
                 return
         except csv.Error as error:
-            is_broken, problem = True, _explained(error)
-            is_behind = "expected after" in str(error) and dropped is None and space_behind is not None
-            if is_behind and space_behind and any(map(space_behind.search, taken)):
-                dropped = space_behind
+            problem, is_after = _explained(error), "expected after" in str(error)
+            if dropped is None and space_after_quote and is_after and any(map(space_after_quote.search, taken)):
+                dropped = space_after_quote
                 back.extendleft(reversed(taken))
                 taken.clear()
                 continue
-        if is_broken:
-            first, *rest = taken
-            yield DelimitedRecord(None, _with_escape(problem, first, dialect), first, line)
-            back.extendleft(reversed(rest))
-            line += 1
-            taken.clear()
-            dropped = None
+        first, *rest = taken
+        yield DelimitedRecord(None, _with_escape(problem, first, dialect), first, line)
+        back.extendleft(reversed(rest))
+        line += 1
+        taken.clear()
+        dropped = None
 
 
-def _space_behind(dialect: Dialect) -> re.Pattern[str] | None:
+def _space_after_quote(dialect: Dialect) -> re.Pattern[str] | None:
     if not dialect.quote or dialect.escape:
         return None
     quote, delimiter = re.escape(dialect.quote), re.escape(dialect.delimiter)

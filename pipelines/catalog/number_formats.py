@@ -24,7 +24,7 @@ _LITERAL = re.compile(r'\\(.)|"([^"]*)"')
 _ZEROS = re.compile(r"0+(?:[-/ ]+0+)*")
 _LETTERS = re.compile("[A-Z]+")
 _FORMULA = re.compile(rb"(?:</f>|<f[^>]*/>)(?P<result><v ?/>|</c>|<v></v>|<v>0</v>|<v>)")
-_LONGEST = 64  # bytes of what stands behind a formula
+_LONGEST = 64  # bytes from the end of a formula to its result
 
 
 def zero_formats(data: bytes, sheet: str) -> Iterator[tuple[int, int, str]]:

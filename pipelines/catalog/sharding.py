@@ -159,7 +159,7 @@ def _spread(runs: Iterator[_Run], limit: int, total: int) -> Iterator[_Run]:
         else:
             # The n-th is the first row by which n + 1 are due.
             places = (-(-(number + 1) * total // limit) - 1 - seen for number in wanted)
-            yield from (run.tail(place).head(1) if run.num_rows > 1 else run for place in places)
+            yield from (run.tail(place).head(1) for place in places)
         seen += run.num_rows
 
 

@@ -85,7 +85,7 @@ class JobConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _with_shipped_adapter(cls, data: Any) -> Any:
-        """Whoever writes a configuration by hand gets answers, too: the embedded model alone makes poor ones."""
+        """Add the shipped adapter to the embedded model, which answers poorly without, unless `adapter` is given."""
         if not isinstance(data, dict) or data.get("model", "smollm2") != "smollm2" or "adapter" in data:
             return data
         engine = data.get("engine")
@@ -95,7 +95,7 @@ class JobConfig(Section):
 
     @field_validator("adapter", mode="after")
     @classmethod
-    def _none_by_name(cls, value: str | None) -> str | None:
+    def _read_none(cls, value: str | None) -> str | None:
         return None if value == "none" else value
 
     @field_validator("base", "retry_failed", mode="after")

@@ -88,7 +88,8 @@ class Planner:
         # The catalog as a whole and from its beginning, whatever has been done of it: what an earlier run has answered
         # is not taken off, and a run that is under way does not matter. Nothing is written to this output.
         whole = {"base": None, "retry_failed": None, "run_id": None, "output": place.describe("catalog")}
-        return cls(plan_job(loaded.model_copy(update=whole), limit, is_to_run=has_pilot), place, console)
+        job = plan_job(loaded.model_copy(update=whole), limit, is_to_run=has_pilot, is_spread=limit is not None)
+        return cls(job, place, console)
 
     def from_pilot(self, num_rows: int, num_more: int, seed: int, utilisation: float | None) -> Forecast:
         """Draws, runs and measures what is left of the pilots. Raises `UsageError`, or `RunError` to be continued."""
@@ -218,7 +219,7 @@ class Planner:
         folder, plan, _ = find_finished(uri, "--backtest")
         if changes := file_differences(plan.files, self.job.plan.files):
             raise UsageError(f"--backtest: run {plan.run_id} is not of this catalog: {changes[0]}")
-        if plan.limit != self.job.plan.limit:
+        if (plan.limit, plan.is_spread) != (self.job.plan.limit, self.job.plan.is_spread):
             asked = f"not {describe_limit(self.job.plan)}"
             raise UsageError(f"--backtest: run {plan.run_id} was begun {describe_limit(plan)}, {asked}")
         numbers = {file.name: index for index, file in enumerate(self.job.plan.files)}

@@ -24,8 +24,8 @@ NOT_NORMALISED = {
 LOW_LOGPROB = "below --min-logprob"
 LOW_CONFIDENCE = "below --min-confidence"
 NO_CONFIDENCE = "no confidence is known"
-LEAST_UNCHECKED = 0.8
-UNCHECKED = f"unchecked: its probability is below {LEAST_UNCHECKED:g} (--all takes it)"
+LEAST_PROBABILITY = 0.8
+UNCHECKED = f"unchecked: its probability is below {LEAST_PROBABILITY:g} (--all takes it)"
 FOR_REVIEW = "for review: below what accept.precision asks for"
 PART = "another value of its list is left out"
 
@@ -50,7 +50,7 @@ class Acceptance:
         min_confidence: the least confidence; answers without one are left out.
         takes_review: values that are for review, or unchecked, are taken, too.
         has_decided: the run has, so that a value without a decision is for review. Of a run that has not, a value needs
-            a probability of `LEAST_UNCHECKED`, unless another limit is given: its confidence or, without a
+            a probability of `LEAST_PROBABILITY`, unless another limit is given: its confidence or, without a
             calibration, what the model says.
     """
 
@@ -91,7 +91,7 @@ class Acceptance:
                 probability = pc.coalesce(
                     answers["confidence"], pc.exp(pc.multiply(answers["num_tokens"], answers["logprob_mean"]))
                 )
-                yield UNCHECKED, pc.fill_null(pc.less(probability, LEAST_UNCHECKED), False)
+                yield UNCHECKED, pc.fill_null(pc.less(probability, LEAST_PROBABILITY), False)
         if self.min_logprob is not None:
             yield LOW_LOGPROB, pc.fill_null(pc.less(answers["logprob_mean"], self.min_logprob), True)
         if self.min_confidence is not None:

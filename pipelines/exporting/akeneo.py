@@ -76,8 +76,4 @@ def _unit(items: Sequence[Item]) -> str | None:
     return akeneo_unit(items[0].unit)
 
 
-def _note(new: Sequence[TargetColumn]) -> str:
-    return ""
-
-
-AKENEO_TARGET = Target("akeneo", _columns, _note)
+AKENEO_TARGET = Target("akeneo", _columns)

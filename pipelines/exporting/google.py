@@ -48,8 +48,4 @@ def _detail_rule(attribute: Attribute) -> Rule:
     return GOOGLE_DETAILS["number" if attribute.type == "number" else "text"]
 
 
-def _note(new: Sequence[TargetColumn]) -> str:
-    return ""
-
-
-GOOGLE_TARGET = Target("google", _columns, _note, has_meanings=True)
+GOOGLE_TARGET = Target("google", _columns, has_meanings=True)

@@ -7,6 +7,7 @@ only which lines make a record is left to the reader that the run used, so that 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -76,11 +77,9 @@ def raw_cells(record: RawRecord, dialect: Dialect) -> tuple[list[str], str] | No
             break
         position += len(dialect.delimiter)
     end = _END.match(record.text, position)
-    # Cells behind the last column, all empty, are no values; values that the record does not have are empty.
-    wanted = [*(record.values or ()), *[""] * (len(cells) - len(record.values or ()))]
-    if not any(wanted[len(cells) :]):
-        wanted = wanted[: len(cells)]
-    if end is None or end.end() != len(record.text) or [raw_value(cell, dialect) for cell in cells] != wanted:
+    # Cells that one of the two does not have are empty.
+    pairs = itertools.zip_longest((raw_value(cell, dialect) for cell in cells), record.values or (), fillvalue="")
+    if end is None or end.end() != len(record.text) or any(cell != value for cell, value in pairs):
         return None
     return cells, end.group()
 

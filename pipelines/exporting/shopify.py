@@ -59,7 +59,7 @@ def _place(header: Sequence[str], attribute: Attribute) -> int | None:
     keys = {key, *names, *(_OTHER_KEYS.get(name, "") for name in names)} - {""} if names else set()
     wanted = folded_name(attribute.name)
     found = [(place, _METAFIELD.fullmatch(name)) for place, name in enumerate(header)]
-    for namespace in dict.fromkeys((own, _CUSTOM, *([_NAMESPACE] * _is_of_taxonomy(attribute)))):
+    for namespace in dict.fromkeys((own, _CUSTOM, _NAMESPACE) if _fits_taxonomy(attribute) else (own, _CUSTOM)):
         metafields = [(place, match) for place, match in found if match and match["namespace"] == namespace]
         places = [place for place, match in metafields if match["key"] in keys]
         places += [place for place, match in metafields if folded_name(match["label"]) == wanted]
@@ -71,7 +71,7 @@ def _place(header: Sequence[str], attribute: Attribute) -> int | None:
 
 def _key(attribute: Attribute) -> tuple[str, str]:
     """The namespace and the key of its metafield."""
-    if (attribute.id or "").startswith(_TAXONOMY) and _is_of_taxonomy(attribute):
+    if (attribute.id or "").startswith(_TAXONOMY) and _fits_taxonomy(attribute):
         handle = slug(attribute.name, "-")
         return _NAMESPACE, _OTHER_KEYS.get(handle, handle)[:_MAX_KEY]
     return _CUSTOM, slug(attribute.name, "_")[:_MAX_KEY]
@@ -82,8 +82,8 @@ def _taxonomy_labels(attribute: Attribute) -> tuple[str, ...]:
     return tuple(each.label for each in attribute.values or () if (each.id or "").startswith(_TAXONOMY_VALUE))
 
 
-def _is_of_taxonomy(attribute: Attribute) -> bool:
-    """Whether a metafield of the taxonomy can hold its answers: a number, or entries that are there."""
+def _fits_taxonomy(attribute: Attribute) -> bool:
+    """Tell whether a metafield of the taxonomy can hold its answers: numbers, or values that have an entry."""
     return attribute.type == "number" or bool(_taxonomy_labels(attribute))
 
 
@@ -113,9 +113,8 @@ def _rule_of(name: str) -> Callable[[Attribute], Rule]:
         if for_google is not None:
             return for_google
         if is_reference and attribute.type != "number":
-            known = _taxonomy_labels(attribute)
-            form = replace(SHOPIFY["reference"], choices=known, unclear=_unclear_handles(attribute))
-            return form if known else replace(form, form="not_in_taxonomy")
+            labels, unclear = _taxonomy_labels(attribute), _unclear_handles(attribute)
+            return replace(SHOPIFY["reference"], choices=labels, unclear=unclear)
         if attribute.unit is not None and attribute.type == "number":
             return SHOPIFY["measure"]
         return SHOPIFY.get(attribute.type, SHOPIFY["texts" if attribute.multiple else "text"])

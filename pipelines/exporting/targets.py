@@ -175,7 +175,7 @@ class Target(NamedTuple):
 
     name: str
     columns: Callable[[Sequence[str], Sequence[Asked], ShopWishes], list[TargetColumn]]
-    note: Callable[[Sequence[TargetColumn]], str]
+    note: Callable[[Sequence[TargetColumn]], str] = lambda _: ""
     has_meanings: bool = False
 
 

@@ -25,7 +25,6 @@ Form = Literal[
     "true_false",
     "option",
     "handle",
-    "not_in_taxonomy",
     "shopify_measure",
 ]
 
@@ -138,7 +137,7 @@ _GENDERS = {
     **dict.fromkeys(("men", "man", "mens", "men's", "boys", "boy", "herren", "hommes", "hombre", "uomo"), "male"),
     **dict.fromkeys(("women", "woman", "womens", "women's", "ladies", "girls", "girl", "damen", "femmes"), "female"),
 }
-"""What shops write -> what Google and Shopify take."""
+"""Words for a gender -> what Google and Shopify take."""
 _LARGER = {"g": ("kg", 1000), "oz": ("lb", 16)}
 """A unit -> the next one, and how many of the first it is."""
 
@@ -204,14 +203,10 @@ def _option(item: Item, rule: Rule) -> Written:
 
 
 def _handle(item: Item, rule: Rule) -> Written:
-    if rule.choices and item.text not in rule.choices:
-        return _not_in_taxonomy(item, rule)
+    if item.text not in rule.choices:
+        return "", "no value of Shopify's taxonomy: the schema has no id of it"
     handle = slug(item.text, "-")
     return handle, None if handle and is_sluggable(item.text) else "no handle can be made of it"
-
-
-def _not_in_taxonomy(item: Item, rule: Rule) -> Written:
-    return "", "no value of Shopify's taxonomy: the schema has no id of it"
 
 
 def _shopify_measure(item: Item, rule: Rule) -> Written:
@@ -237,7 +232,6 @@ _FORMS = {
     "true_false": lambda item, rule: _boolean(item, "true", "false"),
     "option": _option,
     "handle": _handle,
-    "not_in_taxonomy": _not_in_taxonomy,
     "shopify_measure": _shopify_measure,
 }
 

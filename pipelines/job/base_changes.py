@@ -84,7 +84,7 @@ def find_changes(earlier: EarlierRun, output: Folder, obstacles: Sequence[str], 
     )
 
 
-def is_of_catalog(earlier: EarlierRun, ids: Collection[str]) -> bool:
+def has_any_product(earlier: EarlierRun, ids: Collection[str]) -> bool:
     """Whether the earlier run had one of these products' ids."""
     known = np.concatenate([_ids(earlier.folder, table)[0] for table in ("products", "dead_letter")])
     wanted = pd.util.hash_array(np.array([*ids], dtype=object), categorize=False)

@@ -14,7 +14,7 @@ from pipelines.catalog.left_out import LeftOut
 from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.errors import UsageError
-from pipelines.job.base_changes import is_of_catalog
+from pipelines.job.base_changes import has_any_product
 from pipelines.job.carryover import EarlierRun, finished_runs, has_wildcard
 from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.failed_rows import FailedRows
@@ -105,7 +105,7 @@ def plan_job(
         check_resume(stored, make_plan(config, schemas, files, limit, is_spread=is_spread), config, output)
         return planned(stored, is_new=False, earlier=_reopen(config, stored, output))
     earlier = EarlierRun.open(config.base, output) if config.base is not None else None
-    if earlier is not None and earlier.schemas.keys().isdisjoint(schemas) and not _is_base(earlier, files):
+    if earlier is not None and earlier.schemas.keys().isdisjoint(schemas) and not _is_same_catalog(earlier, files):
         raise UsageError(
             f"base: {config.base} is a run of another catalog: it has none of these categories, and none of the ids in "
             "the first rows. Name an earlier run of this one, or leave out base"
@@ -141,10 +141,10 @@ def _reopen(config: JobConfig, stored: Plan, output: Folder) -> EarlierRun | Non
     return earlier if earlier.plan.run_id == stored.base_run_id else None
 
 
-def _is_base(earlier: EarlierRun, files: Sequence[SourceFile]) -> bool:
+def _is_same_catalog(earlier: EarlierRun, files: Sequence[SourceFile]) -> bool:
     """Whether the earlier run had one of the products in the files' first rows; true if these have none."""
     ids = {product_id for file in files for product_id in file.sample_ids}
-    return not ids or is_of_catalog(earlier, ids)
+    return not ids or has_any_product(earlier, ids)
 
 
 def _with_base(config: JobConfig, stored: Plan | None, output: Folder, files: Sequence[SourceFile]) -> JobConfig:
@@ -161,5 +161,5 @@ def _with_base(config: JobConfig, stored: Plan | None, output: Folder, files: Se
         base = stored.result_config.get("base")
     else:
         runs = finished_runs(config.base, output)
-        base = next((uri for uri in runs if _is_base(EarlierRun.open(uri, output), files)), None)
+        base = next((uri for uri in runs if _is_same_catalog(EarlierRun.open(uri, output), files)), None)
     return config.model_copy(update={"base": base})

@@ -16,10 +16,10 @@ from typing import Literal
 from hpd_core.text.numbers import open_readings, read_number, settle
 from hpd_core.text.separators import SPACES
 from pipelines.normalising.unit_reading import (
-    BESIDE,
     MAX_COUNTED,
     NEXT,
     NUMBER,
+    RESTATES,
     TIMES,
     OwnNames,
     Quantity,
@@ -61,7 +61,7 @@ _TIMES = re.compile(
 )
 _LABEL_IN_FRONT = re.compile(r"\A(?P<label>[LWHDBTØ]|Dia)[.:]?\s?(?=\d)")
 _LABEL_ENCLOSED = re.compile(r"\s?\((?P<label>[LWHDBT])\)")
-_LABEL_BEHIND = re.compile(r"(?<=[\"″”])\s?(?P<label>[LWHD])\Z")
+_LABEL_AFTER = re.compile(r"(?<=[\"″”])\s?(?P<label>[LWHD])\Z")
 _NUMBER = re.compile(NUMBER)
 _OTHER_SIGNS = str.maketrans(".,", ",.")
 _ZERO = re.compile(r"(?<![\d.,])0+(?:[.,]0+)?(?![\d.,])")  # 5 ft 0 in
@@ -163,7 +163,7 @@ def _with_units(part: Quantity, last: Quantity) -> Quantity:
 
 def _label(text: str) -> tuple[str, str]:
     """ "W 10 cm", "10 cm (W)" and '10"W' as label and rest."""
-    for pattern in (_LABEL_IN_FRONT, _LABEL_ENCLOSED, _LABEL_BEHIND):
+    for pattern in (_LABEL_IN_FRONT, _LABEL_ENCLOSED, _LABEL_AFTER):
         if match := pattern.search(text):
             return match["label"], text[: match.start()] + text[match.end() :]
     return "", text
@@ -184,8 +184,8 @@ def _part(text: str, own: OwnNames, before: str, after: str) -> Quantity | None:
     if settled is None:
         # "1.500 kg" may be either.
         return Quantity(Fraction(), is_sure=False)
-    behind = after if not rest or BESIDE.match(after) else ""
-    quantity = quantity_at(Fraction(settled), before, rest + behind, own)
+    following = after if not rest or RESTATES.match(after) else ""
+    quantity = quantity_at(Fraction(settled), before, rest + following, own)
     # Of "10 cm and 20 cm", which is no one quantity, none is the measure.
     is_one = num_units < 2 or not quantity.is_sure or quantity.number != Fraction(settled)
     return quantity if is_one or _ZERO.search(rest) else None

@@ -51,7 +51,7 @@ _SIDE = re.compile(rf"{NUMBER}\s?(?:[\"″”]|(?:in|inch|inches|cm|mm)\.?)?(\s?
 _SIDES = re.compile(rf"{_SIDE.pattern}(?:\s?(?:{TIMES}|by)\s?{_SIDE.pattern})+")
 _THOUSANDS = re.compile(r"[kK](?:[ -](?=[^\W\d_])|\s?(?=\())")
 _SYSTEM = re.compile(r"\s?\((?P<name>UK|US|imp(?:erial)?|troy)\.?\)", re.IGNORECASE)
-BESIDE = re.compile(r"\s?[(\[/=≈]\s?")
+RESTATES = re.compile(r"\s?[(\[/=≈]\s?")
 """What stands between a quantity and the same one in another unit."""
 # Scripts without spaces between words.
 _UNSPACED = re.compile("[぀-ヿ㐀-鿿가-힯฀-๿]")
@@ -92,12 +92,14 @@ _IN_GRAMS = re.compile(
 )
 _OF = re.compile(r"\.?\s(?:of|de|di|von)\s", re.IGNORECASE)
 _IN_GRAMS_BEFORE = re.compile(r"\d\s?(?:k?g|gr|grams?)\s?[(\[/|,=–-]\s?\Z", re.IGNORECASE)
-_RESTATED = re.compile(rf"{BESIDE.pattern}(?P<number>{NUMBER})")
-_RESTATED_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<unit>[^\W\d_]{{1,10}}){BESIDE.pattern}\Z")
+_RESTATED = re.compile(rf"{RESTATES.pattern}(?P<number>{NUMBER})")
+_RESTATED_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<unit>[^\W\d_]{{1,10}}){RESTATES.pattern}\Z")
 _OF_SEVERAL_SIZES = frozenset(
     {"ounce", "US_fluid_ounce", "US_pint", "US_liquid_quart", "US_liquid_gallon", "US_liquid_cup"}
 )
+"""Measures of one name that are not the same in the US, the UK and the trade of gold."""
 _ROUNDED, _ANOTHER_SIZE = Fraction(1, 40), Fraction(29, 20)
+"""How far rounding moves a ratio of two amounts, and how far another measure of the name does, at most."""
 MAX_COUNTED = 99
 """A larger number before "x" counts nothing: "2 x 40 cm" may be two pieces, "130 x 220 cm" is a size."""
 
@@ -197,7 +199,7 @@ def _named(text: str, start: int, end: int, own: OwnNames) -> UnitFound | None:
 
 def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Quantity:
     """The number between two texts, with its unit; without one if it stands bare."""
-    before, after = _without_axes(before, after)
+    before, after = _without_side_letters(before, after)
     if number < 1000 and (thousands := _THOUSANDS.match(after)):  # 3000 are kelvins
         found = read_unit(after, thousands.end(), own)
         if counted := Quantity(1000 * number, found.units) if found else _enclosed(1000 * number, after[1:], own):
@@ -226,7 +228,7 @@ def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Qua
     return shared or _labelled(number, before, own) or Quantity(number)
 
 
-def _without_axes(before: str, after: str) -> tuple[str, str]:
+def _without_side_letters(before: str, after: str) -> tuple[str, str]:
     """Remove the letters for width, depth, height and length from a size that the number is a part of."""
     text = f"{before}1{after}"
     for sides in reversed(list(_SIDES.finditer(text))):
@@ -240,7 +242,8 @@ def _without_axes(before: str, after: str) -> tuple[str, str]:
 
 
 def _restated(number: Fraction, found: UnitFound, before: str, after: str, own: OwnNames) -> Quantity | None:
-    """Read the metric amount beside a customary one; None if there is none, or if it is the same or that of a pack."""
+    """Return the metric amount that the text has beside a customary one, or `CONTRADICTED` if it is quite another; None
+    where it says nothing new."""
     customary = [unit for unit in found.units if unit.unit in _OF_SEVERAL_SIZES]
     units: tuple[Unit, ...] = ()
     if not customary or number <= 0:

@@ -18,8 +18,9 @@ from pipelines.quality.gold import GoldProduct, parse_gold, read_lines
 from pipelines.store.folders import Folder
 
 _SIZE = re.compile(r"\b(?:size|größe|taille|talla|taglia)\s*\S+|\b(?:\d*x{0,4}[sl]|m|one size)\b")
-_BEHIND = re.compile(r"[,(|/]|\s[-–]\s")
-_WORDS_IN_COMMON = 3
+_TITLE_BREAK = re.compile(r"[,(|/]|\s[-–]\s")
+_LEAST_WORDS = 3
+"""Parts of a title are compared until they have so many words: what stands after them tells variants apart."""
 
 
 def split_gold(gold: str, share: float, folder: Folder, group: str | None = None) -> list[str]:
@@ -36,17 +37,14 @@ def split_gold(gold: str, share: float, folder: Folder, group: str | None = None
     families = defaultdict(list)
     for product, fields in zip(products, texts, strict=True):
         families[_family(product, fields, json.loads(lines[product.row]), group, gold)].append((product, fields))
-    # A family's member decides for all of it: by another draw, or larger families would more often be for the test.
-    deciding = {
-        product.row: min(family, key=lambda each: fingerprint(each[0].category, each[1], draw="family"))
-        for family in families.values()
-        for product, _ in family
-    }
-    is_test = [
-        is_for_test(chosen.category, fields, share)
-        for product in products
-        for chosen, fields in [deciding[product.row]]
-    ]
+    # One member decides for its family, by another draw, or larger families would more often be for the test.
+    for_test: dict[int, bool] = {}
+    for family in families.values():
+        chosen, fields = min(family, key=lambda each: fingerprint(each[0].category, each[1], draw="family"))
+        is_chosen = is_for_test(chosen.category, fields, share)
+        for_test |= {product.row: is_chosen for product, _ in family}
+    is_test = [for_test[product.row] for product in products]
+    alike = f"with one {group!r}" if group else "variants with near-equal titles (--group names a column instead)"
     num_siblings = sum(len(family) for family in families.values() if len(family) > 1)
     if len(set(is_test)) < 2:
         raise UsageError(f"{gold}: {len(products)} products are too few for --share {share:g}: one side has none")
@@ -74,16 +72,10 @@ def split_gold(gold: str, share: float, folder: Folder, group: str | None = None
     return [
         f"{len(train):,} products to train on: {folder.describe(f'{stem}.train.jsonl')}",
         f"{len(test):,} for the test: {folder.describe(f'{stem}.test.jsonl')}",
-        f"{num_siblings:,} have siblings, {_by(group)}: these are on one side",
+        f"{num_siblings:,} have siblings, {alike}: these are on one side",
         "A job runs over these with",
         f"  --set {shlex.quote(f'input={dump_flow(source)}')}",
     ]
-
-
-def _by(group: str | None) -> str:
-    return (
-        "variants with near-equal titles (--group names a column instead)" if group is None else f"with one {group!r}"
-    )
 
 
 def _family(
@@ -96,8 +88,8 @@ def _family(
         return product.category, str(value)
     title = next((fields[name] for name in fields if "title" in name.casefold() or "name" in name.casefold()), "")
     words: list[str] = []
-    for part in _BEHIND.split(_SIZE.sub(" ", title.casefold())):
-        if len(words) < _WORDS_IN_COMMON:
+    for part in _TITLE_BREAK.split(_SIZE.sub(" ", title.casefold())):
+        if len(words) < _LEAST_WORDS:
             words += re.findall(r"\w+", part)
     return product.category, " ".join(words) or json.dumps(fields)
 

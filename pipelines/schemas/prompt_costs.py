@@ -15,22 +15,22 @@ CountTokens = Callable[[str], int]
 _LETTERS_PER_TOKEN = 4
 _TELL_FROM = 500  # tokens
 _MAX_TOLD = 10
+_MAX_LISTED = PromptTemplate().max_listed_values
 
 
 def prompt_costs(
     schemas: Mapping[str, CategorySchema],
     count_tokens: CountTokens | None = None,
-    max_listed: int = PromptTemplate().max_listed_values,
 ) -> Iterator[Remark]:
     """Of the categories whose listed values are many, the largest first: how many tokens they take.
 
-    `count_tokens`: by a model's tokenizer; without it they are estimated by letters. `max_listed`: as the setting
-    `engine.prompt.max_listed_values`; longer vocabularies are not listed and cost nothing.
+    `count_tokens`: by a model's tokenizer; without it they are estimated by letters. Vocabularies that are too
+    long to be listed cost nothing.
     """
     costs: dict[Attribute, int] = {}
     found: list[tuple[str, dict[str, int]]] = []
     for category, schema in schemas.items():
-        listed = [each for each in schema.attributes if each.values and len(each.values) <= max_listed]
+        listed = [each for each in schema.attributes if each.values and len(each.values) <= _MAX_LISTED]
         for attribute in listed:
             if attribute not in costs:
                 costs[attribute] = _cost(attribute, count_tokens)

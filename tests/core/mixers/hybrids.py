@@ -236,8 +236,6 @@ def build_hybrid(family: str, seed: int = 0, **sizes: int) -> Any:
         for name, parameter in model.named_parameters():
             if name.endswith("A_log"):  # at first a state fades within a token, and whoever loses it is not found out
                 parameter.uniform_(-5, -2)
-            elif name.endswith("igate_preact.bias"):
-                parameter.normal_()
             elif parameter.dim() > 1 and not parameter.any():  # of zeros at first
                 parameter.normal_(0, 0.3)
             elif name.endswith("recurrent_param"):
