@@ -107,7 +107,7 @@ class Attribute(Frozen):
     @model_validator(mode="after")
     def _check_plausible(self) -> Self:
         if self.plausible is not None:
-            if self.type != "number" and self.unit is None:
+            if self.type != "number" and (self.type != "string" or self.unit is None):
                 raise ValueError(f"attribute {self.name!r} has 'plausible', which is for numbers and what has a unit")
             if not self.plausible[0] < self.plausible[1]:
                 raise ValueError(f"attribute {self.name!r}: 'plausible' is [least, most], not {[*self.plausible]}")

@@ -28,6 +28,7 @@ _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 _UNQUOTED_WEIGHT = 4
 """That quotes mean nothing is believed only where they clearly do not: records that say otherwise count so much."""
 
+_MAX_SHAPES = 100
 _UNFINISHED = "the file ends within quotes: a quote is not closed"
 
 csv.field_size_limit(MAX_CHARS)
@@ -79,36 +80,31 @@ class DelimitedRecord(NamedTuple):
 def read_records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRecord]:
     """The records of a table. The first one, its header, says how many cells each has; blank lines are none.
 
-    Of records with too few cells, those beside a broken one and those that may be one record, parted by a line end in a
-    cell, are refused.
+    A record with too few cells is filled up with empty ones if it begins as whole records do, with an id; else, or
+    beside a broken one, a line end may have cut it, and it is refused.
 
     Args:
         lines: with their ends, from the first line of the header on.
     """
     held: DelimitedRecord | None = None
-    width, is_beside_broken = 0, False
+    width, is_beside_broken, is_header, beginnings = 0, False, True, set[str]()
     for record in _records(lines, dialect):
         width = width or len(record.cells or ())
+        is_short = record.cells is not None and bool(record.problem)
+        beginning = "" if record.cells is None else _shape(record.cells[0])
+        if is_short and (is_beside_broken or (beginnings and beginning not in beginnings)):
+            record, is_short = record._replace(cells=None), False
         if held is not None:
-            is_beside_broken = record.cells is None or _may_be_rest(held, record, width)
-            yield held._replace(cells=None) if is_beside_broken else _filled_up(held, width)
-        held = None
-        if record.cells is None or not record.problem:
+            yield held._replace(cells=None) if record.cells is None else _filled_up(held, width)
+        held = record if is_short else None
+        if not is_short:
             yield record
-            is_beside_broken = record.cells is None
-        elif is_beside_broken:
-            yield record._replace(cells=None)
-        else:
-            held = record
+        is_beside_broken = record.cells is None
+        if not is_beside_broken and not is_header and len(beginnings) < _MAX_SHAPES:
+            beginnings.add(beginning)
+        is_header = False
     if held is not None:
         yield _filled_up(held, width)
-
-
-def _may_be_rest(first: DelimitedRecord, second: DelimitedRecord, width: int) -> bool:
-    """Tell whether two short records may be one that a line end has cut: together they have its cells, and the second
-    does not begin with an id like the first's."""
-    cells, others = first.cells or [""], second.cells or [""]
-    return len(cells) + len(others) == width + 1 and _shape(cells[0]) != _shape(others[0])
 
 
 def _shape(cell: str) -> str:
@@ -131,7 +127,7 @@ def _records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRecord
     def feed() -> Iterator[str]:
         while text := back.popleft() if back else next(source, ""):
             taken.append(text)
-            yield text if dropped is None else dropped.sub(dialect.quote, text)
+            yield text if dropped is None else dropped.sub(r"\1\2", text)
 
     while True:
         try:
@@ -172,7 +168,7 @@ def _space_after_quote(dialect: Dialect) -> re.Pattern[str] | None:
     if not dialect.quote or dialect.escape:
         return None
     quote, delimiter = re.escape(dialect.quote), re.escape(dialect.delimiter)
-    return re.compile(rf"(?<!{quote}){quote}[ ]+(?={delimiter}|[\r\n]|\Z)")
+    return re.compile(rf"(\A|{delimiter})({quote}(?:[^{quote}]|{quote}{quote})*{quote})[ ]+(?={delimiter}|[\r\n]|\Z)")
 
 
 def _fitted(cells: list[str], width: int) -> tuple[list[str], str]:

@@ -83,10 +83,11 @@ def plan_shards(
     """
 
     def runs() -> Iterator[_Run]:
-        every = _runs(files)
-        if limit is not None and is_spread:
-            every = _spread(every, limit, sum(file.num_rows for file in files))
-        return _limited(every if only is None else _selected(every, files, only), limit)
+        every = _runs(files) if only is None else _selected(_runs(files), files, only)
+        if limit is None or not is_spread:
+            return _limited(every, limit)
+        num_rows = sum(file.num_rows if only is None else len(only.get(file.name, ())) for file in files)
+        return _spread(every, limit, num_rows) if limit < num_rows else every
 
     total_tokens = sum(run.tokens(row_tokens) for run in runs())
     cutter = _Cutter(config, num_actors, total_tokens)
@@ -153,8 +154,8 @@ def _spread(runs: Iterator[_Run], limit: int, total: int) -> Iterator[_Run]:
     """`limit` of `total` rows, evenly spaced."""
     seen = 0
     for run in runs:
-        wanted = range(seen * limit // total, (seen + run.num_rows) * limit // total) if limit < total else None
-        if wanted is None or len(wanted) == run.num_rows:
+        wanted = range(seen * limit // total, (seen + run.num_rows) * limit // total)
+        if len(wanted) == run.num_rows:
             yield run
         else:
             # The n-th is the first row by which n + 1 are due.

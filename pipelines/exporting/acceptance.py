@@ -10,7 +10,17 @@ import pyarrow.compute as pc
 
 from hpd_core import Attribute, CategorySchema
 
-COLUMNS = ("category", "attribute", "status", "norm_status", "num_tokens", "logprob_mean", "confidence", "decision")
+COLUMNS = (
+    "category",
+    "attribute",
+    "status",
+    "norm_status",
+    "num_tokens",
+    "logprob_mean",
+    "probability",
+    "confidence",
+    "decision",
+)
 """What `Acceptance.reasons` reads of the attributes table."""
 
 NO_VALUE = ("absent", "truncated", "invalid", "error")
@@ -88,9 +98,8 @@ class Acceptance:
         if not self.takes_review:
             yield FOR_REVIEW, pc.fill_null(pc.equal(answers["decision"], "review"), self.has_decided)
             if not self.has_decided and self.min_logprob is None and self.min_confidence is None:
-                probability = pc.coalesce(
-                    answers["confidence"], pc.exp(pc.multiply(answers["num_tokens"], answers["logprob_mean"]))
-                )
+                said = pc.exp(pc.multiply(answers["num_tokens"], answers["logprob_mean"]))  # of an older run
+                probability = pc.coalesce(answers["confidence"], answers["probability"], said)
                 yield UNCHECKED, pc.fill_null(pc.less(probability, LEAST_PROBABILITY), False)
         if self.min_logprob is not None:
             yield LOW_LOGPROB, pc.fill_null(pc.less(answers["logprob_mean"], self.min_logprob), True)

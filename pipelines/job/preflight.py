@@ -89,7 +89,7 @@ def plan_job(
     notes = check_named_models(config) if is_to_run and not is_over else []
     sources = scan_sources(config.input, [output.uri, pilot_folder(output.uri)])
     files = sources.files
-    wanted, config = config.base, _with_base(config, stored, output, files)
+    wanted, config = config.base, _with_base(config, stored, output, files, schemas)
     if stored is None and wanted is not None and config.base is None:
         notes.append(f"base: no finished run of this whole catalog matches {wanted}: every product will be decoded")
     planned = partial(
@@ -147,7 +147,13 @@ def _is_same_catalog(earlier: EarlierRun, files: Sequence[SourceFile]) -> bool:
     return not ids or has_any_product(earlier, ids)
 
 
-def _with_base(config: JobConfig, stored: Plan | None, output: Folder, files: Sequence[SourceFile]) -> JobConfig:
+def _with_base(
+    config: JobConfig,
+    stored: Plan | None,
+    output: Folder,
+    files: Sequence[SourceFile],
+    schemas: Mapping[str, CategorySchema],
+) -> JobConfig:
     """Resolve a pattern in `base` to the newest finished run of this catalog that it matches; None if there is none."""
     if config.base is None or not has_wildcard(config.base):
         return config
@@ -160,6 +166,9 @@ def _with_base(config: JobConfig, stored: Plan | None, output: Folder, files: Se
     if stored is not None:
         base = stored.result_config.get("base")
     else:
-        runs = finished_runs(config.base, output)
-        base = next((uri for uri in runs if _is_same_catalog(EarlierRun.open(uri, output), files)), None)
+        runs = [EarlierRun.open(uri, output) for uri in finished_runs(config.base, output)]
+        alike = [run for run in runs if not run.schemas.keys().isdisjoint(schemas)]
+        # A feed may begin with what is new: then the categories tell.
+        found = next((run for run in runs if _is_same_catalog(run, files)), next(iter(alike), None))
+        base = None if found is None else found.folder.uri
     return config.model_copy(update={"base": base})

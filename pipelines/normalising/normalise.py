@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,7 @@ from pipelines.normalising.quantities import normalise_number
 from pipelines.normalising.shared_names import EnumNames
 from pipelines.normalising.tidy_text import tidy_text
 
+_NUMBERS = re.compile(r"-?\d+(?:\.\d+)?")
 _REMEMBERED = 4096  # values of an attribute; a catalog has the same ones again and again
 
 
@@ -43,8 +44,10 @@ class Normaliser:
         return found if self._is_plausible(found) else AMBIGUOUS
 
     def _is_plausible(self, found: Normalised) -> bool:
-        least, most = self._attribute.plausible or (-math.inf, math.inf)
-        return all(least <= number <= most for number in (found.num, found.min, found.max) if number is not None)
+        if self._attribute.plausible is None or found.norm is None:
+            return True
+        least, most = self._attribute.plausible
+        return all(least <= float(number) <= most for number in _NUMBERS.findall(found.norm))
 
     def columns(self, raw: str, evidence: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
         """The columns of the attribute table that a value fills; those that are left out are null."""

@@ -47,10 +47,17 @@ _POWER = re.compile(r"[²³]|\^?[23](?![.,]?\d)|⁻¹|-1(?!\d)")
 _FACTOR = re.compile(
     rf"[{SPACES}]?[/·⋅*・][{SPACES}]?|\.(?=[^\W\d_])|[{SPACES}](?:per|pro|par|por)[{SPACES}]", re.IGNORECASE
 )
-_SIDE = re.compile(rf"{NUMBER}\s?(?:[\"″”]|(?:in|inch|inches|cm|mm)\.?)?(\s?[WDHLwdhl])\b")
+_LENGTH = r"(?:[\"″”]|(?:in|inch|inches|cm|mm)\.?)"
+_SIDE = re.compile(rf"{NUMBER}\s?({_LENGTH}?)(\s?[WDHLwdhl])\b")
 _SIDES = re.compile(rf"{_SIDE.pattern}(?:\s?(?:{TIMES}|by)\s?{_SIDE.pattern})+")
+_LENGTH_BEHIND = re.compile(rf"[{SPACES}]?{_LENGTH}(?!\w)")
 _THOUSANDS = re.compile(r"[kK](?:[ -](?=[^\W\d_])|\s?(?=\())")
-_SYSTEM = re.compile(r"\s?\((?P<name>UK|US|imp(?:erial)?|troy)\.?\)", re.IGNORECASE)
+_NOT_IN_THOUSANDS = frozenset({"temperature", "time", "length", "mass"})
+_SYSTEM = re.compile(
+    r"[ ,]{0,2}[(\[]?(?P<name>UK|U\.K\.|British|imp(?:erial|\.)?|US|U\.S\.|troy)(?![\w])[)\]]?(?P<other>/)?",
+    re.IGNORECASE,
+)
+_SYSTEMS = {"u.k.": "UK", "british": "UK", "imp.": "imperial", "u.s.": "US"}
 RESTATES = re.compile(r"\s?[(\[/=≈]\s?")
 """What stands between a quantity and the same one in another unit."""
 # Scripts without spaces between words.
@@ -93,13 +100,19 @@ _IN_GRAMS = re.compile(
 _OF = re.compile(r"\.?\s(?:of|de|di|von)\s", re.IGNORECASE)
 _IN_GRAMS_BEFORE = re.compile(r"\d\s?(?:k?g|gr|grams?)\s?[(\[/|,=–-]\s?\Z", re.IGNORECASE)
 _RESTATED = re.compile(rf"{RESTATES.pattern}(?P<number>{NUMBER})")
-_RESTATED_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<unit>[^\W\d_]{{1,10}}){RESTATES.pattern}\Z")
-_OF_SEVERAL_SIZES = frozenset(
-    {"ounce", "US_fluid_ounce", "US_pint", "US_liquid_quart", "US_liquid_gallon", "US_liquid_cup"}
-)
-"""Measures of one name that are not the same in the US, the UK and the trade of gold."""
-_ROUNDED, _ANOTHER_SIZE = Fraction(1, 40), Fraction(29, 20)
-"""How far rounding moves a ratio of two amounts, and how far another measure of the name does, at most."""
+_RESTATED_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<unit>[^\W\d_]{{1,10}})\s?[(\[=≈]\s?\Z")
+_CLOSES = re.compile(r"\s?[)\]]")
+_OTHER_MEASURES = {
+    "ounce": "troy_ounce",
+    "US_fluid_ounce": "imperial_fluid_ounce",
+    "US_pint": "imperial_pint",
+    "US_liquid_quart": "imperial_quart",
+    "US_liquid_gallon": "imperial_gallon",
+    "US_liquid_cup": None,
+}
+"""Measures of one name that differ in the US and the UK, or in the trade of gold."""
+_ROUNDED = Fraction(1, 40)
+"""How far rounding moves a ratio of two amounts."""
 MAX_COUNTED = 99
 """A larger number before "x" counts nothing: "2 x 40 cm" may be two pieces, "130 x 220 cm" is a size."""
 
@@ -199,10 +212,13 @@ def _named(text: str, start: int, end: int, own: OwnNames) -> UnitFound | None:
 
 def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Quantity:
     """The number between two texts, with its unit; without one if it stands bare."""
-    before, after = _without_side_letters(before, after)
+    before, after, is_bare = _without_side_letters(before, after)
+    if is_bare:
+        return Quantity(number)
     if number < 1000 and (thousands := _THOUSANDS.match(after)):  # 3000 are kelvins
-        found = read_unit(after, thousands.end(), own)
-        if counted := Quantity(1000 * number, found.units) if found else _enclosed(1000 * number, after[1:], own):
+        named = read_unit(after, thousands.end(), own)
+        counted = Quantity(1000 * number, named.units) if named else _enclosed(1000 * number, after[1:], own)
+        if counted is not None and _NOT_IN_THOUSANDS.isdisjoint(unit.kind for unit in counted.units):
             return counted
     gap = _GAP.match(after)
     # "Commuter 12" is a name in quotes, and so is '12'.
@@ -213,10 +229,8 @@ def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Qua
     is_decade = number in _DECADES and _DECADE.match(after) is not None
     found = read_unit(after, gap.end(), own) if gap and not is_quoted and not is_decade else None
     if gap and found is not None:
-        if (system := _SYSTEM.match(after, found.end)) and (
-            units := units_of(f"{system['name']} {after[gap.end() : found.end]}")
-        ):
-            found = UnitFound(units, system.end())
+        if any(unit.unit in _OTHER_MEASURES for unit in found.units):
+            found = _of_system(found, after, after[gap.end() : found.end])
         found = _weighed(found, before, after)
         if _is_second_part(number, found.units, before):
             return Quantity(number, found.units, is_sure=False)
@@ -228,42 +242,69 @@ def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Qua
     return shared or _labelled(number, before, own) or Quantity(number)
 
 
-def _without_side_letters(before: str, after: str) -> tuple[str, str]:
-    """Remove the letters for width, depth, height and length from a size that the number is a part of."""
-    text = f"{before}1{after}"
+def _without_side_letters(before: str, after: str) -> tuple[str, str, bool]:
+    """Remove the letters for width, depth, height and length from a size that the number is a part of.
+
+    Returns both texts, and whether the size has no unit: its letters may then be units as well, and no label counts.
+    """
+    text, is_bare = f"{before}1{after}", False
     for sides in reversed(list(_SIDES.finditer(text))):
-        for side in reversed(list(_SIDE.finditer(text, sides.start(), sides.end()))):
-            start, stop = side.span(1)
+        found = list(_SIDE.finditer(text, sides.start(), sides.end()))
+        if len({side[2].strip().casefold() for side in found}) < len(found):
+            continue
+        has_unit = any(side[1] for side in found) or _LENGTH_BEHIND.match(text, sides.end()) is not None
+        if not has_unit:
+            is_tight = not any(side[0][-2].isspace() or side[2] in "lL" for side in found)
+            is_bare = is_bare or (is_tight and sides.start() <= len(before) < sides.end())
+            continue
+        for start, stop in (side.span(2) for side in reversed(found)):
             if start > len(before):
                 after = after[: start - len(before) - 1] + after[stop - len(before) - 1 :]
             else:
                 before = before[:start] + before[stop:]
-    return before, after
+    return before, after, is_bare
+
+
+def _of_system(found: UnitFound, after: str, name: str) -> UnitFound:
+    """The unit of the measures that the text names behind it; not sure where the table does not have it."""
+    system = _SYSTEM.match(after, found.end)
+    if system is None:
+        return found
+    said = system["name"].casefold()
+    units = units_of(f"{_SYSTEMS.get(said, said)} {name}") if system["other"] is None else ()
+    return UnitFound(units, system.end()) if units else replace(found, is_sure=False)
 
 
 def _restated(number: Fraction, found: UnitFound, before: str, after: str, own: OwnNames) -> Quantity | None:
-    """Return the metric amount that the text has beside a customary one, or `CONTRADICTED` if it is quite another; None
-    where it says nothing new."""
-    customary = [unit for unit in found.units if unit.unit in _OF_SEVERAL_SIZES]
+    """Return the metric amount that the text has beside a customary one, if it is that of another measure of the name.
+
+    `CONTRADICTED` where it is that of none, alone in brackets; None where it says nothing new.
+    """
+    customary = [unit for unit in found.units if unit.unit in _OTHER_MEASURES]
     units: tuple[Unit, ...] = ()
+    is_alone = False
     if not customary or number <= 0:
         return None
     if match := _RESTATED.match(after, found.end):
         gap = _GAP.match(after, match.end())
         metric = read_unit(after, gap.end(), own) if gap else None
         units = metric.units if metric else ()
+        is_alone = metric is not None and _CLOSES.match(after, metric.end) is not None
     elif match := _RESTATED_BEFORE.search(before):
         units = units_of(match["unit"])
     amount = number_of(match["number"]) if match else None
     for unit in units:
         for each in customary:
-            if amount is None or unit.unit in _OF_SEVERAL_SIZES or not same_kind(unit, each):
+            if amount is None or not unit.unit.endswith(("gram", "liter")) or not same_kind(unit, each):
                 continue
             ratio = convert(amount, unit, each) / number
             if abs(ratio / max(1, round(ratio)) - 1) <= _ROUNDED:
                 return None
-            is_another_size = 1 / _ANOTHER_SIZE < ratio < _ANOTHER_SIZE
-            return Quantity(amount, (unit,)) if is_another_size else Quantity(number, (CONTRADICTED,))
+            other = _OTHER_MEASURES[each.unit]
+            worth = ratio / convert(Fraction(1), replace(each, unit=other), each) if other else Fraction()
+            if abs(worth - 1) <= _ROUNDED:
+                return Quantity(amount, (unit,))
+            return Quantity(number, (CONTRADICTED,)) if is_alone else None
     return None
 
 

@@ -179,6 +179,8 @@ def _doubts(sample: Sequence[Mapping[str, Any]], num_rows: int, kept: Mapping[st
     for name, staged in kept.items():
         if above := staged.facts.get("above"):
             yield f"the columns' names: they stand below {', '.join(map(repr, above))} in {name}"
+        if short := staged.facts.get("short"):
+            yield f"the last cells of {short:,} rows of {name}: they are missing, and taken for empty"
         if unstored := staged.facts.get("unstored"):
             yield (
                 f"what {unstored:,} formulas say: {name} does not hold their results, which read as empty or 0. "

@@ -17,7 +17,7 @@ from pipelines.quality.fingerprints import fingerprint
 from pipelines.quality.gold import GoldProduct, parse_gold, read_lines
 from pipelines.store.folders import Folder
 
-_SIZE = re.compile(r"\b(?:size|größe|taille|talla|taglia)\s*\S+|\b(?:\d*x{0,4}[sl]|m|one size)\b")
+_SIZE = re.compile(r"\b(?:size|gr(?:ö|oe)(?:ß|ss)e|taille|talla|taglia)\s*\S+|\b(?:\d*x{0,4}[sl]|m|one size)\b")
 _TITLE_BREAK = re.compile(r"[,(|/]|\s[-–]\s")
 _LEAST_WORDS = 3
 """Parts of a title are compared until they have so many words: what stands after them tells variants apart."""
@@ -85,8 +85,9 @@ def _family(
     if group is not None:
         if (value := fields.get(group, line.get(group))) in (None, ""):
             raise UsageError(f"{product.place_in(gold)}: no {group!r} (--group) in the line or its 'input'")
-        return product.category, str(value)
-    title = next((fields[name] for name in fields if "title" in name.casefold() or "name" in name.casefold()), "")
+        return "", str(value)
+    titles = [name for name in fields if name.casefold() in ("title", "name", "product_name", "product name")]
+    title = fields[titles[0]] if titles else ""
     words: list[str] = []
     for part in _TITLE_BREAK.split(_SIZE.sub(" ", title.casefold())):
         if len(words) < _LEAST_WORDS:

@@ -16,9 +16,21 @@ from tests.pipelines.exporting.made_runs import exported, write_normalised_run, 
 from tests.tables import table
 
 
-def answers(decision: str | None, confidence: float | None, logprob: float | None = -0.1) -> pa.Table:
+def answers(
+    decision: str | None, confidence: float | None, logprob: float | None = -0.1, probability: float | None = None
+) -> pa.Table:
     columns = {"category": "Shoes", "attribute": "Brand", "status": "value", "norm_status": "ok"}
-    rows = [{**columns, "num_tokens": 2, "logprob_mean": logprob, "confidence": confidence, "decision": decision}]
+    rows = [
+        {
+            **columns,
+            "num_tokens": 2,
+            "logprob_mean": pa.float64(),
+            "probability": pa.float64(),
+            "probability": probability,
+            "confidence": confidence,
+            "decision": decision,
+        }
+    ]
     schema = {
         **dict.fromkeys(columns, pa.string()),
         "num_tokens": pa.int32(),
@@ -38,6 +50,8 @@ def test_where_nothing_was_decided_a_value_needs_a_probability() -> None:
     """A calibrated one or, without a calibration, that of its tokens."""
 
     others = Acceptance({}, takes_review=True), Acceptance({}, min_logprob=-5), Acceptance({}, min_confidence=0)
+    scored = answers(None, None, -0.01, 0.55), answers(None, None, -3.0, 0.98)  # a share of several answers
+    assert [Acceptance({}).reasons(each).to_pylist() for each in scored] == [[UNCHECKED], [None]]
     for confidence, logprob, reason in (
         (0.79, -0.01, UNCHECKED),
         (0.81, -3.0, None),

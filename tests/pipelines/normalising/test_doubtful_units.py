@@ -77,6 +77,15 @@ from tests.tables import table
         ("ml", "12", "| fl oz (355 ml)", "354.8823548"),
         ("g", "1", "| oz (31.1 g) fine silver", "31.1"),
         ("g", "6", "12 x | oz (2.04 kg)", "170.0971388"),
+        ("ml", "12", "| fl oz UK", "340.95675"),
+        # What else stands there says nothing of it.
+        ("g", "12", "| oz (250 g drained)", "340.1942775"),
+        ("g", "12", "1 lb / | oz bags", "340.1942775"),
+        ("g", "5", "| oz (26 g protein)", "141.7476156"),
+        ("ml", "2", "Volume (ml): |L x 3L", "2000"),
+        ("W", "100", "| W x 8 h per day", "100"),
+        ("K", "77", "|K (kelvin)", "77"),
+        ("°C", "300", "|K (°C)", "26.85"),
         # Powers at the end of a sentence.
         ("g/m²", "220", "| g/m2.", "220"),
         ("cm³", "125", "| cm3, four stroke", "125"),
@@ -132,6 +141,9 @@ def test_what_a_unit_means(unit: str, raw: str, around: str, norm: str) -> None:
         ("ml", "1", "| pint (3 l)", "conflict"),
         ("in", "12", "|d x 3h", "ambiguous"),
         ("rpm", "15", "|K", "ambiguous"),
+        ("l", "2", "| gallon (UK/US)", "ambiguous"),
+        ("kW", "500", "Power in kW: |W x 8h", "ambiguous"),
+        ("cm", "14", "|K in 18 inch", "ambiguous"),
     ],
 )
 def test_what_may_be_another_unit_is_left_open(unit: str, raw: str, around: str, status: str) -> None:

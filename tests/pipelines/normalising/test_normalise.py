@@ -129,6 +129,11 @@ def test_what_is_not_plausible_is_left_open(raw: str, status: str) -> None:
     frame = Attribute.model_validate({"name": "Frame", "type": "number", "unit": "cm", "plausible": [30, 65]})
     evidence = [{"before": "", "after": " inch", "match": "exact"}]
     assert normalise(frame, raw, evidence).status == status
+    sized = Attribute.model_validate({"name": "Size", "unit": "cm", "plausible": [1, 100]})
+    assert (normalise(sized, "20 x 9 x 500 cm").status, normalise(sized, "20 x 9 x 50 cm").status) == (
+        "ambiguous",
+        "ok",
+    )
     with pytest.raises(ValueError, match="least, most"):
         Attribute.model_validate({"name": "Frame", "type": "number", "plausible": [65, 30]})
     with pytest.raises(ValueError, match="for numbers"):
