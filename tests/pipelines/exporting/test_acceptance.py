@@ -20,24 +20,10 @@ def answers(
     decision: str | None, confidence: float | None, logprob: float | None = -0.1, probability: float | None = None
 ) -> pa.Table:
     columns = {"category": "Shoes", "attribute": "Brand", "status": "value", "norm_status": "ok"}
-    rows = [
-        {
-            **columns,
-            "num_tokens": 2,
-            "logprob_mean": pa.float64(),
-            "probability": pa.float64(),
-            "probability": probability,
-            "confidence": confidence,
-            "decision": decision,
-        }
-    ]
-    schema = {
-        **dict.fromkeys(columns, pa.string()),
-        "num_tokens": pa.int32(),
-        "logprob_mean": pa.float64(),
-        "confidence": pa.float64(),
-    }
-    return pa.Table.from_pylist(rows, pa.schema({**schema, "decision": pa.string()}))
+    said = {"logprob_mean": logprob, "probability": probability, "confidence": confidence}
+    schema = {**dict.fromkeys(columns, pa.string()), **dict.fromkeys(said, pa.float64()), "num_tokens": pa.int32()}
+    rows = [columns | said | {"num_tokens": 2, "decision": decision}]
+    return pa.Table.from_pylist(rows, pa.schema(schema | {"decision": pa.string()}))
 
 
 def test_a_value_without_a_decision_is_for_review_in_a_run_that_has_decided() -> None:
