@@ -108,6 +108,13 @@ class Workplace:
 
 
 @pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder where rows of files that are read from their beginning on are kept; empty."""
+    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "rows"
+
+
+@pytest.fixture
 def workplace(tmp_path: Path, tiny_model_dir: Path) -> Workplace:
     return Workplace(tmp_path, tiny_model_dir)
 

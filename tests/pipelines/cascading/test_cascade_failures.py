@@ -16,10 +16,10 @@ from huggingface_hub import constants
 
 from pipelines.errors import UsageError
 from pipelines.job import ray_stages
-from tests.pipelines.cascading import faulty_again
 from tests.pipelines.cascading.conftest import settings
 from tests.pipelines.commands import assert_same
 from tests.pipelines.conftest import Workplace, product, products, read_table
+from tests.pipelines.job import faulty
 from tests.pipelines.kills import Kill, KilledRun
 from tests.pipelines.ports import free_ports
 
@@ -48,7 +48,7 @@ def poisoned(cascade: Workplace, kind: type, **changes: Any) -> None:
 
 
 def test_a_record_on_which_the_larger_model_fails_keeps_its_answers(cascade_on_ray: Workplace) -> None:
-    poisoned(cascade_on_ray, faulty_again.RaisingAgain)
+    poisoned(cascade_on_ray, faulty.RaisingAgain)
     # The tries are on record apart: the first model had none that failed.
     output = cascade_on_ray.folder / "out"
     assert not list(output.glob("_attempts/*/*.error.json"))
@@ -63,7 +63,7 @@ def test_a_record_on_which_the_larger_model_fails_keeps_its_answers(cascade_on_r
 
 @pytest.mark.full
 def test_a_record_that_kills_the_larger_models_process_keeps_its_answers(cascade_on_ray: Workplace) -> None:
-    poisoned(cascade_on_ray, faulty_again.DyingAgain, shards={"target_tokens": 10**6, "ramp": []})
+    poisoned(cascade_on_ray, faulty.DyingAgain, shards={"target_tokens": 10**6, "ramp": []})
 
 
 def test_a_larger_model_that_cannot_be_had_is_said_before_any_work(

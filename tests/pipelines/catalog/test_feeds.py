@@ -31,9 +31,7 @@ ATOM = """<feed xmlns="http://www.w3.org/2005/Atom" xmlns:g="http://base.google.
 <entry><id>urn:1</id><g:id>1</g:id><title>Bag</title><link href="https://x/1"/><summary>soft</summary></entry></feed>"""
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def scan(path: Path, **settings: Any) -> SourceFile:

@@ -34,10 +34,7 @@ HEADER = "id,category,title\n"
 ROWS = "".join(f'{number},Shoes,"Shoe {number}, red"\n' for number in range(5))
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "rows"
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def scan(path: Path, **settings: Any) -> Sources:

@@ -30,9 +30,7 @@ _SHOWN: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def write(path: Path, sheets: dict[str, list[list[Any]]]) -> Path:

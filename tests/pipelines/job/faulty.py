@@ -20,7 +20,7 @@ from hpd_core import EngineError, Record
 from hpd_core.errors import EngineMemoryError
 from pipelines.job import ray_stages
 from pipelines.job.context import JobContext
-from pipelines.job.ray_stages import Decode
+from pipelines.job.ray_stages import Decode, DecodeAgain
 from pipelines.store.folders import Folder
 
 
@@ -39,24 +39,28 @@ class _Engine:
         return self._engine.submit(records, *arguments) if instead is None else instead
 
 
-class _WrappedDecode(Decode):
+class _Wrapped:
+    """Of `Decode` or `DecodeAgain`, whose engine is wrapped."""
+
+    _decoder: Any
+
     def __init__(self, job: JobContext) -> None:
-        super().__init__(job)
+        super().__init__(job)  # type: ignore[call-arg]
         load = self._decoder._load
 
         def load_and_wrap() -> None:
             load()
-            self._decoder._engine = _Engine(self._decoder._engine, self.before)  # type: ignore[assignment]
+            self._decoder._engine = _Engine(self._decoder._engine, self.before)
 
         # Also when it is loaded again: what is wrong with it stays wrong.
-        self._decoder._load = load_and_wrap  # type: ignore[method-assign]
-        self._decoder._engine = _Engine(self._decoder._engine, self.before)  # type: ignore[assignment]
+        self._decoder._load = load_and_wrap
+        self._decoder._engine = _Engine(self._decoder._engine, self.before)
 
     def before(self, records: Sequence[Record]) -> Any:
         raise NotImplementedError
 
 
-class DyingDecode(_WrappedDecode):
+class _Dying(_Wrapped):
     """The process is killed when a certain record comes, after others have had time to queue up behind it."""
 
     def before(self, records: Sequence[Record]) -> None:
@@ -65,12 +69,32 @@ class DyingDecode(_WrappedDecode):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class RaisingDecode(_WrappedDecode):
+class _Raising(_Wrapped):
     """The engine raises whenever certain records come."""
 
     def before(self, records: Sequence[Record]) -> None:
         if any(record.fields["title"] == "poison" for record in records):
             raise MemoryError("out of memory")
+
+
+class _WrappedDecode(_Wrapped, Decode):
+    pass
+
+
+class DyingDecode(_Dying, Decode):
+    """The first model's."""
+
+
+class RaisingDecode(_Raising, Decode):
+    """The first model's."""
+
+
+class DyingAgain(_Dying, DecodeAgain):
+    """The larger model's."""
+
+
+class RaisingAgain(_Raising, DecodeAgain):
+    """The larger model's."""
 
 
 class HangingDecode(_WrappedDecode):

@@ -20,10 +20,7 @@ MADE_UP: dict[str, Any] = {"decoding": "made-up", "max_dead_letter_share": 1.0}
 SHOPIFY = ("Handle", "Title", "Type", "Option1 Name", "Option1 Value", "Variant SKU")
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "rows"
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]], broken: str = "") -> Path:

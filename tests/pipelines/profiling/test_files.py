@@ -24,9 +24,7 @@ from pipelines.job.preflight import PlannedJob, plan_job
 PATHS = ("Home > Bags", "Home > Tents")
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def started(path: Path, *options: str) -> tuple[dict[str, Any], PlannedJob, str]:
