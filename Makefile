@@ -16,8 +16,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TRITON := $(VENV)/triton
 EXTRAS := gguf quantization adapters pipelines training labeling review serving dev
-# With Triton, where there is one, for the tests of the GPU's kernels.
-PYTEST := env $$(test ! -e $(TRITON) || echo "HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON)") $(BIN)/python -m pytest
+PLAIN := $(BIN)/python -m pytest
+# With Triton, where there is one, for the tests of the GPU's kernels; benchmarks would be run in its interpreter.
+PYTEST := env $$(test ! -e $(TRITON) || echo "HPD_NEEDS_TRITON=1 PYTHONPATH=$(CURDIR)/$(TRITON)") $(PLAIN) --ignore tests/bench
 PARALLEL := --numprocesses 2 --dist worksteal
 QUICK := not soak and not full
 # Hundreds of processes import the same modules: they are compiled once, whatever an image has set.
@@ -43,14 +44,15 @@ demo: $(INSTALLED)
 	$(BIN)/hpd demo
 
 test: $(INSTALLED) browser triton
-	$(PYTEST) --ignore tests/bench -m "$(QUICK) and not docs" --hypothesis-profile=quick $(PARALLEL)
+	$(PYTEST) -m "$(QUICK) and not docs" --hypothesis-profile=quick $(PARALLEL)
 	@echo "More cases of everything: make test-all. What takes many minutes: make soak"
 
 test-all: $(INSTALLED) browser triton
 	$(PYTEST) -m "not soak" $(PARALLEL)
+	$(PLAIN) tests/bench -m "not soak" $(PARALLEL)
 
 check-bench: $(INSTALLED)
-	$(PYTEST) tests/bench -m "$(QUICK)" --hypothesis-profile=quick $(PARALLEL)
+	$(PLAIN) tests/bench -m "$(QUICK)" --hypothesis-profile=quick $(PARALLEL)
 
 coverage: $(INSTALLED) browser triton
 	$(PYTEST) -m "not soak" --cov --cov-report=term:skip-covered $(PARALLEL)
@@ -75,12 +77,13 @@ check: $(INSTALLED)
 
 soak: $(INSTALLED) triton
 	$(PYTEST) -m "soak or hypothesis" --hypothesis-profile=search
+	$(PLAIN) tests/bench -m "soak or hypothesis" --hypothesis-profile=search
 
 docs: $(INSTALLED) .venv-docs/.installed
 	$(BIN)/python docs/generate_reference.py
 	$(BIN)/python -m docs.generate_models
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
-	$(PYTEST) $(shell grep -rl 'mark\.docs' tests) -m "docs and $(QUICK)" --hypothesis-profile=quick $(PARALLEL)
+	$(PLAIN) $(shell grep -rl 'mark\.docs' tests) -m "docs and $(QUICK)" --hypothesis-profile=quick $(PARALLEL)
 	@echo "Open build/site/index.html"
 
 .venv-docs/.installed: requirements-docs.txt
