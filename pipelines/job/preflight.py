@@ -166,9 +166,13 @@ def _with_base(
     if stored is not None:
         base = stored.result_config.get("base")
     else:
-        runs = [EarlierRun.open(uri, output) for uri in finished_runs(config.base, output)]
-        alike = [run for run in runs if not run.schemas.keys().isdisjoint(schemas)]
-        # A feed may begin with what is new: then the categories tell.
-        found = next((run for run in runs if _is_same_catalog(run, files)), next(iter(alike), None))
-        base = None if found is None else found.folder.uri
+        base = None
+        for uri in finished_runs(config.base, output):
+            run = EarlierRun.open(uri, output)
+            if _is_same_catalog(run, files):
+                base = run.folder.uri
+                break
+            # A feed may begin with what is new: then the categories tell.
+            if base is None and not run.schemas.keys().isdisjoint(schemas):
+                base = run.folder.uri
     return config.model_copy(update={"base": base})

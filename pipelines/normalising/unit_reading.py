@@ -50,6 +50,7 @@ _FACTOR = re.compile(
 _LENGTH = r"(?:[\"″”]|(?:in|inch|inches|cm|mm)\.?)"
 _SIDE = re.compile(rf"{NUMBER}\s?({_LENGTH}?)(\s?[WDHLwdhl])\b")
 _SIDES = re.compile(rf"{_SIDE.pattern}(?:\s?(?:{TIMES}|by)\s?{_SIDE.pattern})+")
+_TIMES = re.compile(rf"{TIMES}|by")
 _LENGTH_BEHIND = re.compile(rf"[{SPACES}]?{_LENGTH}(?!\w)")
 _THOUSANDS = re.compile(r"[kK](?:[ -](?=[^\W\d_])|\s?(?=\())")
 _NOT_IN_THOUSANDS = frozenset({"temperature", "time", "length", "mass"})
@@ -59,7 +60,7 @@ _SYSTEM = re.compile(
 )
 _SYSTEMS = {"u.k.": "UK", "british": "UK", "imp.": "imperial", "u.s.": "US"}
 RESTATES = re.compile(r"\s?[(\[/=≈]\s?")
-"""What stands between a quantity and the same one in another unit."""
+"""Stands between a quantity and the same one in another unit."""
 # Scripts without spaces between words.
 _UNSPACED = re.compile("[぀-ヿ㐀-鿿가-힯฀-๿]")
 _MAX_WORDS, _MAX_LETTERS = 4, 8
@@ -248,6 +249,8 @@ def _without_side_letters(before: str, after: str) -> tuple[str, str, bool]:
     Returns both texts, and whether the size has no unit: its letters may then be units as well, and no label counts.
     """
     text, is_bare = f"{before}1{after}", False
+    if _TIMES.search(text) is None:  # most texts have no size
+        return before, after, False
     for sides in reversed(list(_SIDES.finditer(text))):
         found = list(_SIDE.finditer(text, sides.start(), sides.end()))
         if len({side[2].strip().casefold() for side in found}) < len(found):

@@ -295,7 +295,7 @@ def _has_no_bytes(kind: pa.DataType) -> bool:
 
 
 def _cells(file: FoundFile, staged: StagedFile | None, source: Source, column: str) -> Iterator[Any]:
-    """What stands in a column, or where a path leads, in each row; why a row cannot be read."""
+    """Read a column, or where a path leads, in each row; a refusal where the row cannot be read."""
     with _readable(file.name):
         if staged is not None:
             with open(staged.path, "rb") as opened:

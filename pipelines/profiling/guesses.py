@@ -54,7 +54,7 @@ _OTHER_NAMES = (
 _WAYS_OF_SALE = frozenset(
     ("simple", "variable", "variation", "configurable", "grouped", "external", "bundle", "virtual", "downloadable")
 )
-"""What shop systems call types of products: whether they have variants, not what they are."""
+"""Types of products in shop systems: they say whether it has variants, not what it is."""
 _LANGUAGE_NAMES = ("language", "lang", "locale", "language_code", "content_language", "sprache", "langue", "idioma")
 _PATH_SEPARATORS = (" > ", ">", " / ", " | ", " » ", "/")
 _PATH_SHARE = 0.5  # of a column's values that are parted so

@@ -36,7 +36,7 @@ def split_gold(gold: str, share: float, folder: Folder, group: str | None = None
     texts = [_fields(product, gold) for product in products]
     families = defaultdict(list)
     for product, fields in zip(products, texts, strict=True):
-        families[_family(product, fields, json.loads(lines[product.row]), group, gold)].append((product, fields))
+        families[_family(product, fields, lines[product.row], group, gold)].append((product, fields))
     # One member decides for its family, by another draw, or larger families would more often be for the test.
     for_test: dict[int, bool] = {}
     for family in families.values():
@@ -79,11 +79,11 @@ def split_gold(gold: str, share: float, folder: Folder, group: str | None = None
 
 
 def _family(
-    product: GoldProduct, fields: Mapping[str, str], line: Mapping[str, object], group: str | None, gold: str
+    product: GoldProduct, fields: Mapping[str, str], line: bytes, group: str | None, gold: str
 ) -> tuple[str, str]:
     """Category and what the variants of one product have in common."""
     if group is not None:
-        if (value := fields.get(group, line.get(group))) in (None, ""):
+        if (value := fields.get(group, json.loads(line).get(group))) in (None, ""):
             raise UsageError(f"{product.place_in(gold)}: no {group!r} (--group) in the line or its 'input'")
         return "", str(value)
     titles = [name for name in fields if name.casefold() in ("title", "name", "product_name", "product name")]

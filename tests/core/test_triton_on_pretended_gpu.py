@@ -80,7 +80,7 @@ MOST_OF_A_LAYER, MOST_OUTSIDE = 9, 40
 
 
 def launches_of_steps(num_layers: int, num_cohorts: int) -> list[Counter[str]]:
-    """Of the first steps of 8 prompts in so many cohorts, which share two prefixes. No value ends."""
+    """Count those of the first steps of 8 prompts in so many cohorts, which share two prefixes. No value ends."""
     rng = np.random.default_rng(2)
     prompts = [
         without_members(TreeCase(random_ids(rng, 5, 5), random_ids(rng, 1, 2), random_branches(rng, 1, 9))).prompt()

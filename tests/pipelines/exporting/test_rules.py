@@ -18,7 +18,7 @@ HANDLES = replace(
     SHOPIFY["reference"],
     choices=("Rose gold", "Rose-Gold", "Été", "Weiß", "Größe Ø", "日本", "日本 XL", "C", "C++", "Øl", "Ol"),
 )
-"""Of a taxonomy with these values."""
+"""A rule for a taxonomy with these values."""
 
 
 def items(*texts: str, unit: str | None = None, id_: str | None = None) -> list[Item]:

@@ -40,7 +40,7 @@ class _Engine:
 
 
 class _Wrapped:
-    """Of `Decode` or `DecodeAgain`, whose engine is wrapped."""
+    """Wrap the engine of a `Decode` or a `DecodeAgain`."""
 
     _decoder: Any
 

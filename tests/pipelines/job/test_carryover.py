@@ -298,7 +298,7 @@ def test_a_pattern_is_the_newest_finished_run(workplace: Workplace) -> None:
 
 
 def test_a_run_of_another_catalog_is_no_base(nightly: Workplace) -> None:
-    """Of those that a pattern matches it is passed over, however new it is; named itself, it is refused."""
+    """Pass it over where a pattern matches it, however new it is; refuse it where it is named."""
     nightly.write_jsonl("c.jsonl", [row | {"id": f"other-{row['id']}"} for row in products(4)])
     pattern = str(nightly.folder / "fir*")
     assert plan_job(nightly.config(base=pattern)).earlier is not None, "texts may have new ids"
