@@ -95,16 +95,6 @@ def compare(gold_set: GoldSet, first: Answered, second: Answered) -> PairedRates
     return paired_rates(Comparison.EXACT, judged(first), judged(second), len(gold))
 
 
-def share_of_equal_answers(first: Answered, second: Answered) -> float:
-    """Of all attributes that the products were asked for, labelled or not; 1 where nothing was asked."""
-    equal = [
-        product.answer(name) == second.products[number].answer(name)
-        for number, product in first.products.items()
-        for name in product.asked
-    ]
-    return sum(equal) / len(equal) if equal else 1.0
-
-
 def figure(estimate: Estimate, form: str) -> str:
     """A number of a table with its interval; `form` as in format(), such as "+.3f" for differences."""
     return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"

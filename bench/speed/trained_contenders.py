@@ -1,8 +1,7 @@
 """The rivals that bench/train_confident.py has trained, as contenders: models of their own, and answers of their own.
 
 They cannot be made to write an answer of a given length: what they are sure of is what they have learned to say. So
-their answers end by themselves, as those of vLLM with a JSON schema do. What they lose in F1, and what other thresholds
-do, is measured by bench/confident_tokens.py.
+their answers end by themselves, as those of vLLM with a JSON schema do.
 """
 
 from __future__ import annotations

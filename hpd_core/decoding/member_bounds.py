@@ -16,7 +16,7 @@ NODE_BITS = 40
 
 NEGLIGIBLE = 0.01
 """Of the probability of all members, what may stay unknown: a share is wrong by no more than that. Little is gained by
-less, which is fed for (bench/closed_answers.py --negligible)."""
+less, which is fed for."""
 
 _LEAST = 1e-300
 

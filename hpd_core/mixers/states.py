@@ -52,7 +52,7 @@ class MixerShape:
         """Of a token of a trunk while the function takes it, all of it in fp32: an estimate from above.
 
         Pairs of tokens of a chunk in each head, of each dimension where they fade apart, and queries, keys and values;
-        so many copies of each as steps of a thousand tokens had at once (bench/hybrid_memory.py).
+        so many copies of each as steps of a thousand tokens had at once.
         """
         if self.value_size == 1:  # channels, each by itself
             return 16 * self.heads * _WIDE.itemsize

@@ -33,6 +33,7 @@ class Speed:
         self._started = time.monotonic()
         self._products_before, self._rows_before, self._dead_before = totals.products, totals.rows, totals.dead_letters
         self._first_rows: tuple[float, int] | None = None
+        self._rows = 0
 
     @property
     def elapsed(self) -> float:
@@ -41,8 +42,10 @@ class Speed:
 
     @property
     def rows(self) -> int:
-        """Return the rows that are done, those of open shards included."""
-        return min(self._planned_rows, self._totals.rows + self._watch().num_decoded)
+        """Return the rows that are done, those of open shards included. The number never falls."""
+        # A shard that ends is for a moment neither in the engine nor committed.
+        self._rows = max(self._rows, min(self._planned_rows, self._totals.rows + self._watch().num_decoded))
+        return self._rows
 
     @property
     def products_per_second(self) -> float | None:

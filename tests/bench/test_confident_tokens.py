@@ -14,7 +14,7 @@ import torch
 from transformers import LlamaForCausalLM
 from typer.testing import CliRunner
 
-from bench import confident_tokens, train_confident
+from bench import train_confident
 from bench.rivals.confident_examples import Answer, block_diffusion, lexical_units, unit_starts
 from bench.rivals.confident_tokens import BlockDiffusion, ConfidentDecoder, LexicalUnits, Row
 from bench.speed.contenders import BLOCK_DIFFUSION, LEXICAL_UNITS
@@ -24,6 +24,7 @@ from hpd_core import Attribute, AutoregressiveBaseline, CategorySchema, Document
 from hpd_core.layout import attention_mask
 from hpd_core.models import loading, steering
 from hpd_core.training.examples import IGNORED, Example, ExampleBuilder, LabelledDocument
+from pipelines.errors import UsageError
 from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer
 
@@ -199,19 +200,11 @@ def test_a_model_learns(data: Path, tiny_model_dir: Path, tmp_path: Path, object
     assert losses[-1] < 0.8 * losses[0]
 
 
-def test_what_is_trained_is_measured(data: Path, tiny_model_dir: Path, tmp_path: Path) -> None:
+def test_what_is_trained_is_a_contender(data: Path, tiny_model_dir: Path, tmp_path: Path) -> None:
     tiny, objectives = str(tiny_model_dir), ("lexical-units", "block-diffusion")
     for objective in objectives:
         arguments = [str(data), "--objective", objective, "--from", tiny, "--out", str(tmp_path / objective)]
         invoke(train_confident.app, *arguments, "--minutes", "0.005", "--masks", str(SIZE))
-    folders = [part for objective in objectives for part in (f"--{objective}", str(tmp_path / objective))]
-    arguments = [str(data), "--ar", tiny, *folders, "--tree", tiny, "--limit", "2", "--thresholds", "0.5,0.9"]
-    table = invoke(confident_tokens.app, *arguments)
-    assert [line.split("|")[1].split(" (")[0].strip() for line in table.splitlines() if line.startswith("| ")] == [
-        *("way", "ar", "ar, generate"),
-        *(f"{objective}, {threshold}" for objective in objectives for threshold in (0.5, 0.9)),
-        "tree",
-    ]
     workload = make_workload("listings", loading.load_tokenizer(tiny, CONFIG), 12, 2)
     folders_of = {LEXICAL_UNITS: str(tmp_path / objectives[0]), BLOCK_DIFFUSION: None}
     ((name, contender),) = trained_contenders(folders_of, workload, CONFIG, 2).items()
@@ -219,9 +212,9 @@ def test_what_is_trained_is_measured(data: Path, tiny_model_dir: Path, tmp_path:
     assert name == LEXICAL_UNITS
     assert run.num_steps
     assert "forwards a product" in str(run.note)
-    wrong = [str(data), "--ar", tiny, "--lexical-units", str(tmp_path / "block-diffusion")]
-    result = CliRunner().invoke(confident_tokens.app, wrong)
-    assert (result.exit_code, "holds no model that was trained for lexical-units" in result.stderr) == (2, True)
+    folders_of = {LEXICAL_UNITS: str(tmp_path / "block-diffusion"), BLOCK_DIFFUSION: None}
+    with pytest.raises(UsageError, match="holds no model that was trained for lexical-units"):
+        trained_contenders(folders_of, workload, CONFIG, 2)
 
 
 def invoke(app: Any, *arguments: str) -> str:

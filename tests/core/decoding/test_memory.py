@@ -177,7 +177,7 @@ def test_what_a_token_takes_is_estimated_from_above(family: str) -> None:
 def test_layers_beside_attention_take_as_much_as_was_measured(
     sizes: tuple[int, ...], chunk: int, measured: int
 ) -> None:
-    """By bench/hybrid_memory.py: bytes a token above those of the linear layers, in a step of 1,024 on a CPU."""
+    """Bytes a token above those of the linear layers, in a step of 1,024 on a CPU."""
     shape = MixerShape(8, 4, torch.bfloat16, CPU, *sizes, chunk=chunk)
     assert measured <= shape.bytes_in_a_step <= 2 * measured
 
