@@ -92,7 +92,7 @@ class HybridCache:
         """
         before = [prefix.mixing if prefix else None for prefix in prefixes]
         most = np.array([most_columns(prompt) for prompt in prompts], dtype=np.int64)
-        mixing = MixerCache.for_prompts(shapes, before, columns_for(prompts), by_triton=pool.order.by_address)
+        mixing = MixerCache.for_prompts(shapes, before, columns_for(prompts))
         return cls(pool, attention, mixing, most)
 
     @classmethod

@@ -116,7 +116,7 @@ def packed_delta_rule(
         for grid in plan.trunk.grids if plan.trunk is not None else ():
             _go_on(original, tokens, grid, memory, out, use_qk_l2norm_in_kernel)
         if plan.branches is not None:
-            fork(replace(wide, q=wide.q[:, ::group], k=wide.k[:, ::group]), plan.branches, memory, out)
+            fork(replace(wide, q=wide.q[:, ::group], k=wide.k[:, ::group]), plan.branches, memory, out, forked)
     step.has_recurred = True
     return out[None], None
 
@@ -152,18 +152,10 @@ Forked = Callable[[Tokens, Tensor, Ancestors, Tensor], tuple[Tensor, Tensor, Ten
 """As `forked`."""
 
 
-def fork(
-    tokens: Tokens, branches: BranchTokens, memory: LayerMemory, out: Tensor, forked_by: Forked | None = None
-) -> None:
+def fork(tokens: Tokens, branches: BranchTokens, memory: LayerMemory, out: Tensor, forked_by: Forked) -> None:
     """Branches: writes their columns, and to `out` [T, H, D_v] what they say."""
-    if branches.tables is not None and forked_by is None and tokens.g.shape[-1] == 1:
-        from hpd_core.mixers.triton_branches import fork as fork_by_triton  # Triton is not everywhere
-
-        of_tokens = (tokens.q, tokens.k, tokens.v, tokens.g, tokens.beta)
-        fork_by_triton(*of_tokens, branches.tables, memory, out)
-        return
     for grid in branches.grids:
-        _fork(tokens, grid, memory, branches.ancestors.shape[1], out, forked_by or forked)
+        _fork(tokens, grid, memory, branches.ancestors.shape[1], out, forked_by)
 
 
 def _fork(tokens: Tokens, grid: BranchGrid, memory: LayerMemory, width: int, out: Tensor, forked_by: Forked) -> None:

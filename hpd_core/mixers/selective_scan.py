@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hpd_core.mixers.delta_rule import Tokens, fork
+from hpd_core.mixers.delta_rule import Tokens, fork, forked
 from hpd_core.mixers.running import LayerStep
 
 
@@ -59,7 +59,7 @@ def packed_scan(
             states[grid.prompts] = last.transpose(2, 3).to(states.dtype)
             grid.put(found, out)
         if plan.branches is not None:
-            fork(tokens, plan.branches, memory, out)
+            fork(tokens, plan.branches, memory, out, forked)
     step.has_recurred = True
     return (out if D is None else out + D.float()[:, None] * wide)[None]
 

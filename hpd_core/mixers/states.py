@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from hpd_core.layout import PUBLIC, IntArray
-from hpd_core.mixers.branch_tables import BranchTables
 from hpd_core.mixers.seen_columns import SeenColumns
 from hpd_core.mixers.step_plan import BranchTokens, TrunkTokens, branch_grids, trunk_tokens
 from hpd_core.system.device import to_device
@@ -152,11 +151,9 @@ class MixerCache:
         layers: Sequence[LayerMemory],
         seen: SeenColumns,
         lengths: IntArray,
-        by_triton: bool,
     ) -> None:
         """`shapes`: of each layer; `lengths`: int64 [P], tokens of each trunk so far."""
         self.shapes, self.layers, self._seen, self._lengths = shapes, list(layers), seen, lengths
-        self._by_triton = by_triton
         self._last = np.zeros(0, dtype=np.int64), np.zeros_like(lengths)  # tokens of branches of the last step
 
     @classmethod
@@ -165,14 +162,12 @@ class MixerCache:
         shapes: Sequence[MixerShape],
         before: Sequence[TrunkState | None],
         num_columns: int,
-        by_triton: bool = False,
     ) -> MixerCache:
         """Of prompts that have fed nothing yet.
 
         Args:
             before: of each, what it follows; it is quick where those that follow the same are neighbours.
             num_columns: that are worth having for branches.
-            by_triton: where a state fades as a whole, branches are computed by our kernel for GPUs.
         """
         width = window_of(shapes)
         layers = [LayerMemory.new(shape, len(before), width + num_columns) for shape in shapes]
@@ -185,7 +180,7 @@ class MixerCache:
                     tensor[rows, :width] = source.columns[name][0]
                 for name, tensor in layer.states.items():
                     tensor[rows] = source.states[name][0]
-        return cls(shapes, layers, SeenColumns.of_trunks(lengths, width, width + num_columns), lengths, by_triton)
+        return cls(shapes, layers, SeenColumns.of_trunks(lengths, width, width + num_columns), lengths)
 
     @classmethod
     def merge(cls, caches: Sequence[MixerCache], picked: Sequence[IntArray], order: IntArray) -> MixerCache:
@@ -207,7 +202,7 @@ class MixerCache:
             for cache in caches:
                 cache.layers[number] = _GIVEN_AWAY
             layers.append(LayerMemory.joined(parts).rows(sorted_, capacity))
-        return cls(first.shapes, layers, seen, lengths, first._by_triton)
+        return cls(first.shapes, layers, seen, lengths)
 
     def keep(self, rows: IntArray) -> None:
         """Goes on with some of the rows."""
@@ -273,10 +268,9 @@ class MixerCache:
         capacity, width = self._seen.capacity, self._seen.width
         ancestors = prompts[:, None] * capacity + nearest
         device = self._device
-        given = (rows, prompts, columns - width, positions, pairs, device)
-        tables = BranchTables(*given, width) if self._by_triton else None
+        grids = branch_grids(rows, prompts, columns - width, positions, pairs, device)
         whose, stored, where, before = (to_device(each, device) for each in (prompts, columns, rows, ancestors))
-        return BranchTokens(whose, stored, where, before, branch_grids(*given), tables)
+        return BranchTokens(whose, stored, where, before, grids)
 
     def _reserve(self, used: IntArray) -> None:
         """Room for so many columns, where there is none."""

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from hpd_core.layout import IntArray
-from hpd_core.mixers.branch_tables import BranchTables
 from hpd_core.mixers.seen_columns import AncestorPairs
 from hpd_core.system.device import to_device
 
@@ -101,7 +100,6 @@ class BranchTokens:
         rows: int64 [t], of the packed row.
         ancestors: int64 [t, W], the W tokens before each, the nearest first, as prompt * columns + column.
         grids: what a layer needs that goes on with a state, not with single tokens; each prompt is in one of them.
-        tables: the same for our kernel for GPUs, where it is to be used.
     """
 
     prompts: Tensor
@@ -109,7 +107,6 @@ class BranchTokens:
     rows: Tensor
     ancestors: Tensor
     grids: Sequence[BranchGrid]
-    tables: BranchTables | None = None
 
 
 class BranchGrid:

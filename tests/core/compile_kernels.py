@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import triton
 from torch import Tensor
@@ -29,10 +28,6 @@ from hpd_core.attention.triton import attend, blocks_for
 from hpd_core.attention.triton_kv import note, rotate_and_store, store
 from hpd_core.layers.triton_choice import choose
 from hpd_core.layers.triton_pointwise import add_norm, add_norm_fp8, swiglu, swiglu_fp8
-from hpd_core.mixers.branch_tables import BranchTables
-from hpd_core.mixers.seen_columns import AncestorPairs
-from hpd_core.mixers.states import LayerMemory, MixerShape
-from hpd_core.mixers.triton_branches import fork
 
 _NAMES = {
     torch.float32: "fp32",
@@ -123,22 +118,6 @@ def storing(name: str, kv_heads: int, group: int, size: int, *, rotates: bool) -
     )
 
 
-def branches(name: str, key_heads: int, heads: int, key_size: int, value_size: int, *, corrects: bool) -> Launch:
-    """Of tokens behind the states of eight prompts."""
-    shape = MixerShape(64, 4, torch.bfloat16, torch.device("meta"), key_heads, heads, key_size, value_size)
-    memory = LayerMemory.new(shape, 8, 256)
-    q, k = (meta(_NUM_TOKENS, key_heads, key_size, dtype=torch.float32) for _ in range(2))
-    v = meta(_NUM_TOKENS, heads, value_size, dtype=torch.float32)
-    g, beta = (meta(_NUM_TOKENS, heads, size, dtype=torch.float32) for size in (1, 1))
-    numbers = np.arange(_NUM_TOKENS)
-    nobody = AncestorPairs(*(numbers[:0] for _ in range(3)))
-    tables = BranchTables(numbers, numbers // 128, numbers % 128, numbers % 128, nobody, torch.device("meta"), width=3)
-    out = meta(*v.shape)
-    return recorded(
-        f"branches {name}", lambda: fork(q, k, v, g, beta[..., 0] if corrects else None, tables, memory, out)
-    )
-
-
 def launches(capability: int) -> list[Launch]:
     """All kernels, of models that are used."""
     bf16, fp16, fp32 = torch.bfloat16, torch.float16, torch.float32
@@ -157,9 +136,6 @@ def launches(capability: int) -> list[Launch]:
         attention(capability, "in fp32, wide", 2, 1, 256, fp32, window=9, softcap=50.0),
         storing("of Qwen3-8B", 8, 4, 128, rotates=True),
         storing("of Gemma 2", 4, 2, 256, rotates=False),
-        branches("of Qwen3.5", 16, 16, 128, 128, corrects=True),
-        branches("of Granite 4 H", 1, 48, 128, 64, corrects=False),
-        branches("of Falcon H1", 1, 24, 256, 128, corrects=False),
         recorded("note", lambda: note(seen, prompts, tokens, numbers)),
         recorded("norm", lambda: add_norm(x, x, weight, 1e-6)),
         recorded("swiglu", lambda: swiglu(both)),
