@@ -230,6 +230,8 @@ class Planner:
                 raise UsageError(f"--backtest: run {plan.run_id} has taken over answers, which say nothing about costs")
             for row in part.to_pylist():
                 seconds[numbers[row["source_file"]], row["source_row"]] = row["engine_seconds"] or 0.0
+        if not any(seconds.values()):
+            raise UsageError(f"--backtest: run {plan.run_id} took no engine time, so there is no cost to forecast")
         survey = self._survey(seed=0, keep=self.job.plan.num_rows)
         tried = [backtest(survey, seconds, share, _TRIALS) for share in SHARES]
         if not any(tried):

@@ -43,12 +43,11 @@ from pipelines.job.run_plan import differences
 from pipelines.job.wanted_confidence import wanted_confidence
 from pipelines.quality.run_answers import RunFolder
 from pipelines.store.folders import Folder
-from pipelines.store.ledger import Ledger
+from pipelines.store.ledger import PILOT_RUN, Ledger
 from pipelines.store.tables import open_part, read_part
 
 DRAW_NAME = "draw.json"
 SAMPLE_NAME = "sample.jsonl"
-RUN_NAME = "run"
 SECOND_NAME = "second"
 
 # A shard of the real run holds many more products than a batch: with more batches in it the engine is as full.
@@ -167,7 +166,7 @@ def run_pilot(folder: Folder, pilot: Pilot, config: JobConfig, console: Console)
     """Runs what is left of the pilot; returns the run's folder. Raises as `run_job`."""
     place = folder.absolute_uri
     in_flight = batches_in_flight(pilot.draw, config)
-    job = plan_job(_pilot_config(config, f"{place}/{SAMPLE_NAME}", f"{place}/{RUN_NAME}", in_flight))
+    job = plan_job(_pilot_config(config, f"{place}/{SAMPLE_NAME}", f"{place}/{PILOT_RUN}", in_flight))
     if job.is_new:
         shards = _batches(pilot.draw, folder.read(SAMPLE_NAME))
         job = dataclasses.replace(job, plan=dataclasses.replace(job.plan, shards=shards))

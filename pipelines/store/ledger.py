@@ -56,6 +56,10 @@ _TRY_NAME = re.compile(
 _SHARD_NAME = re.compile(r"(\d+)\.json")
 
 
+PILOT_RUN = "run"
+"""The pilot's run, in its folder."""
+
+
 def pilot_folder(output: str) -> str:
     """Where the pilot of the run in `output` is kept, and its forecast."""
     return Folder(output).uri + ".pilot"
