@@ -36,12 +36,6 @@ class EngineConfig(Section):
         description="tokens forwarded in one step, prefill and decode; 'auto': 16,384 on a GPU, fewer where its memory "
         "does not hold them, 4,096 on a CPU",
     )
-    max_draft_tokens_per_step: int = Field(
-        0,
-        ge=0,
-        description="'tree': steps of fewer tokens than this are filled up with drafts of what values may go on with; "
-        "no answer depends on it. 0: no drafts",
-    )
     max_prompts_per_cohort: AutoCount = Field(
         "auto",
         description="prompts that are admitted and attend together ('ar': are generated together); 'auto': 128 on a "

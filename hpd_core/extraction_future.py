@@ -15,8 +15,7 @@ class ExtractionMetrics:
     """What one submission cost. Tokens are counted where they were forwarded.
 
     `document_tokens_shared` were not: others begin with the same text, which was forwarded once for all.
-    Of `draft_tokens`, `rejected_tokens` were wrong; the others are among the `value_tokens`. `scored_tokens` were
-    forwarded to choose closed answers, and are no part of one.
+    `scored_tokens` were forwarded to choose closed answers, and are no part of one.
     `busy_seconds` is the engine's time, each step's split over the submissions in it by tokens forwarded; of it,
     `prefix_seconds` went into categories' prefixes and shared text, the rest is the sum of the results'
     `engine_seconds`. `num_records` grows while they are decoded.
@@ -30,8 +29,6 @@ class ExtractionMetrics:
     document_tokens_shared: int = 0
     key_tokens: int = 0
     value_tokens: int = 0
-    draft_tokens: int = 0
-    rejected_tokens: int = 0
     scored_tokens: int = 0
     num_steps: int = 0
     busy_seconds: float = 0.0

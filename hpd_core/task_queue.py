@@ -54,8 +54,6 @@ class Task:
         for prompt in self.finished:
             num_keys = prompt.layout.num_key_tokens
             metrics.value_tokens += sum(map(len, prompt.logprobs))
-            metrics.draft_tokens += prompt.num_draft_tokens
-            metrics.rejected_tokens += prompt.num_rejected_tokens
             metrics.scored_tokens += prompt.num_scored_tokens
             metrics.key_tokens += num_keys
             metrics.document_tokens += prompt.num_own_tokens - num_keys

@@ -263,7 +263,6 @@ def engine(folder: Path) -> dict[str, Any]:
             ("free", {"constrain_values": False}, SCHEMAS),
             ("both ways", {"document_attention": "bidirectional"}, SCHEMAS),
             ("not scored", {"max_scored_tokens": 0}, SCHEMAS),
-            ("no drafts", {"max_draft_tokens_per_step": 0}, SCHEMAS),
             ("verbatim", {}, SCHEMAS | {"Shoes": copied}),
         )
     }

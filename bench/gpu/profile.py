@@ -55,7 +55,7 @@ def run_profile(loaded: Loaded, part: Part) -> Iterator[dict[str, Any]]:
 
 def run_launches(loaded: Loaded, part: Part) -> Iterator[dict[str, Any]]:
     """A row for each number of cohorts and of values a product: does a step of more cohorts launch more?"""
-    config = loaded.config(part).model_copy(update={"overlap_steps": False, "max_draft_tokens_per_step": 0})
+    config = loaded.config(part).model_copy(update={"overlap_steps": False})
     decoder = make_decoder(loaded, config)
     for num_values in (4, 16):
         workload = loaded.workload(LISTINGS, _PROMPTS_OF_LAUNCHES).with_attributes(num_values)

@@ -142,10 +142,8 @@ class EngineRuns:
             while decoder.has_work:
                 reports.append(decoder.step())
         seconds = time.perf_counter() - started
-        # What was drafted in vain is no work that somebody else would have to do.
         steps = [(report.seconds, sum(count for cohort in report.cohorts for _, count in cohort)) for report in reports]
         num_tokens = sum(tokens for _, tokens in steps)
-        num_tokens -= sum(report.rejected_tokens for report in reports)
         num_logits = sum(len(tokens) for item in prepared for tokens in item.prompt.tokens)
         note = None
         if decoder.limits != self._limits:

@@ -10,13 +10,12 @@ The words that every file here uses:
                 one more token for every value that is not finished
     own tokens  what a prompt has behind its prefix
     live        said of a value that is not finished
-    draft       tokens guessed ahead of a value, fed beside its last one and kept where the model agrees
 
 A prompt's way, and the file that has each part of it:
 
     admit    Scheduler picks waiting prompts and makes them a cohort            scheduler.py, cohort.py
     prefill  the cohort feeds its prompts' own tokens, some columns a step      prefill.py
-    decode   the cohort feeds the last token of every live value                value_states.py, drafts.py
+    decode   the cohort feeds the last token of every live value                value_states.py
     retire   finished prompts get their tokens and leave the cohort             cohort.py
 
 Decoder (decoder.py) runs the steps: it gathers what all cohorts feed into one packed row, gives the model one forward

@@ -150,7 +150,7 @@ class AddressedCache:
         )
 
     def _reserve(self, num_columns: IntArray) -> None:
-        """Larger slots where some do not hold so many: drafts leave columns behind that nobody uses again."""
+        """Larger slots where some do not hold so many: rejected nodes leave columns behind that nobody uses again."""
         for row in np.nonzero(num_columns > np.array([slot.capacity for slot in self._slots]))[0]:
             needed = int(num_columns[row])
             self._give_back([self._slots[row]])

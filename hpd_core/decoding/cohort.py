@@ -20,7 +20,6 @@ from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.addressed_cache import AddressedCache
 from hpd_core.decoding.cohort_cache import CohortCache
 from hpd_core.decoding.cohort_input import CohortInput, NewTokens, TokensInAnyOrder, ranks_within
-from hpd_core.decoding.drafts import NO_DRAFTS, Drafter, DraftVerdict
 from hpd_core.decoding.hybrid_cache import HybridCache
 from hpd_core.decoding.next_token import Chosen
 from hpd_core.decoding.null_rule import BY_HALF, NullRule
@@ -60,7 +59,7 @@ class Cohort:
         # Of the step whose tokens are awaited: the values that decode, and what was fed of them, if more than a token
         # of each.
         self._decoding = NO_VALUES
-        self._more: _MoreThanOne | None = None
+        self._with_nodes: _StepWithNodes | None = None
 
     @classmethod
     def admit(
@@ -170,26 +169,18 @@ class Cohort:
 
     # One step.
 
-    def next_input(
-        self,
-        start: int,
-        max_prefill_tokens: int,
-        drafter: Drafter | None = None,
-        max_drafts: int = 0,
-        max_scored: int = 0,
-    ) -> CohortInput:
+    def next_input(self, start: int, max_prefill_tokens: int, max_scored: int = 0) -> CohortInput:
         """The tokens of the next step: a part of the prompts while there is some, then one token per live value, and of
         those that are chosen among members the next nodes.
 
         Args:
             start: where the cohort's stretch of the packed row begins.
             max_prefill_tokens: at most about so many prompt tokens (at least one column of them).
-            drafter, max_drafts: who drafts what values may go on with, and the most tokens that are fed of it.
             max_scored: the most nodes that are fed, but that there is something to feed.
         """
         if self._prefill and self.num_prefill_tokens:
             return self._prefill_input(self._prefill, start, max_prefill_tokens)
-        return self._decode_input(start, drafter, max_drafts, max_scored)
+        return self._decode_input(start, max_scored)
 
     def _prefill_input(self, prefill: Prefill, start: int, max_tokens: int) -> CohortInput:
         first = prefill.num_fed
@@ -200,18 +191,11 @@ class Cohort:
         nodes = self._values.roots[at]
         return self._input(start, tokens, logit_rows, self._values.states[at], nodes, is_prefill=True)
 
-    def _decode_input(self, start: int, drafter: Drafter | None, max_drafts: int, max_scored: int) -> CohortInput:
+    def _decode_input(self, start: int, max_scored: int) -> CohortInput:
         values = self._values
-        at = rows, _ = self._decoding = values.live_values()
-        drafts = NO_DRAFTS
-        if drafter and max_drafts > 0:
-            drafts = drafter.propose(values.to_draft(at, self.prompts), max_drafts)
-        owners = drafts.behind(np.arange(len(rows)), drafts.owners)
-        prompts = rows[owners]
-        token_ids = drafts.behind(values.last_tokens(at), drafts.tokens)
-        positions = values.last_positions(at)[owners] + ranks_within(owners)
-        scopes, lasts = values.scopes[at][owners], values.lasts[at][owners]
-        states = drafts.behind(values.states[at], drafts.states)
+        at = prompts, _ = self._decoding = values.live_values()
+        token_ids, positions = values.last_tokens(at), values.last_positions(at)
+        scopes, lasts, states = values.scopes[at], values.lasts[at], values.states[at]
         nodes = np.full(len(prompts), NO_NODE)
         if not self._scoring.num_next or (max_scored <= 0 and len(prompts)):
             tokens = NewTokens(token_ids, positions, positions, scopes, lasts, prompts, ranks_within(prompts))
@@ -223,9 +207,9 @@ class Cohort:
             states, nodes = (
                 _placed(own, scored, *pair) for pair in ((states, np.full(len(scored), FREE)), (nodes, their_nodes))
             )
-        fed = self._input(start, tokens, np.arange(len(tokens.prompts)), states, nodes, len(drafts.tokens), len(scored))
-        if fed.num_drafts or fed.num_scored:
-            self._more = _MoreThanOne(fed, own, owners, scored)
+        fed = self._input(start, tokens, np.arange(len(tokens.prompts)), states, nodes, len(scored))
+        if fed.num_scored:
+            self._with_nodes = _StepWithNodes(fed, own, scored)
         return fed
 
     def _input(
@@ -235,52 +219,33 @@ class Cohort:
         logit_rows: IntArray,
         states: IntArray,
         nodes: IntArray,
-        num_drafts: int = 0,
         num_scored: int = 0,
         is_prefill: bool = False,
     ) -> CohortInput:
         plan = self._cache.append(tokens, start, kept=np.nonzero(~self._retired)[0], is_prefill=is_prefill)
         return CohortInput(
             *(tokens.token_ids, tokens.positions, plan, logit_rows, states, nodes),
-            *(list(self.prompts), plan.counts, num_drafts, num_scored),
+            *(list(self.prompts), plan.counts, num_scored),
         )
 
-    def accept(self, chosen: Chosen, endings: Endings) -> int:
+    def accept(self, chosen: Chosen, endings: Endings) -> None:
         """Takes the decoded tokens of this step, one per logit row, and ends the values that closed.
 
         Args:
             chosen: n tokens.
             endings: what each id does.
-
-        Returns:
-            How many drafted tokens were wrong.
         """
-        more, self._more = self._more, None
-        if more is None:
+        step, self._with_nodes = self._with_nodes, None
+        if step is None:
             self._values.accept(self._decoding, chosen, endings)
             self._scoring.begin(self._decoding, self._values, chosen.ways)
-            return 0
-        useless = np.zeros(len(more.fed.token_ids), dtype=bool)
-        own = chosen[more.own]
-        if more.fed.num_drafts:
-            own, is_wrong = self._accept_drafts(own, endings, more)
-            useless[more.own[is_wrong]] = True
-        num_rejected = int(useless.sum())
-        self._values.accept(self._decoding, own, endings)
-        if more.fed.num_scored:
-            useless[more.scored[self._scoring.hear(self._values, chosen.ways)]] = True
+            return
+        self._values.accept(self._decoding, chosen[step.own], endings)
+        useless = np.zeros(len(step.fed.token_ids), dtype=bool)
+        useless[step.scored[self._scoring.hear(self._values, chosen.ways)]] = True
         if useless.any():
             cache: Any = self._cache  # whose plan it is
-            cache.reject(more.fed.plan, useless)
-        return num_rejected
-
-    def _accept_drafts(
-        self, chosen: Chosen, endings: Endings, more: _MoreThanOne
-    ) -> tuple[Chosen, npt.NDArray[np.bool_]]:
-        """Takes the drafts as far as they were right; what was chosen behind that, and which were wrong."""
-        verdict = DraftVerdict.on(more.fed.token_ids[more.own], more.owners, chosen.tokens)
-        self._values.accept_drafts(self._decoding, verdict, chosen, endings)
-        return chosen[np.nonzero(verdict.last)[0]], verdict.wrong
+            cache.reject(step.fed.plan, useless)
 
     # Between steps.
 
@@ -326,19 +291,17 @@ class Cohort:
 
 
 @dataclass(frozen=True, slots=True)
-class _MoreThanOne:
-    """A step in which more is fed of some values than their last token.
+class _StepWithNodes:
+    """A step in which nodes of tries are fed, too.
 
     Attributes:
         fed: what is fed, t tokens.
-        own: which of them go on with values: last tokens, and drafts behind them.
-        owners: of each of those the value, by its number among those that decode.
-        scored: which of the t tokens are nodes of tries.
+        own: which of them are values' last tokens.
+        scored: which of them are nodes.
     """
 
     fed: CohortInput
     own: IntArray
-    owners: IntArray
     scored: IntArray
 
 

@@ -2,7 +2,7 @@
 
 Every prompt has a row of the block and appends to it in whatever order its tokens come; a column is the place of one
 token. The scopes and the position kept beside each column say who sees it (hpd_core/layout.py), so nothing is ever
-moved within a row: a column that holds nothing, or a wrong draft, has a position that nobody sees.
+moved within a row: a column that holds nothing, or a rejected node, has a position that nobody sees.
 """
 
 from __future__ import annotations

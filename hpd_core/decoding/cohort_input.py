@@ -68,8 +68,7 @@ class CohortInput:
         nodes: int64 [n], the node of a trie that each writes behind (text/member_tries.py), or NO_NODE.
         prompts: the cohort's P prompts as they were when the step began.
         tokens_per_prompt: int64 [P], how many of the t tokens are each prompt's.
-        num_drafts: how many of the t tokens are drafted.
-        num_scored: how many of them are nodes of tries.
+        num_scored: how many of the t tokens are nodes of tries.
     """
 
     token_ids: IntArray
@@ -80,7 +79,6 @@ class CohortInput:
     nodes: IntArray
     prompts: list[Prompt]
     tokens_per_prompt: IntArray
-    num_drafts: int
     num_scored: int
 
 

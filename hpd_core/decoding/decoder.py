@@ -19,7 +19,6 @@ from hpd_core.attention.plan import PrefixCache
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.cohort_input import CohortInput
-from hpd_core.decoding.drafts import Drafter
 from hpd_core.decoding.hybrid_cache import MixerRoom, slot_bytes
 from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes, halved
 from hpd_core.decoding.model_runner import ModelRunner
@@ -49,7 +48,6 @@ class StepReport:
         computed_prefixes: prefixes that were computed, as prompts without branches; their owner asked for them.
         cohorts: per cohort that ran, the prompts that were fed and how many tokens each.
         seconds: wall time of the step.
-        draft_tokens, rejected_tokens: of the tokens that were fed, those that were drafted, and the wrong ones of them.
         computed_texts: as `computed_prefixes`, what several documents begin with.
     """
 
@@ -57,8 +55,6 @@ class StepReport:
     computed_prefixes: list[Prompt]
     cohorts: list[list[tuple[Prompt, int]]]
     seconds: float
-    draft_tokens: int = 0
-    rejected_tokens: int = 0
     computed_texts: list[Prompt] = field(default_factory=list)
 
 
@@ -101,7 +97,6 @@ class Decoder:
         self._runner = ModelRunner(model, config, shape, constraints, self._tries)
         self._shape = shape = self._runner.shape
         share = self.way != "sdpa"  # torch's fused kernel takes one block of keys a prompt
-        self._drafter = Drafter(config.max_draft_tokens_per_step, endings, constraints)
         self.pool = pool = CachePool(shape, cache_order(self.way, shape), max_tokens=self._limits.max_cached_tokens)
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
@@ -254,26 +249,21 @@ class Decoder:
 
     def _take(self, step: _StepInFlight, started: float) -> StepReport:
         """Takes the new tokens, retires."""
-        num_rejected = self._scatter(step.cohorts, step.inputs, self._fetch(step.choice))
+        self._scatter(step.cohorts, step.inputs, self._fetch(step.choice))
         counts = [list(zip(fed.prompts, fed.tokens_per_prompt.tolist(), strict=True)) for fed in step.inputs]
         shares = [[(prompt, count) for prompt, count in cohort if count] for cohort in counts]
         finished, prefixes, texts = self._scheduler.finish_step(step.cohorts)
-        num_drafts = sum(fed.num_drafts for fed in step.inputs)
-        seconds = time.perf_counter() - started
-        return StepReport(finished, prefixes, shares, seconds, num_drafts, num_rejected, texts)
+        return StepReport(finished, prefixes, shares, time.perf_counter() - started, texts)
 
     def _gather(self, cohorts: list[Cohort]) -> list[CohortInput]:
         inputs: list[CohortInput] = []
         start = 0
         limit = self._scheduler.limits.max_tokens_per_step
-        load = num_tokens(cohorts)
-        room = min(self._drafter.room(load), limit - load)
         # What is fed to choose members may wait, where a step would be too large: what is chosen stays the same.
-        scored_room = limit - load + sum(cohort.num_next_scored for cohort in cohorts)
+        scored_room = limit - num_tokens(cohorts) + sum(cohort.num_next_scored for cohort in cohorts)
         for cohort in cohorts:
-            inputs.append(cohort.next_input(start, limit, self._drafter, room, scored_room))
+            inputs.append(cohort.next_input(start, limit, scored_room))
             start += len(inputs[-1].token_ids)
-            room -= inputs[-1].num_drafts
             scored_room -= inputs[-1].num_scored
         return inputs
 
@@ -284,13 +274,10 @@ class Decoder:
     def _fetch(self, choice: Choice) -> Chosen:
         return choice.fetch()
 
-    def _scatter(self, cohorts: list[Cohort], inputs: list[CohortInput], chosen: Chosen) -> int:
-        first = first_way = num_rejected = 0
+    def _scatter(self, cohorts: list[Cohort], inputs: list[CohortInput], chosen: Chosen) -> None:
+        first = first_way = 0
         for cohort, fed in zip(cohorts, inputs, strict=True):
             last, last_way = first + len(fed.logit_rows), first_way + self._tries.num_ways(fed.nodes)
             part = replace(chosen[first:last], ways=chosen.ways[first_way:last_way])
-            num_rejected += cohort.accept(part, self._endings)
+            cohort.accept(part, self._endings)
             first, first_way = last, last_way
-        num_drafts = sum(fed.num_drafts for fed in inputs)
-        self._drafter.learn(num_drafts, num_drafts - num_rejected)
-        return num_rejected

@@ -83,7 +83,6 @@ class Prompt:
         tokens, logprobs: after it is finished, per branch: generated ids (the closing one last) and their
             log-probabilities. `closed[b]` is False where the value was cut at its limit.
         choices: likewise, per branch, what was chosen among members; None: decoded token by token.
-        num_draft_tokens, num_rejected_tokens: likewise: drafted tokens that were fed, and those that were wrong.
         num_scored_tokens: likewise: what was fed to choose among members and is no part of an answer.
     """
 
@@ -100,8 +99,6 @@ class Prompt:
     logprobs: list[list[float]] = field(default_factory=list)
     closed: list[bool] = field(default_factory=list)
     choices: list[MemberChoice | None] = field(default_factory=list)
-    num_draft_tokens: int = 0
-    num_rejected_tokens: int = 0
     num_scored_tokens: int = 0
 
     @property

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpd_core.decoding.drafts import LONGEST_DRAFT, DraftVerdict, OpenValue
 from hpd_core.decoding.member_search import Verdicts
 from hpd_core.decoding.next_token import Chosen
 from hpd_core.decoding.prompt import BranchEnd, MemberChoice, Prompt
@@ -47,7 +46,6 @@ class ValueStates:
         logprobs: float32 [P, B, longest limit], natural logarithms.
         sure: uint8 [P, B], whether its member is the likeliest (1) or may be (2); 0: it was not chosen.
         shares, margins: float64 [P, B], likewise, as decoding/member_search.py has them.
-        num_drafts, num_rejected: int64 [P], drafted tokens that were fed, and the wrong ones of them.
         num_scored: int64 [P], nodes that were fed and are no part of an answer.
     """
 
@@ -71,8 +69,6 @@ class ValueStates:
     sure: npt.NDArray[np.uint8]
     shares: npt.NDArray[np.float64]
     margins: npt.NDArray[np.float64]
-    num_drafts: IntArray
-    num_rejected: IntArray
     num_scored: IntArray
 
     @classmethod
@@ -120,8 +116,6 @@ class ValueStates:
             sure=np.zeros(shape, dtype=np.uint8),
             shares=np.zeros(shape),
             margins=np.zeros(shape),
-            num_drafts=np.zeros(len(prompts), dtype=np.int64),
-            num_rejected=np.zeros(len(prompts), dtype=np.int64),
             num_scored=np.zeros(len(prompts), dtype=np.int64),
         )
 
@@ -176,29 +170,6 @@ class ValueStates:
         """int64 [n], the position of the last token of each."""
         return self.end_positions[at] + self.counts[at]
 
-    def to_draft(self, at: ValueIndex, prompts: Sequence[Prompt]) -> list[OpenValue]:
-        """What a draft has to know of each. Values that others see get none: their order in memory would change."""
-        values = []
-        documents: dict[int, IntArray] = {}
-        for row, branch in zip(*(indices.tolist() for indices in at), strict=True):
-            count = int(self.counts[row, branch])
-            # The last token that a value may have is never fed.
-            most = min(LONGEST_DRAFT, int(self.limits[row, branch]) - count - 1)
-            if self.scopes[row, branch] == PUBLIC:
-                most = 0
-            if row not in documents:
-                documents[row] = prompts[row].document_ids
-            values.append(
-                OpenValue(
-                    documents[row],
-                    self.tokens[row, branch, :count],
-                    int(self.states[row, branch]),
-                    int(self.read[row, branch]),
-                    most,
-                )
-            )
-        return values
-
     # What came of it.
 
     def accept(self, at: ValueIndex, chosen: Chosen, endings: Endings) -> None:
@@ -212,25 +183,6 @@ class ValueStates:
         self.read[at], closed = endings.read(self.read[at], chosen.tokens)
         self.closed[at] = closed
         self.live[at] = ~closed & (counts + 1 < self.limits[at])
-
-    def accept_drafts(self, at: ValueIndex, verdict: DraftVerdict, chosen: Chosen, endings: Endings) -> None:
-        """Takes the drafts of the values as far as they were right; their next tokens are for `accept`.
-
-        Args:
-            chosen: behind each of the t rows that were fed.
-        """
-        rows, branches = (indices[verdict.owners] for indices in at)
-        places = self.counts[rows, branches] + verdict.depths
-        right = verdict.right
-        self.tokens[rows[right], branches[right], places[right]] = chosen.tokens[right]
-        self.logprobs[rows[right], branches[right], places[right]] = chosen.logprobs[right]
-        self.counts[at] += verdict.accepted - 1
-        for depth in range(LONGEST_DRAFT):
-            here = right & (verdict.depths == depth)
-            of_value = rows[here], branches[here]
-            self.read[of_value], _ = endings.read(self.read[of_value], chosen.tokens[here])
-        self.num_drafts += np.bincount(rows[verdict.depths > 0], minlength=len(self.num_drafts))
-        self.num_rejected += np.bincount(rows[verdict.wrong], minlength=len(self.num_rejected))
 
     def settle(
         self, at: ValueIndex, written: Sequence[tuple[IntArray, npt.NDArray[np.float64]]], verdicts: Verdicts
@@ -252,8 +204,6 @@ class ValueStates:
     def write_back(self, row: int, prompt: Prompt) -> None:
         """Gives a finished prompt its tokens."""
         prompt.num_scored_tokens = int(self.num_scored[row])
-        prompt.num_draft_tokens = int(self.num_drafts[row])
-        prompt.num_rejected_tokens = int(self.num_rejected[row])
         for branch in range(prompt.layout.num_branches):
             end = self._end(row, branch)
             prompt.tokens.append(end.tokens)

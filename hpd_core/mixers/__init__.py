@@ -3,7 +3,7 @@
 A causal convolution, a gated delta rule: each folds all that came before into a state of fixed size. In `tree`, a
 document's branches go on from one state, that of its trunk. It is kept once a document, and read for all of its
 branches; what a branch's own tokens do to it is kept token by token, in columns, as keys and values are. So a branch
-that grows, a wrong draft, a node of a trie and a finished prompt are here what they are for attention: columns that a
+that grows, a node of a trie and a finished prompt are here what they are for attention: columns that a
 row sees, or not (hpd_core/layout.py).
 
     families.py      which modules of which models these are

@@ -34,8 +34,6 @@ def check(model: str, config: EngineConfig) -> None:
         raise ModelError("the checkpoint is in FP8, and quantized weights cannot be cut: set tensor_parallel to 1")
     if (method := fp8_checkpoint.quantization_of(model_config).get("quant_method")) in quantized_checkpoint.PACKAGES:
         raise ModelError(f"the checkpoint is quantized ({method}), and cannot be cut: set tensor_parallel to 1")
-    if config.max_draft_tokens_per_step:
-        raise ModelError("tensor_parallel takes no drafts: set max_draft_tokens_per_step to 0")
     if dist.is_initialized():
         raise ModelError("torch.distributed is in use in this process; it can hold one tensor-parallel engine, alone")
     take_device(config, 0)

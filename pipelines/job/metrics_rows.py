@@ -14,7 +14,6 @@ TOKEN_METRICS = (
     *("prefix_tokens_computed", "prefix_tokens_reused", "document_tokens", "document_tokens_shared", "key_tokens"),
     *("value_tokens", "scored_tokens"),
 )
-_OTHER_COUNTS = ("draft_tokens", "rejected_tokens", "num_steps")
 # What a run's manifest sums over its shards.
 SUMMED_METRICS = (
     *(*TOKEN_METRICS, "num_steps", "busy_seconds", "prefix_seconds", "retry_seconds", "load_seconds"),
@@ -86,7 +85,7 @@ def _engine_cells(decoded: DecodedShard, job: JobContext, started: datetime.date
         "pass": 1,
         "attempt_id": decoded.attempt_id,
         "retries": max(0, decoded.num_attempts - 1),
-        **{name: measured.get(name, 0) for name in (*TOKEN_METRICS, *_OTHER_COUNTS)},
+        **{name: measured.get(name, 0) for name in (*TOKEN_METRICS, "num_steps")},
         "started_at": started - datetime.timedelta(seconds=seconds + wall),
         "prepare_seconds": seconds,
         "busy_seconds": measured.get("busy_seconds", 0.0),

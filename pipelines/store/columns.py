@@ -237,8 +237,6 @@ METRIC_COLUMNS = (
     ),
     _required("key_tokens", pa.int64(), "tokens of attribute names, which are fed"),
     _required("value_tokens", pa.int64(), "tokens of values, which are decoded"),
-    Column("draft_tokens", pa.int64(), "tokens forwarded on trial (`engine.max_draft_tokens_per_step`)"),
-    Column("rejected_tokens", pa.int64(), "of them, those that no value went on with"),
     Column("scored_tokens", pa.int64(), "tokens forwarded to score closed answers (`engine.max_scored_tokens`)"),
     _required("num_steps", pa.int64(), "forward passes"),
     _required("started_at", pa.timestamp("us", tz="UTC"), "when work on it began"),

@@ -38,8 +38,6 @@ _NAMES = {
     torch.float8_e4m3fn: "fp8e4nv",
 }
 _NUM_TOKENS = 1024
-_COPY_AHEAD = r"cp\.async\.c[ag]\.shared\.global \[[^]]*\], \[[^]]*\], 0x10"
-_WIDE = r"(\.\w+)*\.v(4\.b32|2\.b64)"
 
 
 @dataclass(frozen=True)

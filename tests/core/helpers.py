@@ -19,10 +19,9 @@ from hpd_core.baselines.reference import (
 )
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder, StepReport
-from hpd_core.decoding.drafts import Drafter, DraftSource
 from hpd_core.decoding.member_bounds import NEGLIGIBLE
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.layout import FREE, Branch, IntArray, Members, StackedObject, stacked_layout, tree_layout
+from hpd_core.layout import FREE, Branch, Members, StackedObject, stacked_layout, tree_layout
 from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach
 from hpd_core.text.constraints import StateTable
@@ -182,27 +181,6 @@ class StackedCase:
 Case = TreeCase | StackedCase
 
 
-class Prompter:
-    """A source of drafts that has seen the answers, and says them as they are, spoilt, or much too long."""
-
-    def __init__(self, prompts: Sequence[Prompt], rng: np.random.Generator, spoilt: float = 0.0) -> None:
-        """`spoilt`: the share of drafted tokens that are replaced by any, some of them outside the vocabulary."""
-        self._answers = {
-            (tuple(prompt.document_ids.tolist()), *tokens[:size]): tokens[size:]
-            for prompt in prompts
-            for tokens in prompt.tokens
-            for size in range(1, len(tokens) + 1)
-        }
-        self._rng = rng
-        self._spoilt = spoilt
-
-    def __call__(self, document: IntArray, written: IntArray, most: int) -> list[int]:
-        answer = self._answers.get((tuple(document.tolist()), *written.tolist()), [])
-        spoilt = self._rng.random(len(answer) + 9) < self._spoilt
-        any_token = self._rng.integers(-2, VOCABULARY + 2, size=len(spoilt))
-        return [int(a) if s else t for s, a, t in zip(spoilt, any_token, [*answer, *any_token], strict=False)]
-
-
 def random_branches(rng: np.random.Generator, count: int, k_max: int) -> list[Branch]:
     """Every other one is constrained, and every third one chosen among members."""
     branches = []
@@ -264,13 +242,10 @@ def decode(
     cases: Sequence[Case],
     endings: Endings,
     config: EngineConfig,
-    source: DraftSource | None = None,
     reports: list[StepReport] | None = None,
 ) -> list[Prompt]:
     """The engine's answers. `model` gets our attention; `reports` the steps'."""
     decoder = decoder_with_constraints(model, endings, config)
-    if source is not None:
-        decoder._drafter = Drafter(config.max_draft_tokens_per_step, endings, decoder._constraints, source)
     prompts = [case.prompt() for case in cases]
     decoder.add(prompts)
     finished = []

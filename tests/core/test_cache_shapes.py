@@ -7,7 +7,6 @@ import copy
 import numpy as np
 import pytest
 
-from hpd_core.attention.kv_cache import LayerShape
 from hpd_core.config import EngineConfig
 from hpd_core.models.description import cache_shape
 
@@ -21,12 +20,6 @@ def test_layers_that_share_keep_nothing_of_their_own() -> None:
     shape = cache_shape(build("gemma4_text", REACHES["loose"]))
     assert shape.calls == (0, 1, 0, 1)
     assert {layer.key_size for layer in shape.layers} == {16, 512}, "windows, and the full attention's larger heads"
-
-
-def test_latent_attention_keeps_a_latent_and_one_rotated_part() -> None:
-    shape = cache_shape(build("deepseek_v3", REACHES["loose"]))
-    assert shape.numbers_per_token == 4 * (16 + 8)
-    assert shape.with_keys_and_values().layer == LayerShape(4, 24, 12, num_heads=4), "heads of two sizes"
 
 
 @pytest.mark.full

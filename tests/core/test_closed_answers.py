@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from hpd_core import AutoregressiveBaseline, CategorySchema, Engine, ModelError, NullEngine, Record, RecordResult
+from hpd_core import AutoregressiveBaseline, CategorySchema, Engine, ModelError, Record
 from hpd_core.config import EngineConfig
 from hpd_core.layout import Branch, Members
 from hpd_core.models.loading import load_model, load_tokenizer
@@ -20,7 +19,7 @@ from tests.tables import table
 
 from .constrained import likeliest_answer
 from .engines import answers, config
-from .families import FAMILY_PARAMETERS, build_model
+from .families import build_model
 from .helpers import ROOTS, TreeCase, assert_equals_oracle, decode, random_endings, random_ids
 from .native import WAYS
 from .products import products
@@ -41,34 +40,11 @@ def closed_cases(count: int, max_fed: int | None = None, seed: int = 0) -> list[
     return cases
 
 
-@pytest.mark.parametrize("threshold", [0.4, 0.8])
-@pytest.mark.usefixtures("poison")
-def test_a_threshold_decides_between_null_and_the_likeliest(threshold: float) -> None:
-    cases, endings = closed_cases(9), random_endings(np.random.default_rng(0))
-    prompts = decode(build_model("llama"), cases, endings, EngineConfig(answer_threshold=threshold))
-    oracle = build_model("llama")
-    for case, prompt in zip(cases, prompts, strict=True):
-        assert_equals_oracle(oracle, case, prompt, endings, threshold)
-    assert all(choice.is_sure for prompt in prompts for choice in prompt.choices if choice is not None)
-    plain = decode(build_model("llama"), cases, endings, EngineConfig())
-    assert [prompt.tokens for prompt in prompts] != [prompt.tokens for prompt in plain]
-
-
-@pytest.mark.parametrize("family", FAMILY_PARAMETERS)
-@pytest.mark.usefixtures("poison")
-def test_every_family(family: str) -> None:
-    cases, endings = closed_cases(4), random_endings(np.random.default_rng(0))
-    prompts = decode(build_model(family), cases, endings, EngineConfig())
-    oracle = build_model(family)
-    for case, prompt in zip(cases, prompts, strict=True):
-        assert_equals_oracle(oracle, case, prompt, endings)
-
-
 SCHEDULES: list[dict[str, Any]] = [
     {},
     {"max_tokens_per_step": 1, "max_prompts_per_cohort": 3},
     {"max_tokens_per_step": 60, "max_prompts_per_cohort": 6, "overlap_steps": True},
-    {"max_tokens_per_step": 300, "max_prompts_per_cohort": 8, "max_draft_tokens_per_step": 300},
+    {"max_tokens_per_step": 300, "max_prompts_per_cohort": 8},
     {"max_tokens_per_step": 120, "max_cached_tokens": 1},
 ]
 
@@ -119,15 +95,10 @@ CLOSED = CategorySchema.model_validate(
     }
 )
 SCHEMAS = {"Shoes": CLOSED}
-NUM_CLOSED = sum(attribute.is_closed for attribute in CLOSED.attributes)
 
 
 def shoes(count: int) -> list[Record]:
     return [Record(record.id, "Shoes", record.fields) for record in products(count)]
-
-
-def certainty(results: list[RecordResult]) -> list[list[tuple[str | None, float | None, float | None]]]:
-    return [[(v.choice, v.probability, v.margin) for v in result.values.values()] for result in results]
 
 
 @table("threshold", [None, 0.15])
@@ -159,40 +130,6 @@ def test_answers_are_the_likeliest_and_say_how_sure_they_are(threshold: float | 
             assert value.margin is not None
 
 
-def test_company_and_schedule_change_nothing(tiny_model_dir: Path) -> None:
-    records = shoes(30)
-    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
-        together = engine.extract(records, SCHEMAS)
-        alone = [engine.extract([record], SCHEMAS)[0] for record in records]
-        turned = engine.extract(records[::-1], SCHEMAS)[::-1]
-    small = config(max_tokens_per_step=70, max_prompts_per_cohort=3, max_draft_tokens_per_step=20, overlap_steps=True)
-    with Engine.from_pretrained(str(tiny_model_dir), small) as engine:
-        tight = engine.extract(records, SCHEMAS)
-    for others in (alone, turned, tight):
-        assert answers(others) == answers(together)
-        for these, those in zip(certainty(others), certainty(together), strict=True):
-            for (choice, *numbers), (other_choice, *other_numbers) in zip(these, those, strict=True):
-                assert choice == other_choice
-                for number, other in zip(numbers, other_numbers, strict=True):
-                    assert number == (None if other is None else pytest.approx(other, abs=2e-3))
-
-
-@table("options", [{"max_scored_tokens": 0}, {"constrain_values": False}, {"layout": "stacked"}])
-def test_without_tries_it_is_decoded_token_by_token(options: dict[str, Any], tiny_model_dir: Path) -> None:
-    with Engine.from_pretrained(str(tiny_model_dir), config(**options)) as engine:
-        assert engine.describe()["max_scored_tokens"] == 0
-        future = engine.submit(shoes(6), SCHEMAS)
-        results = future.result()
-    for result in results:
-        for attribute in CLOSED.attributes:
-            value = result.values[attribute.name]
-            assert value.choice == ("greedy" if attribute.type in ("boolean", "enum") else None)
-            assert value.margin is None
-            assert value.logprob_mean is not None
-            assert value.probability == pytest.approx(math.exp(value.num_tokens * value.logprob_mean))
-    assert future.metrics.scored_tokens == 0
-
-
 def test_a_threshold_is_refused_where_nothing_is_scored(tiny_model_dir: Path) -> None:
     for options, message in (
         ({"layout": "stacked"}, "layout 'tree'"),
@@ -208,27 +145,6 @@ def test_a_threshold_is_refused_where_nothing_is_scored(tiny_model_dir: Path) ->
         AutoregressiveBaseline.from_pretrained(str(tiny_model_dir), config(answer_threshold=0.4))
 
 
-def test_a_small_budget_is_said(tiny_model_dir: Path) -> None:
-    """A random model is sure of nothing: within two nodes hardly any member is found."""
-    choices: Counter[str | None] = Counter()
-    for most in (2, 1000):
-        with Engine.from_pretrained(str(tiny_model_dir), config(max_scored_tokens=most)) as engine:
-            assert engine.describe()["max_scored_tokens"] == most
-            future = engine.submit(shoes(12), SCHEMAS)
-            results = future.result()
-        values = [result.values[a.name] for result in results for a in CLOSED.attributes if a.is_closed]
-        found = Counter(value.choice for value in values)
-        assert all(value.probability is not None and 0 <= value.probability <= 1 for value in values)
-        assert all((value.margin is not None) == (value.choice == "scored") for value in values)
-        if most == 1000:
-            assert found == {"scored": 12 * NUM_CLOSED}
-        else:
-            assert found["greedy"] > 0
-            assert future.metrics.scored_tokens <= 2 * 12 * NUM_CLOSED
-        choices += found
-    assert set(choices) >= {"scored", "greedy"}
-
-
 def test_members_may_be_longer_than_values(tiny_model_dir: Path) -> None:
     """They are known, so none is cut off."""
     long = "a colour of so many words that no value of eight tokens could hold it at all"
@@ -239,24 +155,6 @@ def test_members_may_be_longer_than_values(tiny_model_dir: Path) -> None:
         values = [result.values["Colour"] for result in engine.extract(shoes(8), {"Shoes": schema})]
     assert {value.status for value in values} <= {"value", "absent"}
     assert any(value.num_tokens > 8 for value in values)
-
-
-def test_others_that_answer_say_how_they_chose(tiny_model_dir: Path) -> None:
-    with AutoregressiveBaseline.from_pretrained(str(tiny_model_dir), config()) as baseline:
-        written = baseline.extract(shoes(2), SCHEMAS)
-    with NullEngine.from_pretrained(str(tiny_model_dir), config()) as made_up:
-        invented = made_up.extract(shoes(9), SCHEMAS)
-    for attribute in CLOSED.attributes:
-        is_few = attribute.type in ("boolean", "enum")
-        for result in written:
-            value = result.values[attribute.name]
-            assert (value.choice, value.probability, value.margin) == ("greedy" if is_few else None, None, None)
-        for result in invented:
-            value = result.values[attribute.name]
-            assert value.choice == ("scored" if attribute.is_closed else "greedy" if is_few else None)
-            assert value.probability is not None
-            assert 0 <= value.probability <= 1
-            assert (value.margin is not None) == attribute.is_closed
 
 
 @table("number", [math.nan, -math.inf])

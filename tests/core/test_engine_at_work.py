@@ -10,17 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
-from hpd_core import Engine, EngineConfig, EngineError, ErrorCode, Record
+from hpd_core import Engine, EngineError
 from hpd_core.decoding import decoder
-from hpd_core.decoding.drafts import Drafter
 from hpd_core.prompt_builder import PromptBuilder
-from tests.tables import table
 from tests.tiny_model import answering_tokenizer
 
 from .engines import LAYOUTS, TIMEOUT, Steps, answers, config
-from .native import WAYS
 from .products import SCHEMAS, products
 
 # Several callers.
@@ -39,14 +35,6 @@ def test_callers_share_steps_and_get_what_they_would_get_alone(fresh: Engine) ->
     steps.release.set()
     assert [answers(future.result(TIMEOUT)) for future in futures] == alone
     assert len(steps.reports) < separate / 2
-
-
-def test_extract_from_many_threads(fresh: Engine) -> None:
-    shares = [products(4, first=4 * n) for n in range(12)]
-    expected = answers(fresh.extract(products(48), SCHEMAS))
-    with ThreadPoolExecutor(6) as pool:
-        results = list(pool.map(lambda share: fresh.extract(share, SCHEMAS), shares))
-    assert [row for share in results for row in answers(share)] == expected
 
 
 def test_a_small_submission_is_not_held_up_by_a_large_one(fresh: Engine) -> None:
@@ -101,43 +89,6 @@ def test_tokens_are_counted_where_they_are_forwarded(tiny_model_dir: Path) -> No
             assert metrics.num_steps >= max(v.num_tokens for r in results for v in r.values.values())
 
 
-def test_what_is_shared_is_counted_once_among_all_who_share_it(tree: Engine) -> None:
-    text = " ".join(f"word{n} soft red" for n in range(40))
-    records = [Record(str(n), "Shoes", {"text": f"{text} {n}"}) for n in range(12)]
-    tree.extract(records[:1], SCHEMAS)  # the category's prefix
-    steps = Steps(tree, hold=True)
-    busy = tree.submit([Record("busy", "Shoes", {"text": "soft"})], SCHEMAS)
-    assert steps.entered.wait(TIMEOUT)
-    futures = [tree.submit(records[first : first + 4], SCHEMAS) for first in range(0, 12, 4)]
-    steps.release.set()
-    busy_results, *results = [result for future in [busy, *futures] for result in future.result(TIMEOUT)]
-    tree._decoder.step = steps._step  # type: ignore[method-assign]
-    computed = [prompt.num_own_tokens for report in steps.reports for prompt in report.computed_texts]
-    assert len(computed) == 1
-    assert sum(future.metrics.document_tokens_shared for future in futures) == 11 * computed[0] > 11 * 100
-    forwarded = sum(count for report in steps.reports for cohort in report.cohorts for _, count in cohort)
-    prompts = sum(future.metrics.document_tokens + future.metrics.key_tokens for future in [busy, *futures])
-    values = [value for result in [busy_results, *results] for value in result.values.values()]
-    scored = sum(future.metrics.scored_tokens for future in [busy, *futures])
-    assert forwarded == prompts + sum(value.num_tokens - 1 for value in values) + scored
-    alone = [tree.extract([record], SCHEMAS)[0] for record in records]
-    assert answers(results) == answers(alone)
-
-
-def test_steps_are_counted(fresh: Engine) -> None:
-    steps = Steps(fresh, hold=True)
-    futures = [fresh.submit(products(4, first=4 * n), SCHEMAS) for n in range(2)]
-    steps.release.set()
-    for future in futures:
-        future.result(TIMEOUT)
-    assert max(future.metrics.num_steps for future in futures) <= len(steps.reports)
-    assert sum(future.metrics.num_steps for future in futures) >= len(steps.reports)
-    before = len(steps.reports)
-    alone = fresh.submit(products(4), SCHEMAS)
-    alone.result(TIMEOUT)
-    assert alone.metrics.num_steps == len(steps.reports) - before
-
-
 def test_every_token_is_forwarded_once(fresh: Engine) -> None:
     """No logits where nothing decodes is a promise about speed; no token twice is one we can count."""
     forwarded = []
@@ -153,60 +104,8 @@ def test_every_token_is_forwarded_once(fresh: Engine) -> None:
     metrics = future.metrics
     fed = sum(value.num_tokens - 1 for value in values)
     prompts = metrics.prefix_tokens_computed + metrics.document_tokens + metrics.key_tokens
-    assert sum(forwarded) == prompts + fed + metrics.rejected_tokens + metrics.scored_tokens
+    assert sum(forwarded) == prompts + fed + metrics.scored_tokens
     assert metrics.scored_tokens > 0
-
-
-def test_drafts_change_no_answer_and_are_counted(tiny_model_dir: Path) -> None:
-    records = products(6)
-    found = []
-    for most in (0, 4096):
-        with Engine.from_pretrained(str(tiny_model_dir), config(max_draft_tokens_per_step=most)) as engine:
-            # What this model says stands in no document.
-            table = engine._decoder._constraints
-            engine._decoder._drafter = Drafter(most, engine.endings, table, lambda _, written, most: [*written])
-            forwarded = []
-            forward = engine._decoder._forward
-
-            def counting(inputs: Any, forwarded: list[int] = forwarded, forward: Any = forward) -> Any:
-                forwarded.append(sum(len(item.token_ids) for item in inputs))
-                return forward(inputs)
-
-            engine._decoder._forward = counting  # type: ignore[method-assign]
-            future = engine.submit(records, SCHEMAS)
-            results = future.result(TIMEOUT)
-        metrics = future.metrics
-        fed = sum(value.num_tokens - 1 for result in results for value in result.values.values())
-        prompts = metrics.prefix_tokens_computed + metrics.document_tokens + metrics.key_tokens
-        assert sum(forwarded) == prompts + fed + metrics.rejected_tokens + metrics.scored_tokens
-        found.append((answers(results), metrics.draft_tokens, metrics.rejected_tokens))
-    (plain, *none), (drafted, num_drafts, num_rejected) = found
-    assert none == [0, 0]
-    assert drafted == plain
-    assert num_drafts >= num_rejected > 0
-
-
-def test_busy_seconds_add_up_to_the_engines_time(fresh: Engine) -> None:
-    steps = Steps(fresh, hold=True)
-    futures = [fresh.submit(products(10, first=10 * n), SCHEMAS) for n in range(4)]
-    steps.release.set()
-    for future in futures:
-        future.result(TIMEOUT)
-    busy = sum(future.metrics.busy_seconds for future in futures)
-    assert busy == pytest.approx(sum(report.seconds for report in steps.reports))
-    assert all(future.metrics.busy_seconds > 0 for future in futures)
-
-
-def test_every_second_belongs_to_a_record_or_to_a_prefix(fresh: Engine) -> None:
-    futures = [fresh.submit([*products(9, first=9 * n), Record("?", "Tea", {"t": "x"})], SCHEMAS) for n in range(3)]
-    for future in futures:
-        *answered, refused = future.result(TIMEOUT)
-        assert all(result.engine_seconds > 0 for result in answered)
-        assert refused.engine_seconds == 0
-        of_records = sum(result.engine_seconds for result in answered)
-        assert of_records + future.metrics.prefix_seconds == pytest.approx(future.metrics.busy_seconds)
-    # The first to come pays for the prefixes that all use.
-    assert [future.metrics.prefix_seconds > 0 for future in futures] == [True, False, False]
 
 
 def test_busy_seconds_are_those_of_the_forwards(fresh: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,18 +127,6 @@ def test_busy_seconds_are_those_of_the_forwards(fresh: Engine, monkeypatch: pyte
     assert sum(future.metrics.busy_seconds for future in futures) == pytest.approx(now)
 
 
-def test_refused_records_are_counted(tree: Engine) -> None:
-    future = tree.submit([*products(3), Record("1", "Tea", {"t": "x"})], SCHEMAS)
-    future.result(TIMEOUT)
-    assert (future.metrics.num_records, future.metrics.num_errors) == (4, 1)
-
-
-def test_all_refused_is_no_step(tree: Engine) -> None:
-    future = tree.submit([Record("1", "Tea", {"t": "x"})], SCHEMAS)
-    assert future.result(TIMEOUT)[0].error_code is ErrorCode.NO_SCHEMA
-    assert (future.metrics.num_steps, future.metrics.busy_seconds) == (0, 0.0)
-
-
 # When things go wrong, and the end.
 
 
@@ -255,21 +142,6 @@ def test_an_exception_in_a_step_reaches_every_caller_and_the_engine_goes_on(fres
     assert answers(fresh.submit(products(6), SCHEMAS).result(TIMEOUT)) == expected
     finished = [prompt for report in steps.reports[1:] for prompt in report.finished]
     assert len(finished) == 6, "nobody waits for what failed: it must not be decoded any more"
-
-
-def test_an_exception_while_prefixes_are_computed(fresh: Engine) -> None:
-    Steps(fresh, fail_at=1)
-    with pytest.raises(EngineError):
-        fresh.submit(products(3), SCHEMAS).result(TIMEOUT)
-    assert [result.error for result in fresh.submit(products(3), SCHEMAS).result(TIMEOUT)] == [None] * 3
-
-
-def test_a_cancelled_future_does_not_stop_the_others(fresh: Engine) -> None:
-    steps = Steps(fresh, hold=True)
-    cancelled, kept = fresh.submit(products(2), SCHEMAS), fresh.submit(products(3), SCHEMAS)
-    cancelled.cancel()
-    steps.release.set()
-    assert [result.error for result in kept.result(TIMEOUT)] == [None] * 3
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -300,10 +172,6 @@ def test_close_ends_the_thread_and_can_be_repeated(tiny_model_dir: Path) -> None
         engine.extract([], SCHEMAS)
 
 
-def test_close_without_work(tiny_model_dir: Path) -> None:
-    Engine.from_pretrained(str(tiny_model_dir), config()).close()
-
-
 def test_close_fails_what_is_not_finished(tiny_model_dir: Path) -> None:
     engine = Engine.from_pretrained(str(tiny_model_dir), config())
     steps = Steps(engine, hold=True)
@@ -323,37 +191,3 @@ def test_close_fails_what_is_not_finished(tiny_model_dir: Path) -> None:
 
 
 # Settings.
-
-
-@table(
-    "options",
-    [
-        {"layuot": "tree"},
-        {"layout": "ar"},
-        {"dtype": "int8"},
-        {"dtype": "bf16"},
-        {"quantization": "int4"},
-        {"attention": "flash"},
-        {"max_value_tokens": 0},
-        {"stack_size": 0},
-        {"max_tokens_per_step": -1},
-    ],
-)
-def test_unknown_settings_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=next(iter(options))):
-        EngineConfig(**options)
-
-
-def test_settings_cannot_change_behind_the_engine() -> None:
-    with pytest.raises(ValidationError, match="frozen"):
-        EngineConfig().layout = "stacked"  # type: ignore[misc]
-
-
-def test_describe_names_what_answers_depend_on(engine: Engine, tiny_model_dir: Path) -> None:
-    found = engine.describe()
-    assert found["model_id"] == str(tiny_model_dir)
-    assert found["model_revision"].startswith("sha256:")
-    assert (found["layout"], found["dtype"], found["device"]) == (engine.config.layout, "float32", "cpu")
-    assert found["attention"] == WAYS[0]
-    assert found["prompt_hash"] == engine.prompt_hash != engine.config.prompt.hash
-    assert set(found["versions"]) == {"hpd", "torch", "transformers"}

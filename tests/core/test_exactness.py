@@ -16,7 +16,7 @@ from tests.examples import examples
 from tests.tables import table
 
 from .families import BOTH_WAYS, FAMILIES, FAMILIES_AND_LAYOUTS, READING_ALL, build_model
-from .helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
+from .helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from .native import WAYS
 
 LAYOUTS = ("tree", "stacked")
@@ -49,7 +49,6 @@ def engine_configs(draw: st.DrawFn) -> EngineConfig:
         max_cached_prefixes=draw(st.sampled_from([1, 2, 64])),
         attention=draw(st.sampled_from(WAYS)),
         layers=draw(st.sampled_from(["auto", "transformers"])),
-        max_draft_tokens_per_step=draw(st.sampled_from([0, 7, 40, 4096])),
         overlap_steps=draw(st.booleans()),
     )
 
@@ -63,17 +62,13 @@ def check_schedule(
     k_max: int,
     num_prefixes: int,
     config: EngineConfig,
-    spoilt: float,
 ) -> None:
-    """Records with drafts, of which the share `spoilt` is wrong; those in front, in the middle and at the end."""
+    """Check records in front, in the middle and at the end."""
     rng = np.random.default_rng(seed)
     endings = random_endings(rng, share=float(rng.choice([0.02, 0.2, 0.6])))
     prefixes = [random_ids(rng, 0, 12) for _ in range(num_prefixes)]
     cases = [random_case(rng, layout, prefixes, branches, k_max) for _ in range(num_cases)]
-    source = None
-    if config.max_draft_tokens_per_step:
-        source = Prompter(decode(build(), cases, endings, EngineConfig()), rng, spoilt)
-    prompts = decode(build(), cases, endings, config, source)
+    prompts = decode(build(), cases, endings, config)
     oracle = build()
     for index in {0, num_cases // 2, num_cases - 1}:
         assert_equals_oracle(oracle, cases[index], prompts[index], endings)
@@ -86,7 +81,6 @@ SCHEDULES: dict[str, Any] = {
     "k_max": st.sampled_from([1, 3, 9]),
     "num_prefixes": st.integers(1, 4),
     "config": engine_configs(),
-    "spoilt": st.sampled_from([0.0, 0.3, 1.0]),
 }
 """What `check_schedule` is called with, the model and the layout apart."""
 
@@ -99,7 +93,7 @@ SCHEDULES: dict[str, Any] = {
 @given(kind=ANY_FAMILY_AND_LAYOUT, **SCHEDULES)
 @pytest.mark.usefixtures("poison")
 def test_any_schedule_equals_oracle(kind: tuple[str, str], **schedule: Any) -> None:
-    """Records in any number and order, any budget, cohort size and drafts, prefixes evicted or shared or empty."""
+    """Records in any number and order, any budget and cohort size, prefixes evicted or shared or empty."""
     family, layout = kind
     check_schedule(partial(build_model, family), layout, **schedule)
 

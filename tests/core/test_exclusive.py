@@ -210,9 +210,3 @@ def test_an_engine_that_ends_or_fails_between_rounds_says_so(tiny_model_dir: Pat
 def test_what_it_is_not_for(data: Mapping[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Attribute.model_validate(data)
-
-
-def test_what_is_not_set_is_not_written() -> None:
-    assert "shares_text_with" not in Attribute(name="Brand", verbatim=True).model_dump()
-    attribute = Attribute.model_validate({"name": "Brand", **EXCLUSIVE, "shares_text_with": ["Line"]})
-    assert Attribute.model_validate_json(attribute.model_dump_json()) == attribute

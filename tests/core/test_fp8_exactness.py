@@ -88,21 +88,6 @@ def test_any_schedule_equals_oracle(
     assert_equals_oracle(build_oracle(family), cases[index], prompts[index], endings)
 
 
-def test_the_oracle_tells_fp8_from_what_it_is_made_of() -> None:
-    """A test that compares with it must not pass without FP8, nor with one layer's activations left as they are."""
-    ids = torch.tensor([list(range(3, 40))])
-    model = build("llama", torch.float32)
-    with torch.inference_mode():
-        found = model(input_ids=ids).logits
-        apart = (found - build_model("llama")(input_ids=ids).logits).std() / found.std()
-        assert apart > 0.05
-        layer = model.model.layers[0].mlp.up_proj
-        whole = torch.nn.Linear(layer.in_features, layer.out_features, bias=False)
-        whole.weight = torch.nn.Parameter(layer.weight8.float() * layer.weight_scales[:, None])
-        model.model.layers[0].mlp.up_proj = whole
-        assert (found - model(input_ids=ids).logits).std() / found.std() > 0.01
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_float32_is_near_the_oracle(way: str) -> None:
     """By whoever's layers: ours for CPUs call the model's linear layers, and take none of FP8 for a plain one."""

@@ -65,18 +65,6 @@ def preparing(runs: RunTries) -> Iterator[Preparing]:
     made.preparation.close()
 
 
-def test_who_comes_later_waits_for_what_is_being_prepared_and_not_for_what_waits(preparing: Preparing) -> None:
-    preparing.add({"many": ["red"] * 90})
-    preparing.preparation.go_on(is_needed=True)
-    preparing.add({"few": ["a", "b"], "one": ["c"]})
-    turns = [preparing.turn() for _ in range(3)]
-    assert turns[0] == [("many", number) for number in range(32)]
-    assert turns[1][:6] == [("many", 32), ("few", 0), ("one", 0), ("many", 33), ("few", 1), ("many", 34)]
-    prepared = [each for turn in turns for each in turn]
-    assert [each for each in prepared if each[0] == "many"] == [("many", number) for number in range(90)]
-    assert len(prepared) == 93
-
-
 def test_tasks_of_one_caller_take_their_turns_as_one(preparing: Preparing) -> None:
     preparing.add({f"document {number}": ["red"] for number in range(10)}, caller="a form")
     preparing.add({"other": ["a", "b"]})

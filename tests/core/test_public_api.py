@@ -156,32 +156,3 @@ def test_malformed_schemas_are_refused() -> None:
         CategorySchema(category="c", attributes=(Attribute(name="Brand"), Attribute(name="Brand")))
     with pytest.raises(ValidationError):
         CategorySchema(category="c", attributes=())
-
-
-def test_schemas_read_from_lists_and_hash_by_content() -> None:
-    data = {
-        "category": "Shoes",
-        "attributes": [
-            {"name": "Brand"},
-            {
-                "name": "Roast",
-                "type": "enum",
-                "values": ["a", "b"],
-                "description": "d",
-                "multiple": True,
-                "max_value_tokens": 3,
-            },
-        ],
-    }
-    read = CategorySchema.model_validate(data)
-    assert read == SCHEMA
-    assert hash(read) == hash(SCHEMA)
-    assert read.hash == SCHEMA.hash
-    assert CategorySchema(category="Shoes", attributes=SCHEMA.attributes[::-1]).hash != SCHEMA.hash
-    assert CategorySchema.model_validate_json(SCHEMA.model_dump_json()) == SCHEMA
-
-
-def test_hash_is_the_same_in_every_process() -> None:
-    """Written down: run hashes in manifests must stay comparable."""
-    schema = CategorySchema(category="é", attributes=(Attribute(name="B"),))
-    assert schema.hash == "d13f512b9058872f"

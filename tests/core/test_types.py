@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from hpd_core import Attribute, CategorySchema, Member, Unit
+from hpd_core import Attribute, CategorySchema, Member
 from hpd_core.vocabulary import Vocabulary
 from tests.tables import table
 
@@ -52,33 +52,6 @@ def test_plain_schemas_keep_their_hash_and_are_written_as_before_there_were_ids(
         "max_value_tokens": None,
     }
     assert set(PLAIN.model_dump()) == {"category", "attributes"}
-
-
-def test_texts_are_members_and_units() -> None:
-    colour, weight = PLAIN.attributes[1:3]
-    assert colour.values == (Member(label="red"), Member(label='Crème "x"'))
-    assert colour.labels == ("red", 'Crème "x"')
-    assert weight.unit == Unit(want="g")
-    assert weight.labels == ()
-
-
-def test_what_is_more_than_a_label_is_kept() -> None:
-    assert FULL.model_dump(mode="json", exclude_defaults=True) == {
-        "category": "Bags",
-        "id": "lb-1",
-        "aliases": ["Luggage > Bags"],
-        "attributes": [
-            {
-                "name": "Colour",
-                "id": "c",
-                "type": "enum",
-                "values": [{"label": "Black", "id": "1", "synonyms": ["noir"], "description": "no light"}, "White"],
-                "aliases": ["Color"],
-            },
-            {"name": "Width", "type": "number", "unit": {"want": "cm", "accept": ["in", "mm"]}},
-            {"name": "Made", "type": "date"},
-        ],
-    }
 
 
 @table("schema", [PLAIN, FULL])

@@ -34,10 +34,9 @@ from hpd_core.text.grounding import ground
 from hpd_core.text.runs import field_lines, runs_of
 from hpd_core.text.template import Piece
 from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.value_kinds import JsonString, ValueKind, Verbatim, spelled
+from hpd_core.text.value_kinds import Verbatim, spelled
 from hpd_core.text.values import parse_value
 from tests.core.engines import K_MAX, TIMEOUT, answers, config
-from tests.tables import table
 
 SHOES = CategorySchema.model_validate(
     {
@@ -104,21 +103,6 @@ def test_values_are_the_likeliest_of_all_runs(engine: Engine, tiny_model_dir: Pa
     check_likeliest(engine, oracle, tokenizer, shoes(1))
 
 
-@table("threshold", [0.02, 0.1])
-def test_a_threshold_decides_between_null_and_the_likeliest(threshold: float, tiny_model_dir: Path) -> None:
-    settings = config(max_scored_tokens=5000, answer_threshold=threshold)
-    oracle, tokenizer = (load(str(tiny_model_dir), settings) for load in (load_model, load_tokenizer))
-    with Engine.from_pretrained(str(tiny_model_dir), settings) as engine:
-        check_likeliest(engine, oracle, tokenizer, shoes(1))
-
-
-def test_so_they_are_where_documents_are_read_both_ways(tiny_model_dir: Path) -> None:
-    settings = config(max_scored_tokens=5000, document_attention="bidirectional")
-    oracle, tokenizer = (load(str(tiny_model_dir), settings) for load in (load_model, load_tokenizer))
-    with Engine.from_pretrained(str(tiny_model_dir), settings) as engine:
-        check_likeliest(engine, oracle, tokenizer, shoes()[:2])
-
-
 def test_company_room_and_budget_change_no_document(
     engine: Engine, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,29 +161,6 @@ def trunk(text: str) -> Trunk:
     return Trunk((Piece("<|im_start|>Answer.\n", True),), text, (Piece("\n{\n", True),))
 
 
-def test_branches_of_trunks_are_copied_too(engine: Engine) -> None:
-    kinds: list[ValueKind] = [Verbatim(), JsonString(nullable=True), Verbatim(nullable=True)] * 25
-    branches = [OpenBranch(f'"f{number}":', kind, 6) for number, kind in enumerate(kinds)]
-    texts, told = ['red shoe 5"', "Velor", ""], {}
-    future = engine.complete(
-        [trunk(text) for text in texts],
-        [branches, branches[:4], branches[:3]],
-        lambda t, b, c: told.update({(t, b): c}),
-    )
-    results = future.result(TIMEOUT)
-    for number, (text, result) in enumerate(zip(texts, results, strict=True)):
-        for branch, completion in enumerate(result.branches):
-            assert told[number, branch] == completion
-            if isinstance(kinds[branch], Verbatim):
-                assert completion.choice == ("scored" if text else "greedy")
-                if text and (branch % 3 == 0 or completion.status == "value"):
-                    assert completion.value in text
-                else:
-                    assert completion.status == ("absent" if branch % 3 else "invalid")
-    (alone,) = engine.complete([trunk("Velor")], [branches[:4]]).result(TIMEOUT)
-    assert [each.value for each in alone.branches] == [each.value for each in results[1].branches]
-
-
 def test_a_text_of_a_json_schema_is_copied(engine: Engine) -> None:
     copied = {"type": "string", "x-hpd-verbatim": True}
     schema = {"type": "object", "properties": {"brand": copied, "part": copied}, "required": ["part"]}
@@ -213,19 +174,6 @@ def test_a_text_of_a_json_schema_is_copied(engine: Engine) -> None:
     ):
         with pytest.raises(SchemaError, match=message):
             engine.submit_json(["a"], {"type": "object", "properties": {"x": wrong}})
-
-
-def test_a_call_behind_a_large_one_is_not_held_up(engine: Engine) -> None:
-    """Each document of the large one is a task of its own."""
-    schema = {"type": "object", "properties": {"brand": {"type": "string", "x-hpd-verbatim": True}}}
-    many = engine.submit_json([f"red {number} shoe" for number in range(120)], schema)
-    few = engine.submit_json(["Velor"], schema)
-    ended: list[int] = []
-    for future in (many, few):
-        future.add_done_callback(lambda done: ended.append(len(done.result())))
-    assert [len(future.result(TIMEOUT)) for future in (many, few)] == [120, 1]
-    engine.extract_json(["Velor"], schema)  # behind the callbacks, which are called in the same thread
-    assert ended == [1, 120]
 
 
 def test_what_is_abandoned_or_fails_leaves_nothing(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,9 +266,3 @@ def test_what_cannot_be_copied_is_refused_by_name(tiny_model_dir: Path) -> None:
         baseline.extract(shoes(1), SCHEMAS)
     with pytest.raises(ModelError, match="strings is 'verbatim', and 'ar' writes what it likes"):
         AutoregressiveBaseline.from_pretrained(str(tiny_model_dir), config(strings="verbatim"))
-
-
-def test_a_schema_without_it_is_as_it_was() -> None:
-    plain = Attribute(name="Brand")
-    assert "verbatim" not in plain.model_dump()
-    assert plain.model_copy(update={"verbatim": True}).model_dump()["verbatim"] is True

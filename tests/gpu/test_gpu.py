@@ -17,7 +17,7 @@ from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.decoder import Decoder
 from tests.core.engines import answers
 from tests.core.families import FUSED, build_model
-from tests.core.helpers import Prompter, assert_equals_oracle, decode, random_case, random_endings, random_ids
+from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.products import SCHEMAS, products
 
 pytestmark = [
@@ -51,7 +51,6 @@ def counted_graphs() -> Iterator[list[int]]:
         {},
         {"cuda_graphs": False},
         {"overlap_steps": False},
-        {"max_draft_tokens_per_step": 64},
         {"layers": "transformers"},
         {"attention": "sdpa"},
     ],
@@ -67,11 +66,8 @@ def test_fp32_on_the_gpu_equals_the_oracle_on_the_cpu(
     prefixes = [random_ids(rng, 4, 12)]
     cases = [random_case(rng, layout, prefixes, branches=5, k_max=6) for _ in range(24)]
     limits = EngineConfig(max_tokens_per_step=96, max_prompts_per_cohort=4, **changes)
-    source = None
-    if "max_draft_tokens_per_step" in changes:
-        source = Prompter(decode(build_model(family), cases, endings, EngineConfig()), rng, spoilt=0.3)
     with counted_graphs() as sizes:
-        prompts = decode(build_model(family).cuda(), cases, endings, limits, source)
+        prompts = decode(build_model(family).cuda(), cases, endings, limits)
     # In a model with windows only steps of which no token reaches beyond are captured; there are none here.
     has_graphs = family in ("llama", "qwen3") and not changes.keys() & {"cuda_graphs", "layers", "attention"}
     assert bool(sizes) == has_graphs
@@ -100,7 +96,6 @@ def test_large_steps_equal_the_oracle_too(family: str, monkeypatch: pytest.Monke
     [
         {},
         {"cuda_graphs": False},
-        {"max_draft_tokens_per_step": 64},
         {"layers": "transformers"},
         {"attention": "sdpa"},
         {"attention": "eager"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -159,27 +159,6 @@ def put_values(block: CacheBlock, prompt: int, new: Tensor) -> None:
     else:
         size = values.shape[-1]
         values[prompt, :, columns // size, :, columns % size] = new.transpose(0, 1)
-
-
-def on_device(item: Problem, device: torch.device) -> Problem:
-    """The same problem there."""
-    plan = item.plan
-
-    def moved(part: PromptGroup) -> PromptGroup:
-        cache = part.prefix
-        if cache is None:
-            return part
-        return replace(
-            part, prefix=PrefixCache([x.to(device) for x in cache.keys], [x.to(device) for x in cache.values])
-        )
-
-    tensors = ("kv_prompts", "kv_columns", "q_scopes", "q_sights", "k_scopes", "k_lasts", "k_positions")
-    there = {name: getattr(plan, name).to(device) for name in tensors}
-    there |= {name: [x.to(device) for x in getattr(plan, name)] for name in ("keys", "values")}
-    sinks = item.settings["sinks"]
-    settings = item.settings | {"sinks": None if sinks is None else sinks.to(device)}
-    new = replace(plan, groups=[moved(part) for part in plan.groups], **there)
-    return Problem(new, item.q.to(device), item.k.to(device), item.v.to(device), settings)
 
 
 def expected(item: Problem) -> Tensor:

@@ -31,7 +31,6 @@ from hpd_core.config import EngineConfig
 from hpd_core.decoding import decoder as decoder_module
 from hpd_core.decoding.cohort_cache import UNSEEN
 from hpd_core.decoding.cohort_input import CohortInput
-from hpd_core.decoding.drafts import Drafter
 from hpd_core.decoding.model_runner import ModelRunner
 from hpd_core.decoding.next_token import Chosen
 from hpd_core.layout import FREE, PUBLIC, IntArray, visible
@@ -198,27 +197,34 @@ def run_decoder(rng: np.random.Generator, layout: str, changes: dict[str, Any], 
         for _ in range(int(rng.integers(3, 14)))
     ]
 
-    def drafts(document: IntArray, written: IntArray, most: int) -> list[int]:
-        return [int(token) for token in rng.integers(3, 6, size=most)]
+    scatter = decoder_module.Decoder._scatter
+
+    def scatter_and_reject(self: Any, cohorts: list[Any], inputs: list[CohortInput], chosen: Chosen) -> None:
+        """Hide some columns, as nodes of tries are hidden that come to nothing."""
+        scatter(self, cohorts, inputs, chosen)
+        for cohort, fed in zip(cohorts, inputs, strict=True):
+            if layout != "stacked" and isinstance(fed.plan, AddressedPlan) and not fed.plan.is_prefill:
+                wrong = rng.random(len(fed.token_ids)) < 0.3
+                cohort._cache.reject(fed.plan, wrong)
+                checker.seen["rejected columns"] += int(wrong.sum())
 
     def run(_: ModelRunner, inputs: Sequence[CohortInput]) -> Any:
         checker.check([item.plan for item in inputs if isinstance(item.plan, AddressedPlan)])
-        checker.seen["fed with drafts"] += any(item.num_drafts for item in inputs)
         count = sum(len(item.logit_rows) for item in inputs)
-        # Few different ones, so that drafts are right now and then.
-        tokens = np.where(rng.random(count) < 0.8, rng.integers(3, 6, count), rng.integers(0, VOCABULARY, count))
-        chosen = Chosen(tokens, np.zeros(count, dtype=np.float32), np.full(count, FREE))
+        chosen = Chosen(rng.integers(0, VOCABULARY, count), np.zeros(count, dtype=np.float32), np.full(count, FREE))
         return SimpleNamespace(fetch=lambda: chosen)
 
     config = EngineConfig(attention="eager", **changes)
-    with patch.object(decoder_module, "cache_order", lambda *_: ORDER), patch.object(ModelRunner, "run", run):
+    with (
+        patch.object(decoder_module, "cache_order", lambda *_: ORDER),
+        patch.object(ModelRunner, "run", run),
+        patch.object(decoder_module.Decoder, "_scatter", scatter_and_reject),
+    ):
         decoder = decoder_with_constraints(build_model("llama"), endings, config)
-        decoder._drafter = Drafter(config.max_draft_tokens_per_step, endings, decoder._constraints, drafts)
         prompts = [case.prompt() for case in cases]
         decoder.add(prompts)
         while decoder.has_work:
             report = decoder.step()
-            checker.seen["rejected drafts"] += report.rejected_tokens
             checker.seen["shared prefixes"] += len(report.computed_prefixes)
     assert all(prompt.is_finished for prompt in prompts)
 
@@ -232,7 +238,6 @@ def run_decoder(rng: np.random.Generator, layout: str, changes: dict[str, Any], 
         {
             "max_tokens_per_step": st.sampled_from([7, 30, 200]),
             "max_prompts_per_cohort": st.integers(1, 6),
-            "max_draft_tokens_per_step": st.sampled_from([0, 16, 64]),
             "overlap_steps": st.booleans(),
         }
     ),
@@ -246,11 +251,11 @@ def test_that_is_seen_of_all_that_happens(layout: str) -> None:
     """Else the property above might hold for want of cases."""
     seen: Counter[str] = Counter()
     for seed in range(3):
-        changes = {"max_tokens_per_step": 60, "max_prompts_per_cohort": 3, "max_draft_tokens_per_step": 64}
+        changes = {"max_tokens_per_step": 60, "max_prompts_per_cohort": 3}
         run_decoder(np.random.default_rng(seed), layout, changes, Checker(CUTS[2], seen))
     assert seen["cohorts"] > 1
     assert all(seen[name] for name in ("open columns", "prefixes", "shared prefixes"))
-    for name in ("fed with drafts", "rejected drafts", "hidden columns", "columns that are gone past"):
+    for name in ("rejected columns", "hidden columns", "columns that are gone past"):
         assert (seen[name] > 0) == (layout != "stacked"), name  # in stacked prompts all is public
 
 

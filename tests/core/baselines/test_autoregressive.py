@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from hpd_core import (
     EngineError,
     ErrorCode,
     ExtractionMetrics,
-    PromptTemplate,
     Record,
     Value,
 )
@@ -92,24 +90,6 @@ def one(baseline: AutoregressiveBaseline, text: str, *, ended: bool = False) -> 
     return {name: (value.status, value.text) for name, value in values.items()}
 
 
-def test_it_writes_whole_keys() -> None:
-    tokenizer = answering_tokenizer()
-    short = CONFIG.model_copy(update={"prompt": PromptTemplate(keys="short")})
-    with (
-        AutoregressiveBaseline(answering_model(tokenizer), tokenizer, CONFIG) as whole,
-        AutoregressiveBaseline(answering_model(tokenizer), tokenizer, short) as asked_for_short,
-    ):
-        text = '"Brand": "Nike",\n"Size": 42,\n"5\\" x": null\n}\n'
-        (values, _, script), (expected, _, whole_script) = (
-            extract(b, {"solo": text}) for b in (asked_for_short, whole)
-        )
-        assert values == expected
-        assert [call["max_new_tokens"] for call in script.calls] == [
-            call["max_new_tokens"] for call in whole_script.calls
-        ], "there is room for them"
-        assert asked_for_short.describe()["prompt_hash"] == whole.prompt_hash
-
-
 @table("wish", [{"repetition_penalty": 1.3}, {"no_repeat_ngram_size": 2}, {"num_beams": 3}])
 def test_it_is_greedy_whatever_a_checkpoint_wishes_of_chats(wish: dict[str, Any]) -> None:
     """A penalty for repetition would forbid to copy values out of the text."""
@@ -132,21 +112,11 @@ def test_it_is_greedy_whatever_a_checkpoint_wishes_of_chats(wish: dict[str, Any]
     assert written[0] == written[1]
 
 
-def test_a_perfect_answer(baseline: AutoregressiveBaseline) -> None:
-    found = one(baseline, '"Brand": "Nike",\n"Size": 42,\n"5\\" x": null\n}\n')
-    assert found == {"Brand": ("value", "Nike"), "Size": ("value", "42"), '5" x': ("absent", None)}
-
-
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
 def test_keys_may_come_in_any_order_and_indented(baseline: AutoregressiveBaseline, order: list[int]) -> None:
     lines = ['  "Brand" : "Nike",', '"Size":42,', '\t"5\\" x": "a: b",']
     found = one(baseline, "\n".join(lines[index] for index in order) + "\n}\n")
     assert found == {"Brand": ("value", "Nike"), "Size": ("value", "42"), '5" x': ("value", "a: b")}
-
-
-def test_a_key_that_is_left_out_is_invalid_and_not_absent(baseline: AutoregressiveBaseline) -> None:
-    found = one(baseline, '"Size": 42\n}\n')
-    assert found == {"Brand": ("invalid", None), "Size": ("value", "42"), '5" x': ("invalid", None)}
 
 
 def test_the_first_of_two_equal_keys_wins(baseline: AutoregressiveBaseline) -> None:
@@ -179,10 +149,6 @@ def test_generation_stops_at_the_closing_brace(baseline: AutoregressiveBaseline)
     assert least <= metrics.num_steps <= least + 1, "the brace may share a token with what follows"
     assert metrics.value_tokens == metrics.num_steps
     assert script.calls[0]["max_new_tokens"] >= 3 * CONFIG.max_value_tokens
-
-
-def test_a_brace_in_a_value_stops_nothing(baseline: AutoregressiveBaseline) -> None:
-    assert one(baseline, '"Brand": "}",\n"Size": 4,\n}\n')["Size"] == ("value", "4")
 
 
 def test_rows_of_a_batch_stop_on_their_own(baseline: AutoregressiveBaseline) -> None:
@@ -296,24 +262,6 @@ def test_a_failure_is_an_engine_error_and_the_next_call_works(baseline: Autoregr
     assert isinstance(caught.value.__cause__, RuntimeError)
     del baseline._weights.model.generate
     assert baseline.extract(products(1), SCHEMAS)[0].error is None
-
-
-def test_submit_after_close_is_an_engine_error() -> None:
-    tokenizer = answering_tokenizer()
-    baseline = AutoregressiveBaseline(answering_model(tokenizer), tokenizer, CONFIG)
-    baseline.close()
-    with pytest.raises(EngineError, match="closed"):
-        baseline.submit(products(1), SCHEMAS)
-
-
-def test_from_pretrained_and_describe(tiny_model_dir: Path) -> None:
-    config = CONFIG.model_copy(update={"layout": "stacked"})
-    with AutoregressiveBaseline.from_pretrained(str(tiny_model_dir), config) as baseline:
-        found = baseline.describe()
-        assert (found["decoding"], found["layout"], found["model_id"]) == ("ar", "ar", str(tiny_model_dir))
-        with Engine.from_pretrained(str(tiny_model_dir), config) as engine:
-            assert set(found) == set(engine.describe())
-            assert found["model_revision"] == engine.describe()["model_revision"]
 
 
 def test_keys_that_the_model_spells_its_own_way_count() -> None:

@@ -92,7 +92,7 @@ def test_memory_is_given_back_whatever_happens_to_rows(
     merged = AddressedCache.merge(caches, picked, np.array(data.draw(st.permutations(range(count))), dtype=np.int64))
     check(merged)
     if count:
-        # Drafts that were wrong leave columns behind: a slot may have to grow.
+        # Rejected nodes leave columns behind: a slot may have to grow.
         rows = np.repeat(np.arange(count), data.draw(st.integers(1, 700)))
         ranks = ranks_within(rows)
         scopes, lasts = np.full(len(rows), PUBLIC), np.full(len(rows), EVERYBODY)

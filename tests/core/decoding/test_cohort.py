@@ -12,7 +12,6 @@ from hpd_core.attention.kv_cache import CacheOrder, CachePool, CacheShape
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.cohort_cache import UNSEEN, CohortCache
 from hpd_core.decoding.cohort_input import NewTokens, ranks_within
-from hpd_core.decoding.drafts import DraftVerdict
 from hpd_core.decoding.prefill import Prefill
 from hpd_core.decoding.prefix_groups import prompt_groups, side_by_side
 from hpd_core.decoding.prompt import Prompt
@@ -60,7 +59,7 @@ def test_prefill_feeds_every_own_token_once_and_in_order(own: list[int], budget:
     assert fed == [list(range(2, 2 + length + 1)) for length in own]
 
 
-def test_a_wrong_draft_is_seen_by_nobody_and_its_last_columns_are_used_again() -> None:
+def test_a_rejected_token_is_seen_by_nobody_and_its_last_columns_are_used_again() -> None:
     cache = cache_of([4, 4])
     cache.append(new_tokens([2, 1]), 0, rows_of(cache))
     plan = cache.append(new_tokens([3, 2], first_position=5), 0, rows_of(cache))
@@ -74,7 +73,7 @@ def test_a_wrong_draft_is_seen_by_nobody_and_its_last_columns_are_used_again() -
     assert plan.k_positions.tolist() == [[0, 1, 5, 9], [0, 5, 6, UNSEEN]]
 
 
-def test_a_wrong_draft_between_right_ones_keeps_its_column() -> None:
+def test_a_rejected_token_between_others_keeps_its_column() -> None:
     cache = cache_of([4])
     plan = cache.append(new_tokens([4]), 0, rows_of(cache))
     cache.reject(plan, np.array([False, True, True, False]))
@@ -113,15 +112,6 @@ def test_values_begin_behind_the_last_token_of_their_key() -> None:
     assert values.ends.tolist() == [[3, 4], [1, -1]]
     assert [index.tolist() for index in values.begun_by(0, 4)] == [[0, 1], [0, 0]]
     assert [index.tolist() for index in values.begun_by(4, 5)] == [[0], [1]]
-
-
-def test_what_the_model_chose_judges_the_drafts() -> None:
-    # Two values: the first one's draft is right once, the second one has none.
-    verdict = DraftVerdict.on(np.array([1, 2, 9, 4]), np.array([0, 0, 0, 1]), np.array([2, 3, 7, 8]))
-    assert verdict.accepted.tolist() == [2, 1]
-    assert verdict.right.tolist() == [True, False, False, False]
-    assert verdict.last.tolist() == [False, True, False, True]
-    assert verdict.wrong.tolist() == [False, False, True, False]
 
 
 def test_prompts_of_a_prefix_stand_side_by_side_by_length() -> None:

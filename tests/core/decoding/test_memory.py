@@ -399,10 +399,10 @@ def test_a_process_that_may_not_have_more_goes_on_with_less() -> None:
 
 
 @settings(deadline=None, max_examples=examples(25))
-@given(count=st.integers(1, 14), slots=st.integers(1, 900), draft=st.sampled_from([0, 24]))
-def test_the_cache_takes_what_was_allowed(count: int, slots: int, draft: int) -> None:
+@given(count=st.integers(1, 14), slots=st.integers(1, 900))
+def test_the_cache_takes_what_was_allowed(count: int, slots: int) -> None:
     """But for one prompt alone, and the room by which a block may grow."""
-    limits = EngineConfig(max_cached_tokens=slots, max_prompts_per_cohort=6, max_draft_tokens_per_step=draft)
+    limits = EngineConfig(max_cached_tokens=slots, max_prompts_per_cohort=6)
     decoder, prompts = Decoder(LLAMA, NEVER, limits, cache_shape(LLAMA)), some_prompts(count)
     widest = max(prompt.most_own_tokens for prompt in prompts)
     prefixes = 6 * len({prompt.prefix_key for prompt in prompts}) * 9

@@ -28,7 +28,6 @@ from tests.core.families import VOCABULARY, build_model
 from tests.core.helpers import (
     STATES,
     TRIES,
-    Prompter,
     TreeCase,
     assert_equals_oracle,
     decode,
@@ -125,12 +124,8 @@ def test_any_schedule_equals_oracle(data: st.DataObject, seed: int, layout: str)
         max_cached_tokens=data.draw(st.sampled_from([150, 100_000])),
         max_cached_prefixes=data.draw(st.sampled_from([1, 2, 64])),
         attention=data.draw(st.sampled_from(WAYS)),
-        max_draft_tokens_per_step=data.draw(st.sampled_from([0, 40])),
     )
-    source = None
-    if limits.max_draft_tokens_per_step:
-        source = Prompter(decode(build_model("llama"), cases, endings, EngineConfig()), rng, 0.3)
-    prompts = decode(build_model("llama"), cases, endings, limits, source)
+    prompts = decode(build_model("llama"), cases, endings, limits)
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(ORACLE, case, prompt, endings)
 

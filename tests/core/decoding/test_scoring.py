@@ -173,7 +173,7 @@ def test_no_prompt_takes_more_of_the_cache_than_is_kept_for_it(
 
     monkeypatch.setattr(Cohort, "accept", noting)
     cases, endings = closed_cases(12, most), random_endings(np.random.default_rng(0), 0.0)
-    settings = EngineConfig(attention=way, max_draft_tokens_per_step=0, max_prompts_per_cohort=4)
+    settings = EngineConfig(attention=way, max_prompts_per_cohort=4)
     decode(build_model("llama"), cases, endings, settings)
     assert len(kept) == len(cases)
     assert all((np.diff(columns) <= 0).all() for columns in kept.values())

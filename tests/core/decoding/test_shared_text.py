@@ -23,7 +23,6 @@ from hpd_core.text.endings import Endings
 from tests.core.families import FAMILIES, FAMILY_PARAMETERS, VOCABULARY, build_model
 from tests.core.helpers import (
     TRIES,
-    Prompter,
     TreeCase,
     assert_equals_oracle,
     decode,
@@ -37,9 +36,6 @@ from tests.examples import examples
 NEVER = Endings.none(VOCABULARY)
 LLAMA = build_model("llama")
 attach(LLAMA)
-ORACLE = build_model("llama")
-
-
 # The tree.
 
 
@@ -169,14 +165,9 @@ def test_any_schedule_of_families_equals_the_oracle(data: st.DataObject, seed: i
         max_cached_tokens=data.draw(st.sampled_from([1, 60, 200, 100_000])),
         max_cached_prefixes=data.draw(st.sampled_from([1, 64])),
         attention=data.draw(st.sampled_from(WAYS)),
-        max_draft_tokens_per_step=data.draw(st.sampled_from([0, 40])),
         overlap_steps=data.draw(st.booleans()),
     )
-    source = None
-    if config.max_draft_tokens_per_step:
-        alone = decode(build_model(family), cases, endings, EngineConfig(share_text=False))
-        source = Prompter(alone, rng, 0.3)
-    prompts = decode(build_model(family), cases, endings, config, source)
+    prompts = decode(build_model(family), cases, endings, config)
     oracle = build_model(family)
     for index in {0, len(cases) // 2, len(cases) - 1}:
         assert_equals_oracle(oracle, cases[index], prompts[index], endings)

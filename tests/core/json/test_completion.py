@@ -44,7 +44,7 @@ from .kinds import PATTERNS, kind_choices
 
 @pytest.fixture(scope="module")
 def engine(tiny_model_dir: Path) -> Iterator[Engine]:
-    with Engine.from_pretrained(str(tiny_model_dir), config(max_draft_tokens_per_step=40)) as engine:
+    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
         yield engine
 
 
@@ -85,7 +85,6 @@ SCALARS = st.one_of(
     st.just(Boolean()),
 )
 KINDS = st.one_of(st.just(FreeText()), SCALARS, SCALARS.map(ListOf))
-TEXTS = st.sampled_from(["red shoe", "Size 42, blue", ""])
 BRANCHES = st.builds(OpenBranch, st.sampled_from(['"Brand":', '"Size":', "x"]), nullables(KINDS), st.integers(1, 12))
 
 
@@ -200,33 +199,6 @@ def test_where_nothing_stands_before_a_value_the_rest_is_answered(
     assert [each.status for each in refused.branches] == ["error"]
 
 
-def test_what_is_abandoned_is_dropped_and_others_are_answered(tiny_model_dir: Path) -> None:
-    """Of three calls one is abandoned while its first step runs, and one before it has begun."""
-    branches = [OpenBranch(f'"f{number}":', JsonString(), 20) for number in range(4)]
-    trunks = [trunk(f"shoe {number}") for number in range(40)]
-    with Engine.from_pretrained(str(tiny_model_dir), config(max_prompts_per_cohort=8)) as engine:
-        expected = engine.complete(trunks[:2], [branches] * 2).result(TIMEOUT)
-        steps = Steps(engine, hold=True)
-        running = engine.complete(trunks, [branches] * 40)
-        assert steps.entered.wait(TIMEOUT)
-        waiting, kept = engine.complete(trunks, [branches] * 40), engine.complete(trunks[:2], [branches] * 2)
-        running.abandon()
-        waiting.abandon()
-        steps.release.set()
-        assert list(map(written, kept.result(TIMEOUT))) == list(map(written, expected))
-        for future in (running, waiting):
-            with pytest.raises(CancelledError):
-                future.result(TIMEOUT)
-        kept.abandon()  # too late
-        assert len(kept.result()) == 2
-        fed = sum(len(cohort) for report in steps.reports for cohort in report.cohorts)
-        assert fed < 60, "what nobody waits for is not fed"
-        assert written(engine.complete(trunks[:1], [branches]).result(TIMEOUT)[0]) == written(expected[0])
-        assert not engine._decoder.has_work
-        assert engine._decoder.pool.num_used == 0
-        assert not engine._decoder._open
-
-
 @table("step", [1, 2, 4])
 def test_it_may_be_abandoned_at_any_step(tiny_model_dir: Path, step: int) -> None:
     """Closed values are being chosen, others are long; prompts are prefilled in parts."""
@@ -265,30 +237,6 @@ def strange(number: int) -> list[OpenBranch]:
     """Branches of kinds that nobody else has."""
     kinds = [OneOf((number, "red", "x" * (number % 40))), Pattern(f"^[A-Z]{{2}}{number}$"), JsonString(nullable=True)]
     return [OpenBranch("a:", kind, 8) for kind in kinds]
-
-
-def test_a_thousand_schemas_of_strangers_are_constrained_and_take_no_memory_without_end(
-    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What nobody decodes makes room; each is answered as on an engine that has seen no other."""
-    monkeypatch.setattr(constraints, "_MOST_WAYS_IN_ALL", 20_000)
-    settings = config(max_scored_tokens=0)
-    kept = []  # whoever keeps a future keeps no constraint
-    with Engine.from_pretrained(str(tiny_model_dir), settings) as engine:
-        known = engine._completions._constraints
-        assert known is not None
-        found = {}
-        for first in range(0, 1000, 50):
-            kept.append(engine.complete([trunk("red")] * 50, [strange(first + number) for number in range(50)]))
-            found.update(enumerate(map(written, kept[-1].result(TIMEOUT)), start=first))
-            assert known.table.num_ways < 100_000
-        assert sum(len(each) for each in known.leases._by_key) < 16 * 1000, "a kind is not kept by its texts"
-    for value, text, _ in found.values():
-        assert (value[1], text[1] in ("value", "truncated")) == ("value", True)
-    assert "not constrained" not in caplog.text
-    with Engine.from_pretrained(str(tiny_model_dir), settings) as engine:
-        for number in (0, 1, 49, 500, 999):
-            assert written(engine.complete([trunk("red")], [strange(number)]).result(TIMEOUT)[0]) == found[number]
 
 
 def test_kinds_that_are_being_decoded_are_not_removed(

@@ -8,7 +8,6 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,13 +15,9 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
 from hpd_core import Engine, FieldAnswer, JsonResult, OpenBranch, Trunk
-from hpd_core.baselines.reference import decode_chain
 from hpd_core.completion import Completions
 from hpd_core.json_schema.answers import pointer
-from hpd_core.models.loading import load_model, load_tokenizer
-from hpd_core.text.tokenization import SegmentTokenizer
 from tests.core.engines import TIMEOUT, Steps, config
-from tests.core.helpers import NEAR_TIE
 from tests.examples import examples
 
 from .schemas import SCHEMAS, Schema
@@ -143,46 +138,6 @@ def check_paths(result: JsonResult, schema: Schema, value: Any, path: str) -> No
         assert value == field.value
 
 
-@pytest.mark.usefixtures("poison")
-def test_every_field_is_what_decoding_it_alone_is(engine: Engine, asked: Asked, tiny_model_dir: Path) -> None:
-    """From the tokens that it is to see: the document's trunk, and its own branch's text."""
-    results = engine.extract_json(["red 42 shoes", "Velor running shoe, blue; Brand: soft"], INVOICE)
-    assert {field.status for result in results for field in result.fields.values()} > {"value"}
-    oracle = load_model(str(tiny_model_dir), config())
-    segments = SegmentTokenizer(load_tokenizer(str(tiny_model_dir), config()))
-    compared = 0
-    for trunk, branches, future in asked.calls:
-        before = [*segments.encode_pieces(trunk.prefix), *segments.encode_text([trunk.text])[0]]
-        before += segments.encode_pieces(trunk.suffix)
-        for branch, found in zip(branches, future.result(TIMEOUT)[0].branches, strict=True):
-            ids = [*before, *segments.encode_text([branch.text])[0]]
-            expected = decode_chain(oracle, ids, branch.max_tokens or 0, engine.endings, choices=walk(engine, branch))
-            if all(expected.margin(index) > NEAR_TIE for index in range(len(expected.tokens))):
-                (text,) = segments.decode([expected.tokens])
-                assert found.raw == text.split("\n", 1)[0]
-                compared += 1
-    assert compared > 8
-
-
-def walk(engine: Engine, branch: OpenBranch) -> Any:
-    """What the constraint of a kind allows; tests/core/json/test_completion.py proves that it is right."""
-    constraints = engine._completions._constraints
-    assert constraints is not None
-    start = constraints.lease(branch.kind).kept
-
-    def allowed(tokens: Sequence[int]) -> Any:
-        state = start
-        for token in tokens:
-            if state == -1:
-                return None
-            behind = constraints.table.behind(state, token)
-            assert behind is not None
-            state = behind
-        return None if state == -1 else np.unique(constraints.table.choices(np.array([state]))[0]).tolist()
-
-    return allowed
-
-
 class Line(BaseModel):
     name: str
     count: int | None = None
@@ -205,23 +160,6 @@ def test_a_pydantic_model_is_a_schema(engine: Engine, asked: Asked) -> None:
     assert "- lines[].count: Count; a whole number; or null" in prefix
 
 
-def test_documents_of_a_schema_share_their_prefix(engine: Engine) -> None:
-    schema = {"type": "object", "properties": {"only here": {"type": "string", "description": "a new schema"}}}
-    futures = []
-    submit = engine._completions.submit_each
-
-    def keeping(*arguments: Any) -> Any:
-        futures.extend(found := submit(*arguments))
-        return found
-
-    engine._completions.submit_each = keeping  # type: ignore[method-assign]
-    try:
-        engine.extract_json(["red", "blue", "soft"], schema)
-    finally:
-        del engine._completions.submit_each  # type: ignore[method-assign]
-    assert sum(bool(future.metrics.prefix_tokens_computed) for future in futures) == 1
-
-
 def test_an_abandoned_call_ends_and_others_go_on(tiny_model_dir: Path) -> None:
     with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
         expected = engine.extract_json(["red"], INVOICE)
@@ -238,14 +176,6 @@ def test_an_abandoned_call_ends_and_others_go_on(tiny_model_dir: Path) -> None:
         assert kept.result()[0].data == expected[0].data
         assert engine.extract_json([], INVOICE) == []
         assert engine._decoder.pool.num_used == 0
-
-
-def test_a_document_that_cannot_be_taken_is_named(engine: Engine) -> None:
-    long, fine = engine.extract_json(["red " * 3000, "red"], INVOICE)
-    assert long.data is None
-    assert [problem.path for problem in long.problems] == [""]
-    assert "positions of the model" in long.problems[0].message
-    assert fine.data is not None
 
 
 def test_an_instruction_that_no_tokenizer_takes_is_named(engine: Engine) -> None:

@@ -183,17 +183,6 @@ def test_what_is_required_in_an_object_that_is_there_may_be_empty() -> None:
         assert checker(schema)(data) == []
 
 
-@table(("raw", "why"), [(' "Line one', "broke the line"), (" Line one", "no value of its kind")])
-def test_a_text_that_a_line_break_cut_is_named_so(raw: str, why: str) -> None:
-    questions = Questions(read_schema(an_object(a=TEXT)))
-    (question,) = questions.next_wave()
-    questions.take(question, Completion(None, "invalid", raw, 3))
-    (problem,) = questions.problems
-    assert problem.path == "/a"
-    assert why in problem.message
-    assert repr(raw) in problem.message
-
-
 def test_a_check_fetches_nothing_and_fails_on_no_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("fetched"))
     far = an_object(a={"const": {"b": 1}, "properties": {"b": {"$ref": "http://127.0.0.1:9/x"}}})

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from hpd_core import SchemaError, SchemaLimits, check_schema
-from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows, Variants
+from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows
 from hpd_core.json_schema.schema_reader import as_mapping, read_schema
 from hpd_core.json_schema.validation import checker
 from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, Pattern
@@ -75,15 +75,6 @@ def test_the_kind_of_a_field(schema: Any, kind: Any) -> None:
     assert optional.takes_null == kind.nullable
 
 
-def test_notes_are_what_the_model_reads() -> None:
-    node = field({"type": "number", "title": "Total", "description": "with\n tax", "minimum": 0, "multipleOf": 0.5})
-    assert isinstance(node, Leaf)
-    assert node.note == "Total; with tax; a number; at least 0; a multiple of 0.5"
-    dated = field({"type": ["string", "null"], "format": "date"})
-    assert isinstance(dated, Leaf)
-    assert dated.note == "a date as YYYY-MM-DD; or null"
-
-
 def test_objects_lists_and_constants() -> None:
     assert field({"const": {"a": [1]}}) == Constant({"a": [1]})
     assert isinstance(field(an_object()), Group)
@@ -99,24 +90,6 @@ def test_objects_lists_and_constants() -> None:
 
 
 SHAPES = [an_object("k", k={"const": "p"}, s=TEXT), an_object("k", k={"enum": ["q", "r"]}, s={"type": "integer"})]
-
-
-def test_an_object_of_several_shapes() -> None:
-    node = field({"oneOf": [*SHAPES, {"type": "null"}], "description": "How"})
-    assert isinstance(node, Variants)
-    assert (node.name, node.takes_null, node.asked.kind) == ("k", True, OneOf(("p", "q", "r"), nullable=True))
-    assert node.asked.note == 'How; one of "p", "q", "r"; or null'
-    kinds = {value: shape.fields["s"].node for value, shape in node.shapes.items()}
-    assert {value: type(leaf.kind) for value, leaf in kinds.items() if isinstance(leaf, Leaf)} == {
-        '"p"': JsonString,
-        '"q"': Integer,
-        '"r"': Integer,
-    }
-    shared = {"$defs": {"money": an_object(sum={"type": "number"}), "p": SHAPES[0] | {"title": "P"}}}
-    others = an_object(k={"const": "z"}, both={"$ref": "#/$defs/p"}, sum={"$ref": "#/$defs/money"})
-    twice = field({"anyOf": [{"$ref": "#/$defs/p"}, others]}, shared)
-    assert isinstance(twice, Variants), "one shape may stand in another one"
-    assert isinstance(twice.shapes['"z"'].fields["both"].node, Group)
 
 
 @table(

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from hpd_core import Engine, OpenBranch
+from hpd_core import Engine
 from hpd_core.layout import FREE
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.value_kinds import JsonString, ListOf, Pattern
@@ -20,9 +20,7 @@ from tests.core.engines import TIMEOUT, config
 from tests.examples import examples
 from tests.tiny_model import answering_model, build_tokenizer, sentencepiece_tokenizer
 
-from .kinds import STRING
 from .schemas import SCHEMAS, Schema
-from .test_completion import trunk
 
 CHECKED = {"maxLength", "minimum", "maximum", "format", "required"}
 """What of a schema is looked at when the values are there: its limits, and whether an object that may miss is whole."""
@@ -48,7 +46,7 @@ def wishful_engine(tokenizer: Any, wish: str, seed: int) -> Engine:
     with torch.no_grad():
         model.lm_head.weight.copy_(torch.randn_like(model.lm_head.weight) * 0.2)
         model.lm_head.weight[liked] *= 3.0
-    return Engine(model, tokenizer, config(max_scored_tokens=0, max_draft_tokens_per_step=40))
+    return Engine(model, tokenizer, config(max_scored_tokens=0))
 
 
 @pytest.fixture(scope="module", params=[*WISHES])
@@ -96,17 +94,6 @@ def test_what_no_model_can_make_invalid(engine: Engine, schema: Schema, document
 @given(schema=SCHEMAS, documents=DOCUMENTS)
 def test_nor_one_that_writes_bytes(byte_engine: Engine, schema: Schema, documents: list[str]) -> None:
     check(byte_engine, schema, documents)
-
-
-def test_a_text_has_no_line_break_whatever_the_model_wants(engine: Engine) -> None:
-    """It is a string of JSON as far as it goes."""
-    branches = [OpenBranch(f'"{name}":', JsonString(), 40) for name in "abcdefgh"]
-    whole = regex.compile(f" {{0,2}}{STRING},?".encode())
-    for found in engine.complete([trunk("red"), trunk("blue 42")], [branches] * 2).result(TIMEOUT):
-        for each in found.branches:
-            assert each.status in ("value", "truncated")
-            # A letter that was cut in its middle is shown as a question mark.
-            assert whole.fullmatch(each.raw.removesuffix("\ufffd").encode(), partial=True)
 
 
 def test_a_pattern_that_cannot_be_kept_to_leaves_a_string(monkeypatch: pytest.MonkeyPatch) -> None:

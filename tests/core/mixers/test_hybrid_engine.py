@@ -38,7 +38,7 @@ def test_a_record_is_answered_alike_alone_and_among_others(folder: Path) -> None
         together = answers(engine.extract(records, SCHEMAS))
         alone = [answers(engine.extract([record], SCHEMAS))[0] for record in records[::4]]
     assert alone == together[::4]
-    with Engine.from_pretrained(str(folder), config(share_text=False, max_draft_tokens_per_step=0)) as engine:
+    with Engine.from_pretrained(str(folder), config(share_text=False)) as engine:
         assert answers(engine.extract(records, SCHEMAS)) == together
 
 

@@ -8,7 +8,6 @@ import pytest
 from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from tests.core.helpers import (
-    Prompter,
     assert_equals_oracle,
     decode,
     new_decoder,
@@ -34,11 +33,8 @@ def test_family_equals_oracle(family: str) -> None:
     endings = random_endings(rng)
     prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
     cases = [random_case(rng, "tree", prefixes, branches=3, k_max=5) for _ in range(3)]
-    source = Prompter(decode(build_hybrid(family), cases, endings, EngineConfig()), rng, spoilt=0.3)
-    config = EngineConfig(
-        attention="triton", max_prompts_per_cohort=2, max_tokens_per_step=64, max_draft_tokens_per_step=40
-    )
-    prompts = decode(build_hybrid(family), cases, endings, config, source)
+    config = EngineConfig(attention="triton", max_prompts_per_cohort=2, max_tokens_per_step=64)
+    prompts = decode(build_hybrid(family), cases, endings, config)
     oracle = build_hybrid(family)
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(oracle, case, prompt, endings)

@@ -419,7 +419,6 @@ def test_a_cut_that_adds_up_to_something_else_is_found(tiny: str, monkeypatch: p
 def test_refusals(tiny: str) -> None:
     for options, reason in (
         ({"quantization": "nf4"}, "quantized weights cannot be cut"),
-        ({"max_draft_tokens_per_step": 8}, "takes no drafts"),
         ({"tensor_parallel": 8}, r"attention heads \(4\) cannot be divided by tensor_parallel 8"),
     ):
         with pytest.raises(ModelError, match=reason):

@@ -15,12 +15,6 @@ from hpd_core.system.threads import in_passing_thread
 from tests.tables import table
 
 
-def test_it_hands_on_what_comes() -> None:
-    assert in_passing_thread(lambda: 7) == 7
-    with pytest.raises(KeyError, match="gone"):
-        in_passing_thread(lambda: {}["gone"])
-
-
 def test_who_interrupts_does_not_wait() -> None:
     ended = threading.Event()
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import datetime
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from tokenizers.processors import TemplateProcessing
-from transformers.utils import chat_template_utils
 
 from hpd_core import Attribute, CategorySchema, PromptError, PromptTemplate
 from hpd_core.text.template import render_frame
@@ -70,23 +67,6 @@ def test_a_chat_template_that_tells_the_date_tells_the_same_one_for_ever(family:
     assert rendered(PromptTemplate(), tokenizer).startswith(f"{shown}Extract")
 
 
-@table("family", CLOCKS)
-def test_without_our_clock_it_is_the_same_text_on_that_day(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers renders it, with a clock that stands at midnight of the day."""
-
-    class Midnight(datetime.datetime):
-        @classmethod
-        def now(cls, tz: datetime.tzinfo | None = None) -> Midnight:
-            return cls(2024, 7, 26)
-
-    monkeypatch.setattr(chat_template_utils, "datetime", Midnight)
-    tokenizer = build_tokenizer()
-    tokenizer.chat_template = CLOCKS[family][0]
-    chat = [{"role": "user", "content": "Extract"}]
-    expected = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    assert rendered(PromptTemplate(instruction="Extract{attributes}{documents}"), tokenizer).startswith(expected)
-
-
 @table(
     ("family", "shown"),
     [("gpt-oss", "Current date: 2026-11-05\n"), ("llama 3.1 without a clock", "Today Date: 05 Nov 2026\n")],
@@ -123,17 +103,6 @@ def test_what_is_rendered_has_a_hash_of_its_own(chat_template: str | None, tiny_
     assert template.rendered_hash(tokenizer) != PromptTemplate(keys="short").rendered_hash(tokenizer)
 
 
-def test_the_token_that_begins_a_text_is_in_the_hash() -> None:
-    with_bos, without = build_tokenizer(), build_tokenizer()
-    for tokenizer in (with_bos, without):
-        tokenizer.chat_template = None
-        tokenizer.add_special_tokens({"bos_token": "<s>"})
-    with_bos.backend_tokenizer.post_processor = TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", with_bos.bos_token_id)]
-    )
-    assert PromptTemplate().rendered_hash(with_bos) != PromptTemplate().rendered_hash(without)
-
-
 @table(
     ("chat_template", "reason"),
     [
@@ -159,25 +128,3 @@ def test_a_chat_template_that_cannot_be_used_says_why(chat_template: Any, reason
     tokenizer.chat_template = chat_template
     with pytest.raises(PromptError, match=reason):
         rendered(PromptTemplate(), tokenizer)
-
-
-@table(
-    "said",
-    [
-        "Do not answer at random | random",
-        "{{ 'a random | random word, lipsum' }}",
-        "{# [1, 2] | random #}",
-        "{% set random = 5 %}{{ random }}",
-        "{{ {'random': 1}.random }}",
-    ],
-)
-def test_a_chat_template_may_speak_of_chance(said: str) -> None:
-    tokenizer = build_tokenizer()
-    tokenizer.chat_template = said + "{{ messages[0].content }}"
-    assert "Extract" in rendered(PromptTemplate(), tokenizer)
-
-
-def test_of_several_chat_templates_the_default_one_is_used() -> None:
-    tokenizer = build_tokenizer()
-    tokenizer.chat_template = {"default": "[{{ messages[0].content }}]", "tool_use": "no"}
-    assert rendered(PromptTemplate(), tokenizer).startswith("[Extract")

@@ -33,7 +33,7 @@ from tests.core.native import needs_native
 from tests.core.token_states import as_mappings, token_states
 from tests.examples import examples
 from tests.tables import table
-from tests.tiny_model import build_tokenizer, sentencepiece_tokenizer
+from tests.tiny_model import build_tokenizer
 
 members = st.lists(
     st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).filter(
@@ -366,36 +366,9 @@ def test_the_table_has_what_is_in_it_whatever_was_removed(data: st.DataObject) -
     assert len(table._ids) <= max(8192, 4 * most)
 
 
-def test_the_table_grows(tokenizer: Any) -> None:
-    table = StateTable()
-    starts = [table.add(token_states([dict.fromkeys(range(50), 0), {n: 1}])) for n in range(2000)]
-    assert table.choices(np.array([starts[1999] + 1]))[0].tolist() == [[1999]]
-    assert table.choices(np.array([starts[0] + 1]))[0].tolist() == [[0]]
-
-
 def test_a_state_without_tokens_is_refused() -> None:
     with pytest.raises(ValueError, match="must allow some token"):
         StateTable().add(token_states([{1: 1}, {}]))
-
-
-@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
-@pytest.mark.parametrize("cuts", [[4], [1, 2, 1], [3, 1]])
-def test_greedy_takes_the_best_allowed_token_and_reports_the_models_own_probability(
-    cuts: list[int], native: bool
-) -> None:
-    table = StateTable()
-    first = table.add(token_states([{3: 1, 8: 0}, {5: 1}]))
-    logits = torch.randn(4, 12, generator=torch.Generator().manual_seed(0))
-    logits[1, [3, 8]] = torch.tensor([-4.0, -5.0])
-    logits[3, [3, 8]] = 2.0
-    states = np.array([FREE, first, first + 1, first])
-    blocks = [*logits.split(cuts)]
-    blocks[0] = torch.cat([blocks[0], blocks[0]], dim=-1)[:, :12]  # with gaps between rows
-    chosen = greedy(blocks, states, table, torch.device("cpu"), by="native" if native else "").fetch()
-    assert chosen.tokens.tolist() == [int(logits[0].argmax()), 3, 5, 3], "of equals the lowest id"
-    assert chosen.states.tolist() == [FREE, first + 1, first + 1, first + 1]
-    expected = [float(row.log_softmax(-1)[token]) for row, token in zip(logits, chosen.tokens, strict=True)]
-    np.testing.assert_allclose(chosen.logprobs, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
@@ -446,46 +419,6 @@ def test_few_and_many_choices_stand_side_by_side(native: bool, seed: int, rows: 
         token = max(sorted(allowed), key=lambda each: float(logits[row, each]))
         assert chosen.tokens[row] == token, "of equals the lowest id"
         assert chosen.states[row] == (FREE if state == FREE else first + ways[state - first][token])
-
-
-def test_enum_members_are_written_as_json(tokenizer: Any) -> None:
-    members = ('a "quote"', "back\\slash", "Crème brûlée", "日本")
-    states = _compiled(Attribute(name="a", type="enum", values=members), TokenBytes(tokenizer, len(tokenizer)))
-    for member in members:
-        state = 0
-        for token in tokenizer(f" {json.dumps(member, ensure_ascii=False)},\n", add_special_tokens=False)["input_ids"]:
-            state = states[state][token]
-
-
-@table(
-    "attribute",
-    [
-        Attribute(name="a", type="number"),
-        Attribute(name="a", type="boolean", multiple=True),
-        Attribute(name="a", type="enum", values=("red", "Crème", "日本")),
-    ],
-)
-def test_vocabularies_with_byte_tokens_and_metaspaces(attribute: Attribute) -> None:
-    tokenizer = sentencepiece_tokenizer()
-    text = ' "日本",\n'
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert any(token.startswith("<0x") for token in tokenizer.convert_ids_to_tokens(ids))
-    constraints = Constraints(tokenizer, len(tokenizer))
-    start = constraints.start(attribute)
-    assert start != FREE
-    endings = SegmentTokenizer(tokenizer).endings(len(tokenizer))
-    generator = random.Random(0)
-    pattern = answer_pattern(attribute)
-    assert pattern is not None
-    for _ in range(50):
-        state, tokens = start, []
-        while not tokens or not endings.closing[tokens[-1]]:
-            allowed, behind = constraints.table.choices(np.array([state]))
-            index = generator.randrange(allowed.shape[1])
-            tokens.append(int(allowed[0, index]))
-            state = int(behind[0, index])
-        # The tokenizer's decoder takes away one space in front.
-        assert pattern.fullmatch(tokenizer.decode(tokens)) or pattern.fullmatch(" " + tokenizer.decode(tokens))
 
 
 def test_tokens_beyond_the_models_vocabulary_are_not_allowed() -> None:

@@ -14,7 +14,6 @@ from hpd_core.text.template import render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import parse_value
 from hpd_core.types import Attribute
-from tests.tables import table
 from tests.tiny_model import build_tokenizer
 
 SEGMENTS = SegmentTokenizer(build_tokenizer())
@@ -29,40 +28,6 @@ def ended(text: str, is_typed: bool = False) -> str | None:
     ids = SEGMENTS.encode_text([text + "\n"])[0]
     written = ids[: ENDINGS.length(ids, is_typed)]
     return None if len(written) == len(ids) else SEGMENTS.decode([written])[0]
-
-
-@table(
-    ("line", "is_typed", "written"),
-    [
-        (' "Velor",', False, ' "Velor",'),
-        (' "Velor", and more', False, ' "Velor",'),
-        (' "Velor" , and more', False, ' "Velor" ,'),
-        (' "Velor"', False, None),
-        (' "Velor" and more,', False, None),
-        (' "a \\" b, c",', False, ' "a \\" b, c",'),
-        (' "a \\\\", b"', False, ' "a \\\\",'),
-        (' ["a, b", "c]"], d', False, ' ["a, b", "c]"],'),
-        (" [],", False, " [],"),
-        (' [["a"], "b"],', False, None),
-        (' {"a": "b"},', False, None),
-        (" null,", False, " null"),
-        (" null,", True, " null"),
-        (" nullable,", False, " null"),
-        (" 12,", False, None),
-        (" 12,", True, None),
-        (" 12, 5", True, " 12, "),
-        (" -1.50,x", True, " -1.50,x"),
-        (" 20,000,", True, None),
-        (" 20,000, 1", True, " 20,000, "),
-        (" 1.250,5,\t", True, " 1.250,5,\t"),
-        (" true,", False, None),
-        (' "12 oz",', True, ' "12 oz",'),
-        (" red, blue,", False, None),
-        ("", False, None),
-    ],
-)
-def test_a_value_ends_where_all_of_it_is_read(line: str, is_typed: bool, written: str | None) -> None:
-    assert ended(line, is_typed) == written
 
 
 @given(lines, st.booleans(), st.booleans())

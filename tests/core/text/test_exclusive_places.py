@@ -42,12 +42,6 @@ def test_who_shares_text_gives_no_way() -> None:
     assert found.left_for("c") == ()
 
 
-def test_what_is_left_of_a_word_begins_no_run() -> None:
-    found = places("Mens shirt, women")
-    assert found.settle([Copied("a", "Men", 0.9), Copied("b", "men", 0.8)]) == [], "which stands nowhere as a run"
-    assert found.left_for("b") == ("shirt, women",)
-
-
 def test_a_value_leaves_a_word_that_it_only_begins_to_others() -> None:
     found = places("16 oz bottle, Menswear", "pack of 1, for Men")
     values = [Copied("a", "1", 0.9), Copied("b", "16 oz", 0.5), Copied("c", "Men", 0.9), Copied("d", "Menswear", 0.5)]

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpd_core import Attribute, CategorySchema, Record, RecordResult, Value, ground
+from hpd_core import Attribute
 from hpd_core.text.grounding import MAX_PLACES, Grounder, _fold, _fold_cluster, _is_mark, _words
 from tests.examples import examples
 from tests.tables import table
@@ -176,14 +176,6 @@ def test_numbers(item: str, text: str, expected: list[tuple[str, str]]) -> None:
     assert [(found, kind) for _, found, kind in places(item, text, attribute=NUMBER)] == expected
 
 
-def test_strict_beats_lenient_over_all_fields() -> None:
-    assert places("red", "RED", "a red one", "red") == [("f1", "red", "exact"), ("f2", "red", "exact")]
-
-
-def test_a_boolean_is_a_conclusion() -> None:
-    assert places("true", "true", attribute=Attribute(name="b", type="boolean")) == []
-
-
 def test_hostile_texts_are_bounded() -> None:
     assert len(places("red", "red " * 10_000)) == MAX_PLACES
     assert len(places("Red", "rEd " * 10_000)) == MAX_PLACES
@@ -254,21 +246,6 @@ def test_case_and_normal_form_do_not_hide_a_value(item: str) -> None:
         assert Grounder({"f": text}).find(TEXT, item)
 
 
-def test_a_result_is_grounded_item_by_item() -> None:
-    schema = CategorySchema(category="Tea", attributes=(TEXT, Attribute(name="m", multiple=True), NUMBER))
-    record = Record("1", "Tea", {"title": "green tea, mint", "text": "20 bags of mint"})
-    values = {
-        "a": Value("black", ("black",), "value"),
-        "m": Value("mint; ginger", ("mint", "ginger"), "value"),
-        "n": Value(None, (), "absent"),
-    }
-    grounded = ground(record, schema, RecordResult("1", "Tea", values)).values
-    assert grounded["a"].evidence == ((),)
-    assert [[place.field for place in found] for found in grounded["m"].evidence] == [["title", "text"], []]
-    assert grounded["n"].evidence == ()
-    assert (grounded["m"].text, grounded["m"].status) == ("mint; ginger", "value")
-
-
 def _fold_letter_by_letter(text: str) -> tuple[str, list[int], list[int]]:
     """As `_fold`, without its short cut for plain stretches."""
     places: list[tuple[str, int, int]] = []
@@ -313,25 +290,3 @@ def test_plain_words_are_found_as_all_others(text: str) -> None:
 def test_a_text_that_may_end_inside_of_a_number_is_ambiguous(item: str, text: str, kind: str) -> None:
     found = Grounder({"title": text}).find(Attribute(name="Size"), item)
     assert [(place.text, place.match) for place in found] == [(item, kind)]
-
-
-@table(
-    ("item", "text", "kind"),
-    [
-        ("1500", "Traglast 1.500 kg, geöffnet ab 09.00 Uhr", "equal number"),
-        ("1500", "for Honda 2006,2007, load 1,500 kg", "equal number"),
-        ("2006", "for Honda 2006,2007, load 1,500 kg", "ambiguous"),
-        ("30000", "3만원", "equal number"),
-        ("-18", "minus 18 °C", "equal number"),
-        ("18", "Frost: - 18 °C", "ambiguous"),
-        ("1500", "CHF 1´500", "equal number"),
-        ("3", "3만원", None),
-        ("2", "2 billion", None),
-        ("18", "minus 18 °C", None),
-        ("10", "10mm-12mm", None),
-        ("1.5", "for Honda 2006,2007, load 1,500 kg", None),
-    ],
-)
-def test_a_number_is_found_by_its_worth(item: str, text: str, kind: str | None) -> None:
-    found = Grounder({"title": text}).find(Attribute(name="Size", type="number"), item)
-    assert {place.match for place in found} == ({kind} if kind else set())

@@ -58,20 +58,6 @@ def test_a_backslash_is_read_by_the_text(written: str, text: str, meant: str, en
 
 
 @table(
-    ("written", "meant"),
-    [
-        (r'"a\nb"', "a\nb"),
-        (r'"L\XL"', r"L\XL"),
-        (r'"a\bc"', "a\bc"),
-        (r'"C:\u00"', r"C:\u00"),
-        (r'"Levi\'s"', "Levi's"),
-    ],
-)
-def test_without_a_text_it_is_json_s(written: str, meant: str) -> None:
-    assert parse_value(TEXT, f" {written},\n", closed=True).items == (meant,)
-
-
-@table(
     ("raw", "text", "closed", "status"),
     [
         (' "S\\",\n', "size S", True, "invalid"),  # nothing tells where the string ends
@@ -95,11 +81,6 @@ def test_a_member_is_copied_as_it_stands(member: str, fields: dict[str, str] | N
             if "\n" in written:
                 continue  # the line would end there
             assert parse_value(attribute, line, closed=True, fields=fields).items == (member,)
-
-
-def test_the_rest_of_the_line_is_counted_in_what_was_written() -> None:
-    value = parse_value(TEXT, ' "L\\XL" and C:\\temp\n', closed=True, fields={"title": "L\\XL"})
-    assert (value.text, value.num_dropped) == ("L\\XL", len("and C:\\temp"))
 
 
 def test_it_stands_exactly_where_the_text_has_it() -> None:

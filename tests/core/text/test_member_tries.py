@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any
 
@@ -20,7 +19,6 @@ from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import parse_value
 from tests.core import constrained
 from tests.core.member_vocabularies import Spellings, texts_of, trie_of, vocabularies
-from tests.tables import table
 from tests.tiny_model import sentencepiece_tokenizer
 
 
@@ -118,21 +116,6 @@ ENUM = Attribute.model_validate(
 BOOLEAN = Attribute(name="Vegan", type="boolean")
 
 
-@table("attribute", [ENUM, BOOLEAN])
-def test_lines_are_all_that_may_be_answered(attribute: Attribute) -> None:
-    expected = constrained.answer_lines(attribute)
-    labels = list(dict.fromkeys(label for _, label in expected))
-    found = answer_lines(attribute)
-    assert sorted((line, labels[member]) for line, member in found if member) == sorted(
-        (line, label) for line, label in expected if label is not None
-    )
-    assert [line for line, member in found if member == 0] == [" null,\n"]
-    for line, label in expected:
-        value = parse_value(attribute, line, closed=True)
-        assert value.text == label
-        assert value.status == ("value" if label else "absent")
-
-
 labels = st.text(st.sampled_from("aA \u00a0é\u0301e"), min_size=1, max_size=3).filter(str.strip)
 
 
@@ -213,20 +196,6 @@ def test_a_trie_is_made_once_and_bounded(tiny_tokenizer: Any) -> None:
     assert [place.firsts["nodes"] for place in closed.table.added_since(0)] == [first.root, other.root]
 
 
-@table(
-    "attribute",
-    [
-        Attribute(name="Brand"),
-        Attribute(name="Size", type="number"),
-        Attribute(name="When", type="date"),
-        ENUM.model_copy(update={"multiple": True}),
-        BOOLEAN.model_copy(update={"multiple": True}),
-    ],
-)
-def test_open_answers_and_lists_have_none(attribute: Attribute, tiny_tokenizer: Any) -> None:
-    assert closed_answers(tiny_tokenizer).members(attribute) is None
-
-
 def test_without_room_there_is_none(tiny_tokenizer: Any) -> None:
     assert closed_answers(tiny_tokenizer, max_fed=0).members(BOOLEAN) is None
 
@@ -254,13 +223,3 @@ def test_members_that_a_tokenizer_writes_alike_are_not_scored(
     with caplog.at_level(logging.WARNING):
         assert closed_answers(Forgetful(tiny_tokenizer)).members(attribute) is None
     assert "values of 'Side' are not scored" in caplog.text
-
-
-def test_thousands_of_members(tiny_tokenizer: Any) -> None:
-    labels = [f"value {number} of {number * 7919 % 1009}" for number in range(3000)]
-    attribute = Attribute.model_validate({"name": "Many", "type": "enum", "values": labels})
-    closed = closed_answers(tiny_tokenizer)
-    assert closed.members(attribute) is not None
-    parts = [closed.table.spelling(number)[0] for number in range(len(labels) + 1)]
-    spelled = {tiny_tokenizer.decode(part).strip().rstrip(",").strip() for part in parts}
-    assert spelled == {"null", *map(json.dumps, labels)}

@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpd_core.text.near_names import NearNames, difference, fold_name, missing_schema, near_names
+from hpd_core.text.near_names import NearNames, difference, fold_name
 from tests.examples import examples
 from tests.tables import table
 
@@ -63,29 +63,6 @@ KNOWN = (
 )
 def test_the_name_that_was_meant(name: str, hint: str) -> None:
     assert NearNames(KNOWN).hint(name) == hint
-
-
-def test_several_are_shown_where_several_differ_in_the_spelling_alone() -> None:
-    assert NearNames(["tea", "Tea ", "Coffee"]).hint("Tea") == (
-        "did you mean 'Tea ' (differs in spaces) or 'tea' (differs in capitals)?"
-    )
-
-
-def test_a_missing_schema_is_told_with_the_near_one_or_with_some() -> None:
-    assert missing_schema("Shoes ", KNOWN) == (
-        "no schema for category 'Shoes '; did you mean 'Shoes' (differs in spaces)?"
-    )
-    assert missing_schema("Hats", ["B", "A"]) == "no schema for category 'Hats'; there are schemas for 'A', 'B'"
-    assert missing_schema("Hats", "ABCDEFG").endswith("there are schemas for 'A', 'B', 'C', 'D', 'E' and 2 more")
-    text = missing_schema("x" * 5000, KNOWN)
-    assert "…" in text
-    assert len(text) < 300
-
-
-def test_the_names_are_prepared_once() -> None:
-    known = {"A": 1}
-    assert near_names(known) is near_names(known)
-    assert near_names({"A": 1}) is not near_names(known)
 
 
 @settings(max_examples=examples(100))

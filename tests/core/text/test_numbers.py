@@ -208,49 +208,6 @@ def test_a_space_may_part_groups_or_numbers(text: str, worths: tuple[str, ...]) 
     assert found(text)[0][1:] == worths
 
 
-@table(
-    ("text", "number"),
-    [
-        ("1500", "1500"),
-        ("1.50", "1.50"),
-        ("-0.5", "-0.5"),
-        ("20,000", "20,000"),
-        ("1.500", "1.500"),
-        ("1,250.50", "1250.50"),
-        ("12 500", "12500"),
-        ("7/2", "3.5"),
-        ("+5", "5"),
-        ("0e5", "0"),
-        ("1.5 million", "1500000"),
-        ("12 oz", None),
-        ("12 and 13", None),
-        ("1_000", None),
-        ("x2", None),
-        ("10/12", None),
-        ("", None),
-        ("-", None),
-        ("nan", None),
-        ("9" * 400, None),
-        ("1e309", None),
-        ("12.537e0", "12.537"),
-        ("1万2000", "12000"),
-        ("1,500 million", None),
-        ("1/2024", None),
-        ("1,5", "1.5"),
-    ],
-)
-def test_one_number_as_a_plain_decimal(text: str, number: str | None) -> None:
-    assert read_number(text) == number
-
-
-def test_what_a_number_is_settled_by() -> None:
-    assert settle("1.500", ["flour 1,500 g"]) == "1500"
-    assert settle("1,500", ["a jug for 1.5 l"]) == "1.500"
-    assert settle("1.500", ["1.500 kg, 1500 g"]) is None, "it may be both"
-    assert settle("1.500", ["red"]) is None
-    assert settle("12", ["red"]) == "12"
-
-
 LOCALES = ["en", "de", "fr", "it", "sv", "pl", "ru", "de_CH", "en_IN", "ja", "pt", "tr"]
 
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hpd_core.text.pattern_syntax import PatternError
-from hpd_core.text.patterns import ByteDfa, full_match, pattern_dfa
+from hpd_core.text.patterns import ByteDfa, pattern_dfa
 from tests.examples import examples
 from tests.tables import table
 
@@ -123,8 +123,3 @@ def test_what_people_write_has_an_automaton(pattern: str, text: str) -> None:
     assert dfa is not None
     assert matches(dfa, text)
     assert time.perf_counter() - started < 10
-
-
-def test_no_alternative_is_preferred() -> None:
-    dfa = full_match("a|ab|abc")
-    assert [matches(dfa, text) for text in ("", "a", "ab", "abc", "b")] == [False, True, True, True, False]

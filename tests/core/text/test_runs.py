@@ -15,14 +15,13 @@ from transformers import PreTrainedTokenizerFast
 from hpd_core.decoding import run_tries
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.run_tries import RunTries
-from hpd_core.layout import FREE, Branch, tree_layout
+from hpd_core.layout import Branch, tree_layout
 from hpd_core.text import runs
 from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.member_tries import spelling_of
 from hpd_core.text.runs import Runs, lines_of, runs_of
 from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.value_kinds import spelled
 from hpd_core.text.word_encoder import WordEncoder
 from tests.core.engines import TIMEOUT
 from tests.core.text.test_tokenization import _normalizing_tokenizer
@@ -131,19 +130,6 @@ def test_a_tokenizer_of_whole_texts_is_given_whole_texts(tiny_tokenizer: Any) ->
     assert WordEncoder(segments).encode(asked) == segments.encode_text(asked)
 
 
-def test_spellings_are_answers(tiny_tokenizer: Any) -> None:
-    made = tries(tiny_tokenizer)
-    line = 'a 5" L\\XL größe ☕\t日本'
-    trie = made.trie(Runs((line,), 99))
-    texts = [tiny_tokenizer.decode(spelling_of(trie, number)[0]).strip() for number in range(len(trie.members))]
-    quoted = {text.removesuffix(",") for text in texts} - {"null"}
-    assert quoted == {spelled(run) for run in runs_of([line])}
-    assert "null" in {text.removesuffix(",") for text in texts}
-    short = made.trie(Runs((line,), 6))
-    assert short.longest == 6
-    assert 1 < len(short.members) < len(trie.members)
-
-
 @table(("lines", "nullable", "count"), [((), True, 1), ((), False, 1), (("x",), False, 1)])
 def test_there_is_always_something_to_choose(
     lines: tuple[str, ...], nullable: bool, count: int, tiny_tokenizer: Any
@@ -162,17 +148,6 @@ def test_what_a_tokenizer_changes_is_given_as_it_stands() -> None:
         tokens = tokens[: made._endings.length(tokens, True)]
         raw = segments.decode([tokens])[0].split("\n")[0]
         assert made.as_it_stands(asked, "whatever was read", raw, tokens) == text
-
-
-def test_members_that_come_later_are_as_if_they_had_been_there(tiny_tokenizer: Any) -> None:
-    made = tries(tiny_tokenizer)
-    members = [made._closed.lend(made.trie(Runs((text,), 9))).kept for text in ("red shoe", "a b c d")]
-    branches = [Branch([5, 6], 9), Branch([7], 4), Branch([8, 9], 9), Branch([3], 9)]
-    full = [Branch(branches[0].tokens, 9, 4, members[0]), branches[1], branches[2], Branch([3], 9, 7, members[1])]
-    found = tree_layout([1, 2], [3], branches).with_members({0: (4, members[0]), 3: (7, members[1])})
-    expected = tree_layout([1, 2], [3], full)
-    for name in type(found).__dataclass_fields__:
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
 
 
 def spelled_in(made: RunTries, lease: Any) -> set[tuple[int, ...]]:
@@ -237,13 +212,6 @@ def test_what_somebody_reads_stays_as_it_is_whoever_else_comes(seeds: list[int],
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(use, seeds, timeout=TIMEOUT))
-
-
-def test_without_scoring_there_is_a_constraint_alone(tiny_tokenizer: Any) -> None:
-    made = tries(tiny_tokenizer, max_fed=0)
-    states, members = made._lend(Runs(("red",), 9))
-    assert states.kept != FREE
-    assert members.kept is None
 
 
 def test_values_of_the_same_lines_share_a_trie(tiny_tokenizer: Any) -> None:

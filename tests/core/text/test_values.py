@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hpd_core.text import absence
 from hpd_core.text.template import render_answer_line
-from hpd_core.text.values import error_value, parse_value
-from hpd_core.types import Attribute, Value
+from hpd_core.text.values import parse_value
+from hpd_core.types import Attribute
 from tests.tables import table
 
 TEXT = Attribute(name="a")
@@ -206,13 +206,6 @@ def test_a_lone_separator_is_read_as_the_texts_have_it(raw: str, text: str, item
     assert (value.status, value.items, value.raw) == ("value", (item,), raw.rstrip("\n"))
 
 
-def test_half_an_emoji_is_no_value() -> None:
-    """A lone surrogate is no text: nobody could write it to a file."""
-    value = parse_value(TEXT, r' "\ud83d",' + "\n", closed=True)
-    (value.text or "").encode()
-    assert value.status == "invalid"
-
-
 @table(
     ("raw", "items", "num_dropped"),
     [
@@ -226,11 +219,6 @@ def test_half_an_emoji_is_no_value() -> None:
 def test_rest_of_the_line_is_dropped_and_counted(raw: str, items: tuple[str, ...], num_dropped: int) -> None:
     value = parse_value(TEXT, raw, closed=True)
     assert (value.items, value.num_dropped) == (items, num_dropped)
-
-
-def test_only_the_first_line_counts() -> None:
-    value = parse_value(TEXT, ' "red",\n"Colour": "blue",\n', closed=True)
-    assert (value.text, value.raw, value.num_dropped) == ("red", ' "red",', 0)
 
 
 @table(
@@ -268,17 +256,6 @@ def test_what_was_complete_before_the_cut_is_whole(
     assert (value.status, value.items) == (status, items)
 
 
-@table("closed", [True, False])
-@table("raw", [' "red",\n', " null,\n", " ?\n"])
-def test_counts_and_logprobs_are_kept_for_every_status(raw: str, closed: bool) -> None:
-    value = parse_value(TEXT, raw, closed=closed, num_tokens=3, logprob_mean=-0.5, logprob_min=-1.0)
-    assert (value.num_tokens, value.logprob_mean, value.logprob_min) == (3, -0.5, -1.0)
-
-
-def test_error_value_says_nothing_else() -> None:
-    assert error_value() == Value(None, (), "error")
-
-
 # Words for nothing and text that is only space are no items; surrogates are no text.
 item_texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40).filter(
     lambda text: text == text.strip() and absence.read(text, TEXT.name) is absence.Reading.VALUE
@@ -311,13 +288,6 @@ def test_a_perfect_answer_reads_back(answer: tuple[Attribute, list[str]]) -> Non
     assert (value.status, value.items, value.num_dropped) == ("value", tuple(items), 0)
 
 
-@table("attribute", [TEXT, NUMBER, BOOLEAN, ROAST, LIST, ROASTS])
-def test_a_perfect_null_reads_back(attribute: Attribute) -> None:
-    line = render_answer_line(attribute, None)
-    assert line == " null,\n"
-    assert parse_value(attribute, line, closed=True).status == "absent"
-
-
 json_like = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
@@ -339,9 +309,3 @@ def test_any_text_gives_a_consistent_value(attribute: Attribute, raw: str, close
     assert value.num_dropped >= 0
     if attribute.labels:
         assert set(value.items) <= set(attribute.labels)
-
-
-def test_a_member_with_white_space_around_it_can_be_answered() -> None:
-    """The text of an answer is stripped; the member is given as the schema has it."""
-    value = parse_value(Attribute(name="a", type="enum", values=(" red", "blue")), '" red",', closed=True)
-    assert (value.status, value.text) == ("value", " red")

@@ -18,10 +18,8 @@ from pipelines.config.loading import load_config
 from pipelines.costing.pilot import identity
 from pipelines.errors import UsageError
 from pipelines.extract import app
-from pipelines.job.named_calibrations import check_named
 from pipelines.job.preflight import plan_job
 from pipelines.job.run_plan import differences
-from pipelines.job.wanted_confidence import wanted_confidence
 from tests.pipelines.cascading.conftest import settings
 from tests.pipelines.conftest import Workplace, products, read_table
 
@@ -52,33 +50,6 @@ def test_a_pilot_is_of_one_calibration(workplace: Workplace, larger: Path) -> No
     assert differences(bare, with_one)
     assert differences(with_one, with_other)
     assert found(calibration=one) == found(calibration=other), "alone, it decides nothing that costs"
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        *({"model_revision": "sha256:0"}, {"adapter_revision": "sha256:0"}, {"adapter_revision": None}),
-        *({"prompt_hash": "0"}, {"decoding": "ar"}, {"layout": "stacked"}, {"max_scored_tokens": 1}),
-    ],
-    ids=str,
-)
-def test_a_named_calibration_of_another_model_is_known_without_an_engine(
-    workplace: Workplace, larger: Path, changed: dict[str, Any]
-) -> None:
-    with Engine.from_pretrained(str(workplace.model), EngineConfig(), str(larger)) as engine:
-        description = dict(engine.describe())
-    workplace.write_parquet("a.parquet", products(3))
-    for engine_said, match in ((description, None), (description | changed, next(iter(changed)))):
-        named = calibrated(workplace.folder, "named", engine_said, (1, 0))
-        section = settings(workplace, larger, calibration=named)
-        config = load_config(JobConfig, str(workplace.write_config(cascade=section)), [])
-        alone = config.model_copy(update={"cascade": None, "adapter": str(larger), "calibration": named})
-        for job in (config, alone):
-            if match is None:
-                check_named(job, wanted_confidence(job))
-                continue
-            with pytest.raises(UsageError, match=match):
-                check_named(job, wanted_confidence(job))
 
 
 @pytest.mark.parametrize("is_of_it", [True, False])

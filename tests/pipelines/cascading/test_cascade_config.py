@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.cascading.larger_model import larger_model
 from pipelines.config.extraction import JobConfig
-from pipelines.config.loading import known_keys, parse_config
+from pipelines.config.loading import parse_config
 from pipelines.config.result_identity import result_config
 from pipelines.errors import UsageError
 from tests.tables import table
@@ -74,7 +74,3 @@ def test_a_resume_keeps_what_decides_results() -> None:
     assert result_config(parse(cascade=CASCADE | {"engine": {"max_tokens_per_step": 99}})) == before
     for change in ({"below": 0.6}, {"model": "other"}, {"adapter": None}, {"engine": {"max_value_tokens": 9}}):
         assert result_config(parse(cascade=CASCADE | change)) != before, change
-
-
-def test_its_keys_can_be_set_on_the_command_line() -> None:
-    assert {"cascade.below", "cascade.engine.dtype", "cascade.actors.max"} <= set(known_keys(JobConfig))

@@ -114,12 +114,3 @@ def test_a_run_that_is_killed_between_the_models_is_continued(cascade_on_ray: Wo
     totals = json.loads((output / "manifest.json").read_text())["totals"]
     assert totals["cascade"] == json.loads((calm / "manifest.json").read_text())["totals"]["cascade"]
     assert 0 < totals["cascade"]["asked"] < totals["cascade"]["answers"]
-
-
-def test_a_run_goes_on_with_the_cascade_that_it_began_with(cascade: Workplace) -> None:
-    cascade.run()
-    below = {**cascade.changes["cascade"], "below": 0.9}
-    with pytest.raises(UsageError, match=r"another configuration: cascade\.below: 0\.05 -> 0\.9"):
-        cascade.run(cascade=below)
-    more = {**cascade.changes["cascade"], "actors": {"max": 2}}
-    assert cascade.run(cascade=more, executor="auto").was_finished

@@ -94,12 +94,3 @@ def test_a_damaged_curve_is_left_out_and_said(run: Path) -> None:
     assert facts.cascade is not None
     assert facts.cascade.curve is None
     assert any("cascade.json is left out" in note for note in facts.notes)
-
-
-def test_a_run_of_one_model_has_no_second_look(tmp_path: Path) -> None:
-    run = write_run(
-        tmp_path, [[Product("p", {"title": "red"}, {"Colour": Answer("red")}, seconds=1.0)]], [metrics(0, 9)]
-    )
-    facts = gather(str(run), Wishes())
-    assert facts.cascade is None
-    assert "The second look" not in render_html(facts)

@@ -14,12 +14,11 @@ from hpd_core import Engine, EngineConfig, Record, RecordResult
 from pipelines.cascading.both_answers import asked_answers, judge_both
 from pipelines.cascading.curve import f1_at
 from pipelines.cascading.doubt import certainty, is_answer
-from pipelines.cascading.standing import standing
 from pipelines.quality.run_answers import RunFolder
 from pipelines.quality.scoring import Outcome, count
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.tables import TABLES
-from tests.pipelines.cascading.conftest import NUM_PRODUCTS, settings
+from tests.pipelines.cascading.conftest import NUM_PRODUCTS
 from tests.pipelines.conftest import Workplace, products, read_table
 
 
@@ -106,29 +105,6 @@ def test_the_metrics_are_of_both_models(cascade: Workplace) -> None:
         assert math.isclose(totals[name], sum(row[name] for row in rows)), name
     assert outcome.totals.priced_shards == len(outcome.plan.shards)
     assert all(set(row) == set(TABLES["metrics"].names) for row in rows)
-
-
-def test_nothing_is_asked_again_where_all_is_certain(cascade: Workplace, larger: Path) -> None:
-    outcome = cascade.run(cascade=settings(cascade, larger, below=0.0))
-    rows = read_table(cascade.folder / "out", "attributes")
-    failed = {(row["product_id"], row["attribute"]) for row in rows if row["replaced"]}
-    assert outcome.totals.cascade["asked"] == len(failed)
-    assert all(row["replaced"][0]["status"] in ("invalid", "truncated") for row in rows if row["replaced"])
-
-
-def test_at_one_all_is_asked_again(cascade: Workplace, larger: Path) -> None:
-    outcome = cascade.run(cascade=settings(cascade, larger, below=1))
-    small, large = answers(cascade, None), answers(cascade, str(larger))
-    rows = read_table(cascade.folder / "out", "products")
-    assert outcome.totals.cascade["asked"] == outcome.totals.cascade["answers"]
-    stands = {name: standing(small[name], large[name], dict.fromkeys(small[name].values)) for name in small}
-    assert {row["product_id"]: dict(row["values"]) for row in rows} == {
-        name: {attribute: value.text for attribute, value in each.result.values.items()}
-        for name, each in stands.items()
-    }
-    kept = sum(len(each.asked) - len(each.replaced) for each in stands.values())
-    assert outcome.totals.cascade["kept"] == kept
-    assert 0 < kept < outcome.totals.cascade["asked"] / 2, "what is no answer of the larger model's does not stand"
 
 
 def test_what_only_the_larger_model_can_take_is_none_of_the_small_ones_answers(cascade: Workplace) -> None:

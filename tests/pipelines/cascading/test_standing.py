@@ -22,18 +22,6 @@ def result(values: dict[str, str | None], seconds: float = 1.0) -> RecordResult:
     return RecordResult("p1", "c", {name: value(text) for name, text in values.items()}, engine_seconds=seconds)
 
 
-def test_the_larger_models_answers_stand_where_it_was_asked() -> None:
-    first, second = result({"a": "x", "b": None, "c": "z"}), result({"b": "y", "c": "z"}, 3.0)
-    found = standing(first, second, {"b": None, "c": 0.2})
-    assert {name: each.text for name, each in found.result.values.items()} == {"a": "x", "b": "y", "c": "z"}
-    assert found.replaced == {"b": first.values["b"], "c": first.values["c"]}
-    assert (found.result.engine_seconds, found.seconds) == (1.0, 3.0)
-    assert count_asked([found]) == {
-        **{"answers": 3, "products": 1, "asked": 2},
-        **{"replaced": 2, "changed": 1, "kept": 0},
-    }
-
-
 def test_where_the_larger_model_fails_the_first_ones_answers_stay() -> None:
     first = result({"a": "x", "b": None})
     refused = RecordResult("p1", "c", {}, "no room", ErrorCode.TOO_LONG)

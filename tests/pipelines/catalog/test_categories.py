@@ -81,12 +81,6 @@ def test_one_level_of_a_path(level: int, category: str) -> None:
     assert find_category(row, nowhere, SCHEMAS) == "Home & Garden/Bags/Boots"
 
 
-def test_one_category_for_all_rows() -> None:
-    found = to_record({"title": "x"}, "1", config({"text": "Bags"}), SCHEMAS)
-    assert isinstance(found, Record)
-    assert found.category == "Bags"
-
-
 def test_a_dead_letter_says_what_stood_there() -> None:
     assert row_category({"kind": "Toys > Cars"}, config({"column": "kind", "level": 1})) == "Toys > Cars"
     refusal = to_record({"kind": {"a": 1}, "title": "x"}, "1", config("kind"), SCHEMAS)

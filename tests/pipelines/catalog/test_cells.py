@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.catalog.cells import CellError, JsonNumber, cell_category, cell_id, cell_text, field_text, not_utf8
+from pipelines.catalog.cells import CellError, JsonNumber, cell_id, cell_text, field_text, not_utf8
 from tests.tables import table
 
 UUID = uuid.UUID("12345678-1234-5678-1234-567812345678")
@@ -123,14 +123,6 @@ def test_what_is_no_id_says_why(value: Any, reason: str) -> None:
     with pytest.raises(CellError) as caught:
         cell_id(value)
     assert reason in caught.value.reason
-
-
-def test_a_category_is_text() -> None:
-    assert cell_category(None) == cell_category("") == cell_category(float("nan")) == ""
-    assert cell_category(b"Caf\xc3\xa9") == cell_category("Café") == "Café"
-    for value in (5, JsonNumber("5"), 5.0, True, ["Shoes"], b"\xff", "\ud800", decimal.Decimal(1)):
-        with pytest.raises(CellError):
-            cell_category(value)
 
 
 @table(

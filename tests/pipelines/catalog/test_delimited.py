@@ -94,16 +94,6 @@ def test_what_the_csv_module_writes_is_read_back_as_it_is_found(written: tuple[T
     assert read(text) == table
 
 
-@table("columns", [1, 2, 4])
-@table("cell", ["one\ntwo", "one\n\ntwo, three", 'a "b"\n"', "\n", "a, b\nc, d\ne"])
-@table("end", ["\n", ""])
-def test_a_last_cell_of_several_lines_is_one(columns: int, cell: str, end: str) -> None:
-    plain = [[f"{name}{row}" for name in "abcd"[:columns]] for row in range(20)]
-    quoted = cell.replace('"', '""')
-    text = "".join(",".join(row) + "\n" for row in plain) + ",".join([*plain[0][1:], f'"{quoted}"']) + end
-    assert read(text) == [*plain, [*plain[0][1:], cell]]
-
-
 def test_where_a_sample_is_cut_does_not_matter() -> None:
     """Also within the only cell that shows what quotes mean, and whatever its lines look like."""
     cell = "".join(f"line {number}, and more\n" for number in range(4))
@@ -112,12 +102,6 @@ def test_where_a_sample_is_cut_does_not_matter() -> None:
         assert find_dialect(text[:stop], None, None, None, is_cut=True) == Dialect(","), text[:stop]
     long = 'id,description\n1,"' + "a line\n" * 1000
     assert find_dialect(long, None, None, None, is_cut=True) == Dialect(",")
-
-
-def test_a_sign_of_inches_is_no_quote_where_rows_follow() -> None:
-    text = "id\ttitle\n" + '1\t"Best shoe\n' + "".join(f"{row}\tplain\n" for row in range(40))
-    for is_cut in (True, False):
-        assert find_dialect(text, None, None, None, is_cut=is_cut) == Dialect("\t", "")
 
 
 def test_a_broken_record_costs_itself_alone() -> None:

@@ -95,16 +95,6 @@ def test_text_with_elements_in_it_is_one_text(tmp_path: Path, inner: str, value:
         assert shown_text(value, "auto") == shown
 
 
-def test_a_path_that_no_item_has_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "feed.xml"
-    path.write_text(RSS.format(encoding="utf-8"))
-    wrong = (
-        r"column 'product_detail.value' \(input.fields\) is not in .*feed\.xml: 'product_detail' is there, but never"
-    )
-    with pytest.raises(UsageError, match=wrong):
-        scan(path, fields=["product_detail.value"])
-
-
 def test_entries_of_atom(tmp_path: Path) -> None:
     path = tmp_path / "feed.xml"
     path.write_text(ATOM)

@@ -41,17 +41,6 @@ def zipped(name: str) -> bytes:
     return sink.getvalue()
 
 
-@table(
-    "name",
-    [
-        *("a.parquet", "a.pq", "a.parq", "A.PARQUET", "a.snappy", "a.snappy.parquet", "a.parquet.gzip", "a.parquet.gz"),
-        *("000007_0", "part-00000", "a.json", "a.dat", "part-0-c000.zstd.parquet", "a=b"),
-    ],
-)
-def test_parquet_is_parquet_whatever_its_name(name: str) -> None:
-    assert kind_of(name, PARQUET).format == "parquet"
-
-
 @table("name", ["a.jsonl", "a.ndjson", "a.json", "a.jl", "a.JSONLINES", "a.txt", "part-00000", "a.parquet"])
 @table(
     "content",
@@ -71,12 +60,6 @@ def test_parquet_is_parquet_whatever_its_name(name: str) -> None:
 )
 def test_json_lines_are_json_lines_whatever_their_name(name: str, content: bytes) -> None:
     assert kind_of(name, content).format == "jsonl"
-
-
-@table("content", [b"", b"\n\n", b"no json\n", b"{'id': 1}\n", b'{"a": "x\0y"}\n', b"\0\0\1\n" + LINE])
-def test_what_only_claims_to_be_json_lines_is_left_to_its_lines(content: bytes) -> None:
-    assert kind_of("a.jsonl", content).format == "jsonl"
-    assert kind_of("a", content).format is None
 
 
 @table(
@@ -137,19 +120,6 @@ def test_what_was_meant_to_be_read_is_refused_with_the_way_out(
 )
 def test_a_row_of_column_names_makes_a_table(name: str, content: bytes) -> None:
     assert kind_of(name, content).format == "csv"
-
-
-def test_text_that_is_called_a_workbook_is_told_so() -> None:
-    kind = kind_of("a.xls", b"Products of May\n\nnothing else\n")
-    assert (kind.what, kind.way_out, kind.is_refused) == ("text", "save it as .xlsx", True)
-    named = kind_of("a.xls", b"id\ttitle\n1\tshoe\n", "excel")
-    assert (named.what, named.way_out, named.is_refused) == ("CSV", "leave out input.format", True)
-
-
-@table("name", ["a.csv", "a.tsv", "a.bin"])
-@table("content", [PARQUET, b"ORC\n\3\0\0,a,b\n", b"PARE\x15\x04,\n", b"ARROW1\0\0,\n", b"\1\2,\3\n"])
-def test_other_formats_are_no_tables_whatever_they_are_called(name: str, content: bytes) -> None:
-    assert kind_of(name, content).format != "csv"
 
 
 @table(
@@ -262,19 +232,6 @@ FEED = b'<?xml version="1.0"?><rss xmlns:g="http://base.google.com/ns/1.0"><chan
 )
 def test_what_is_read_from_its_beginning_on(name: str, content: bytes, file_format: str) -> None:
     assert kind_of(name, content).format == file_format
-
-
-@table(
-    ("name", "content"),
-    [
-        ("notes.txt", b"one\ttwo\tthree\nfour\n"),
-        ("sitemap.xml", b'<?xml version="1.0"?><urlset/>'),
-        ("a.csv.zip", zipped("a.csv")),
-        ("README.txt", b"id\ttitle\tlink\n1\ta\tb\n"),
-    ],
-)
-def test_what_only_looks_like_it_is_not_read(name: str, content: bytes) -> None:
-    assert kind_of(name, content).format is None
 
 
 def test_a_format_that_is_named_needs_no_ending() -> None:

@@ -86,26 +86,6 @@ def test_whatever_lies_in_a_folder_is_read_or_counted_and_named(workplace: Workp
     assert "6 hidden (catalog/+tmp/, catalog/.DS_Store, catalog/.jan.parquet.crc, and 3 more)" in str(found.left_out)
 
 
-@pytest.mark.parametrize("path", ["catalog", "catalog/bad.jsonl", "catalog/*.jsonl"])
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            gzip.compress(b'[{"a": 1}]', mtime=0),
-            r"bad\.jsonl cannot be read \(gzip around one JSON array, .*\): decompress it: gunzip < .*bad\.jsonl > ",
-        ),
-        ('{"a": 1}\n'.encode("utf-16"), r"\(text in UTF-16, .*iconv -f UTF-16 -t UTF-8 catalog/bad\.jsonl"),
-        (b'[{"a": 1}]', r"one JSON array.* jq -c '\.\[\]' catalog/bad\.jsonl"),
-        (b'{"a": 1}\r{"a": 2}\r', "end with CR alone"),
-    ],
-)
-def test_what_was_meant_is_refused_by_name(write: Write, path: str, content: bytes, message: str) -> None:
-    write("bad.jsonl", content)
-    write("good.jsonl")
-    with pytest.raises(UsageError, match=message):
-        find_files([path])
-
-
 def test_what_is_named_itself_or_by_a_glob_is_no_other_data(workplace: Workplace, write: Write) -> None:
     write("a.csv", b"id\n1\n")
     write("b.jsonl")
@@ -162,17 +142,6 @@ def test_a_folder_without_anything_readable_says_what_is_there(workplace: Workpl
     write("b.jsonl")
     with pytest.raises(UsageError, match="nothing matches catalog/z"):
         find_files(["catalog", "catalog/z*"])
-
-
-def test_the_configured_format_holds_for_every_file(workplace: Workplace, write: Write) -> None:
-    workplace.write_parquet("a", products(1))
-    write("_SUCCESS", b"")
-    assert names(find_files(["catalog"], "parquet")) == ["catalog/a"]
-    write("b.csv", b"id\n1\n")
-    with pytest.raises(UsageError, match=r"b\.csv cannot be read \(CSV\): leave out input\.format\. If it is no part"):
-        find_files(["catalog"], "parquet")
-    with pytest.raises(UsageError, match=r"catalog/a cannot be read \(Parquet\): leave out input\.format"):
-        find_files(["catalog/a"], "jsonl")
 
 
 def test_names_stay_as_the_user_wrote_them(workplace: Workplace, write: Write) -> None:
@@ -236,17 +205,6 @@ def test_links_are_followed_and_the_file_goes_before_its_link(workplace: Workpla
     (outside / "b.jsonl").unlink()
     with pytest.raises(UsageError, match=r"catalog/c\.jsonl cannot be read \(link to nothing\)"):
         find_files(["catalog"])
-
-
-@pytest.mark.parametrize("path", ["catalog", "catalog/**/*.jsonl", "catalog/*"])
-def test_links_between_all_folders_lead_nowhere_twice(workplace: Workplace, write: Write, path: str) -> None:
-    """25 folders, each linked from every other one: more ways through them than can be gone."""
-    folders = [f"f{number:02}" for number in range(25)]
-    for folder in folders:
-        write(f"{folder}/a.jsonl")
-        for other in folders:
-            (workplace.catalog / folder / f"to-{other}").symlink_to(f"../{other}")
-    assert names(find_files([path])) == [f"catalog/{folder}/a.jsonl" for folder in folders]
 
 
 def test_folders_behind_a_glob_are_read_as_if_they_were_named(workplace: Workplace, write: Write) -> None:
@@ -359,26 +317,6 @@ def test_a_folder_that_cannot_be_listed_is_no_empty_one(workplace: Workplace, wr
     (workplace.catalog / "b").symlink_to("b")
     for path in ("catalog", "catalog/**/x.jsonl"):
         with pytest.raises(UsageError, match=r"cannot list|nothing matches"):
-            find_files([path])
-
-
-def test_a_glob_of_everything_where_the_command_is_started(
-    workplace: Workplace, write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write("a.jsonl")
-    write("b/c.jsonl")
-    (workplace.catalog / "b" / "loop").symlink_to("..")
-    (workplace.folder / "x [1]").mkdir()
-    monkeypatch.chdir(workplace.catalog)
-    found = find_files(["**"])
-    assert names(found) == ["a.jsonl", "b/c.jsonl"]
-    assert found.left_out.doubled == [("b/loop/", "./")]
-    workplace.catalog.rename(workplace.folder / "x [1]" / "y")
-    monkeypatch.chdir(workplace.folder / "x [1]" / "y")
-    assert names(find_files(["*"])) == names(find_files(["**"])) == ["a.jsonl", "b/c.jsonl"]
-    Path("_delta_log").mkdir()
-    for path in ("**", "*", "a.jsonl", "."):
-        with pytest.raises(UsageError, match="is a table of Delta"):
             find_files([path])
 
 

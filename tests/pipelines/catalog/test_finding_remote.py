@@ -62,18 +62,3 @@ def test_files_named_one_by_one_have_their_folder_asked_once(asked: Counter[str]
     storage.pipe("/b/t/_delta_log/0.json", b"{}")
     with pytest.raises(UsageError, match=r"memory://.*b/t is a table of Delta"):
         find_files(paths)
-
-
-def test_brackets_in_a_folder_on_a_storage(asked: Counter[str]) -> None:
-    storage = MemoryFileSystem()
-    for name in ("d [1]/x*y/a.jsonl", "d [1]/b/a.jsonl", "d 1/c/a.jsonl", "d [1]//e/a.jsonl"):
-        storage.pipe(f"/b/{name}", b"{}")
-    for path, expected in (
-        ("d [1]/x*y/*.jsonl", ["d [1]/x*y/a.jsonl"]),
-        ("d [1]/?/*.jsonl", ["d [1]/b/a.jsonl"]),
-        ("d [[]1]/?/*.jsonl", ["d [1]/b/a.jsonl"]),
-        ("d [12]/?/*.jsonl", ["d 1/c/a.jsonl"]),
-        ("d [1]", ["d [1]//e/a.jsonl", "d [1]/b/a.jsonl", "d [1]/x*y/a.jsonl"]),
-    ):
-        found = [file.name for file in find_files([f"memory://b/{path}"]).files]
-        assert [name[name.index("/b/") + 3 :] for name in found] == expected, path

@@ -217,20 +217,6 @@ def test_what_is_no_markup_is_not_touched(text: str) -> None:
     assert read_html(text, "auto") is None
 
 
-def test_what_is_no_markup_stays_beside_markup() -> None:
-    read = read_html("Size <M> &amp; R&D, a <b and c", "auto")
-    assert read is not None
-    assert read.text == "Size <M> & R&D, a <b and c"
-
-
-def test_always_and_never() -> None:
-    always = read_html("Size <M>, a < b &amp; <unknown x=1>c</unknown>", "always")
-    assert always is not None
-    assert always.text == "Size , a < b & c"
-    assert read_html("<p>x</p>&amp;", "never") is None
-    assert read_html("no sign of it", "always") is None
-
-
 @table(
     ("text", "value", "original"),
     [

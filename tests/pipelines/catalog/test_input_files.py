@@ -9,35 +9,17 @@ import pytest
 from pyarrow.parquet import encryption
 
 from pipelines.catalog.input_files import scan_sources
-from pipelines.catalog.readers import original_rows, read_piece
+from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import Piece
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import RunError, UsageError
-from tests.pipelines.conftest import Workplace, product, products
+from tests.pipelines.conftest import Workplace, products
 
 
 def scan(workplace: Workplace, path: str | None = None, **changes: object) -> list[tuple[str, int]]:
     data = {"path": path or str(workplace.catalog), "id": "id", "fields": ["title", "bullets"]} | changes
     files = scan_sources(InputConfig.model_validate(data)).files
     return [(Path(file.name).name, file.num_rows) for file in files]
-
-
-def test_a_folder_is_read_with_its_subfolders_and_without_hidden_files(workplace: Workplace) -> None:
-    workplace.write_parquet("b/two.parquet", products(2))
-    workplace.write_jsonl("a/one.jsonl", products(1))
-    workplace.write_parquet("_old/x.parquet", products(1))
-    workplace.write_parquet(".hidden.parquet", products(1))
-    (workplace.catalog / "_SUCCESS").write_text("")
-    (workplace.catalog / "README.txt").write_text("hello")
-    assert scan(workplace) == [("one.jsonl", 1), ("two.parquet", 2)]
-
-
-def test_blank_lines_are_no_rows_but_keep_their_numbers(workplace: Workplace) -> None:
-    path = workplace.write_jsonl("c.jsonl", [product(0), "", product(1), "  "])
-    assert scan(workplace) == [("c.jsonl", 2)]
-    piece = Piece(0, 0, 4, 2, 0, path.stat().st_size)
-    rows = list(read_piece(str(path), "jsonl", piece, None))
-    assert [(row.number, (row.values or {})["id"]) for row in rows] == [(0, "p0"), (2, "p1")]
 
 
 @pytest.mark.parametrize("row_group_size", [1, 3, 1000])
@@ -48,33 +30,6 @@ def test_any_rows_of_a_parquet_file_can_be_read(workplace: Workplace, row_group_
             rows = list(read_piece(str(path), "parquet", Piece(0, start, stop, stop - start), ["id"]))
             assert [row.number for row in rows] == list(range(start, stop))
             assert [row.values for row in rows] == [{"id": f"p{number}"} for number in range(start, stop)]
-
-
-def test_original_rows_hold_every_column(workplace: Workplace) -> None:
-    path = workplace.write_parquet("c.parquet", [product(0, extra=1), product(1, bullets=[], extra=2)])
-    assert original_rows(str(path), "parquet", Piece(0, 0, 2, 2), [1]) == {
-        1: '{"id": "p1", "category": "Coffee", "title": "Velor item 1 red 7", "bullets": [], "extra": 2}'
-    }
-    lines = workplace.write_jsonl("c.jsonl", [product(0), "{broken"])
-    size = lines.stat().st_size
-    assert original_rows(str(lines), "jsonl", Piece(0, 0, 2, 2, 0, size), [1]) == {1: "{broken"}
-
-
-def test_the_fingerprint_follows_the_content(workplace: Workplace) -> None:
-    config = InputConfig.model_validate({"path": str(workplace.catalog), "fields": ["title"]})
-    for write, name in ((workplace.write_parquet, "c.parquet"), (workplace.write_jsonl, "c.jsonl")):
-        path = write(name, products(3))
-        before = scan_sources(config).files[0].fingerprint
-        path.touch()
-        assert scan_sources(config).files[0].fingerprint == before
-        write(name, products(3, start=1))
-        assert scan_sources(config).files[0].fingerprint != before
-        path.unlink()
-
-
-def test_a_column_whose_name_holds_a_dot(workplace: Workplace) -> None:
-    workplace.write_parquet("c.parquet", [{"id": "1", "category": "Shoes", "a.b": "x"}])
-    assert scan(workplace, fields=["a.b"]) == [("c.parquet", 1)]
 
 
 def test_what_cannot_be_used_is_refused_by_name(workplace: Workplace) -> None:

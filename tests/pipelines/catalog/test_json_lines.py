@@ -7,39 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.catalog.cells import CellError, JsonNumber
 from pipelines.catalog.json_lines import parse_line
-from pipelines.catalog.rows import RowRefusal, to_record
-from tests.pipelines.catalog.test_rows import CONFIG, SCHEMAS
 from tests.tables import table
-
-
-@table("literal", ["0", "-0", "1.50", "1.0", "1e400", "1E-400", "12345678901234567890", "7" * 5000])
-def test_a_number_stays_as_it_is_written(literal: str) -> None:
-    row = parse_line(f'{{"a": {literal}, "b": [{literal}]}}'.encode()).row
-    assert row == {"a": literal, "b": [literal]}
-    assert isinstance(row["a"], JsonNumber)
-
-
-def test_texts_marks_and_line_ends() -> None:
-    assert parse_line(b'\xef\xbb\xbf{"a": "1"}\r\n').row == {"a": "1"}
-    assert parse_line('{"a": "x\u2028y\x85z"}'.encode()).row == {"a": "x\u2028y\x85z"}
-    assert parse_line(b'{"a": "\\u0000", "\\ud800": "\\ud83d\\ude00", "c": null}').row == {
-        "a": "\0",
-        "\ud800": "😀",
-        "c": None,
-    }
-
-
-def test_a_key_that_stands_twice_is_told_where_it_is_read() -> None:
-    row = parse_line(b'{"id": 1, "category": "Shoes", "name": "a", "name": "a", "bullets": []}').row
-    assert row is not None
-    refusal = to_record(row, "", CONFIG, SCHEMAS)
-    assert refusal == RowRefusal("doubled_column", "column 'name': it stands twice in the line; leave one of the two")
-    unmapped = parse_line(b'{"x": 1, "x": 2, "id": 1, "category": "Shoes", "name": "a", "y": {"z": 1, "z": 2}}').row
-    assert unmapped is not None
-    assert isinstance(unmapped["x"], CellError)
-    assert not isinstance(to_record(unmapped, "", CONFIG, SCHEMAS), RowRefusal)
 
 
 @table(

@@ -56,8 +56,3 @@ def test_what_looks_odd_as_it_was_named_is_mended(encoding: str) -> None:
     ]
     texts += ["25 °C, Ø 5", "“x” – 100 €", "Mañana", "São Paulo", "Ünlü çanta", "Straße", "10 µm ±1 é"]
     assert [read_as(text.encode(), encoding) for text in texts] == texts
-
-
-def test_a_row_of_two_encodings_stays() -> None:
-    text = read_as("Größe ".encode() + "Größe".encode("cp1252"), "cp1252")
-    assert text == "GrÃ¶ÃŸe Größe"

@@ -9,9 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.staging import StagedFile, stage, staged_path
-from pipelines.config.catalog_input import InputConfig
 from pipelines.config.reading import Reading
 from pipelines.store.folders import open_filesystem
 from tests.tables import table
@@ -128,18 +126,6 @@ def test_utf8_is_told_from_encodings_of_several_bytes_a_letter(
     assert staged(own.encode(named), named)[1] == own
     # C4 A3 are a letter in either (ģ in UTF-8): it is what is named.
     assert staged("id,title\n1,模\n".encode("gb18030"), "gb18030")[1] == "id,title\n1,模\n"
-
-
-def test_a_folder_may_hold_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HPD_CACHE", str(tmp_path / "cache"))
-    folder = tmp_path / "catalog"
-    folder.mkdir()
-    (folder / "a.csv").write_bytes(ROWS["letters"].encode())
-    (folder / "b.csv").write_bytes(ROWS["letters"].encode("utf-16"))
-    for named in WIDE:
-        columns = {"id": "id", "category": {"text": "Shoes"}, "fields": ["title"]}
-        found = scan_sources(InputConfig.model_validate({"path": str(folder), "encoding": named, **columns}))
-        assert [file.num_rows for file in found.files] == [2, 2]
 
 
 def test_what_was_told_for_one_name_is_not_taken_for_another(

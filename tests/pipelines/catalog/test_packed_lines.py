@@ -128,13 +128,3 @@ def test_any_lines(tmp_path: Path, rows: list[str]) -> None:
     assert [*map(repr, map(seen, rows_of(packed)))] == [*map(repr, map(seen, rows_of(plain)))]
     shards = plan_shards([packed], ShardConfig(max_rows=3), 10, 1)
     assert sum(piece.num_rows for shard in shards for piece in shard.pieces) == plain.num_rows
-
-
-def test_paths_lead_through_lists_of_lists(tmp_path: Path) -> None:
-    line = b'{"id": "1", "title": "a", "sizes": [[{"name": "L", "more": [[["x"], {"unit": "cm"}]]}]]}\n'
-    (tmp_path / "a.jsonl").write_bytes(line)
-    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(line))
-    for name in ("a.jsonl", "b.jsonl.gz"):
-        assert scan(tmp_path / name, "sizes.name", "sizes.more.unit").num_rows == 1
-    with pytest.raises(UsageError, match="nowhere"):
-        scan(tmp_path / "b.jsonl.gz", "sizes.nowhere")

@@ -9,7 +9,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +18,7 @@ from pipelines.catalog.cells import CellError, cell_id, cell_text
 from pipelines.catalog.column_types import check_column_types
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.parquet_rows import to_rows
-from pipelines.catalog.readers import original_rows, read_piece
+from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import Record, row_json, to_record
 from pipelines.catalog.sharding import Piece
 from pipelines.config.catalog_input import InputConfig
@@ -98,19 +97,6 @@ def test_every_type_has_the_text_of_its_values(cells: pa.Array, expected: list[s
     assert texts(cells) == expected
 
 
-def test_every_float_is_its_whole_number_or_the_shortest_decimal_that_is_it() -> None:
-    numbers = np.random.default_rng(1).integers(0, 2**32, 2000, dtype=np.uint32).view(np.float32)
-    numbers = numbers[np.isfinite(numbers)]
-    for text, number in zip(texts(pa.array(numbers)), numbers, strict=True):
-        assert np.float32(text) == number
-        if float(number).is_integer() and abs(number) < 2**53:
-            assert text == str(int(number))
-            continue
-        # No decimal with fewer digits is the same number.
-        digits = len(f"{float(text):e}".split("e")[0].strip("-").replace(".", "").rstrip("0"))
-        assert digits <= 1 or np.float32(f"{number:.{digits - 2}e}") != number
-
-
 @table(
     ("cells", "reason"),
     [
@@ -171,23 +157,6 @@ def test_a_row_keeps_all_its_cells() -> None:
     assert to_rows(pa.table({"a": [1, 2]}).select([]).to_batches()[0], []) == [{}, {}]
 
 
-def test_a_doubled_column_is_whole_in_the_text_of_its_row(tmp_path: Path) -> None:
-    path = tmp_path / "c.parquet"
-    table = pa.Table.from_arrays(
-        [pa.array(["1", "2"]), pa.array(["red", None]), pa.array(["rot", "blau"])], ["id", "c", "c"]
-    )
-    pq.write_table(table, path)
-    found = original_rows(str(path), "parquet", Piece(0, 0, 2, 2), [0, 1])
-    assert [json.loads(text) for text in found.values()] == [
-        {"id": "1", "c": "red", "c (2)": "rot"},
-        {"id": "2", "c": None, "c (2)": "blau"},
-    ]
-    assert [row.values for row in read_piece(str(path), "parquet", Piece(0, 0, 2, 2), ["id"])] == [
-        {"id": "1"},
-        {"id": "2"},
-    ]
-
-
 def test_nested_cells_of_other_columns_do_not_hinder(tmp_path: Path) -> None:
     doubled = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["k", "k"])
     others = {
@@ -208,23 +177,6 @@ def test_nested_cells_of_other_columns_do_not_hinder(tmp_path: Path) -> None:
     assert "duplicate field names" in found["doubled"]
     assert found["picture"] == "\\x89PNG"
     assert isinstance(to_record(row | {"id": "1", "category": "Shoes", "name": "t"}, "", CONFIG, SCHEMAS), Record)
-
-
-def test_types_as_duckdb_writes_them(tmp_path: Path) -> None:
-    path = tmp_path / "c.parquet"
-    duckdb.sql(
-        "copy (select 'x'::enum('x', 'y') as e, 'text'::blob as b, uuid '00010203-0405-0607-0809-0a0b0c0d0e0f' as u, "
-        "1.50::decimal(4, 2) as d, time '08:30:00' as t, '101'::bit as s, interval 3 month as i, 7::utinyint as n) "
-        f"to '{path}' (format parquet)"
-    )
-    (row,) = (row.values for row in read_piece(str(path), "parquet", Piece(0, 0, 1, 1), None))
-    assert row is not None
-    interval = row.pop("i")
-    found = {name: cell_text(cell, "|") for name, cell in row.items()}
-    uuid = "00010203-0405-0607-0809-0a0b0c0d0e0f"
-    assert found == {"e": "x", "b": "text", "u": uuid, "d": "1.50", "t": "08:30:00", "s": "101", "n": "7"}
-    with pytest.raises(CellError, match="its bytes are no text"):
-        cell_text(interval, "|")
 
 
 @table(
@@ -292,20 +244,6 @@ def test_an_unknown_extension_is_read_where_it_is_text(stored: pa.DataType, is_f
         check_column_types(CONFIG, schema, "f.parquet")
         return
     with pytest.raises(UsageError, match=r"has the type geoarrow\.shape"):
-        check_column_types(CONFIG, schema, "f.parquet")
-
-
-@table("is_known", [True, False])
-def test_numbers_that_stand_for_something_else_are_refused(is_known: bool) -> None:
-    # A month as a number of months: pandas writes the name of its type along, which need not be known here.
-    import pandas as pd
-
-    table = pa.Table.from_pandas(pd.DataFrame({"name": pd.period_range("2024-01", periods=1, freq="M")}))
-    field = table.schema.field("name")
-    if not is_known:
-        field = pa.field("name", pa.int64(), metadata={"ARROW:extension:name": "pandas.period"})
-    schema = pa.schema([pa.field(name, kind) for name, kind in KINDS.items() if name != "name"] + [field])
-    with pytest.raises(UsageError, match=r"column 'name' .* has the type pandas\.period"):
         check_column_types(CONFIG, schema, "f.parquet")
 
 

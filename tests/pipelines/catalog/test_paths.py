@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipelines.catalog.cells import CellError
 from pipelines.catalog.input_files import scan_sources
-from pipelines.catalog.paths import is_there, last_name, parquet_columns, type_at, value_at
+from pipelines.catalog.paths import parquet_columns, type_at, value_at
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import Piece
 from pipelines.config.catalog_input import InputConfig
@@ -85,27 +85,6 @@ def test_a_path_through_something_else_is_told(path: str) -> None:
     found = value_at(ROW, path)
     assert isinstance(found, CellError)
     assert found.code == "wrong_type"
-
-
-def test_whether_there_is_anything() -> None:
-    there = [
-        "title",
-        "a.b",
-        "a.c.d",
-        "images.alt",
-        "images[1].alt",
-        "json.Brand",
-        "map.Brand",
-        "none",
-        "name[tag=en*].text",
-    ]
-    assert [path for path in there if not is_there(ROW, path)] == []
-    assert [
-        path
-        for path in ("a.z", "z", "images.name", "json.brand", "title.x", "name[tag=fr].text")
-        if is_there(ROW, path)
-    ] == []
-    assert [last_name(path) for path in ("a", "a.b", "a[0].b", "a[1]", "a[b=c].d")] == ["a", "b", "b", "a", "d"]
 
 
 @given(st.text(st.sampled_from("ab.[]0-=*|"), max_size=8), st.dictionaries(st.text("ab.[]0", max_size=4), st.just("x")))

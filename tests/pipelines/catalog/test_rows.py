@@ -23,12 +23,6 @@ def take(**row: Any) -> Record | RowRefusal:
     return to_record({"id": "1", "category": "Shoes", "name": "t"} | row, "file:0", CONFIG, SCHEMAS)
 
 
-def test_a_row_becomes_a_record_with_fields_in_the_order_of_the_mapping() -> None:
-    record = take(bullets=["a", None, "b", ""], name="Shoe", other=5)
-    assert record == Record("1", "Shoes", {"title": "Shoe", "features": "a\nb"})
-    assert list(record.fields) == ["title", "features"]
-
-
 @table(
     ("change", "code", "message"),
     [
@@ -75,14 +69,6 @@ def test_what_nobody_has_foreseen_costs_its_row_only(caplog: pytest.LogCaptureFi
     assert isinstance(refusal, RowRefusal)
     assert (refusal.code, refusal.message) == ("unreadable", "the row cannot be read: KeyError: 'odd \\ud800'")
     assert "a row could not be read" in caplog.text
-
-
-def test_whole_numbers_are_ids_and_without_a_column_the_place_is_the_id() -> None:
-    assert take(id=42).id == "42"
-    config = InputConfig(path=("x",), fields={"title": "name"})
-    record = to_record({"category": "Shoes", "name": "t"}, "catalog:17", config, SCHEMAS)
-    assert isinstance(record, Record)
-    assert record.id == "catalog:17"
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner), max_leaves=5))

@@ -114,28 +114,11 @@ def test_shards_end_where_row_groups_end_if_that_is_near() -> None:
     assert [(shard.pieces[0].start, shard.pieces[-1].stop) for shard in shards] == [(0, 110), (110, 200), (200, 300)]
 
 
-def test_small_files_share_a_shard() -> None:
-    files = [parquet(str(number), (3, 0)) for number in range(10)]
-    shards = plan_shards(files, ShardConfig(target_tokens=1000, ramp=()), row_tokens=10, num_actors=1)
-    assert len(shards) == 1
-    assert len(shards[0].pieces) == 10
-
-
 def test_a_row_costs_the_keys_and_values_of_an_average_category() -> None:
     def schema(category: str, count: int) -> CategorySchema:
         return CategorySchema(category=category, attributes=tuple(Attribute(name=str(n)) for n in range(count)))
 
     assert tokens_per_row({"a": schema("a", 2), "b": schema("b", 4)}) == 3 * 12
-
-
-def test_a_huge_catalog_has_larger_shards_instead_of_more() -> None:
-    files = [SourceFile(f"{number}.parquet", "parquet", 1, "", [Segment(100, 40_000)] * 100) for number in range(10)]
-    config = ShardConfig(target_tokens=1000, ramp=(), max_count=40)
-    shards = plan_shards(files, config, row_tokens=0, num_actors=1)
-    assert 40 / 1.25 <= len(shards) <= 45, "up to a quarter larger for a row group; a few small ones at the end"
-    assert sum(shard.num_rows for shard in shards) == 100_000
-    many = plan_shards(files, config.model_copy(update={"max_count": 100_000}), row_tokens=0, num_actors=1)
-    assert len(many) > 700
 
 
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=9), st.integers(1, 40))

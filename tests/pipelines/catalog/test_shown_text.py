@@ -43,12 +43,6 @@ def test_a_record_has_the_texts_that_its_fields_show() -> None:
     )
 
 
-def test_items_of_a_list_are_read_together() -> None:
-    record = take("t", ["<p>red", "blue</p>", None, 5])
-    assert isinstance(record, Record)
-    assert record.fields["text"] == "red blue\n5"
-
-
 @table(
     "text",
     [
@@ -72,11 +66,6 @@ def test_what_nobody_sees_is_no_text(text: str) -> None:
     assert isinstance(refusal, RowRefusal)
     assert (refusal.code, refusal.message) == ("no_text", "every text column is empty: name, body")
     assert take("t", text) == Record("f:0", "Shoes", {"title": "t", "text": ""})
-
-
-@table("text", ["-", ".", "0", "\u200b5\u200b", "ㅤred", "é", "e\u0301", "👍🏽", "\u0301", "<M>", "&", "�"])
-def test_what_is_seen_is_text_as_it_stands(text: str) -> None:
-    assert take(None, text) == Record("f:0", "Shoes", {"title": "", "text": text})
 
 
 @given(st.text(max_size=8))

@@ -26,7 +26,6 @@ from pipelines.catalog.sharding import Piece, plan_shards
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.operation import ShardConfig
 from pipelines.errors import UsageError
-from pipelines.store.folders import open_filesystem
 from tests.examples import examples
 from tests.pipelines.conftest import Workplace
 
@@ -95,27 +94,6 @@ def test_a_packed_file_that_is_cut_off_is_refused(workplace: Workplace, pack: Ca
         scan(path)
 
 
-@pytest.mark.parametrize(
-    ("encoding", "settings"),
-    [
-        ("utf-8", {}),
-        ("utf-8-sig", {}),
-        ("utf-16", {}),
-        ("utf-16-le", {}),
-        ("utf-16-be", {}),
-        ("utf-32", {}),
-        ("cp1252", {"encoding": "cp1252"}),
-        ("latin-1", {"encoding": "ISO-8859-1"}),
-        ("shift_jis", {"encoding": "shift_jis"}),
-    ],
-)
-def test_encodings(workplace: Workplace, encoding: str, settings: dict[str, str]) -> None:
-    title = "靴" if encoding == "shift_jis" else "Größe é"
-    path = write(workplace, "c.csv", f"{HEADER}1,Shoes,{title}\n".encode(encoding))
-    (file,) = scan(path, **settings).files
-    assert [row.values for row in rows_of(file)] == [{"id": "1", "category": "Shoes", "title": title}]
-
-
 def test_an_encoding_is_never_guessed(workplace: Workplace) -> None:
     path = write(workplace, "c.csv", f"{HEADER}1,Shoes,plain\n2,Shoes,Größe\n".encode("cp1252"))
     with pytest.raises(
@@ -143,18 +121,6 @@ def test_names_of_columns_that_are_not_utf8_are_refused_as_rows_are(workplace: W
         scan(path)
     (file,) = scan(path, encoding="cp1252").files
     assert [row.values for row in rows_of(file)] == [{"id": "1", "category": "Shoes", "title": "x", "Größe": "y"}]
-
-
-@pytest.mark.parametrize("encoding", ["cp1252", "iso8859-1", "cp1251"])
-def test_of_two_files_one_may_be_utf8_and_the_other_what_is_named(workplace: Workplace, encoding: str) -> None:
-    first = write(workplace, "a.csv", f"{HEADER.replace('title', 'title,Maß')}1,Shoes,ГрößeÁ,y\n".encode())
-    other = "Größe" if encoding != "cp1251" else "Ботинки"
-    path = write(workplace, "b.csv", f"{HEADER}2,Shoes,{other}\n".encode(encoding))
-    one, two = scan(Path(path).parent, encoding=encoding).files
-    assert [row.values for row in rows_of(one)] == [{"id": "1", "category": "Shoes", "title": "ГрößeÁ", "Maß": "y"}]
-    assert [(row.values or {})["title"] for row in rows_of(two)] == [other]
-    reading = InputConfig.model_validate({"path": str(first), "fields": ["title"], "encoding": encoding}).reading
-    assert CsvFile(str(first), *open_filesystem(str(first)), reading).encoding == "utf-8"
 
 
 @pytest.mark.parametrize("title", ["NESCAFÉ®", "CAFÉ™ ou THÉ»", "GLÜ®", "Ã la carte", "Größe"])
@@ -233,24 +199,6 @@ def test_a_quote_that_is_not_closed_does_not_decide_over_a_whole_file(
     (file,) = scan(path, quote='"').files
     broken = [row for row in rows_of(file) if row.problem is not None]
     assert (file.num_rows, len(broken)) == (20_004, 4 if "shoe" in rows else 1)
-
-
-def test_broken_rows_keep_their_numbers_and_their_text(workplace: Workplace) -> None:
-    text = f'{HEADER}1,Shoes,a\n2,Shoes,x,y\n"3,Shoes,c\n4,Shoes,"d\ne"\n'
-    (file,) = scan(write(workplace, "c.csv", text.encode())).files
-    assert file.num_rows == 4
-    assert file.dead_in_sample.rows == {"broken_line": 2}
-    assert [(row.number, row.values and row.values["title"]) for row in rows_of(file)] == [
-        (0, "a"),
-        (1, None),
-        (2, None),
-        (3, "d\ne"),
-    ]
-    assert original_rows(*file.rows, Piece(0, 0, 4, 4), range(4))[2] == '"3,Shoes,c'
-    assert [row.problem.message for row in rows_of(file) if row.problem] == [
-        "line 3: 4 cells for 3 columns; behind the last column stands 'y'",
-        "line 4: a quote stands within a quoted cell; it is written twice there, or the cell is not closed",
-    ]
 
 
 def test_columns(workplace: Workplace) -> None:
@@ -358,20 +306,6 @@ def test_large_groups_are_cut(workplace: Workplace, monkeypatch: pytest.MonkeyPa
     assert len(read) == 3
     assert [row.number for row in pick_rows(*file.rows, Piece(0, 0, 35, 35), [34], ["id"])] == [34]
     assert staging.staged_format("csv") == "csv"
-
-
-@pytest.mark.parametrize("looked_at", [60, *range(126, 150), 2**18])
-def test_a_last_row_of_several_lines_is_one_wherever_the_look_ends(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch, looked_at: int
-) -> None:
-    monkeypatch.setattr("pipelines.catalog.csv_files.HEAD_CHARS", looked_at)
-    rows = "".join(f"{number},Shoes,Shoe\n" for number in range(8))
-    text = HEADER + rows + '8,Shoes,"a, b\nc, ""d""\ne"\n'
-    assert len(text) == 148
-    (file,) = scan(write(workplace, "c.csv", text.encode())).files
-    found = rows_of(file)
-    assert len(found) == 9
-    assert found[-1].values == {"id": "8", "category": "Shoes", "title": 'a, b\nc, "d"\ne'}
 
 
 def test_rows_of_a_file_that_is_still_written_are_not_kept_as_those_of_its_beginning(

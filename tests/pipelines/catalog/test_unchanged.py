@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
-from pipelines.catalog.input_files import scan_sources
 from pipelines.errors import RunError
 from pipelines.job.preflight import plan_job
 from pipelines.job.prepare_stage import read_catalog
@@ -50,20 +47,3 @@ def test_the_same_file_again_is_no_change(workplace: Workplace, name: str) -> No
     path = write(workplace, name, 0)
     content = path.read_bytes()
     assert read_all(workplace, lambda: path.write_bytes(content)) == [f"p{number}" for number in range(30)]
-
-
-def test_a_staged_file_is_the_runs_own_copy(workplace: Workplace) -> None:
-    path = workplace.catalog / "a.csv"
-    path.parent.mkdir(parents=True)
-    lines = [f"p{number},Shoes,a long title of shoe {number},light" for number in range(300)]
-    path.write_text("\n".join(["id,category,title,bullets", *lines]))
-    job = plan_job(workplace.config())
-    (source,) = job_context(job, Ledger(job.output, "s")).files
-    assert source.fingerprint is None
-
-
-def test_a_footers_hash_is_of_what_pyarrow_calls_the_footer(workplace: Workplace) -> None:
-    path = write(workplace, "a.parquet", 0)
-    (file,) = scan_sources(workplace.config().input).files
-    data, length = path.read_bytes(), pq.read_metadata(path).serialized_size
-    assert file.fingerprint == hashlib.sha256(data[-length - 8 :]).hexdigest()[:32]

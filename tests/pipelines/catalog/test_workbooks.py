@@ -81,12 +81,6 @@ def test_a_workbook_is_told_by_its_content(tmp_path: Path, name: str) -> None:
     assert (file.format, rows(file)) == ("excel", [{"id": "1", "title": "Bag"}])
 
 
-def test_a_rounded_number_is_no_id(tmp_path: Path) -> None:
-    file = scan(write(tmp_path / "c.xlsx", {"A": [["id", "title"], [12345678901234567, "Bag"]]}))
-    assert file.dead_in_sample.rows == {"wrong_type": 1}
-    assert "whose digits are not an exact id" in file.dead_in_sample.examples["wrong_type"]
-
-
 def test_zeros_that_a_format_shows_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "c.xlsx"
     book = xlsxwriter.Workbook(str(path))

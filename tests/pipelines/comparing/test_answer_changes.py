@@ -69,39 +69,6 @@ def test_every_kind_of_change(tmp_path: Path) -> None:
     assert kinds(of(backwards, "mended").agreement) == {"to_failure": 1}
 
 
-def test_a_run_agrees_with_its_copy(tmp_path: Path) -> None:
-    rows = [Row(f"p{index}", {"Brand": "Acme", "Roast": ABSENT}) for index in range(7)] + [Row("p7", None)]
-    comparison = compare_runs(write_run(tmp_path / "a", rows), write_run(tmp_path / "b", rows))
-    assert (comparison.rows.both, comparison.rows.dead_both) == (8, 1)
-    assert (comparison.same_text.num_same, comparison.same_text.num_answers) == (14, 14)
-    assert (comparison.settings.config, comparison.settings.engine, comparison.settings.files) == ([], [], [])
-    assert comparison.settings.schemas == []
-    assert comparison.examples == []
-
-
-def test_dead_letters_on_one_side_are_no_agreement(tmp_path: Path) -> None:
-    a = write_run(tmp_path / "a", [Row("p0", None), Row("p1", {"Brand": "Acme"}), Row("p2", {"Brand": "Acme"})])
-    b = write_run(tmp_path / "b", [Row("p0", {"Brand": "Acme"}), Row("p1", None), Row("p2", {"Brand": "Acme"})])
-    comparison = compare_runs(a, b)
-    assert (comparison.rows.dead_a, comparison.rows.dead_b, comparison.rows.dead_both) == (1, 1, 0)
-    assert comparison.same_text.statuses == {"value > value": 1, "value > dead_letter": 1, "dead_letter > value": 1}
-    assert kinds(comparison.same_text) == {"same_value": 1, "to_failure": 1, "from_failure": 1}
-    assert comparison.examples == []
-
-
-def test_a_dead_lettered_row_disagrees_on_what_its_run_asked_for_alone(tmp_path: Path) -> None:
-    a = write_run(tmp_path / "a", [Row("p0", None), Row("p1", {"Brand": "Acme"})])
-    b = write_run(tmp_path / "b", [Row(f"p{n}", {"Brand": "Acme", "New": "x"}) for n in range(2)])
-    for comparison, kind_of_change in ((compare_runs(a, b), "from_failure"), (compare_runs(b, a), "to_failure")):
-        assert kinds(comparison.same_text) == {"same_value": 1, kind_of_change: 1}
-        new = of(comparison, "New")
-        assert (new.agreement.num_answers, new.only_a + new.only_b) == (0, 2), "listed, not counted"
-    (tmp_path / "a" / "_schemas.json").unlink()
-    assert kinds(compare_runs(a, b).same_text) == {"same_value": 1, "from_failure": 2}, (
-        "A does not say what it asked for"
-    )
-
-
 def test_answers_that_were_taken_over_are_one_decode(tmp_path: Path) -> None:
     a = write_run(
         tmp_path / "a",
@@ -146,12 +113,6 @@ def test_a_taken_over_answer_that_a_person_corrected_since_was_not_decoded_by_bo
     assert (found.num_answers, found.num_same) == (len(answers), same)
     assert (found.num_same_decode, found.num_kept) == (2, 1)
     assert said in ask(a, b)[1]
-
-
-def test_equal_run_ids_make_no_decode_one(tmp_path: Path) -> None:
-    rows = [Row("p0", {"Brand": "Acme"})]
-    a, b = (write_run(tmp_path / name, rows, run_id="nightly") for name in "ab")
-    assert compare_runs(a, b).same_text.num_same_decode == 0
 
 
 def test_a_status_that_is_not_known(tmp_path: Path) -> None:

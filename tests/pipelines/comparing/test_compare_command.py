@@ -2,50 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
-import fsspec
-
-from tests.pipelines.commands import ROOT
 from tests.pipelines.comparing.comparisons import ask, write_gold
-from tests.pipelines.comparing.made_runs import ABSENT, Row, write_run
-
-
-def test_the_command_ends_with_one_line_of_json(tmp_path: Path) -> None:
-    a = write_run(tmp_path / "a", [Row("p0", {"Brand": "[red]Mug[/red]\x1b[2J"})])
-    b = write_run(tmp_path / "b", [Row("p0", {"Brand": ABSENT})])
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "pipelines" / "compare.py"), a, b, "--json"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "[red]Mug[/red]\ufffd[2J" in done.stdout
-    assert "\x1b" not in done.stdout
-    data = json.loads(done.stdout.splitlines()[-1])
-    assert data["same_text"]["kinds"]["value_to_absent"] == 1
-    assert data["examples"][0]["a"]["items"][0]["text"] == "[red]Mug[/red]\x1b[2J"
-    assert (data["a"]["uri"], data["b"]["uri"], data["seed"]) == (a, b, 0)
-
-
-def test_other_storages(tmp_path: Path) -> None:
-    a = write_run(tmp_path / "a", [Row("p0", {"Brand": "Acme"})])
-    b = write_run(tmp_path / "b", [Row("p0", {"Brand": "Kona"})])
-    memory = fsspec.filesystem("memory")
-    memory.put(a, "/compared/a", recursive=True)
-    memory.put(b, "/compared/b", recursive=True)
-    try:
-        code, _, error = ask("memory://compared/a", "memory://compared/b", "--out", "memory://compared/out")
-        assert code == 0, error
-        assert json.loads(memory.cat_file("/compared/out/compare.json"))["rows"]["both"] == 1
-        assert ask("memory://compared/a", "memory://compared/a/")[0] == 2
-    finally:
-        memory.rm("/compared", recursive=True)
+from tests.pipelines.comparing.made_runs import Row, write_run
 
 
 def test_what_cannot_be_compared(tmp_path: Path) -> None:

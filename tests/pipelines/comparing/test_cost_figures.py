@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from pipelines.comparing import phrases
@@ -57,18 +55,3 @@ def test_missing_metrics_are_no_savings(tmp_path: Path) -> None:
     assert changes["cost of 1,000 decoded products"] == changes["products/s of an engine"] == "+0.0%", "rates are known"
     whole = write_run(tmp_path / "whole", rows, price=3.6)
     assert "–" not in figure_changes(compare_runs(a, whole)).values()
-
-
-def test_shards_without_a_price_are_no_savings(tmp_path: Path) -> None:
-    rows = [Row(f"p{index}", {"Brand": "Acme"}) for index in range(6)]
-    a, b = (write_run(tmp_path / name, rows, price=3.6) for name in "ab")
-    path = tmp_path / "b" / "metrics" / "part-000000.parquet"
-    part = pq.read_table(path)
-    pq.write_table(
-        pa.Table.from_pylist([row | {"price_per_hour": None} for row in part.to_pylist()], part.schema), path
-    )
-    comparison = compare_runs(a, b)
-    # compare.py has no --usd-per-hour.
-    assert comparison.notes == ["B: 1 of 2 shards have no price: dollars are of the others alone."]
-    changes = figure_changes(comparison)
-    assert (changes["cost"], changes["of it computing"], changes["engine time, billed"]) == ("–", "–", "+0.0%")

@@ -6,13 +6,9 @@ import math
 from collections import Counter
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from hpd_core import Attribute
 from pipelines.comparing.comparison import compare_runs
-from tests.pipelines.comparing.comparisons import of
 from tests.pipelines.comparing.made_runs import ABSENT, Row, write_run
 
 
@@ -46,40 +42,3 @@ def test_examples_are_few_spread_and_drawn_again_alike(tmp_path: Path) -> None:
     assert examples == compare_runs(a, b, max_examples=9).examples
     assert examples != compare_runs(a, b, max_examples=9, seed=1).examples
     assert compare_runs(a, b, max_examples=0).examples == []
-
-
-def test_true_and_false_are_looked_for_nowhere(tmp_path: Path) -> None:
-    schemas = {"Coffee": [Attribute(name="Organic", type="boolean")]}
-    a = write_run(tmp_path / "a", [Row("p0", {"Organic": "true"})], schemas=schemas)
-    b = write_run(tmp_path / "b", [Row("p0", {"Organic": "false"})], schemas=schemas)
-    comparison = compare_runs(a, b)
-    assert (of(comparison, "Organic").ungrounded_a, of(comparison, "Organic").ungrounded_b) == (None, None)
-    assert [each.is_ungrounded for each in comparison.examples[0].a.items] == [False]
-
-
-def test_examples_show_the_text_of_either_catalog(tmp_path: Path) -> None:
-    texts = ["Acme Kona, dark roast", "Velor coffee, light roast"]
-    catalog = tmp_path / "catalog.parquet"
-    pq.write_table(pa.table({"title": texts, "c": ["Coffee"] * 2}), catalog)
-    settings = {"path": [str(catalog)], "category": "c", "fields": [["title", "title"]]}
-    answers = [("dark", "light"), ("Kona", "Velor")]
-    a, b = (
-        write_run(
-            tmp_path / name,
-            [Row(f"p{n}", {"Roast": answers[side][n]}, text=text) for n, text in enumerate(texts)],
-            files={str(catalog): "f1"},
-            config={"input": settings},
-        )
-        for side, name in enumerate("ab")
-    )
-    first, _ = sorted(compare_runs(a, b).examples, key=lambda each: each.product_id)
-    assert first.fields is not None
-    assert [(each.text, each.values) for each in first.fields[0].segments] == [
-        ("Acme ", ()),
-        ("Kona", (1,)),
-        (", ", ()),
-        ("dark", (0,)),
-        (" roast", ()),
-    ]
-    pq.write_table(pa.table({"title": ["something else"] * 2, "c": ["Coffee"] * 2}), catalog)
-    assert [each.fields for each in compare_runs(a, b).examples] == [None, None]

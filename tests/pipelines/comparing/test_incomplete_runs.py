@@ -11,20 +11,6 @@ from pipelines.errors import UsageError
 from tests.pipelines.comparing.made_runs import Row, write_run
 
 
-def test_an_unfinished_run_is_compared_as_far_as_it_is(tmp_path: Path) -> None:
-    rows = [Row(f"p{index}", {"Brand": "Acme"}) for index in range(10)]
-    a = write_run(tmp_path / "a", rows)
-    b = write_run(tmp_path / "b", rows, unfinished_shards=2)
-    comparison = compare_runs(a, b)
-    assert (comparison.rows.both, comparison.rows.only_a) == (6, 4)
-    assert comparison.b.state == "stopped"
-    assert comparison.notes[0].startswith("B is not finished, and nobody works on it: 6 of 10 rows are committed")
-    # Of a shard that is being published, some tables are there already.
-    source = tmp_path / "a" / "products" / "part-000002.parquet"
-    (tmp_path / "b" / "products" / source.name).write_bytes(source.read_bytes())
-    assert compare_runs(a, b).rows.both == 6
-
-
 def test_shards_that_are_not_published_yet_are_said_to_be_left_out(tmp_path: Path) -> None:
     rows = [Row(f"p{index}", {"Brand": "Acme"}) for index in range(10)]
     a, b = (write_run(tmp_path / name, rows, price=3.6) for name in "ab")

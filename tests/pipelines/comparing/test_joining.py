@@ -20,23 +20,6 @@ from tests.pipelines.comparing.comparisons import kinds
 from tests.pipelines.comparing.made_runs import ABSENT, TRUNCATED, Row, write_run
 
 
-def test_rows_with_another_text_are_counted_apart(tmp_path: Path) -> None:
-    a = write_run(tmp_path / "a", [Row("p0", {"Brand": "Acme"}), Row("p1", {"Brand": "Acme"})])
-    b = write_run(
-        tmp_path / "b",
-        [Row("p0", {"Brand": "Kona"}, text="Kona"), Row("p1", {"Brand": "Acme"})],
-        files={"catalog.parquet": "f2"},
-    )
-    comparison = compare_runs(a, b)
-    assert comparison.rows.matched_by == "product_id", "the file has another content, so its rows may have moved"
-    assert comparison.rows.text_changed == 1
-    assert kinds(comparison.same_text) == {"same_value": 1}
-    assert kinds(comparison.changed_text) == {"other_value": 1}
-    assert comparison.settings.files == ["catalog.parquet has changed"]
-    assert any("1 of 2 rows in both have another text" in note for note in comparison.notes)
-    assert comparison.examples == [], "that another text has another answer is no finding"
-
-
 def test_rows_of_the_same_files_are_matched_by_their_place(tmp_path: Path) -> None:
     # All ids are the same, and one file was added.
     rows = [Row("p", {"Brand": name}) for name in ("a", "b", "c")]

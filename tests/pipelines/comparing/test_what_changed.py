@@ -124,21 +124,6 @@ def test_a_decision_that_changed_is_a_change_though_the_answer_is_the_same(tmp_p
     assert "now to review" in render_html(found)
 
 
-def test_what_a_person_answered_is_a_change_whether_it_corrects_or_confirms(tmp_path: Path) -> None:
-    found = pair(
-        tmp_path,
-        Row("p", {"Brand": "Acme", "Roast": "dark", "Origin": "Kona"}, reviewed=("Origin",)),
-        Row("p", {"Brand": "Acme", "Roast": "light", "Origin": "Kona"}, reviewed=("Brand", "Roast")),
-    )
-    assert {each.attribute: tuple(each[2:]) for each in found.trust} == {
-        "Brand": (0, 0, 1, 0),
-        "Roast": (0, 0, 1, 0),
-        "Origin": (0, 0, 0, 1),
-    }
-    assert found.examples[0].attribute == "Roast", "the one that differs comes first"
-    assert "Answers of people: 2 new, 1 gone" in phrases.change_lines(found)
-
-
 def test_corrections_that_lie_beside_a_run_stand_over_its_answers(tmp_path: Path) -> None:
     answers = {"Brand": "Acme", "Roast": "dark", "Origin": "Kona"}
     a, b = (write_run(tmp_path / name, [Row("p", answers), Row("q", answers)]) for name in "ab")

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from pipelines import calibrate, evaluate, export
 from pipelines.confidence.calibration_file import Calibration
 from pipelines.confidence.run_confidence import RunConfidence
-from pipelines.errors import UsageError
 from pipelines.rewriting.decided_run import decide_run
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
@@ -281,24 +280,6 @@ def test_a_run_that_an_older_version_began_goes_on_without(done: tuple[Workplace
     outcome = workplace.run(output=str(new), calibration=str(file))
     assert any("goes on with what it began with" in note for note in outcome.notes)
     assert json.loads((new / "manifest.json").read_text())["calibration"] is None
-
-
-def test_a_job_with_a_calibration_of_another_model_does_not_begin_to_decode(
-    done: tuple[Workplace, Path], tmp_path: Path
-) -> None:
-    workplace, gold = done
-    file = tmp_path / "calibration.json"
-    found = learn(workplace.folder / "out", gold, file)
-    other = replace(found.model, model_revision="another")
-    file.write_bytes(Calibration(other, found.score, found.curve, found.attributes, found.about).to_json())
-    with pytest.raises(UsageError, match="learned from other answers"):
-        workplace.run(calibration=str(file), output=str(tmp_path / "new"))
-
-
-def test_a_decision_without_a_calibration_is_review(done: tuple[Workplace, Path], tmp_path: Path) -> None:
-    outcome = done[0].run(accept={"precision": 0.9}, output=str(tmp_path / "new"))
-    assert set(outcome.totals.decisions) == {"review"}
-    assert any("all values are for review" in note for note in outcome.notes)
 
 
 def test_a_calibration_of_another_way_to_decode_is_used_on_no_row(

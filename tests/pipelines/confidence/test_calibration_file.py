@@ -56,15 +56,3 @@ def test_what_is_no_calibration_is_refused_with_its_name(content: str, says: str
     with pytest.raises(UsageError, match=says) as error:
         Calibration.read(str(path))
     assert str(path) in str(error.value)
-
-
-def test_a_missing_file_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="hpd calibrate"):
-        Calibration.read(str(tmp_path / "none.json"))
-
-
-def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
-    path = tmp_path / "c.json"
-    written = calibration(good=attribute(40, 30), fair=attribute(7, 0))
-    path.write_bytes(written.to_json())
-    assert Calibration.read(str(path)) == written

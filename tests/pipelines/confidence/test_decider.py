@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,13 +47,6 @@ def test_attributes_with_few_labels_share_one_that_those_with_many_have_no_part_
     assert {pair for pair, each in decider.promises.items() if each.is_pooled} == {("Shoes", name) for name in rare}
     assert decider.promises["Shoes", "r0"].taken == Taken(200, 200)
     assert not Decider(calibration(**rare), 0.9, pools=False).promises
-
-
-def test_nothing_is_promised_without_labels() -> None:
-    decider = Decider(calibration(good=attribute(400, 400)), 0.9)
-    assert decider.decide("Shoes", "unknown", "value", 1.0) == "review"
-    assert decider.decide("Bags", "good", "value", 1.0) == "review"
-    assert not Decider(calibration(), 0.9).promises
 
 
 def test_another_attribute_of_its_name_is_promised_nothing() -> None:
@@ -103,11 +96,6 @@ def test_answers_that_were_decoded_otherwise_are_another_models(change: dict[str
     assert not RunConfidence((named(MODEL, is_named=False),)).knows(other)
 
 
-def test_a_row_of_a_table_does_not_say_how_it_was_decoded() -> None:
-    row = {name: getattr(MODEL, name) for name in ("model_id", "model_revision", "adapter_revision", "prompt_hash")}
-    assert MODEL.differences(CalibratedModel.of(row)) == []
-
-
 def test_a_row_is_of_the_engine_that_may_have_decoded_it_which_is_looked_up_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -123,10 +111,3 @@ def test_a_row_is_of_the_engine_that_may_have_decoded_it_which_is_looked_up_once
         assert engines.of(row) == MODEL
         assert engines.of(other) == CalibratedModel.of(other)
     assert len(compared) == 3, "one for the row, and of the other one for each engine"
-
-
-def test_a_description_of_before_there_was_a_threshold_is_of_none() -> None:
-    before = asdict(MODEL)
-    del before["answer_threshold"]
-    assert CalibratedModel.of(before) == MODEL
-    assert CalibratedModel.of(before).differences(replace(MODEL, answer_threshold=0.4))

@@ -12,14 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.calibrating.learned import of_last_definition
-from pipelines.confidence.calibration_file import THRESHOLDS, Calibration
+from pipelines.confidence.calibration_file import Calibration
 from pipelines.confidence.curves import curve_from_dict
 from pipelines.confidence.decider import Decider
-from pipelines.confidence.learning import NUM_FOLDS, cross_fitted, deal, fit_isotonic, fit_platt, learn, log_loss
-from pipelines.confidence.reliability import reliability
+from pipelines.confidence.learning import cross_fitted, deal, fit_isotonic, fit_platt, learn, log_loss
 from pipelines.errors import UsageError
 from tests.pipelines.confidence.made_answers import MODEL, answer, made_answers
-from tests.tables import table
 
 NOW = "2026-11-27T00:00:00+00:00"
 
@@ -36,15 +34,6 @@ def test_confidences_are_the_true_probabilities_nearly(learned: Calibration) -> 
     assert np.mean(np.abs(np.subtract(found, truth))) < 0.05 < np.mean(np.abs(np.subtract(said, truth)))
     rights = [each.is_right for each in others]
     assert log_loss(found, rights) < log_loss(said, rights) - 0.05
-
-
-def test_what_is_said_of_the_error_is_so(learned: Calibration) -> None:
-    others, _ = made_answers(3, 1500)
-    curve = reliability((learned.confidence(each.answer) or 0.0, each.is_right) for each in others)
-    assert curve is not None
-    assert abs(curve.ece - learned.about["ece"]["after"]) < 0.03
-    assert learned.about["ece"]["after"] < learned.about["ece"]["before"]
-    assert len(learned.about["log_loss"]["by_fold"]) == NUM_FOLDS
 
 
 def test_another_order_of_the_labels_is_the_same_calibration(learned: Calibration) -> None:
@@ -106,11 +95,6 @@ def test_a_confidence_is_a_probability_whatever_the_answer(
     assert (learned.confidence(low) or 0.0) <= (learned.confidence(high) or 0.0)
 
 
-def test_what_is_no_value_has_no_confidence(learned: Calibration) -> None:
-    for status in ("absent", "truncated", "invalid", "error"):
-        assert learned.confidence(replace(answer(), status=status)) is None
-
-
 @given(st.lists(st.tuples(st.floats(-50, 50), st.booleans()), min_size=2, max_size=60), st.lists(st.floats(-99, 99)))
 @settings(max_examples=50)
 def test_curves_rise_and_stay_between_0_and_1(points: list[tuple[float, bool]], asked: list[float]) -> None:
@@ -134,21 +118,6 @@ def test_folds_share_no_product_and_all_are_used() -> None:
     assert set(seen) == {64.0}
     mixed = cross_fitted(answers, lambda known, held: [float(any(a.product == b.product for a in known)) for b in held])
     assert set(mixed) == {0.0}
-
-
-def test_counts_are_those_of_the_labels(learned: Calibration) -> None:
-    attributes = learned.attributes["Shoes"]
-    assert sum(each.labels.num for each in attributes.values()) == 1200
-    assert sum(each.labels.right for each in attributes.values()) == learned.about["labels"]["right"]
-    for each in attributes.values():
-        assert len(each.taken) == len(THRESHOLDS)
-        assert [taken.num for taken in each.taken] == sorted(taken.num for taken in each.taken)
-
-
-@table(("products", "says"), [(3, "of 3 products"), (0, "0 labelled values")])
-def test_too_few_labels_are_refused(products: int, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        learn(made_answers(1, products)[0], MODEL)
 
 
 def test_labels_that_are_all_right_are_refused() -> None:

@@ -47,12 +47,6 @@ def test_what_passes_passes_alone(steps: list[tuple[int, float]], precision: flo
         assert lower_bound(*cumulative[place]) >= precision - 1e-9
 
 
-def test_a_lone_threshold_has_the_whole_level() -> None:
-    num = enough(0.95)
-    assert lowest_passing([Taken(num, num)], 0.95) == 0
-    assert lowest_passing([Taken(num - 1, num - 1)], 0.95) is None
-
-
 def test_thresholds_at_which_nothing_comes_to_it_cost_nothing() -> None:
     num = enough(0.9)
     steps = [Taken(3, 3), Taken(3, 3), Taken(num, num), Taken(num, num)]

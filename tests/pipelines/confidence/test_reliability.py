@@ -21,13 +21,3 @@ def test_every_value_is_in_one_bin_and_the_error_is_the_mean_distance(pairs: lis
         by_bin.setdefault(place, []).append((probability, is_right))
     error = sum(abs(sum(p for p, _ in each) - sum(r for _, r in each)) for each in by_bin.values()) / len(pairs)
     assert math.isclose(found.ece, error, abs_tol=1e-9)
-
-
-def test_nothing_has_no_curve() -> None:
-    assert reliability([]) is None
-
-
-def test_what_holds_has_no_error() -> None:
-    found = reliability([(0.75, True)] * 3 + [(0.75, False)])
-    assert found is not None
-    assert found.ece == 0

@@ -8,18 +8,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from hpd_core import CategorySchema
-from pipelines.confidence.answer_features import definition_of
 from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.quality.labelled_answers import gold_answers, reviewed_answers
 from pipelines.rewriting.reviewed_run import write_reviews
-from pipelines.store.asked_schemas import store_normalised_schemas
-from pipelines.store.folders import Folder
 from pipelines.store.tables import to_table
 from tests.pipelines.confidence.made_answers import OTHER
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Answer
-from tests.pipelines.reviewing.made_runs import COFFEE, coffee, key_of, reviewable_run
+from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
 from tests.pipelines.reviewing.said import desk, say
 
 
@@ -67,20 +63,6 @@ def test_what_people_said_of_an_earlier_run_is_no_answer_of_the_models(tmp_path:
     model = CalibratedModel.of(read_table(run, "attributes")[0])
     (label,) = gold_answers(str(run), str(gold), model)
     assert (label.answer.text, label.is_right) == ("Velor", True)
-
-
-def test_a_label_is_of_the_question_that_was_asked(tmp_path: Path) -> None:
-    """Not of the edited one by which the values were normalised since."""
-    run = reviewable_run(tmp_path)
-    at = desk(run)
-    say(at, key_of(run, 0, "Brand"), "accept")
-    at.close()
-    brand = COFFEE.attributes[0].model_copy(update={"description": "edited"})
-    edited = CategorySchema(category=COFFEE.category, attributes=(brand, *COFFEE.attributes[1:]))
-    store_normalised_schemas(Folder(str(run)), {"Coffee": edited})
-    model = CalibratedModel.of(read_table(run, "attributes")[0])
-    (label,) = reviewed_answers(str(run), model)
-    assert label.definition == definition_of(COFFEE.attributes[0])
 
 
 def test_a_verdict_on_another_answer_is_no_label(tmp_path: Path) -> None:

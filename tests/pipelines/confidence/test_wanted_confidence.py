@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pipelines.confidence.run_confidence import RunConfidence, run_confidence
 from pipelines.config.extraction import JobConfig
-from pipelines.job.wanted_confidence import beside, finished_notes, keep_confidence
+from pipelines.job.wanted_confidence import finished_notes, keep_confidence
 from pipelines.store.folders import Folder
 from tests.pipelines.confidence.test_decider import attribute, calibration
 
@@ -22,14 +20,6 @@ def config(folder: Path, **changes: Any) -> JobConfig:
         "model": "m",
     }
     return JobConfig.model_validate(fields | changes)
-
-
-def test_a_calibration_lies_beside_a_model_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "lora").mkdir()
-    assert beside("~/lora") is None
-    (tmp_path / "lora/calibration.json").write_text("{}")
-    assert beside("~/lora") == f"{tmp_path}/lora/calibration.json"
 
 
 def test_what_was_kept_is_replaced_as_long_as_nothing_is_committed(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from typing import Any
 
 import pytest
@@ -72,14 +71,6 @@ def test_texts_are_columns_joined_ones_and_fixed_ones() -> None:
     assert nothing.code == "no_text"
 
 
-def test_it_is_written_as_it_was_given() -> None:
-    given = config(id="id", fields={"a": "x.y", "b": {"join": ["p", "q"]}, "c": {"text": "t"}})
-    dumped = given.model_dump(mode="json")
-    assert (dumped["id"], dumped["category"]) == ("id", {"text": "Bags"})
-    assert dumped["fields"] == {"a": "x.y", "b": {"join": ["p", "q"]}, "c": {"text": "t"}}
-    assert InputConfig.model_validate(dumped) == given
-
-
 @table(
     ("setting", "message"),
     [
@@ -110,8 +101,3 @@ def test_what_text_of_a_file_cannot_be_in_is_no_encoding(name: str) -> None:
         config(encoding=name)
     with pytest.raises(UsageError, match=r"--encoding: there is no encoding .* for texts; cp1252"):
         Source("c.csv", encoding=name)
-
-
-@table("name", ["utf-8", "utf-16", "utf-7", "cp1252", "cp037", "shift_jis", "ascii", "latin-1"])
-def test_what_text_can_be_in_is_an_encoding(name: str) -> None:
-    assert config(encoding=name).encoding == codecs.lookup(name).name

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from hpd_core import EngineConfig
 from hpd_core.section import Section
 from pipelines.config.extraction import JobConfig
 from pipelines.config.finetuning import FinetuneConfig
@@ -94,10 +93,3 @@ def test_what_is_no_number_is_named_by_its_key(tmp_path: Path, override: str, me
     with pytest.raises(UsageError) as caught:
         load(tmp_path, override)
     assert message in str(caught.value)
-
-
-def test_numbers_and_truth_values_are_read_as_before(tmp_path: Path) -> None:
-    config = load(tmp_path, "actors.max='5'", "engine.pack_weights=no", "engine.overlap_steps=1", "shards.ramp=[1, 1]")
-    assert (config.actors.max, config.engine.pack_weights, config.engine.overlap_steps) == (5, False, True)
-    assert config.shards.ramp == (1.0, 1.0)
-    assert EngineConfig.model_validate({"max_value_tokens": 1}).max_value_tokens == 1

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from pipelines.console import progress
-from pipelines.console.progress import Speed, Watched, describe_counts, format_seconds, progress_line, show_progress
+from pipelines.console.progress import Speed, Watched, progress_line, show_progress
 from pipelines.job.preview import preview_table
 from pipelines.store.folders import Folder
 from pipelines.store.tables import TABLES, to_table
@@ -78,14 +78,6 @@ def test_time_left_is_told_from_the_pace_after_the_first_products(monkeypatch: p
     assert speed.rows == 110
 
 
-def test_a_session_whose_first_shards_hold_dead_rows_only_is_not_loading(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress.time, "monotonic", lambda: 100.0)
-    totals = Totals()
-    speed = Speed(totals, 110, lambda: Watched("first shards"))
-    totals.add(shard(20, 20))
-    assert speed.describe(speed.rows) == "0.0 products/s, 20 dead-lettered"
-
-
 @table("is_terminal", [True, False])
 def test_a_terminal_gets_a_bar_and_a_file_gets_lines(is_terminal: bool) -> None:
     stream, totals = io.StringIO(), Totals()
@@ -98,16 +90,6 @@ def test_a_terminal_gets_a_bar_and_a_file_gets_lines(is_terminal: bool) -> None:
     assert ("\x1b[" in text) is is_terminal
     assert ("8/8" if is_terminal else "8 of 8 products (100%)") in text
     assert "1 dead-lettered" in text
-
-
-@table(("seconds", "text"), [(0, "0 s"), (59.6, "1 min 00 s"), (61, "1 min 01 s"), (3725, "1 h 02 min")])
-def test_durations(seconds: float, text: str) -> None:
-    assert format_seconds(seconds) == text
-
-
-def test_counts() -> None:
-    assert describe_counts({"b": 2, "a": 2, "c": 1000}) == "1,000 c, 2 a, 2 b"
-    assert describe_counts({}) == "none"
 
 
 def test_tables_refuse_unknown_columns_and_forbidden_nulls() -> None:

@@ -26,15 +26,6 @@ def test_a_message_cannot_either(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "Error: column '\ufffd[2J' is not there\n"
 
 
-def test_cells_of_a_table_are_printable() -> None:
-    table = SafeTable("product")
-    table.add_row("a\x1b]0;title\x07b")
-    out = io.StringIO()
-    Console(file=out, width=60).print(table)
-    assert "\x1b" not in out.getvalue()
-    assert "\x07" not in out.getvalue()
-
-
 @table("columns", [("product", "other"), ()])
 def test_long_names_in_a_table_are_never_cut(columns: tuple[str, ...]) -> None:
     table = SafeTable(*columns)

@@ -22,10 +22,6 @@ def printed(found: Forecast) -> str:
     return shown.getvalue()
 
 
-def test_a_price_has_cents() -> None:
-    assert "$1.30 an engine hour" in printed(forecast(price=Price(1.3, "table", "g6e.48xlarge", "spot", 8)))
-
-
 def test_nodes_that_engines_do_not_fill_are_paid_as_a_whole() -> None:
     one = forecast(engines=1)
     assert one.usd is not None

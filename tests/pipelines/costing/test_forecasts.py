@@ -25,7 +25,7 @@ from pipelines.costing.machines import (
 )
 from pipelines.costing.scenarios import deadlines, sensitivity
 from pipelines.errors import UsageError
-from pipelines.job.prices import price_table, usd_per_1k
+from pipelines.job.prices import price_table
 from tests.examples import examples
 from tests.pipelines.costing.forecasts import forecast, job
 from tests.tables import table
@@ -43,37 +43,6 @@ def test_the_price_by_hand() -> None:
     half_dead = forecast(dead_rows=500_000).usd_per_1k
     assert half_dead is not None
     assert half_dead.estimate == pytest.approx(2 * 0.2424), "of those that can be extracted"
-
-
-def test_the_papers_prices() -> None:
-    """$30.13 an hour for 8 GPUs: 6.28 products/s a GPU is $0.167 per 1,000, 0.77 is $1.36; $597,000 on 500 million."""
-    node = price_table()["g6e.48xlarge"]
-    assert node.on_demand is not None
-    hpd, ar = (
-        forecast(
-            rows=500_000_000,
-            work_hours=Interval(*[500_000_000 / rate / 3600] * 3),
-            load_seconds=0.0,
-            utilisation=1.0,
-            price=Price(node.on_demand / node.gpu_count, "table", node.instance_type, "on-demand", node.gpu_count),
-        )
-        for rate in (6.28, 0.77)
-    )
-    assert hpd.usd_per_1k is not None
-    assert ar.usd_per_1k is not None
-    assert round(hpd.usd_per_1k.estimate, 3) == 0.167 == round(usd_per_1k(30.13 / 8, 6.28), 3)
-    assert round(ar.usd_per_1k.estimate, 2) == 1.36
-    assert hpd.usd is not None
-    assert ar.usd is not None
-    # The paper subtracts the rounded prices: $1.36 - $0.167, times 500,000.
-    assert ar.usd.estimate - hpd.usd.estimate == pytest.approx(597_000, rel=0.005)
-
-
-def test_without_a_price_there_are_hours_and_no_dollars() -> None:
-    found = forecast(price=Price(None, None))
-    assert (found.usd, found.usd_per_1k) == (None, None)
-    assert all(each.usd is None for each in deadlines(found))
-    assert all(each.usd is None for each in sensitivity(found))
 
 
 def test_a_price_of_zero_is_a_price() -> None:

@@ -30,7 +30,7 @@ def measured(family: str, **sizes: int) -> tuple[Work, dict[str, float]]:
     """What is forecast for some products, and what their steps have multiplied: by weights, and all else."""
     tokenizer = build_tokenizer()
     model = build_hybrid(family, vocab_size=len(tokenizer), hidden_size=256, **sizes)
-    plain = config(attention="eager", layers="transformers", max_draft_tokens_per_step=0, max_scored_tokens=0)
+    plain = config(attention="eager", layers="transformers", max_scored_tokens=0)
     counts = {"by weights": 0.0, "else": 0.0}
     with Engine(model, tokenizer, plain) as engine:
         run = engine._decoder._runner.run

@@ -30,9 +30,3 @@ def test_memory_is_told(size: dict[str, int], said: str) -> None:
     shown = io.StringIO()
     print_forecast(Console(file=shown, width=200), forecast(model_size=size), [1.0], "place")
     assert said in shown.getvalue()
-
-
-def test_nothing_is_told_of_no_model() -> None:
-    shown = io.StringIO()
-    print_forecast(Console(file=shown, width=200), forecast(model_size=None), [1.0], "place")
-    assert "memory" not in shown.getvalue()

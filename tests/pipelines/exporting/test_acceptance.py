@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
-import math
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,10 +50,6 @@ def test_where_nothing_was_decided_a_value_needs_a_probability() -> None:
             assert each.reasons(found).to_pylist()[0] in (None, NO_CONFIDENCE, LOW_LOGPROB)
 
 
-def test_a_confidence_that_is_no_number_is_none() -> None:
-    assert Acceptance({}, min_confidence=0.5).reasons(answers(None, math.nan)).to_pylist() == [NO_CONFIDENCE]
-
-
 SIZES = Attribute.model_validate({"name": "Sizes", "type": "number", "unit": "cm", "multiple": True})
 
 
@@ -89,17 +83,6 @@ def test_a_shop_gets_no_part_of_a_list(tmp_path: Path, to: str, cell: str) -> No
         PART: 1,
     }
     assert result["values"] == 3
-
-
-def test_a_wide_table_has_each_value_of_a_list_that_is_taken(tmp_path: Path) -> None:
-    schemas = {"A": CategorySchema(category="A", attributes=(SIZES,))}
-    rows = [Row("a", {"Sizes": ["10", "20"]}, "10 cm, 20 kg", "A")]
-    uri = write_normalised_run(tmp_path / "run", rows, schemas)
-    result = exported(uri, "--to", "jsonl", "--out", str(tmp_path / "new.jsonl"))
-    assert json.loads((tmp_path / "new.jsonl").read_text())["Sizes"] == [10.0]
-    assert result["left_out"] == {
-        "conflict: the text has another unit, or another kind of value, than the attribute": 1
-    }
 
 
 def test_answers_that_no_model_gave_are_called_so(tmp_path: Path) -> None:

@@ -72,16 +72,6 @@ def test_an_export_of_akeneos_is_filled_in(tmp_path: Path) -> None:
     )
 
 
-@table("columns", [[], ["--columns", "Brand=brand"]])
-def test_a_column_of_the_very_name_goes_before_one_in_capitals(columns: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "products.csv"
-    path.write_text("sku;Brand;brand\nb;;\n", encoding="utf-8")
-    uri = write_shop_run(tmp_path / "run", path, "csv", "sku", [bag("b", row=0)])
-    options = ["--columns", "Color=", "--columns", "Width=", "--columns", "Lined=", *columns]
-    exported(uri, "--to", "akeneo", "--out", str(tmp_path / "new.csv"), *options)
-    assert (tmp_path / "new.csv").read_text(encoding="utf-8") == "sku;Brand;brand\nb;;Acme\n"
-
-
 def _sized(category: str, code: str) -> CategorySchema:
     size = {"label": "M", "id": f"{code}_m"}
     attribute = {"name": "Size", "id": code, "type": "enum", "values": [size]}
@@ -125,21 +115,6 @@ def test_attributes_of_one_name_and_two_types_need_ids(tmp_path: Path, has_ids: 
         "a;wide;;",
         "b;;35.56;CENTIMETER",
     ]
-
-
-@table("is_original", [False, True])
-def test_two_attributes_share_a_column_if_the_user_says_so(tmp_path: Path, is_original: bool) -> None:
-    schema = CategorySchema(category="A", attributes=(Attribute(name="Max load"), Attribute(name="Max-load")))
-    rows = [Row("a", {"Max load": "1"}, "1", "A", 0), Row("b", {"Max load": "1", "Max-load": "2"}, "1 2", "A", 1)]
-    path = tmp_path / "products.csv"
-    path.write_text("sku;family\na;f\nb;f\n", encoding="utf-8")
-    format, options = ("csv", ["--overwrite"]) if is_original else ("parquet", [])
-    uri = write_shop_run(tmp_path / "run", path, format, "sku", rows, schemas={"A": schema})
-    columns = ["--columns", "Max-load=max_load"]
-    result = exported(uri, "--to", "akeneo", "--out", str(tmp_path / "new.csv"), *options, *columns)
-    lines = (tmp_path / "new.csv").read_text(encoding="utf-8").splitlines()
-    assert lines == (["sku;family;max_load", "a;f;1", "b;f;1"] if is_original else ["sku;max_load", "a;1", "b;1"])
-    assert result["left_out"] == {"another attribute of the product goes into the same column": 1}
 
 
 LOCALISED = "sku;family;brand-de_DE;brand-en_US;width-ecommerce;width-ecommerce-unit\nb;bags;Alt;;;\n"

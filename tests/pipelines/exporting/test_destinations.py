@@ -75,11 +75,6 @@ def test_a_refusal_says_which_file(run: str, tmp_path: Path) -> None:
     assert "products-000007.csv is the file that the run read" in ask(run, *parts)[2], "a later part would be removed"
 
 
-def test_the_runs_own_folder_for_exports_is_free(run: str) -> None:
-    assert exported(run, "--to", "csv")["files"] == [f"{run}/export/products.csv"]
-    assert exported(run, "--to", "shopify", "--out", f"{run}/export/shop")["files"][0] == f"{run}/export/shop/x.csv"
-
-
 @table(("kind", "out"), [("xlsx", "new.csv"), ("wide.parquet", "new.jsonl"), ("google", "new.XML")])
 def test_a_file_of_another_kind_is_no_folder(kind: str, out: str, tmp_path: Path) -> None:
     uri = write_normalised_run(tmp_path / "run", ROWS)

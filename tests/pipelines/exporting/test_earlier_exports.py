@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import fsspec
 import pytest
 
 from tests.pipelines.exporting.made_runs import ask, bag, exported, write_normalised_run, write_shop_run
@@ -61,18 +60,6 @@ def test_a_file_for_a_shop(tmp_path: Path) -> None:
     exported(*arguments)
     out.write_text("mine")
     assert refused(*arguments)
-
-
-def test_other_storages(run: str) -> None:
-    memory = fsspec.filesystem("memory")
-    arguments = (run, "--to", "csv", "--out", "memory://kept/x.csv")
-    try:
-        exported(*arguments)
-        exported(*arguments)
-        memory.pipe("/kept/x.csv", b"mine")
-        assert refused(*arguments)
-    finally:
-        memory.rm("/kept", recursive=True)
 
 
 @pytest.mark.parametrize("damaged", ["{", "[]"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import defusedxml.ElementTree
 import pytest
 
 from hpd_core import Attribute, CategorySchema
@@ -14,7 +13,6 @@ from tests.pipelines.comparing.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, bag, exported, write_shop_run
 from tests.tables import table
 
-NS = "{http://base.google.com/ns/1.0}"
 FEED = """<?xml version="1.0" encoding="UTF-8"?>
 <!-- a <item> that is none -->
 <rss xmlns:g="http://base.google.com/ns/1.0" version="2.0"><channel>
@@ -47,33 +45,6 @@ def feed(tmp_path: Path) -> Path:
 def write_feed_run(folder: Path, feed: Path) -> str:
     rows = [bag("b", row=0), bag("c", row=1), Row("d", {"Brand": "Té & <Co>"}, "", "Bags", 2)]
     return write_shop_run(folder, feed, "xml", "id", rows)
-
-
-@pytest.mark.parametrize("chunk", [7, 64, 1 << 20])
-def test_elements_are_filled_and_added(feed: Path, tmp_path: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_places, "_CHUNK", chunk)
-    result = exported(write_feed_run(tmp_path / "run", feed), "--to", "google", "--out", str(tmp_path / "out"))
-    new = FEED.replace(
-        '<g:color/>\n    <g:shipping><g:id>x</g:id><g:price note="a > b">1 EUR</g:price></g:shipping>',
-        "<g:color>Black/Rose gold</g:color>\n    <g:shipping><g:id>x</g:id>"
-        '<g:price note="a > b">1 EUR</g:price></g:shipping>'
-        f"\n    <g:brand>Acme</g:brand>\n    <g:product_width>35.56 cm</g:product_width>\n    {LINED}",
-    )
-    new = new.replace(
-        "<g:size_type> </g:size_type>",
-        f"<g:size_type> </g:size_type><g:brand>Acme</g:brand><g:product_width>35.56 cm</g:product_width>{LINED}",
-    )
-    new = new.replace("<g:id>d</g:id>", "<g:id>d</g:id>\n\t<g:brand>Té &amp; &lt;Co&gt;</g:brand>")
-    assert Path(result["files"][0]).read_text(encoding="utf-8") == new
-    root = defusedxml.ElementTree.parse(result["files"][0]).getroot()
-    assert [item.findtext(f"{NS}brand") for item in root.iter("item")] == ["Acme", "Acme", "Té & <Co>"]
-    assert result["left_out"] == {"the file has a value there; --overwrite replaces it": 1}
-
-
-def test_elements_are_replaced_if_that_is_wanted(feed: Path, tmp_path: Path) -> None:
-    out = tmp_path / "new.xml"
-    exported(write_feed_run(tmp_path / "run", feed), "--to", "google", "--out", str(out), "--overwrite")
-    assert "<g:id>c</g:id><g:color>Black/Rose gold</g:color>" in out.read_text(encoding="utf-8")
 
 
 def test_without_answers_the_feed_is_the_same(feed: Path, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from tests.pipelines.exporting.made_runs import exported, read_wide, write_norma
 from tests.tables import table
 
 CODE = Attribute(name="Code", type="number")
-CODES = Attribute(name="Code", type="number", multiple=True)
 REASON = "more digits than a number of the file holds: export csv"
 
 
@@ -36,12 +35,6 @@ def test_a_number_that_would_change_is_left_out(tmp_path: Path, to: str, code: s
     assert (cells, left_out) == (["" if to == "xlsx" else None, 12], {REASON: 1})
 
 
-@table("to", ["jsonl", "wide.parquet", "xlsx"])
-@table("code", ["999999999999999", "100000000000000000000", "0.1", "123456789012.345", "-35.56", "0.000000123"])
-def test_a_number_that_fits_is_there(tmp_path: Path, to: str, code: str) -> None:
-    assert found(tmp_path, to, CODE, code) == ([float(code)], {})
-
-
 @table(("to", "is_there"), [("jsonl", True), ("wide.parquet", True), ("xlsx", False)])
 def test_a_cell_of_excel_has_fifteen_digits(tmp_path: Path, to: str, is_there: bool) -> None:
     cells, left_out = found(tmp_path, to, CODE, "9007199254740991")
@@ -51,10 +44,6 @@ def test_a_cell_of_excel_has_fifteen_digits(tmp_path: Path, to: str, is_there: b
 def test_csv_has_every_digit(tmp_path: Path) -> None:
     codes = ["9007199254740993", "12345678901234567890", "0.12345678901234567891"]
     assert found(tmp_path, "csv", CODE, *codes) == (codes, {})
-
-
-def test_of_a_list_only_the_long_one_is_left_out(tmp_path: Path) -> None:
-    assert found(tmp_path, "jsonl", CODES, ["9007199254740993", "7"]) == ([[7.0]], {REASON: 1})
 
 
 def test_the_ends_of_a_range_do_not_change(tmp_path: Path) -> None:

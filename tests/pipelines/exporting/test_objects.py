@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +18,7 @@ from pipelines.exporting.wide_columns import wide_columns
 from pipelines.schemas.schema_file import parse_schemas
 from tests.examples import examples
 from tests.pipelines.comparing.made_runs import ABSENT, Row
-from tests.pipelines.exporting.made_runs import exported, write_normalised_run, write_shop_run
+from tests.pipelines.exporting.made_runs import exported, write_normalised_run
 from tests.tables import table
 
 SIZE = [{"name": "width", "type": "number", "unit": "cm"}, {"name": "lid", "type": "object", "attributes": ["closure"]}]
@@ -45,52 +43,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_normalised_run(tmp_path_factory.mktemp("objects") / "run", ROWS, SCHEMAS)
 
 
-def test_parquet_has_structs(run: str, tmp_path: Path) -> None:
-    exported(run, "--to", "wide.parquet", "--out", str(tmp_path / "wide.parquet"))
-    table = pq.read_table(tmp_path / "wide.parquet")
-    assert [field.name for field in table.schema][4:] == ["Brand", "size"]
-    assert [field.nullable for field in table.schema] == [False] * 4 + [True] * 2
-    assert table["size"].to_pylist() == [{**WIDTH, "lid": {"closure": "zip"}}, None]
-
-
 def test_json_has_objects_of_the_own_category(run: str, tmp_path: Path) -> None:
     exported(run, "--to", "jsonl", "--out", str(tmp_path / "wide.jsonl"))
     bag, hat = map(json.loads, (tmp_path / "wide.jsonl").read_text(encoding="utf-8").splitlines())
     assert bag["size"] == {**WIDTH, "lid": {"closure": "zip"}}
     assert hat["size"] == dict.fromkeys(WIDTH)
-
-
-def test_csv_has_a_column_for_each(run: str, tmp_path: Path) -> None:
-    exported(run, "--to", "csv", "--out", str(tmp_path / "wide.csv"))
-    with open(tmp_path / "wide.csv", encoding="utf-8", newline="") as file:
-        bag, _ = csv.DictReader(file)
-    assert (bag["size.width"], bag["size.width unit"], bag["size.lid.closure"]) == ("14", "cm", "zip")
-
-
-@table(
-    ("target", "header", "filled"),
-    [
-        (
-            "shopify",
-            "Handle,Title,Option1 Name",
-            ("size.lid.closure (product.metafields.custom.size_lid_closure)", "zip"),
-        ),
-        ("akeneo", "sku;title", ("size_lid_closure", "zip")),
-        ("google", "id\ttitle", ("product_detail", ":size.lid.closure:zip")),
-    ],
-)
-def test_shops_have_it_by_its_path(tmp_path: Path, target: str, header: str, filled: tuple[str, str]) -> None:
-    delimiter = next(sign for sign in ",;\t" if sign in header)
-    shop = tmp_path / "shop.csv"
-    shop.write_text(f"{header}\n{delimiter.join(['b', *'xy'][: len(header.split(delimiter))])}\n", encoding="utf-8")
-    id_column = header.split(delimiter)[0]
-    uri = write_shop_run(
-        tmp_path / "run", shop, "shopify" if target == "shopify" else "csv", id_column, ROWS[:1], schemas=SCHEMAS
-    )
-    result = exported(uri, "--to", target, "--out", str(tmp_path / "out"))
-    with open(result["files"][0], encoding="utf-8", newline="") as file:
-        (row,) = csv.DictReader(file, delimiter=delimiter)
-    assert filled[1] in row[filled[0]]
 
 
 def schemas(*categories: list[Any]) -> dict[str, CategorySchema]:

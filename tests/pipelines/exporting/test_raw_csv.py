@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from pipelines.catalog.delimited import Dialect, read_records
 from pipelines.exporting.raw_csv import RawRecord, raw_cells, raw_records, raw_value, to_raw
-from tests.tables import table
 
 _PIECES = st.sampled_from(
     ['"', '""', '"a"', ",", ";", "\n", "\r", "\r\n", "a", "é", "日", " ", "\t", "\x00", "\\", "a,b\n"]
@@ -69,12 +68,6 @@ def test_well_formed_cells_are_all_told_apart(rows: list[list[str]], delimiter: 
     assert all(raw_cells(record, dialect) for record in records)
 
 
-def test_short_records_and_spaces_behind_quotes_are_told_apart() -> None:
-    records = split('a,b,c\n1,x\n"2" ,"y" ,z\n')
-    assert [record.values for record in records[1:]] == [["1", "x", ""], ["2", "y", "z"]]
-    assert [raw_cells(record, _COMMA) for record in records[1:]] == [(["1", "x"], "\n"), (['"2" ', '"y" ', "z"], "\n")]
-
-
 @given(_VALUES, _DIALECTS)
 def test_a_written_value_is_read_again(value: str, dialect: Dialect) -> None:
     cell = to_raw(value, dialect)
@@ -85,33 +78,3 @@ def test_a_written_value_is_read_again(value: str, dialect: Dialect) -> None:
     (record,) = split(dialect.delimiter.join([cell, "x"]) + "\n", dialect)
     assert record.values == [value, "x"]
     assert raw_cells(record, dialect) == ([cell, "x"], "\n")
-
-
-@table(
-    ("text", "cells"),
-    [
-        ('a,5" pipe,b\n', ["a", '5" pipe', "b"]),  # a quote inside of a cell is a letter
-        ('"a""",b', ['"a"""', "b"]),
-        ("a,b,,\r\n", ["a", "b", "", ""]),  # behind the last column, as spreadsheets write
-    ],
-)
-def test_odd_cells(text: str, cells: list[str]) -> None:
-    header = ",".join("xyz"[: 3 if "pipe" in text else 2]) + "\n"
-    record = split(header + text)[1]
-    found = raw_cells(record, _COMMA)
-    assert found is not None
-    assert found[0] == cells
-
-
-def test_blank_lines_are_part_of_no_record() -> None:
-    assert split("\na,b\n\n\n1,2\n\n") == [
-        RawRecord("\n", "a,b\n", ["a", "b"]),
-        RawRecord("\n\n", "1,2\n", ["1", "2"]),
-        RawRecord("\n", "", None),
-    ]
-
-
-def test_a_broken_record_is_kept_and_has_no_values() -> None:
-    records = split('a,b\n"x,1\n2,3\n')
-    assert [record.values for record in records] == [["a", "b"], None, ["2", "3"]]
-    assert records[1].text == '"x,1\n'

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipelines.exporting.akeneo_units import akeneo_unit
 from pipelines.exporting.answers import Item
 from pipelines.exporting.rules import AKENEO, GOOGLE, GOOGLE_DETAILS, SHOPIFY
-from pipelines.exporting.value_forms import Rule, slug
+from pipelines.exporting.value_forms import Rule
 from pipelines.schemas.importing.akeneo_units import SYMBOLS, unit_of
 from tests.tables import table
 
@@ -156,11 +156,3 @@ def test_units_of_akeneos_families_come_back(family: str, code: str) -> None:
     unit = unit_of(family, code)
     assert unit is not None
     assert akeneo_unit(unit.want) == code
-
-
-def test_slugs() -> None:
-    assert slug("Fabric / Type (été)", "_") == "fabric_type_ete"
-    assert slug("日本", "-") == ""
-    assert (
-        slug("Größe ẞ Øl Łódź Æsir Œuvre Đak Ðe Þór Işık™", "-") == "grosse-ss-ol-lodz-aesir-oeuvre-dak-de-thor-isiktm"
-    )

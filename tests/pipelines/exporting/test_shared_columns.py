@@ -15,7 +15,6 @@ from tests.tables import table
 
 HEADS = {"shopify": ("Handle", "Title"), "akeneo": ("sku", "family")}
 LONG = "The greatest load of the shelf that is in the middle, if it is mounted on a "
-TAXONOMY = "gid://shopify/TaxonomyAttribute/"
 
 
 def write(folder: Path, kind: str, attributes: Sequence[Attribute], more_head: str = "", **answers: str) -> str:
@@ -78,19 +77,6 @@ def test_what_the_user_puts_into_one_column_is_there(tmp_path: Path, kind: str) 
     assert (list(row.values())[2:], len(row)) == (["5"], 3)
 
 
-@table(
-    ("kind", "id_", "column"),
-    [
-        ("shopify", TAXONOMY + "7", "Load (product.metafields.custom.load)"),
-        ("akeneo", "load", "load"),
-    ],
-)
-def test_one_id_is_one_attribute_whatever_it_is_called(tmp_path: Path, kind: str, id_: str, column: str) -> None:
-    attributes = [Attribute(name="Load", id=id_), Attribute(name="LOAD", id=id_)]
-    row = filled(write(tmp_path, kind, attributes, LOAD="five"), tmp_path / "new.csv", kind)
-    assert row[column] == "five"
-
-
 def test_a_column_of_the_file_is_not_for_two_names(tmp_path: Path) -> None:
     """One has its key, the other its label."""
     attributes = [Attribute(name="Material"), Attribute(name="Stuff")]
@@ -109,14 +95,6 @@ def test_a_key_without_most_of_the_name_is_not_that_of_another_column(tmp_path: 
         uri = write(folder, "shopify", size, f",{column.format(label)}")
         row = filled(uri, folder / "new.csv", "shopify")
         assert (row[column.format(label)], len(row)) == ("5" if is_filled else "", 3)
-
-
-def test_a_metafield_is_one_column_whatever_its_label(tmp_path: Path) -> None:
-    """The column that the user names is the file's, or another attribute's, if their metafield is one."""
-    uri = write(tmp_path, "shopify", [Attribute(name="Load")], ",Weight (product.metafields.my.weight)")
-    columns = ["--columns", "Load=Load (product.metafields.my.weight)"]
-    row = filled(uri, tmp_path / "new.csv", "shopify", *columns)
-    assert row == {"Handle": "a", "Title": "x", "Weight (product.metafields.my.weight)": "5"}
 
 
 def _attribute(name: str, **more: Any) -> Attribute:

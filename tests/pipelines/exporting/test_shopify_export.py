@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema
-from tests.pipelines.comparing.made_runs import ABSENT, Row
+from tests.pipelines.comparing.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, bag, exported, write_shop_run
 from tests.tables import table
 
@@ -56,13 +56,6 @@ def test_answers_go_into_their_columns(shop: Path, tmp_path: Path) -> None:
     assert tea[BRAND] == "Kona"
     assert result["left_out"] == {"the file has a value there; --overwrite replaces it": 2}
     assert "Width (product.metafields.custom.width)" in result["notes"][0]
-
-
-def test_what_is_there_is_replaced_if_that_is_wanted(shop: Path, tmp_path: Path) -> None:
-    uri = write_shop_run(tmp_path / "run", shop, "shopify", "Handle", [bag("rose-bag", row=2)])
-    result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"), "--overwrite")
-    assert rows_of(str(tmp_path / "new.csv"))[2][COLOR] == "black; rose-gold"
-    assert result["left_out"] == {}
 
 
 def test_only_the_cells_that_are_filled_change(shop: Path, tmp_path: Path) -> None:
@@ -217,14 +210,6 @@ def test_a_run_in_another_order_fills_the_file_in_its_own(shop: Path, tmp_path: 
     assert [row[BRAND] for row in rows_of(str(tmp_path / "new.csv"))] == ["Acme", "", "Kona", "Kona"]
 
 
-def test_nothing_stated_adds_no_column(shop: Path, tmp_path: Path) -> None:
-    rows = [Row("black-bag", {"Brand": ABSENT}, "", "Bags", 0)]
-    uri = write_shop_run(tmp_path / "run", shop, "shopify", "Handle", rows)
-    result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
-    assert (tmp_path / "new.csv").read_bytes() == SHOP.encode()
-    assert result["left_out"] == {"absent": 1}
-
-
 @table(
     ("column", "is_filled"),
     [
@@ -262,16 +247,6 @@ def test_colours_of_the_taxonomy_go_into_its_metafield_whatever_it_is_called(tmp
     result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
     assert [row[column] for row in rows_of(str(tmp_path / "new.csv"))] == ["black", ""]
     assert result["left_out"] == {"no value of Shopify's taxonomy: the schema has no id of it": 1}
-
-
-def test_a_text_that_is_no_list_may_hold_what_separates_one(tmp_path: Path) -> None:
-    path = tmp_path / "shop.csv"
-    path.write_text("Handle,Title\na,T\n", encoding="utf-8")
-    rows = [Row("a", {"Brand": "oak; oiled", "Notes": ["oak; oiled"]}, "", "Teas", 0)]
-    uri = write_shop_run(tmp_path / "run", path, "shopify", "Handle", rows)
-    result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
-    assert rows_of(str(tmp_path / "new.csv"))[0][BRAND] == "oak; oiled"
-    assert result["left_out"] == {"holds ';', which separates values there": 1}
 
 
 @table(

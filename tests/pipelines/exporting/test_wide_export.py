@@ -49,32 +49,11 @@ BAG_OUT = {
     "Width unit": "cm",
     "Lined": True,
 }
-NOTHING = dict.fromkeys(("Color", "Width", "Width min", "Width max", "Width unit", "Lined", "Notes"))
-REASONS = {"absent": 1, "invalid": 1, "no normalised form": 1}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_normalised_run(tmp_path_factory.mktemp("wide") / "run", ROWS, shard_rows=2)
-
-
-def test_parquet(run: str, tmp_path: Path) -> None:
-    result = exported(run, "--to", "wide.parquet", "--out", str(tmp_path / "wide.parquet"))
-    table = pq.read_table(tmp_path / "wide.parquet")
-    assert table.schema.equals(wide_columns(SCHEMAS).schema)
-    bag_row, tea, other = table.to_pylist()
-    assert bag_row == BAG_OUT | {"Notes": None}
-    assert tea == {
-        **NOTHING,
-        **{"product_id": "t", "category": "Teas", "source_file": "catalog.parquet", "source_row": 1},
-        "Brand": "Tea & Co",
-        "Notes": ["malt", "oak"],
-    }
-    assert {name: other[name] for name in NOTHING} == NOTHING
-    assert (result["products"], result["dead_letters"], result["left_out"]) == (3, 1, REASONS)
-    assert {"attribute": "Color", "reason": "no normalised form", "count": 1, "product_id": "c", "value": "mauve"} in (
-        result["left_out_answers"]
-    )
 
 
 def test_csv(run: str, tmp_path: Path) -> None:
@@ -117,17 +96,6 @@ def wide(folder: Path, rows: Sequence[Row], *attributes: Attribute, to: str = "j
         return list(csv.DictReader(lines)) if kind == "csv" else [json.loads(line) for line in lines]
 
 
-def test_the_ends_of_ranges(tmp_path: Path) -> None:
-    texts = ["10-12 cm", "≥ 5 cm", "14 inches"]
-    rows = [Row(text, {"Width": text}, text, "A") for text in texts]
-    found = wide(tmp_path, rows, WIDTH)
-    assert [(row["Width"], row["Width min"], row["Width max"], row["Width unit"]) for row in found] == [
-        (None, 10, 12, "cm"),
-        (None, 5, None, "cm"),
-        (35.56, None, None, "cm"),
-    ]
-
-
 def test_the_ends_of_ranges_of_a_list(tmp_path: Path) -> None:
     rows = [
         Row("a", {"Width": ["3 cm", "10-12 cm", "10-12 cm"]}, "3 cm 10-12 cm", "A"),
@@ -147,19 +115,6 @@ def test_only_what_is_normalised_has_a_unit(tmp_path: Path, kind: str) -> None:
     ]
     found = wide(tmp_path, rows, WIDTH, to=f"{kind} --raw")
     assert [(row["Width"], row["Width unit"] or None) for row in found] == [("14", None), ("5", None), ("12.7", "cm")]
-
-
-@table("option", ["", " --raw"])
-def test_a_text_of_another_category_has_no_unit(tmp_path: Path, option: str) -> None:
-    rows = [Row("a", {"Width": "5 inches"}, "5 inches", "A"), Row("b", {"Width": "14 inches"}, "14 inches", "B")]
-    found = wide(tmp_path, rows, WIDTH, B=Attribute(name="Width"), to="csv" + option)
-    assert [(row["Width"], row["Width unit"]) for row in found] == [("12.7", "cm"), ("14 inches", "")]
-
-
-def test_each_value_of_a_raw_list_has_its_own_unit(tmp_path: Path) -> None:
-    row = Row("a", {"Width": ["5 kg", "5 inches"]}, "5 kg 5 inches", "A")
-    (found,) = wide(tmp_path, [row], WIDTHS, to="csv --raw")
-    assert (found["Width"], found["Width unit"]) == ("5 kg; 12.7", "; cm")
 
 
 def test_numbers_of_one_text_and_two_units_are_two(tmp_path: Path) -> None:
@@ -191,19 +146,6 @@ def test_a_value_of_a_person_without_a_unit_is_in_none(tmp_path: Path, sizes: li
     row = Row("a", {"Width": sizes}, "20 cm 10 kg", "A", reviewed=("Width",))
     (found,) = wide(tmp_path, [row], WIDTHS)
     assert (found["Width"], found["Width unit"]) == ([float(each) for each in sizes], None)
-
-
-def test_values_that_hold_the_separator_are_quoted(tmp_path: Path) -> None:
-    notes = Attribute(name="Notes", multiple=True)
-    lists = [["a; b", "c"], ["a", "b; c"], ["a;b", 'a "b"', '"c"'], ["a", "b", "c"], ["a; b; c"]]
-    rows = [Row(f"p{number}", {"Notes": each}, "", "A") for number, each in enumerate(lists)]
-    assert [row["Notes"] for row in wide(tmp_path, rows, notes, to="csv")] == [
-        '"a; b"; c',
-        'a; "b; c"',
-        '"a;b"; a "b"; """c"""',
-        "a; b; c",
-        '"a; b; c"',
-    ]
 
 
 def parsed(cell: str, separator: str) -> list[str]:
@@ -285,12 +227,6 @@ def test_a_name_that_the_guard_makes_another_one_is_refused(tmp_path: Path) -> N
     uri = write_normalised_run(tmp_path / "run", [Row("a", {"=x": "y", "'=x": "z"}, "y z", "A")], schemas)
     code, _, error = ask(uri, "--to", "csv", "--out", str(tmp_path / "o.csv"), "--guard-formulas")
     assert (code, '--guard-formulas makes two columns "\'=x"' in error) == (2, True), error
-
-
-def test_a_cell_that_excel_would_cut_is_left_out(tmp_path: Path) -> None:
-    run = write_normalised_run(tmp_path / "run", [Row("a", {"Brand": "x" * 32_768}, "", "Teas")])
-    result = exported(run, "--to", "xlsx")
-    assert result["left_out"] == {writers.TOO_LONG: 1}
 
 
 @table("kind", list(wide_export.WIDE_KINDS))
@@ -421,15 +357,6 @@ def test_attributes_of_several_categories_are_united() -> None:
     clash = CategorySchema(category="C", attributes=(Attribute(name="X", type="number"), Attribute(name="X unit")))
     with pytest.raises(UsageError, match="'X unit' would be that of the attribute 'X unit' and of the attribute 'X'"):
         wide_columns({"C": clash})
-
-
-def test_numbers_of_a_list_keep_the_units_that_the_text_has(tmp_path: Path) -> None:
-    packs = CategorySchema(category="Teas", attributes=(Attribute(name="Packs", type="number", multiple=True),))
-    row = Row("a", {"Packs": ["5", "5"]}, "5 kg", "Teas")
-    run = write_normalised_run(tmp_path / "run", [row], {"Teas": packs})
-    exported(run, "--to", "wide.parquet", "--out", str(tmp_path / "wide.parquet"))
-    (found,) = pq.read_table(tmp_path / "wide.parquet").to_pylist()
-    assert (found["Packs"], found["Packs unit"]) == ([5.0, 5.0], ["kg", "kg"])
 
 
 def test_other_storages(run: str) -> None:

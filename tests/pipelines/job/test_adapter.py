@@ -13,7 +13,6 @@ import torch
 from peft import LoraConfig, get_peft_model
 from rich.console import Console
 from transformers import AutoModelForCausalLM
-from typer.testing import CliRunner
 
 from hpd_core import EngineConfig
 from hpd_core.models.adapter_folder import open_adapter
@@ -21,7 +20,6 @@ from hpd_core.models.adapter_record import AdapterRecord
 from pipelines.config.extraction import JobConfig
 from pipelines.config.result_identity import config_hash
 from pipelines.errors import UsageError
-from pipelines.extract import app
 from pipelines.job.preflight import plan_job
 from pipelines.job.rounds import job_context
 from pipelines.job.summary import outcome_json, print_outcome
@@ -135,17 +133,6 @@ def test_an_adapter_of_other_weights_stops_the_run_before_anything_is_decoded(
     with pytest.raises(UsageError, match="it was trained on tiny with revision sha256:0, this model has revision"):
         catalog.run(adapter=str(adapter))
     assert not (catalog.folder / "out/attributes").exists()
-
-
-def test_a_wrong_path_is_refused_at_once(catalog: Workplace) -> None:
-    config = catalog.write_config(adapter=str(catalog.folder / "nowhere"))
-    result = CliRunner().invoke(app, ["--config", str(config)])
-    assert result.exit_code == 2, result.output
-    said = f"Error: adapter: cannot use the adapter '{catalog.folder}/nowhere': no such folder; "
-    assert result.stderr.startswith(said)
-    assert not (catalog.folder / "out").exists(), "an output folder was begun for a run that cannot start"
-    result = CliRunner().invoke(app, ["--config", str(config), "--set", "adapter=' '"])
-    assert (result.exit_code, "adapter must not be empty" in result.stderr) == (2, True)
 
 
 def test_the_adapter_decides_results_and_its_absence_changes_no_hash(catalog: Workplace, adapter: Path) -> None:

@@ -17,8 +17,6 @@ from pipelines.job.driver import Outcome
 from pipelines.job.preflight import plan_job
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products, read_table
 
-Key = tuple[str, int]
-
 
 @pytest.fixture(scope="module")
 def first_night(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Path:
@@ -253,14 +251,6 @@ def test_a_base_that_is_none_is_refused(nightly: Workplace) -> None:
     assert "there is no run in" in refusal(nightly.catalog)
     (nightly.folder / "first" / "manifest.json").unlink()
     assert "is not finished" in refusal(nightly.folder / "first")
-
-
-def test_a_pattern_that_matches_no_run_is_told_before_everything_is_paid_again(workplace: Workplace) -> None:
-    workplace.write_jsonl("c.jsonl", products(8))
-    runs = str(workplace.folder / "rnus" / "*")
-    said = f"base: no finished run of this whole catalog matches {runs}: every product will be decoded"
-    assert said in plan_job(workplace.config(base=runs)).warnings
-    assert not plan_job(workplace.config()).warnings
 
 
 @pytest.mark.full

@@ -33,18 +33,6 @@ def write(workplace: Workplace, kind: str, rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_every_row_of_a_small_catalog_is_checked(workplace: Workplace, kind: str) -> None:
-    rows = [product(number, **({"title": " ", "bullets": []} if number >= 150 else {})) for number in range(200)]
-    write(workplace, kind, rows)
-    counts, text, answer = dry_run(plan_job(workplace.config(shards=SMALL_SHARDS)))
-    assert (counts.checked, answer["rows_checked"]) == (200, 200)
-    assert answer["dead_letters"]["no_text"]["rows"] == 50
-    assert answer["dead_letters_in_sample"] == {}
-    assert "    50 rows will be dead-lettered (no_text): " in text
-    assert "were checked as a run does" not in text
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 @pytest.mark.parametrize("shards", [SMALL_SHARDS, {"target_tokens": 10**7, "ramp": []}])
 def test_of_a_large_one_all_categories_are_counted_and_a_sample_is_checked(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch, kind: str, shards: dict[str, Any]
@@ -81,21 +69,6 @@ def test_broken_lines_are_counted_wherever_they_are(workplace: Workplace, monkey
     assert answer["rows_by_category"] == {"Shoes": 15, "Coffee": 15}
 
 
-def test_the_plan_says_what_surely_becomes_of_parquet_rows(workplace: Workplace) -> None:
-    rows = [product(0, id=1.5), product(1, id=9007199254740994.0), product(2, id=2.0, title="", bullets=[])]
-    workplace.write_parquet("c.parquet", rows)
-    job = plan_job(workplace.config())
-    (warning,) = job.sample_warnings
-    assert warning.startswith(
-        "of 3 rows looked at, the first 1,000 of each file, 3 will be dead letters: 2 wrong_type ("
-    )
-    assert "row 0: column 'id': text or a whole number is needed, not the number 1.5, whose digits" in warning
-    assert "; 1 no_text (" in warning
-    _, text, answer = dry_run(job)
-    assert {reason: told["rows"] for reason, told in answer["dead_letters"].items()} == {"wrong_type": 2, "no_text": 1}
-    assert "2 rows will be dead-lettered (wrong_type): " in text
-
-
 def test_of_many_files_fewer_rows_are_looked_at(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.catalog.input_files._ALL_CHECKED", 60)
     schema = pa.schema({"id": pa.string(), "category": pa.string(), "title": pa.string(), "bullets": pa.string()})
@@ -118,14 +91,3 @@ def test_a_damaged_row_group_is_told_before_a_run(workplace: Workplace) -> None:
         "of 20 rows looked at, the first 1,000 of each file, 10 will be dead letters: 10 unreadable"
     )
     assert "the file is damaged in row group 0" in warning
-
-
-def test_a_category_that_looks_like_another_is_written_out(workplace: Workplace) -> None:
-    workplace.write_jsonl(
-        "c.jsonl", [product(0), product(1, category="Sho\u200bes"), product(2, category="Shoes\u00a0")]
-    )
-    _, text, _ = dry_run(plan_job(workplace.config()))
-    assert "    Shoes" in text
-    assert "    'Sho\\u200bes'" in text
-    assert "    'Shoes\\xa0'" in text
-    assert "\u200b" not in text

@@ -59,12 +59,6 @@ def test_a_row_whose_category_was_not_counted_has_a_place() -> None:
     assert Placement.of({}, 10).partition("", 0, 7) == 0
 
 
-def test_the_line_is_in_no_alphabetical_order() -> None:
-    names = [f"Kind {number:02}" for number in range(50)]
-    starts = Placement.of(dict.fromkeys(names, 10), 100).starts
-    assert sorted(names, key=starts.__getitem__) != names
-
-
 def test_the_size_of_a_partition() -> None:
     assert rows_per_partition(10**6, 10**10) == placement_module.PARTITION_BYTES // 10**4
     assert rows_per_partition(10**6, 10**6) == placement_module.PARTITION_ROWS, "however small they seem to be"
@@ -92,10 +86,6 @@ DEAD_ROWS = st.builds(
     st.none() | TEXTS,
 )
 DEALT = st.builds(DealtRow, RECORDS | DEAD_ROWS, st.integers(0, 3), TEXTS, st.integers(0, 99), st.integers(0, 99))
-
-
-def field_names(each: tuple[PreparedRecord | DeadRow, Piece]) -> list[str]:
-    return list(each[0].record.fields) if isinstance(each[0], PreparedRecord) else []
 
 
 @given(st.lists(DEALT, max_size=20))

@@ -131,16 +131,6 @@ def test_dead_rows_are_not_committed_without_their_text(workplace: Workplace) ->
     assert json.loads(row["row_json"])["title"] == "poison"
 
 
-def test_drafts_are_in_the_metrics(workplace: Workplace) -> None:
-    process = Process(workplace, set(), dies_in="nowhere")
-    decoded = process.decode()
-    assert (decoded.metrics["draft_tokens"], decoded.metrics["rejected_tokens"]) == (0, 0)
-    decoded.metrics |= {"draft_tokens": 9, "rejected_tokens": 4}
-    tables, _ = finish_shard(decoded, process.job)
-    (row,) = pq.read_table(io.BytesIO(tables["metrics"].data)).to_pylist()
-    assert (row["draft_tokens"], row["rejected_tokens"]) == (9, 4)
-
-
 def test_an_engine_that_cannot_be_loaded_because_a_storage_is_away_stops_the_run(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,6 @@ from pipelines.job.ray_notes import note
 from pipelines.store.folders import Folder
 from pipelines.store.isolation import Span
 from pipelines.store.ledger import Ledger
-from tests.pipelines.commands import assert_same
 from tests.pipelines.conftest import Workplace, product, products, read_table
 
 
@@ -68,29 +67,6 @@ def test_both_executors_commit_the_same_bytes_and_continue_each_others_runs(
     assert committed(folder / "both") == committed(folder / "ray")
 
 
-def test_an_interrupted_run_ends_its_engine_and_its_threads_and_is_continued(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workplace.write_parquet("a.parquet", products(24))
-    calm = workplace.folder / "calm"
-    workplace.run(output=str(calm))
-    before = set(threading.enumerate())
-
-    def interrupted(*arguments: Any) -> Any:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(local_executor, "commit_shard", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            workplace.run()
-    assert {thread.name for thread in set(threading.enumerate()) - before} == set()
-    assert not list((workplace.folder / "out" / "_shards").glob("*"))
-    assert workplace.run().discrepancy is None
-    for table in ("products", "attributes"):
-        expected = [{**row, "run_id": None} for row in read_table(calm, table)]
-        assert_same(expected, [{**row, "run_id": None} for row in read_table(workplace.folder / "out", table)])
-
-
 def test_a_run_that_is_stopped_while_its_engine_is_loaded_anew_ends(
     workplace: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,22 +96,6 @@ def test_a_run_that_is_stopped_while_its_engine_is_loaded_anew_ends(
     with pytest.raises(KeyboardInterrupt):
         workplace.run()
     assert {thread.name for thread in set(threading.enumerate()) - before} == set()
-
-
-def test_as_many_shards_as_configured_are_in_the_engine(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.job.decode_stage import ShardDecoder
-
-    decode, seen = ShardDecoder.decode, []
-
-    def measured(decoder: Any, prepared: Any) -> Any:
-        result = decode(decoder, prepared)
-        seen.append(decoder._gate.num_inside + 1)
-        return result
-
-    monkeypatch.setattr(ShardDecoder, "decode", measured)
-    workplace.write_parquet("a.parquet", products(40))
-    workplace.run(shards={"target_tokens": 200, "ramp": []}, actors={"max_in_flight": 3})
-    assert 1 < max(seen) <= 3
 
 
 def test_what_the_job_needs_decides(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import threading
 import time
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -20,7 +19,7 @@ from hpd_core import Engine, EngineConfig, Record
 from pipelines.catalog.sharding import Piece, Shard
 from pipelines.errors import RunError, UsageError
 from pipelines.job import ray_stages, rounds
-from pipelines.job.context import JobContext, unpack
+from pipelines.job.context import unpack
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.lease import RunLease
 from pipelines.store.tables import TABLES
@@ -255,17 +254,6 @@ def test_an_actor_that_dies_over_and_over_stops_the_run_and_a_rerun_continues_it
     assert on_ray.run().totals.products == 4
 
 
-def test_a_rerun_of_a_finished_run_changes_nothing(workplace: Workplace) -> None:
-    workplace.write_parquet("a.parquet", products(3))
-    workplace.run()
-    output = workplace.folder / "out"
-    before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
-    outcome = workplace.run()
-    assert outcome.was_finished
-    assert outcome.totals.products == 3
-    assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
-
-
 def test_a_finished_run_whose_files_are_gone_is_not_said_to_be_finished(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(3))
     workplace.run()
@@ -321,22 +309,6 @@ def test_two_drivers_that_do_not_know_of_each_other_commit_the_work_once(
     assert errors == []
     assert [outcome.totals.products for outcome in outcomes] == [12, 12]
     assert len(read_table(workplace.folder / "out", "products")) == 12
-
-
-def test_the_context_travels(workplace: Workplace) -> None:
-    import pickle
-
-    from pipelines.job.preflight import plan_job
-    from pipelines.job.rounds import job_context
-    from pipelines.store.ledger import Ledger
-
-    workplace.write_parquet("a.parquet", products(1))
-    job = plan_job(workplace.config())
-    context = job_context(job, Ledger(job.output, "s"))
-    copy: JobContext = pickle.loads(pickle.dumps(context))
-    assert copy.config == context.config
-    assert copy.files == context.files
-    assert Path(copy.output.absolute_uri) == workplace.folder / "out"
 
 
 @pytest.mark.full

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import yaml
 from typer.testing import CliRunner, Result
@@ -40,56 +38,11 @@ def test_missing_file(workplace: Workplace) -> None:
     assert f"input.path: no such file or folder: {workplace.catalog}" in refused(workplace)
 
 
-def test_missing_config_and_wrong_options(workplace: Workplace) -> None:
-    result = CliRunner().invoke(app, ["--config", "nowhere.yaml"])
-    assert (result.exit_code, result.stderr) == (2, "Error: no such file: nowhere.yaml\n")
-    assert CliRunner().invoke(app, []).exit_code == 2
-    assert CliRunner().invoke(app, ["--config", "x", "--limit", "0"]).exit_code == 2
-    assert CliRunner().invoke(app, ["--config", "x", "--nonsense"]).exit_code == 2
-    assert "exit" not in CliRunner().invoke(app, ["--help"]).stderr
-
-
-def test_unreadable_parquet_in_the_middle_of_a_folder(catalog: Workplace) -> None:
-    (catalog.catalog / "b.parquet").write_bytes(b"not parquet at all")
-    catalog.write_parquet("c.parquet", products(2))
-    message = refused(catalog)
-    assert f"{catalog.catalog}/b.parquet cannot be read (text)" in message
-
-
-def test_missing_column(catalog: Workplace) -> None:
-    message = refused(catalog, "--set", "input.category=kind")
-    assert "column 'kind' (input.category) is not in" in message
-    assert "a.parquet; its columns: id, category, title, bullets" in message
-
-
-def test_wrong_type(catalog: Workplace) -> None:
-    catalog.write_parquet("b.parquet", [product(0, category=5)])
-    assert "column 'category' (input.category) of" in refused(catalog)
-
-
-def test_empty_catalog(workplace: Workplace) -> None:
-    kinds = {"id": pa.string(), "category": pa.string(), "title": pa.string(), "bullets": pa.list_(pa.string())}
-    workplace.write_parquet("a.parquet", [], schema=pa.schema(kinds))
-    assert "the catalog is empty: 1 file(s)" in refused(workplace)
-
-
 def test_schema_with_duplicate_attributes(catalog: Workplace) -> None:
     path = catalog.folder / "doubled.yaml"
     path.write_text(yaml.safe_dump({"categories": {"Shoes": ["Brand", "Brand"]}}))
     message = refused(catalog, schemas=str(path))
     assert "doubled.yaml, line 4: category 'Shoes': attribute 'Brand' is listed twice" in message
-
-
-def test_unknown_model(catalog: Workplace) -> None:
-    message = refused(catalog, model=str(catalog.folder / "no-model"))
-    assert "no-model" in message
-    assert not (catalog.folder / "out").exists(), "an output folder was begun for a run that cannot start"
-
-
-def test_unknown_key(catalog: Workplace) -> None:
-    assert "unknown key 'engine.max_value_token'; did you mean 'engine.max_value_tokens'?" in refused(
-        catalog, "--set", "engine.max_value_token=4"
-    )
 
 
 def test_output_folder_that_holds_something_else(catalog: Workplace) -> None:
@@ -132,16 +85,6 @@ def test_a_run_that_was_begun_before_there_was_a_key_goes_on(catalog: Workplace)
     assert "another configuration: engine.quantization: not set -> 'nf4'." in refused(
         catalog, "--set", "engine.quantization=nf4"
     )
-
-
-def test_keys_that_are_named_are_another_choice_than_what_the_model_was_trained_for(catalog: Workplace) -> None:
-    begin(catalog)
-    plan = json.loads((catalog.folder / "out/_plan.json").read_text())
-    assert "keys" not in plan["result_config"]["engine"]["prompt"]
-    for keys in ("full", "short"):
-        assert f"another configuration: engine.prompt.keys: not set -> {keys!r}." in refused(
-            catalog, "--set", f"engine.prompt.keys={keys}"
-        )
 
 
 def test_a_resume_with_other_schemas_or_input_is_refused(catalog: Workplace) -> None:
@@ -209,10 +152,3 @@ def test_a_plan_says_what_is_left_out_and_what_the_first_rows_say(catalog: Workp
     assert "1 will be dead letters: 1 wrong_type" in job.sample_warnings[0]
     assert job.sample_warnings[0].startswith("of 8 rows looked at, the first 1,000 of each file, ")
     assert "row 0: column 'title': text, a number or a list of them is needed, not an object" in job.sample_warnings[0]
-
-
-def test_the_demo_can_be_planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    arguments = ["--config", "configs/demo.yaml", "--dry-run", "--set", f"output={tmp_path}/out"]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    assert "no schema" not in result.stdout

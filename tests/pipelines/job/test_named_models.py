@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from hpd_core import ModelError
-from hpd_core.models.adapter_folder import open_adapter
-from hpd_core.models.loading import resolve_source
 from pipelines import extract, plan
 from pipelines.job.preflight import plan_job
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import MANIFEST_NAME
 from tests.pipelines.conftest import Workplace, products
-from tests.tables import table
 
 BELOW = {"below": 0.5}
 
@@ -86,28 +81,6 @@ def test_a_folder_that_is_not_as_needed_is_refused(
     assert "Plan of run" not in found.output
 
 
-def test_what_is_there_is_planned_without_a_word(
-    catalog: Workplace, adapter: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(catalog.folder)
-    for model, of_it in ((str(catalog.model), str(adapter)), ("smollm2", "./lora"), (str(catalog.model), "lora")):
-        found = dry_run(catalog, model=model, adapter=of_it)
-        assert found.exit_code == 0, found.output
-        assert "looked for" not in found.output
-
-
-def test_what_only_a_run_can_look_for_is_said(catalog: Workplace) -> None:
-    cascade = BELOW | {"model": "shop/larger", "adapter": "shop/lora"}
-    found = dry_run(catalog, model="shop/small", cascade=cascade)
-    assert found.exit_code == 0, found.output
-    lines = [line for line in found.output.splitlines() if "looked for when the run starts" in line]
-    assert lines == [
-        "  model             shop/small: looked for when the run starts",
-        "  cascade.model     shop/larger: looked for when the run starts",
-        "  cascade.adapter   shop/lora: looked for when the run starts",
-    ]
-
-
 def test_a_folder_in_a_storage_is_looked_into(catalog: Workplace, adapter: Path) -> None:
     storage = Folder("memory://looked-into")
     for folder, names in ({"bare": ["config.json"], "whole": ["config.json", "model-1.safetensors"]}).items():
@@ -132,13 +105,6 @@ def test_a_folder_in_a_storage_is_looked_into(catalog: Workplace, adapter: Path)
         assert (found.exit_code, message in found.stderr) == (2, True), found.output
     found = dry_run(catalog, model="memory://looked-into/whole", adapter="memory://looked-into/lora")
     assert (found.exit_code, "looked for" in found.output) == (0, False), found.output
-
-
-def test_made_up_answers_want_no_weights(catalog: Workplace) -> None:
-    folder = catalog.folder / "tokenizer"
-    shutil.copytree(catalog.model, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
-    assert dry_run(catalog, model=str(folder), decoding="made-up").exit_code == 0
-    assert dry_run(catalog, model=str(folder)).exit_code == 2
 
 
 @pytest.mark.parametrize(("key", "name"), [("model", "/models/baked-in"), ("adapter", "~/lora")])
@@ -169,15 +135,3 @@ def test_a_pilot_wants_the_model_before_it_reads_the_catalog(catalog: Workplace)
     # What an earlier run has cost is asked of that run, not of a model.
     found = CliRunner().invoke(plan.app, ["--config", config, "--from-run", str(catalog.folder / "nowhere")])
     assert "nowhere" in found.stderr
-
-
-def _open(name: str) -> None:
-    with open_adapter(name):
-        pass
-
-
-@table("opened", [resolve_source, _open])
-@table("name", ["/nonexistent", "~nobody-here/x", "a/b/c", "./" + 300 * "x"])
-def test_the_engine_knows_the_same_places(opened: Callable[[str], Any], name: str) -> None:
-    with pytest.raises(ModelError, match="no such folder"):
-        opened(name)

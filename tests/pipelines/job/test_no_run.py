@@ -8,7 +8,6 @@ import pytest
 
 from pipelines.errors import UsageError
 from pipelines.job.run_plan import find_run
-from pipelines.job.run_status import read_status
 from tests.pipelines.comparing.made_runs import Row, write_run
 from tests.pipelines.conftest import Workplace
 from tests.pipelines.job.no_runs import assert_all_refuse, places, readers
@@ -69,11 +68,3 @@ def test_a_damaged_plan_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "run" / "_plan.json").write_text(content)
     with pytest.raises(UsageError, match=r"cannot read .*_plan\.json: it is damaged.* extract anew into another"):
         find_run(run)
-
-
-def test_a_damaged_manifest_of_a_shard_is_no_stack_trace(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", [Row("p0", {"Brand": "Acme"})])
-    for content in ("{", '{"shard": 0}'):
-        (tmp_path / "run" / "_shards" / "000000.json").write_text(content)
-        with pytest.raises(UsageError, match="cannot read"):
-            read_status(run)

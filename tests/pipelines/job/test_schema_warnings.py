@@ -27,35 +27,11 @@ def dry_run(workplace: Workplace, categories: dict[str, Any], **changes: Any) ->
     return CliRunner().invoke(app, ["--config", str(workplace.write_config(**changes)), "--dry-run", "--json"])
 
 
-def test_one_category_that_fills_the_context_is_a_warning(workplace: Workplace) -> None:
-    result = dry_run(workplace, {**SCHEMAS["categories"], "Mugs": MUGS}, **LISTED)
-    assert result.exit_code == 0, result.output
-    assert "category 'Mugs': its 2 attributes take" in result.stderr
-    assert "'Leaf' alone takes" in result.stderr
-    (warning,) = json.loads(result.stdout)["warnings"]
-    assert warning.startswith("category 'Mugs': its 2 attributes take")
-
-
 def test_where_no_category_fits_the_job_is_refused(workplace: Workplace) -> None:
     result = dry_run(workplace, {"Mugs": MUGS, "Cups": MUGS}, **LISTED)
     assert result.exit_code == 2
     assert "schemas.yaml: no product can be decoded\n  category 'Mugs': its 2 attributes take" in result.stderr
     assert "lower engine.prompt.max_listed_values, so that they are not listed, or allow fewer values" in result.stderr
-
-
-def test_a_vocabulary_that_is_not_listed_fills_no_context(workplace: Workplace) -> None:
-    result = dry_run(workplace, {"Mugs": MUGS}, engine={**ENGINE, "max_value_tokens": 40})
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["warnings"] == []
-
-
-def test_a_member_that_no_answer_can_hold_is_a_warning(workplace: Workplace) -> None:
-    kinds = [{"name": "Kind", "type": "enum", "values": ["red", "a value of many words, all of them wanted"]}]
-    result = dry_run(workplace, {**SCHEMAS["categories"], "Mugs": kinds})
-    assert result.exit_code == 0, result.output
-    assert "category 'Mugs': attribute 'Kind': 1 of its 2 values have more tokens than a value may have (6)" in (
-        result.stderr
-    )
 
 
 def test_many_warnings_are_cut(workplace: Workplace) -> None:

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,12 +16,9 @@ from typer.testing import CliRunner
 from pipelines import status as command
 from pipelines.console.money import dollars
 from pipelines.job import run_status
-from pipelines.job.context import CASCADE_FOLDER
 from pipelines.job.run_status import read_status
 from pipelines.store.folders import Folder
-from pipelines.store.isolation import Span
 from pipelines.store.lease import RunLease
-from pipelines.store.ledger import Ledger
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, product, products
 from tests.pipelines.reporting.made_runs import Answer, Product, write_run
@@ -70,17 +66,6 @@ def test_a_finished_run(run: Path) -> None:
 def test_brackets_in_a_folders_name_are_no_markup(tmp_path: Path, name: str) -> None:
     run = write_run(tmp_path / name, [[Product("p", {"title": "red"}, {"Colour": Answer("red")})]])
     assert f" in {run}\n" in ask(str(run))[1]
-
-
-def test_tries_of_both_models_count(run: Path) -> None:
-    undo(run, 2)
-    first, second = sorted(read_status(str(run)).shards_tried)
-    larger = Ledger(Folder(f"{run}/{CASCADE_FOLDER}"), "0a")
-    larger.begin_try(first, 1, Span(0, 1))
-    assert read_status(str(run)).shards_tried == {first: 1, second: 1}, "one try of each model"
-    larger.begin_try(first, 2, Span(0, 1))
-    assert read_status(str(run)).shards_tried == {first: 2, second: 1}
-    assert "2 shards, 1 of them more than once" in ask(str(run))[1]
 
 
 def test_a_run_that_nobody_works_on(run: Path) -> None:
@@ -142,17 +127,3 @@ def test_the_pace_is_that_of_the_last_quarter_of_an_hour() -> None:
     assert run_status._pace(ends((0, 100), (1, 120))) == pytest.approx(2)
     # An hour's pause does not count; the shard at which counting begins does not either.
     assert run_status._pace(ends((0, 9), (60, 100), (61, 60), (62, 60))) == pytest.approx(1)
-
-
-def test_a_planned_run_and_none(workplace: Workplace, tmp_path: Path) -> None:
-    from pipelines.job.preflight import plan_job
-    from pipelines.store.ledger import PLAN_NAME
-
-    workplace.write_jsonl("c.jsonl", products(5))
-    job = plan_job(workplace.config())
-    job.output.create(PLAN_NAME, job.plan.to_json())
-    found: Any = read_status(str(workplace.folder / "out"))
-    assert (found.state, found.totals.rows, found.driver, found.last_commit) == ("stopped", 0, None, None)
-    assert ask(str(workplace.folder / "out"))[0] == 1
-    code, text = ask(str(tmp_path / "nowhere"))
-    assert (code, "there is no run" in text) == (2, True)

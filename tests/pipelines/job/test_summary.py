@@ -29,12 +29,3 @@ def test_what_was_shared_and_what_another_order_would_have_shared() -> None:
 def test_nothing_is_said_where_nothing_is_to_be_said() -> None:
     assert shared_text_lines(totals(0, 1000, {FIELDS: 100, FIELDS[::-1]: 140}), FIELDS) == []
     assert shared_text_lines(Totals(), FIELDS) == []
-
-
-def test_totals_keep_it() -> None:
-    found = totals(3000, 1000, {FIELDS: 100, FIELDS[::-1]: 650})
-    again = Totals.from_dict(found.to_dict())
-    assert again == found
-    assert shared_text_lines(again, FIELDS) == shared_text_lines(found, FIELDS)
-    older = {name: value for name, value in found.to_dict().items() if name != "field_orders"}
-    assert Totals.from_dict(older).field_orders == FieldOrders()

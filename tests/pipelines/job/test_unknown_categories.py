@@ -109,14 +109,6 @@ def test_a_count_is_exact_or_is_said_to_be_the_least(num_names: int) -> None:
     assert is_said == [num_names > 300] * 11
 
 
-def test_a_run_of_before_they_were_counted_says_how_many_there_were() -> None:
-    data = totals_of([manifest(["Hats", "Caps"])]).to_dict()
-    del data["unknown_categories"]
-    assert list(unknown_lines(Totals.from_dict(data).unknown_categories, 2, SCHEMAS)) == [
-        "no schema for other categories (2 rows)"
-    ]
-
-
 def test_the_end_of_a_run_and_its_plan_show_them(workplace: Workplace) -> None:
     rows = [product(0), product(1, category="coffee "), product(2, category="[red]\x1b[31m"), product(3, category=None)]
     workplace.write_jsonl("c.jsonl", rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,3 @@ def ask(run: str, url: str, *arguments: object, keys: tuple[str, ...] = (), mode
 def summary(result: Result) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])["judge"]
     return found
-
-
-Behaviour = Callable[[dict[str, Any], int], Reply]

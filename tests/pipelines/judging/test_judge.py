@@ -63,21 +63,6 @@ def test_classes_and_the_llm_f1_of_a_run(tmp_path: Path) -> None:
     assert "6 answers, 600 tokens read, 60 written, $0.0120" in result.stdout
 
 
-def test_the_judge_reads_the_papers_prompt_with_the_text_and_the_values(tmp_path: Path) -> None:
-    run = write_judged_run(tmp_path)
-    with TroubleMaker(good_judge) as server:
-        assert ask(run, server.url).exit_code == 0
-    text = next(request["messages"][0]["content"] for request in server.requests if product_of(request) == 1)
-    assert text.startswith(
-        "You are an expert at evaluating product details.\n\nConsider the following product attributes:"
-    )
-    assert "- Brand\n- Roast\n" in text
-    assert "Input product:\n\ntitle: Velor coffee, light roast 1\n\nExtracted Values:\n\n" in text
-    assert json.loads(text.rpartition("Extracted Values:")[2]) == {"Brand": "Velor", "Roast": None}
-    assert 'Values indicating the absence of an attribute ("no", "none") should be "correct null".' in text
-    assert "response_format" not in server.requests[0]
-
-
 def test_what_was_answered_is_never_paid_again(tmp_path: Path) -> None:
     run = write_judged_run(tmp_path)
     with TroubleMaker(good_judge) as server:

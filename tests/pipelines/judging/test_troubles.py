@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,54 +27,6 @@ from tests.pipelines.judging.judges import (
     write_judged_run,
 )
 from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker, transformers_serve
-
-
-def test_an_endpoint_that_fails_before_it_answers(tmp_path: Path) -> None:
-    run = write_judged_run(tmp_path)
-    seen: Counter[int] = Counter()
-    troubles = [
-        Reply({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "0"}),
-        Reply({"error": {"message": "oops"}}, status=500),
-        Reply(b"<html>bad gateway</html>", status=502),
-        Reply(hang_up=True),
-        Reply(b"\xff\xfe not JSON at all"),
-        Reply(b'{"error": {"message": "overloaded", "code": 503}}'),
-    ]
-    lock = threading.Lock()
-
-    def troubled(request: dict[str, Any], _: int) -> Reply:
-        number = product_of(request)
-        with lock:
-            seen[number] += 1
-            return troubles[number] if seen[number] == 1 else good_judge(request)
-
-    with TroubleMaker(troubled) as server:
-        found = summary(ask(run, server.url, "--json"))["judge"]
-    assert found["classes"] == COUNTS
-    assert (found["unanswered"], found["usage"]["requests"]) == ({}, 6)
-    assert seen == dict.fromkeys(range(6), 2)
-
-
-def test_a_product_without_an_answer_is_asked_about_by_the_next_session_alone(tmp_path: Path) -> None:
-    run = write_judged_run(tmp_path)
-
-    def slow_once(request: dict[str, Any], _: int) -> Reply:
-        if product_of(request) == 3:
-            return Reply({"error": {"message": "not now"}}, status=500)
-        return good_judge(request)
-
-    with TroubleMaker(slow_once) as server:
-        result = ask(run, server.url, "--json", keys=("max_retries=0",))
-        assert result.exit_code == 3, result.output
-        found = summary(result)["judge"]
-        assert found["unanswered"] == {"server_error": ["p3"]}
-        assert (found["num_products"], sum(found["classes"].values())) == (5, 10)
-        assert "not judged (server_error; the same command asks again): 1 (p3)" in result.stdout
-        server.behaviour = good_judge
-        server.requests.clear()
-        again = ask(run, server.url, "--json")
-    assert (again.exit_code, list(map(product_of, server.requests))) == (0, [3])
-    assert summary(again)["judge"]["classes"] == COUNTS
 
 
 def test_an_answer_that_comes_too_late(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import math
 from collections import Counter
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,20 +103,6 @@ def estimated(by_product: list[list[int]], **options: int) -> RateEstimates:
     found = llm_estimates(by_product, **options)
     assert found is not None
     return found
-
-
-def test_the_interval_is_over_products_and_covers_the_rate() -> None:
-    generator = np.random.default_rng(1)
-    truth, covered = 0.8, 0
-    for seed in range(60):
-        right = generator.binomial(5, truth, size=120)
-        by_product = [[int(n), 0, 5 - int(n), 0, 0] for n in right]
-        f1 = estimated(by_product, num_resamples=300, seed=seed).f1
-        assert f1.low <= f1.value <= f1.high
-        covered += f1.low <= truth <= f1.high
-    assert covered >= 50, "95% of 60, with room"
-    alike = estimated([[1, 0, 0, 0, 0]] * 3)
-    assert (alike.f1.low, alike.f1.value, alike.f1.high) == (1, 1, 1)
 
 
 def test_products_of_which_nothing_was_decided_are_in_no_rate_and_no_interval() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.labelling.completions import Completion, read_completion, well_formed
+from pipelines.labelling.completions import Completion, read_completion
 from pipelines.labelling.endpoint_errors import DECLINED, SERVER_ERROR, EndpointError
 from tests.examples import examples
 from tests.tables import table
@@ -118,15 +118,6 @@ def test_a_teacher_that_declines(body: Any, words: str) -> None:
     assert completion.declined == words
 
 
-@table("key", ["reasoning_content", "reasoning", "thinking"])
-def test_thoughts_are_no_answer(key: str) -> None:
-    assert read(chat(None, "length", **{key: f"Perhaps {ANSWER}"})) == Completion(
-        reasoning=f"Perhaps {ANSWER}", is_cut=True
-    )
-    completion = read(stream({key: "Perhaps "}, {key: ANSWER}, finish="length"))
-    assert completion == Completion(reasoning=f"Perhaps {ANSWER}", is_cut=True)
-
-
 def test_the_limit_before_the_first_word() -> None:
     assert read({"candidates": [{"finishReason": "MAX_TOKENS", "index": 0}]}) == Completion(is_cut=True)
 
@@ -231,13 +222,6 @@ def test_tokens(usage: Any, counted: tuple[int, int] | None) -> None:
     assert completion.usage == counted
 
 
-def test_a_number_of_5000_digits_is_no_trouble() -> None:
-    digits = "9" * 5000
-    usage = f'"usage": {{"prompt_tokens": {digits}}}'
-    body = f'{{"created": {digits}, "choices": [{{"message": {{"content": "x"}}}}], {usage}}}'
-    assert read(body.encode()) == Completion("x")
-
-
 @table(
     ("encoding", "charset"),
     [
@@ -254,19 +238,8 @@ def test_letters_beyond_ascii(encoding: str, charset: str | None) -> None:
     assert read_completion(sent, charset) == Completion("grün")
 
 
-@table("charset", ["idna", "undefined", "hex", "utf-99", "a\0b"])
-def test_a_charset_that_cannot_be(charset: str) -> None:
-    assert read_completion(json.dumps(chat("gr?n")).encode().replace(b"?", b"\xfc"), charset) == Completion("gr\ufffdn")
-
-
 def test_bytes_that_are_no_text() -> None:
     assert read(json.dumps(chat("gr?n")).encode().replace(b"?", b"\xfc")) == Completion("gr\ufffdn")
-
-
-def test_half_a_surrogate_pair() -> None:
-    assert well_formed("a\ud83d b\ude00 \ud83d\ude00") == "a\ufffd b\ufffd \U0001f600"
-    completion = read(rb'{"choices": [{"message": {"content": "a\ud83d"}, "finish_reason": "stop"}]}')
-    assert completion == Completion("a\ud83d")
 
 
 KEYS = st.sampled_from(

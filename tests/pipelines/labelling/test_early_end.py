@@ -12,7 +12,7 @@ from hpd_core import Record
 from pipelines.labelling.openai_teacher import OpenAITeacher
 from pipelines.labelling.teachers import Verdict
 from tests.pipelines.commands import wait_until
-from tests.pipelines.labelling.labellings import PRICES, Labelling, totals
+from tests.pipelines.labelling.labellings import Labelling, totals
 from tests.pipelines.labelling.served_teacher import INSTRUCTION, Reply, TroubleMaker, right_answer
 
 
@@ -53,47 +53,6 @@ def test_a_key_that_runs_out_loses_no_answer_under_way(labelling: Labelling, hea
         teacher = {"max_concurrency": 3, "instruction": INSTRUCTION}
         again = labelling.ask(server.url, "--json", teacher=teacher)
     assert (again.exit_code, totals(again)["labelled"], len(server.requests)) == (0, 6, 3)
-
-
-@pytest.mark.parametrize(("status", "code"), [(401, None), (404, None), (429, "insufficient_quota")])
-def test_a_key_that_runs_out_at_a_second_question_keeps_the_first_answer(
-    labelling: Labelling, status: int, code: str | None
-) -> None:
-    def behave(request: dict[str, Any], number: int) -> Reply:
-        if number == 1:
-            return Reply("No idea.")
-        return Reply({"error": {"message": "no more", "code": code}}, status)
-
-    settings = {**PRICES, "max_output_tokens": 10, "max_concurrency": 1, "max_retries": 0}
-    with TroubleMaker(behave) as server:
-        result = labelling.ask(server.url, "--json", teacher=settings)
-        assert (result.exit_code, len(server.requests)) == (1, 2), result.output
-    assert "no more" in result.stderr
-    (line,) = labelling.rejected()
-    assert (line["reason"], line["raw"], line["provenance"]["attempts"]) == ("teacher_ended", "No idea.", 1)
-    assert labelling.manifest()["cost_usd"] == pytest.approx(0.002), "the useless answer is paid"
-    with TroubleMaker(right_answer) as server:
-        again = labelling.ask(server.url, "--json", teacher=settings)
-    assert (again.exit_code, totals(again)["labelled"], totals(again)["open"]) == (0, 6, 0)
-    assert totals(again)["cost_usd"] == pytest.approx(0.014)
-
-
-def test_a_wrong_first_answer_loses_none_under_way(labelling: Labelling, heard: list[str]) -> None:
-    """The first of three to come back is a 404: the configuration is wrong, as it seems. The others are paid."""
-
-    def behave(request: dict[str, Any], number: int) -> Reply:
-        if number == 1:
-            # Not before the others are asked: after the end they would not be.
-            wait_until(lambda: len(server.requests) == 3)
-            return Reply({"error": {"message": "no such deployment"}}, 404)
-        wait_until(lambda: "the end" in heard)
-        return right_answer(request)
-
-    with TroubleMaker(behave) as server:
-        result = labelling.ask(server.url, "--json", teacher={"max_concurrency": 3})
-        assert result.exit_code == 2, result.output
-        assert "no such deployment" in result.stderr
-        assert (len(labelling.labelled()), len(server.requests)) == (2, 3)
 
 
 def test_after_the_end_nothing_new_is_asked(labelling: Labelling, heard: list[str]) -> None:
@@ -137,42 +96,3 @@ def test_refusals_before_an_answer_that_was_under_way(labelling: Labelling, hear
     assert len(labelling.rejected()) == len(server.requests) - 1
     attempts = sorted((line["provenance"]["attempts"], line["raw"]) for line in labelling.rejected())
     assert attempts[-1] == ((1, "") if is_useful else (2, "No idea."))
-
-
-def test_every_second_question_refused(labelling: Labelling) -> None:
-    """The first answers are paid, so that they are counted; nobody is told that nothing was answered."""
-
-    def behave(request: dict[str, Any], number: int) -> Reply:
-        if len(request["messages"]) > len(first_messages):
-            return Reply({"error": {"message": "too long"}}, 400)
-        return Reply("No idea.")
-
-    first_messages = ["the question"]
-    with TroubleMaker(behave) as server:
-        result = labelling.ask(server.url, "--json", teacher={**PRICES, "max_concurrency": 2})
-    assert result.exit_code == 3, result.output
-    assert {(line["reason"], line["raw"]) for line in labelling.rejected()} == {("refused", "No idea.")}
-    assert labelling.manifest()["cost_usd"] == pytest.approx(6 * 0.002)
-
-
-def test_a_wrong_configuration_is_told_where_questions_were_refused_before(
-    labelling: Labelling, heard: list[str]
-) -> None:
-    """One refusal, a 404, and an answer that was under way: the 404 is the end, and its reason is what is told."""
-
-    def behave(request: dict[str, Any], number: int) -> Reply:
-        if number == 1:
-            wait_until(lambda: "the end" in heard)
-            return right_answer(request)
-        if number == 2:
-            return Reply({"error": {"message": "too long"}}, 400)
-        wait_until(lambda: "refused" in heard)
-        return Reply({"error": {"message": "no such deployment"}}, 404)
-
-    with TroubleMaker(behave) as server:
-        result = labelling.ask(server.url, "--json", teacher={"max_concurrency": 3})
-    assert result.exit_code == 2, result.output
-    assert "no such deployment" in result.stderr
-    assert "too long" not in result.stderr
-    assert len(labelling.labelled()) == 1
-    assert [line["reason"] for line in labelling.rejected()] == ["refused"]

@@ -64,12 +64,6 @@ def test_an_error_is_the_status_that_it_means(error: Any, status: int) -> None:
     assert error_of(error).status == status
 
 
-def test_the_words_of_whoever_failed_are_told() -> None:
-    wrapped = {"message": "Provider returned error", "code": 429, "metadata": {"raw": "try later", "name": "P"}}
-    assert error_of(wrapped).message == "Provider returned error: try later"
-    assert error_of({"detail": [{"loc": ["body"], "msg": "field required"}]}).message == "field required"
-
-
 @table(
     ("error", "seconds"),
     [

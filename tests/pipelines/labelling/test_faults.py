@@ -74,19 +74,3 @@ def test_a_trickle_of_bytes_is_no_answer(labelling: Labelling, monkeypatch: pyte
     with TroubleMaker(lambda request, _: Reply(right_answer(request).body, trickle=0.1)) as server:
         result = labelling.ask(server.url, "--limit", "1", "--json", teacher={"timeout_seconds": 0.5})
     assert totals(result)["rejected_by_reason"] == {"timeout": 1}
-
-
-def test_a_teacher_that_goes_away_stops_the_run(labelling: Labelling) -> None:
-    def behave(request: dict[str, Any], number: int) -> Reply:
-        return right_answer(request) if number <= 2 else Reply({"error": {"message": "down"}}, 503)
-
-    with TroubleMaker(behave) as server:
-        settings = {"max_concurrency": 1, "max_retries": 0}
-        result = labelling.ask(server.url, teacher=settings, max_consecutive_failures=3)
-        assert result.exit_code == 1
-        assert "Stopped: 3 products in a row got no answer" in result.stderr
-        assert "Run the same command again to continue." in result.stderr
-        assert (labelling.manifest()["status"], labelling.manifest()["labelled"]) == ("stopped", 2)
-        server.behaviour = right_answer
-        again = labelling.ask(server.url, "--json", teacher=settings)
-    assert (again.exit_code, totals(again)["labelled"], totals(again)["asked"]) == (0, 6, 4)

@@ -231,12 +231,6 @@ def test_a_value_that_the_text_has_is_one(title: str) -> None:
         assert (found.values["Title"].text, found.values["Author"].status) == (title, "absent"), text
 
 
-def test_a_form_is_none_though_the_text_has_its_words() -> None:
-    fields = {"title": "text of a string ... value pack"}
-    for word in ("string", "text", "value", "..."):
-        assert read_answer(BOOKS, json.dumps({"Title": word, "Author": word}), fields) == "template"
-
-
 def test_a_value_that_lost_a_letter_is_none() -> None:
     assert answered('{"Brand": "Corv\ufffdna"}') == ({"Brand": None}, {"missing_key": 2})
     found = read_answer(SCHEMA, '{"Brand": "Corv\ufffdna"}', {"title": "Corv\ufffdna lamp"})

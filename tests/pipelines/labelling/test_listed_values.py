@@ -88,9 +88,3 @@ def test_the_values_of_a_text(name: str, answer: Any, text: str, items: tuple[st
 )
 def test_what_cannot_be_told_is_no_label_but_a_problem(answer: str, text: str) -> None:
     assert split("Tags", answer, text) == (None, {"list_as_text": 1})
-
-
-def test_what_is_no_member_stays_what_it_was() -> None:
-    value, problems = split("Fit", "slim, loose", "slim, loose")
-    assert value is not None
-    assert (value.status, problems) == ("invalid", {})

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from tests.pipelines.labelling.labellings import PRICES, Labelling, totals
-from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker, completion, right_answer
+from tests.pipelines.labelling.labellings import Labelling, totals
+from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker, completion
 
 RIGHT = '{"Brand": "Velor", "Colour": "red", "Sizes": null}'
 WRONG = '{"Brand": "Osprey", "Colour": "green", "Sizes": null}'
@@ -23,30 +22,6 @@ def message(content: Any, finish: str = "stop", **more: Any) -> Reply:
     return Reply(body)
 
 
-def as_stream(*parts: str) -> bytes:
-    chunks = [{"choices": [{"index": 0, "delta": {"content": part}, "finish_reason": None}]} for part in parts]
-    return "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks).encode() + b"data: [DONE]\n\n"
-
-
-# By the number of the product, all of them shoes: p0, p2, p4, ...
-ANSWERS: dict[str, Reply] = {
-    "draft": Reply(f"Draft: {WRONG}\nWait.\nFinal answer:\n```json\n{RIGHT}\n```"),
-    "thinking tag": Reply(f"<thinking>{WRONG}?</thinking>\n{RIGHT}"),
-    "mistral": Reply(f"[THINK]{WRONG}[/THINK]{RIGHT}"),
-    "harmony": Reply(
-        f"<|channel|>analysis<|message|>{WRONG}<|end|><|start|>assistant<|channel|>final<|message|>{RIGHT}"
-    ),
-    "parts": message(
-        [{"type": "thinking", "thinking": [{"type": "text", "text": WRONG}]}, {"type": "text", "text": RIGHT}]
-    ),
-    "tool call": message(None, "tool_calls", tool_calls=[{"id": "1", "function": {"name": "f", "arguments": RIGHT}}]),
-    "stream": Reply(as_stream(RIGHT[:20], RIGHT[20:]), headers={"Content-Type": "text/event-stream"}),
-    "wrapped": Reply('{"Brand": {"value": "Velor", "evidence": "title"}, "Colour": ["red"], "Sizes": null}'),
-    "usage of null": Reply({**completion(RIGHT), "usage": None}),
-    "usage of rubbish": Reply({**completion(RIGHT), "usage": {"prompt_tokens": -5, "completion_tokens": "many"}}),
-}
-
-
 def shoes(labelling: Labelling, count: int) -> None:
     rows = [
         {"id": f"p{number}", "category": "Shoes", "title": f"Velor item {number}. red", "bullets": ["light"]}
@@ -57,18 +32,6 @@ def shoes(labelling: Labelling, count: int) -> None:
 
 def number_of(request: dict[str, Any]) -> int:
     return int(request["messages"][0]["content"].split("item ")[1].split(".")[0])
-
-
-def test_answers_in_any_form_are_labels(labelling: Labelling) -> None:
-    shoes(labelling, len(ANSWERS))
-    replies = list(ANSWERS.values())
-    with TroubleMaker(lambda request, _: replies[number_of(request)]) as server:
-        result = labelling.ask(server.url, "--json", teacher=ONE_TRY)
-    assert result.exit_code == 0, result.output + str(labelling.rejected())
-    assert len(server.requests) == len(ANSWERS)
-    for line in labelling.labelled():
-        values = {"Brand": ["Velor"], "Colour": ["red"], "Sizes": None}
-        assert line["values"] == values, list(ANSWERS)[int(line["product_id"][1:])]
 
 
 USELESS: dict[str, tuple[Reply, str, str]] = {
@@ -237,37 +200,3 @@ def test_a_rate_limit_in_a_200_is_paused_for_and_tried_again(labelling: Labellin
     assert result.exit_code == 0, result.output
     assert time.monotonic() - started > 1.2, "the time that it names was not heeded"
     assert (seen, totals(result)["faults"]) == ({0: 1, 1: 2, 2: 1}, {"429 inside of a 200": 1})
-
-
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        ({"message": "User not found.", "code": 401}, "name the variable with the key in teacher.api_key_env"),
-        ({"message": "Insufficient credits", "code": 402}, "check the account"),
-        ("model 'm' not found", "check teacher.base_url and teacher.model ('m')"),
-    ],
-)
-def test_an_error_in_a_200_that_ends_the_run(labelling: Labelling, error: Any, message: str) -> None:
-    with TroubleMaker(lambda *_: Reply({"error": error})) as server:
-        result = labelling.ask(server.url, teacher=ONE_TRY)
-    assert (result.exit_code, len(server.requests)) == (2, 1), result.output
-    assert "answers HTTP 200, but an error inside: " in result.stderr
-    assert message in result.stderr
-
-
-def test_tokens_that_nobody_can_count_cost_nothing_but_stop_a_limit(labelling: Labelling) -> None:
-    shoes(labelling, 1)
-    with TroubleMaker(lambda *_: Reply({**completion(RIGHT), "usage": {"prompt_tokens": -1}})) as server:
-        result = labelling.ask(server.url, "--json", teacher={**PRICES, **ONE_TRY})
-        assert (result.exit_code, totals(result)["cost_usd"]) == (0, None), result.output
-        limited = {**PRICES, **ONE_TRY, "max_cost_usd": 1.0}
-        result = labelling.ask(server.url, teacher=limited, output=str(labelling.output.with_name("b.jsonl")))
-    assert result.exit_code == 1
-    assert "does not say how many tokens an answer took" in result.stderr
-
-
-def test_the_same_answer_is_the_same_label_as_before(labelling: Labelling) -> None:
-    """A plain endpoint notices nothing of all that."""
-    with TroubleMaker(right_answer) as server:
-        result = labelling.ask(server.url, "--json", teacher=PRICES)
-    assert (result.exit_code, totals(result)["faults"], totals(result)["problems"]) == (0, {}, {})

@@ -78,29 +78,6 @@ def test_placeholders_are_absent_but_counted() -> None:
     assert judged.problems == {"placeholder": 2}
 
 
-@table(
-    "word",
-    [
-        *(
-            "none",
-            "NOT  specified.",
-            "Not Mentioned",
-            "unknown",
-            "Unknown",
-            "not available",
-            "unspecified",
-            "unknown brand",
-        ),
-        *("--", "?", "not specified in the text", "None found"),
-    ],
-)
-def test_words_for_nothing_are_absent(word: str) -> None:
-    judged = labels(ANSWER | {"Brand": word})
-    assert (judged.values["Brand"], judged.problems) == (None, {"placeholder": 1})
-    said = judge_brand(word, f"Cup. Brand: {word}")
-    assert (said.values, said.problems) == ({"Brand": None}, {"placeholder": 1}), "the text says it, too"
-
-
 @table("name", ["Unknown", "NA", "Nil"])
 def test_names_that_are_words_for_nothing_elsewhere(name: str) -> None:
     """Spelled as the text spells them they are values; what may be a name, or not, is no label."""
@@ -125,17 +102,6 @@ def test_longer_names_are_values() -> None:
 def judge_brand(answer: str, title: str) -> Labels:
     values, _ = read(SCHEMA, {"Brand": answer}, {"title": title})
     return judge(SCHEMA, values, {"title": title}, require_evidence=False)
-
-
-def test_an_enum_may_say_unknown() -> None:
-    schema = CategorySchema(category="Toys", attributes=(Attribute(name="Age", type="enum", values=("unknown", "3+")),))
-    values, _ = read(schema, '{"Age": "unknown"}', FIELDS)
-    assert judge(schema, values, FIELDS, require_evidence=False).values == {"Age": ["unknown"]}
-
-
-@table(("written", "item"), [("1.50", "1.50"), ('"1500 g"', "1500"), ('".5"', "0.5"), ('"007"', "7")])
-def test_numbers_stay_as_written_but_are_json(written: str, item: str) -> None:
-    assert labels(f'{{"Weight": {written}}}').values == {"Weight": [item]}
 
 
 @table(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from contextlib import ExitStack
 from typing import Any
@@ -13,25 +12,6 @@ from hypothesis import strategies as st
 from pipelines.labelling.under_way import UnderWay
 from tests.pipelines.labelling.labellings import Labelling
 from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker, right_answer
-
-
-def test_the_progress_line_shows_what_takes_long(labelling: Labelling) -> None:
-    """Two slow answers, and a request in between that is sent again: it is as old as when it was first sent."""
-
-    def behave(request: dict[str, Any], number: int) -> Reply:
-        if number <= 2:
-            time.sleep(1.3)
-        if number == 2:
-            return Reply({"error": {"message": "oops"}}, 500, {"Retry-After": "0.8"})
-        return right_answer(request)
-
-    with TroubleMaker(behave) as server:
-        result = labelling.ask(server.url, teacher={"max_concurrency": 2}, log_seconds=0.1)
-    assert result.exit_code == 0, result.output
-    assert f"starting: asking {server.url} whether it is there" in result.output
-    shown = re.findall(r"(\d+) requests? under way, the oldest for (\d+) s", result.output)
-    assert ("2", "1") in shown, result.output
-    assert max(int(age) for _, age in shown) == 2, "the time between its two tries counts"
 
 
 def test_what_waits_for_its_turn_is_not_under_way(labelling: Labelling) -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from pipelines.confidence.calibration_file import CalibratedModel, Calibration
 from pipelines.confidence.curves import Platt
-from pipelines.confidence.run_confidence import CONFIDENCE_NAME, Acceptance, NamedCalibration, RunConfidence
+from pipelines.confidence.run_confidence import Acceptance, NamedCalibration, RunConfidence
 from pipelines.confidence.score import KINDS, NUMBERS, Score
 from pipelines.normalise import app
 from pipelines.rewriting.decided_run import decide_run
@@ -84,13 +84,6 @@ def test_confidence_follows_the_normalised_value(run: Path) -> None:
     assert after is not None
     assert after < before
     assert normalise(run)[1]["decided_otherwise"] == 0
-
-
-def test_a_run_without_a_calibration_has_nothing_to_follow(run: Path) -> None:
-    Folder(str(run)).write(CONFIDENCE_NAME, RunConfidence().to_json())
-    said, counts = normalise(run)
-    assert "confidence" not in said
-    assert counts["decided_otherwise"] is None
 
 
 def test_decisions_are_counted_of_the_models_answers_whoever_corrected_them(run: Path) -> None:

@@ -150,11 +150,6 @@ def test_what_may_be_another_unit_is_left_open(unit: str, raw: str, around: str,
     assert number(unit, raw, around).status == status
 
 
-@table("raw", ["3 lbs, 8 oz", "3 lb 8 oz", "3 lb and 8 oz", "3 lb & 8 oz", "3 lbs., 8 oz."])
-def test_a_text_in_two_parts_is_one_quantity(raw: str) -> None:
-    assert text(raw, "lb").num == 3.5
-
-
 @table(
     ("raw", "norm"),
     [

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpd_core import Attribute, CategorySchema, Member
+from hpd_core import Attribute
 from pipelines.normalising import shared_names
-from pipelines.normalising.member_names import MemberNames
-from pipelines.normalising.normalise import normalise, normalisers
+from pipelines.normalising.normalise import normalise
 from pipelines.normalising.normalised import Normalised
 from pipelines.normalising.written_signs import one_form, written_signs
 from pipelines.schemas.schema_file import load_schemas
@@ -93,18 +92,6 @@ def test_spaces_before_signs_do_not_count(text: str, spaces: list[int]) -> None:
     assert written_signs(one_form(spaced)) == written_signs(one_form(text))
 
 
-@table(
-    ("label", "raw"),
-    [
-        *[("T-Shirt", "t - shirt"), ("navy - blue", "Navy-Blue"), ("A - B", "A/B"), ("Wandleuchte", "Wand- leuchte")],
-        *[("Wand-/Deckenleuchte", "Wand / Deckenleuchte"), ("Damen und Herren", "Damen- und Herren")],
-        *[("Black + White", "black+white"), ("Black + White", "Black & White")],
-    ],
-)
-def test_a_sign_between_words_only_joins_them(label: str, raw: str) -> None:
-    assert member(raw, label).norm == label
-
-
 # Words that look alike, and are two.
 PAIRS = """
     plain plaid; polyether polyester; silicon silicone; polyamide polyimide; striped stripped; scraper scrapper;
@@ -125,24 +112,6 @@ def test_a_word_is_not_taken_for_another_one(pair: list[str]) -> None:
         assert member(raw, label).status == "no_rule"
 
 
-@table(
-    ("label", "raw"),
-    [
-        ("Aluminium", "aluminum"),
-        ("Stainless steel", "stainles steel"),
-        ("Rechargeable battery", "rechargable battery"),
-        ("Sterilized", "sterilised"),
-        ("Polyester", "polyetser"),
-        ("Hazelnut", "hazelnuts"),
-        ("Glasses", "glass"),
-        ("Schwarz", "schwarze"),
-        ("Dress shoe", "Dress shoes"),
-    ],
-)
-def test_a_misspelt_or_inflected_word_is_the_same(label: str, raw: str) -> None:
-    assert member(raw, label).norm == label
-
-
 def test_no_member_of_the_samples_is_taken_for_another_one() -> None:
     """Each is looked up in its vocabulary without it: what is not there has no rule."""
     attributes = {each for schema in load_schemas("sample/schemas.yaml").values() for each in schema.attributes}
@@ -154,30 +123,6 @@ def test_no_member_of_the_samples_is_taken_for_another_one() -> None:
                 looked_up += 1
                 assert member(one.label, *others).status == "no_rule", (attribute.name, one.label)
     assert looked_up > 50
-
-
-def test_a_doubled_id_is_of_nobody() -> None:
-    assert member("x", {"label": "A", "id": "x"}, {"label": "B", "id": "x"}).status == "ambiguous"
-
-
-def test_categories_share_the_names_of_a_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-
-    class Counted(MemberNames):
-        def __init__(self, members: tuple[Member, ...]) -> None:
-            made.append(len(members))
-            super().__init__(members)
-
-    monkeypatch.setattr(shared_names, "MemberNames", Counted)
-    monkeypatch.setattr(shared_names, "_remembered", shared_names._Remembered())
-    for number in range(5):
-        # Equal, but not the same: as a process unpickles them.
-        brand = Attribute(
-            name="Brand", type="enum", values=tuple(Member(label=f"shared {index}") for index in range(9))
-        )
-        schema = CategorySchema(category=f"C{number}", attributes=(brand,))
-        assert normalisers(schema)["Brand"].normalise("SHARED-3", None).norm == "shared 3"
-    assert made == [9]
 
 
 def test_vocabularies_are_forgotten_by_how_many_labels_they_have(monkeypatch: pytest.MonkeyPatch) -> None:

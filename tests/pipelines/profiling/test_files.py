@@ -10,8 +10,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import xlsxwriter
 from typer.testing import CliRunner
@@ -188,25 +186,6 @@ def test_a_google_feed(tmp_path: Path) -> None:
         "description": "description",
     }
     assert (job.plan.num_rows, list(job.sample_warnings)) == (30, [])
-
-
-@pytest.mark.parametrize("name", ["c.jsonl", "c.parquet"])
-def test_nested_columns(tmp_path: Path, name: str) -> None:
-    nested = {
-        "details": {"Brand": "Acme", "note": "made of many soft things"},
-        "images": [{"alt": "seen from the front"}],
-    }
-    content = [row | nested | {"photo": {"data": b"x"} if name == "c.parquet" else {}} for row in rows()]
-    path = tmp_path / name
-    if name == "c.parquet":
-        pq.write_table(pa.Table.from_pylist(content), path)
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in content))
-    found, job, said = started(path)
-    assert {"details.Brand", "details.note", "images.alt"} <= set(said.split())
-    assert "could be read as well" in (tmp_path / "mine" / "catalog.yaml").read_text().lower()
-    assert found["category"] == {"column": "kind", "separator": ">"}
-    assert list(job.sample_warnings) == []
 
 
 def test_a_workbook(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from pipelines import extract, schema
 from pipelines.catalog.row_checks import write_folders_in
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
-from pipelines.errors import UsageError
 from pipelines.init import app
 from pipelines.job.preflight import PlannedJob, plan_job
 from pipelines.profiling.catalog_file import FILL_IN
@@ -103,16 +102,6 @@ def test_what_it_writes_can_be_planned(tmp_path: Path, name: str, monkeypatch: p
     assert CliRunner().invoke(schema.app, ["lint", str(tmp_path / "mine" / "schemas.yaml")]).exit_code == 0
 
 
-def test_its_keys_are_those_of_the_example(tmp_path: Path) -> None:
-    started(tmp_path / "shop.parquet", rows(30))
-    example = yaml.safe_load((ROOT / "configs" / "catalog.yaml").read_text())
-    written = yaml.safe_load((tmp_path / "mine" / "catalog.yaml").read_text())
-    assert written.keys() - example.keys() == {"adapter"}
-    assert example.keys() <= written.keys()
-    assert written["input"].keys() == example["input"].keys()
-    assert written["engine"].keys() <= example["engine"].keys()
-
-
 def test_the_shipped_sample(tmp_path: Path) -> None:
     result = init(ROOT / "sample" / "products.parquet", "--output", tmp_path)
     assert "12 categories: Coffee 18" in result.output
@@ -149,34 +138,6 @@ def test_every_guess_says_why(tmp_path: Path) -> None:
     assert "photo" not in text, "a link is no text"
 
 
-@table("suffix", ["parquet", "jsonl"])
-def test_wide_types(tmp_path: Path, suffix: str) -> None:
-    content = rows(
-        30,
-        size={"width": 3},
-        parts=[{"n": 1}],
-        picture=b"\x89PNG",
-        added=datetime.date(2026, 1, 2),
-        none=None,
-        tall=True,
-    )
-    content[3] |= {"features": None, "body": None, "price": None}
-    content[4] |= {"features": []}
-    result, config = started(tmp_path / f"c.{suffix}", content)
-    assert list(config.input.fields) == ["name", "features", "body"]
-    assert not {"size", "parts", "picture", "none"} & set(config.input.columns)
-    assert planned(tmp_path / "mine").plan.num_rows == 30
-    assert "picture" in result.output
-
-
-@table("suffix", ["parquet", "jsonl"])
-def test_one_row(tmp_path: Path, suffix: str) -> None:
-    _, config = started(tmp_path / f"c.{suffix}", rows(1))
-    assert (str(config.input.id), str(config.input.category)) == ("sku", "product_type")
-    assert planned(tmp_path / "mine").plan.num_rows == 1
-    assert [*load_schemas(config.schemas)] == ["Shoes"]
-
-
 def test_no_rows(tmp_path: Path) -> None:
     result, config = started(tmp_path / "c.jsonl", [])
     assert "0 rows" in result.output
@@ -188,16 +149,6 @@ def test_no_rows(tmp_path: Path) -> None:
     config = load_config(JobConfig, str(tmp_path / "typed" / "catalog.yaml"))
     assert (str(config.input.id), str(config.input.category)) == ("sku", "product_type"), "by their names alone"
     assert list(config.input.fields) == ["name", "features", "body"]
-
-
-def test_nothing_to_guess_is_said_and_can_be_filled_in(tmp_path: Path) -> None:
-    result, config = started(tmp_path / "c.parquet", [{"a": number, "b": 0.5 * number} for number in range(40)])
-    assert "No column looks like a category: fill in input.category" in result.output
-    assert "No column looks like a text: fill in input.fields" in result.output
-    dumped = config.input.model_dump(mode="json")
-    assert (dumped["id"], dumped["category"], dumped["fields"]) == (None, FILL_IN, {FILL_IN: FILL_IN})
-    with pytest.raises(UsageError, match=r"is not in .*; its columns: a, b"):
-        planned(tmp_path / "mine")
 
 
 def test_thousands_of_categories(tmp_path: Path) -> None:
@@ -239,21 +190,6 @@ def test_values_without_their_names_are_no_text(tmp_path: Path, name: str, value
     assert (f"specs.{value}" in columns) is is_text
 
 
-def test_a_genre_is_no_category_where_there_is_another(tmp_path: Path) -> None:
-    """In French it is whom a product is for."""
-    content = [
-        {
-            "EAN": f"40{number:011}",
-            "Genre": ["Homme", "Femme"][number % 2],
-            "Famille": ["Bottes", "Baskets", "Sandales"][number % 3],
-            "Titre": f"Une chaussure rouge, numéro {number}",
-        }
-        for number in range(60)
-    ]
-    _, config = started(tmp_path / "chaussures.jsonl", content)
-    assert str(config.input.category) == "Famille"
-
-
 @table(
     ("name", "read"),
     [
@@ -276,12 +212,6 @@ def test_columns_in_the_names_of_folders_are_told(tmp_path: Path, kind: str, rea
     result = init(source, "--output", tmp_path / "mine")
     assert "Note: in no file, only in the names of folders: category; write it into the files" in result.output
     assert f"read_{reader}('FOLDER/**/*.{kind}', hive_partitioning = true)" in result.output
-
-
-def test_empty_categories_are_counted(tmp_path: Path) -> None:
-    content = [row | {"product_type": None if number < 4 else "Shoes"} for number, row in enumerate(rows(60))]
-    result, _ = started(tmp_path / "c.parquet", content)
-    assert "4 rows become dead letters, null_category: " in result.output
 
 
 def test_rows_that_cannot_be_read_are_told_by_their_reason(tmp_path: Path) -> None:
@@ -323,16 +253,6 @@ def test_formulas_without_results_and_sizes_that_became_dates_are_told(tmp_path:
     result = init(tmp_path / "c.xlsx", "--output", tmp_path / "mine")
     assert "what 3 formulas say" in result.output
     assert "the column 'size': 1 of its cells are dates, others are texts" in result.output
-
-
-def test_a_column_that_some_files_lack_is_not_chosen(tmp_path: Path) -> None:
-    (tmp_path / "shop").mkdir()
-    write(tmp_path / "shop" / "a.parquet", rows(30, subtitle="What nobody else has to say"))
-    write(tmp_path / "shop" / "b.jsonl", rows(30))
-    assert init(tmp_path / "shop", "--output", tmp_path / "mine").exit_code == 0
-    job = planned(tmp_path / "mine")
-    assert job.plan.num_rows == 60
-    assert "subtitle" not in job.config.input.columns
 
 
 def test_what_is_left_out_and_columns_that_stand_twice_are_told(tmp_path: Path) -> None:
@@ -411,12 +331,6 @@ def test_a_name_that_is_too_long_for_a_key_is_left_out(tmp_path: Path, content: 
     _, config = started(write(tmp_path / "shop.jsonl", content), content)
     assert "name" in config.input.fields
     assert "Shoes" in load_schemas(config.schemas)
-
-
-def test_a_line_break_in_a_place_ends_no_comment(tmp_path: Path) -> None:
-    result = init(write(tmp_path / "shop.jsonl", rows(4)), "--output", tmp_path / "a\nb")
-    assert result.exit_code == 0, result.output
-    assert sum(file.num_rows for file in planned(tmp_path / "a\nb").plan.files) == 4
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))

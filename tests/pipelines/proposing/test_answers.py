@@ -63,24 +63,6 @@ def test_names_as_keys() -> None:
     ]
 
 
-def test_what_is_cut_off_keeps_what_came_before() -> None:
-    assert read_attributes(XML[: XML.index("of one piece")])[0] == COLOUR
-
-
-@table(
-    ("part", "expected"),
-    [
-        ("<unit>none</unit>", None),
-        ("<unit>fl oz</unit>", "fl oz"),
-        ("<unit>N/A</unit>", None),
-        ("", None),
-    ],
-)
-def test_units(part: str, expected: str | None) -> None:
-    (named,) = read_attributes(f"<attribute><name>Size</name><datatype>numerical</datatype>{part}</attribute>")
-    assert named.unit == expected
-
-
 @table(
     "text",
     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,14 +99,6 @@ def test_the_forms_of_keys_and_values(tmp_path: Path, cell: Any) -> None:
     proposed = done(tmp_path, catalog(tmp_path, rows))
     assert proposed.names("Hats") == ["Colour", "Sizes", "Maker"]
     assert "# in 5 of 5 products (100%): S, M 5" in proposed.text
-
-
-def test_what_says_that_there_is_no_value_is_none(tmp_path: Path) -> None:
-    texts = ["Lining: N/A"] * 10 + ["Lining: silk"] * 8 + ["Lining: wool"] * 8
-    rows = [{"category": "Hats", "title": f"hat {number}", "text": text} for number, text in enumerate(texts)]
-    proposed = done(tmp_path, catalog(tmp_path, rows))
-    assert proposed.attribute("Hats", "Lining").labels == ("silk", "wool")
-    assert not proposed.remarks()
 
 
 def test_a_catalog_without_categories_is_one(tmp_path: Path) -> None:
@@ -233,11 +224,6 @@ def test_labelled_products_are_for_import(tmp_path: Path, layout: str) -> None:
     assert f"hpd schema import {path} --from gold makes a schema of them" in refused(tmp_path, path)
 
 
-def test_a_column_called_values_is_no_label(tmp_path: Path) -> None:
-    rows = [{"category": "Hats", "title": f"a hat {number}", "values": {"Lining": "silk"}} for number in range(5)]
-    assert done(tmp_path, catalog(tmp_path, rows)).names("Hats") == ["Lining"]
-
-
 def table() -> list[list[str]]:
     rows = [product(number) for number in range(40)]
     return [list(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
@@ -346,18 +332,6 @@ def test_a_useless_answer_is_asked_again_and_then_told(toys: Path, tmp_path: Pat
     assert proposed.names("Kites")[1] == "Play style"
 
 
-def test_one_name_is_of_one_type(toys: Path, tmp_path: Path) -> None:
-    def behaviour(request: dict[str, Any], _: int) -> Reply:
-        is_kites = "category Kites" in request["messages"][0]["content"]
-        kind = "numerical" if is_kites else "categorical"
-        return Reply(f"<attribute><name>Span</name><datatype>{kind}</datatype></attribute>")
-
-    with TroubleMaker(behaviour) as server:
-        proposed = ask(server, tmp_path, toys)
-    assert {proposed.attribute(category, "Span").type for category in proposed.schemas} == {"string"}
-    assert not proposed.remarks()
-
-
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
@@ -386,21 +360,6 @@ def test_one_category_without_an_answer_costs_no_other_its_own(toys: Path, tmp_p
     assert "refused: HTTP 400: too long" in proposed.printed
     assert proposed.names("Balls") == ["Colour", "Net weight", "Washable"]
     assert "Play style" in proposed.names("Kites")
-
-
-def test_refusals_that_come_before_the_first_answer_cost_no_other_category_its_own(tmp_path: Path) -> None:
-    rows = [product(number) | {"category": f"c{number % 6}"} for number in range(12)]
-
-    def behaviour(request: dict[str, Any], _: int) -> Reply:
-        if any(f"category c{number}" in request["messages"][0]["content"] for number in range(3)):
-            return Reply({"error": {"message": "too long"}}, 400)
-        time.sleep(0.5)
-        return Reply(ANSWER)
-
-    with TroubleMaker(behaviour) as server:
-        proposed = ask(server, tmp_path, catalog(tmp_path, rows))
-    assert [f"no answer about c{number}" in proposed.printed for number in range(6)] == [True] * 3 + [False] * 3
-    assert "Play style" in proposed.names("c5")
 
 
 def test_a_dead_endpoint_is_not_asked_about_every_category(tmp_path: Path) -> None:

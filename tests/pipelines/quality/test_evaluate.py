@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,7 +19,7 @@ from hypothesis import strategies as st
 
 from pipelines.errors import UsageError
 from pipelines.quality.evaluation import evaluate_run
-from pipelines.quality.scoring import Comparison, Counts, Outcome
+from pipelines.quality.scoring import Counts, Outcome
 from pipelines.store.tables import to_table
 from tests.examples import examples
 from tests.pipelines.commands import ROOT
@@ -160,13 +159,6 @@ def test_rows_of_another_input_file_are_no_match(tmp_path: Path) -> None:
         evaluate_run(run, gold)
 
 
-def test_gold_with_other_ids_is_refused(tmp_path: Path) -> None:
-    gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]})
-    run = write_run(tmp_path / "run", [{"Brand": "Acme"}], ids=["other"])
-    with pytest.raises(UsageError, match=r"does not belong to .*: no product id is in both"):
-        evaluate_run(run, gold)
-
-
 def test_gold_of_another_category_is_refused(tmp_path: Path) -> None:
     gold = write_extractgpt(tmp_path / "test.jsonl", {"Brand": ["Acme"]}, category="Tea")
     run = write_run(tmp_path / "run", [{"Brand": "Acme"}], source="test.jsonl")
@@ -198,12 +190,6 @@ def test_an_id_that_two_rows_have_cannot_be_scored(tmp_path: Path) -> None:
         evaluate_run(run, gold)
 
 
-def test_a_doubled_id_without_gold_does_no_harm(tmp_path: Path) -> None:
-    gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]})
-    run = write_run(tmp_path / "run", [{"Brand": "Acme"}, {"Brand": "x"}, {"Brand": "y"}], ids=["p0", "z", "z"])
-    assert evaluate_run(run, gold).exact.counts == Counts(vc=1)
-
-
 def test_dead_lettered_products_are_scored_as_errors_and_named(tmp_path: Path) -> None:
     gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]}, {"Brand": ["Cup"], "Roast": None})
     run = write_run(tmp_path / "run", [{"Brand": "Acme"}, None])
@@ -233,20 +219,6 @@ def test_a_run_with_a_limit_is_scored_on_what_it_has_with_a_note(tmp_path: Path)
     assert "Only the 2 products that the run has are scored" in note
 
 
-def test_an_unfinished_run_is_noted(tmp_path: Path) -> None:
-    gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]})
-    run = write_run(tmp_path / "run", [{"Brand": "Acme"}], finished=False)
-    assert evaluate_run(run, gold).notes == (f"{run} is not finished (it has no manifest.json yet)",)
-
-
-def test_the_folded_scores_stand_beside_the_exact_ones(tmp_path: Path) -> None:
-    gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]}, {"Brand": ["Cup"]})
-    run = write_run(tmp_path / "run", [{"Brand": "ACME"}, {"Brand": "Cup"}])
-    assert [card.counts for card in evaluate_run(run, gold).scores] == [Counts(vc=1, vw=1)]
-    exact, folded = evaluate_run(run, gold, comparison=Comparison.FOLDED).scores
-    assert (exact.counts, folded.counts) == (Counts(vc=1, vw=1), Counts(vc=2))
-
-
 def test_a_run_without_dead_letters_and_one_of_dead_letters_alone(tmp_path: Path) -> None:
     gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]})
     run = write_run(tmp_path / "run", [{"Brand": "Acme"}])
@@ -255,21 +227,6 @@ def test_a_run_without_dead_letters_and_one_of_dead_letters_alone(tmp_path: Path
     (tmp_path / "run" / "dead_letter").rmdir()
     assert evaluate_run(run, gold).exact.counts == Counts(vc=1)
     assert evaluate_run(write_run(tmp_path / "dead", [None]), gold).exact.counts == Counts(vn=1)
-
-
-def test_uris_and_odd_folder_names(tmp_path: Path) -> None:
-    gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]})
-    run = write_run(tmp_path / "run [1] *", [{"Brand": "Acme"}])
-    assert evaluate_run(f"file://{run}/", f"file://{gold}").exact.counts == Counts(vc=1)
-    plain = write_run(tmp_path / "run", [{"Brand": "Acme"}])
-    memory = fsspec.filesystem("memory")
-    memory.put(plain, "/evaluated/run", recursive=True)
-    memory.put(gold, "/evaluated/gold.jsonl")
-    try:
-        evaluation = evaluate_run("memory://evaluated/run", "memory://evaluated/gold.jsonl")
-    finally:
-        memory.rm("/evaluated", recursive=True)
-    assert evaluation.exact.counts == Counts(vc=1)
 
 
 def test_folders_that_are_no_run(tmp_path: Path) -> None:
@@ -331,24 +288,6 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_can_be_brief(tmp_path: Path) -> None:
-    gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"], "Roast": None}, {"Brand": ["Cup"], "Roast": None})
-    run = write_run(tmp_path / "run", [{"Brand": "Mug", "Roast": "dark"}, {"Brand": "Cup", "Roast": ABSENT}])
-    done = command(run, "--gold", gold, "--brief")
-    assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
-    assert first.endswith("2 products, 4 labelled attributes, exact match")
-    assert second.startswith("  precision 0.333, recall 0.500, F1 0.400 [")
-    assert second.endswith("]; 50.0% of the absent ones got a value")
-    sure = write_run(
-        tmp_path / "sure",
-        [{"Brand": "Mug", "Roast": "dark"}, {"Brand": "Cup"}],
-        probabilities={"Mug": 0.49, "dark": 0.9, "Cup": 0.5},
-    )
-    third = command(sure, "--gold", gold, "--brief").stdout.splitlines()[2]
-    assert third == "  right are 50% of the 2 values with a probability of 0.5 or more and 0% of the 1 values with less"
-
-
 def test_values_are_counted_by_the_probability_of_the_whole_answer(tmp_path: Path) -> None:
     gold = write_gold(
         tmp_path / "gold.jsonl", {"Brand": ["a", "b", "c", "d", "e"], "Roast": None, "Origin": [["a"], ["b"]]}
@@ -386,23 +325,6 @@ def test_the_command_prints_tables_and_ends_with_json(tmp_path: Path) -> None:
     assert (exact["comparison"], folded["comparison"]) == ("exact", "folded")
     assert exact["micro"]["f1"]["value"] == pytest.approx(0.4)
     assert "judgements" not in summary
-
-
-def test_the_command_prints_every_attribute_on_demand(tmp_path: Path) -> None:
-    names = [f"Attribute {index:02d}" for index in range(15)]
-    gold = write_gold(tmp_path / "gold.jsonl", {name: ["x"] for name in names})
-    run = write_run(tmp_path / "run", [dict.fromkeys(names, "y")])
-    short, long = command(run, "--gold", gold), command(run, "--gold", gold, "--by-attribute")
-    assert sum(name in short.stdout for name in names) == 10
-    assert all(name in long.stdout for name in names)
-
-
-def test_the_command_names_what_is_missing_loudly(tmp_path: Path) -> None:
-    gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]}, {"Brand": ["Cup"]}, {"Brand": ["Mug"]})
-    done = command(write_run(tmp_path / "run", [{"Brand": "Acme"}, None]), "--gold", gold)
-    assert done.returncode == 0
-    assert done.stdout.startswith("NOTE: 1 of 3 gold products are not in")
-    assert "dead-lettered, scored as errors: 1 (p1)" in done.stdout
 
 
 @table(

@@ -38,39 +38,6 @@ def mave(**evidences: Any) -> dict[str, Any]:
     return {"id": "p2", "category": "Coffee", "paragraphs": paragraphs, "attributes": attributes}
 
 
-def test_our_layout(tmp_path: Path) -> None:
-    line = ours(Brand=["Acme", "ACME Inc."], Roast=None, Origin=[["Colombia"], ["Brazil", "Brasil"]])
-    (product,) = read_gold(write(tmp_path / "gold.jsonl", line))
-    assert (product.product_id, product.category, product.row) == ("p1", "Coffee", 0)
-    assert product.values == {
-        "Brand": GoldValue((("Acme", "ACME Inc."),)),
-        "Roast": GoldValue(()),
-        "Origin": GoldValue((("Colombia",), ("Brazil", "Brasil"))),
-    }
-    assert product.values["Roast"].is_absent
-    assert str(product.values["Origin"]) == "Colombia; Brazil | Brasil"
-
-
-def test_extractgpt_layout(tmp_path: Path) -> None:
-    line = theirs(Brand={"Acme": 1}, Roast={"n/a": 1}, Form={"pods": 1, "capsules": 1})
-    (product,) = read_gold(write(tmp_path / "gold.jsonl", line))
-    assert product.product_id is None
-    assert product.name == "row 0"
-    assert product.values == {
-        "Brand": GoldValue((("Acme",),)),
-        "Roast": GoldValue(()),
-        "Form": GoldValue((("pods", "capsules"),)),
-    }
-
-
-def test_the_first_key_decides_whether_a_value_is_absent(tmp_path: Path) -> None:
-    """AE-110k labels some attributes with "n/a" and values at once; ExtractGPT looks at the first key."""
-    line = theirs(Function={"n/a": 1, "Cycling": 1}, Feature={"Cycling": 1, "n/a": 1})
-    (product,) = read_gold(write(tmp_path / "gold.jsonl", line))
-    assert product.values["Function"].is_absent
-    assert product.values["Feature"] == GoldValue((("Cycling",),))
-
-
 def test_surrounding_white_space_of_accepted_forms_is_dropped(tmp_path: Path) -> None:
     """OA-Mine has "Japan " and " SPF 30"; ExtractGPT strips gold values, too."""
     path = write(tmp_path / "gold.jsonl", theirs(Country={"Japan ": 1}), ours(Country=[" Japan"]))
@@ -81,19 +48,6 @@ def test_surrounding_white_space_of_accepted_forms_is_dropped(tmp_path: Path) ->
 def test_layouts_are_told_apart_line_by_line_and_blank_lines_keep_their_number(tmp_path: Path) -> None:
     path = write(tmp_path / "gold.jsonl", theirs(Brand={"A": 1}), "", ours(Brand=["B"]), "", "")
     assert [(product.row, product.product_id) for product in read_gold(path)] == [(0, None), (2, "p1")]
-
-
-def test_byte_order_mark_windows_line_ends_and_line_separators_in_text(tmp_path: Path) -> None:
-    path = tmp_path / "gold.jsonl"
-    text = json.dumps(ours(Brand=["A\u2028B"]), ensure_ascii=False)
-    path.write_bytes(b"\xef\xbb\xbf" + text.encode() + b"\r\n")
-    (product,) = read_gold(str(path))
-    assert product.values["Brand"] == GoldValue((("A\u2028B",),))
-
-
-def test_an_unlabelled_attribute_is_not_an_absent_one(tmp_path: Path) -> None:
-    (product,) = read_gold(write(tmp_path / "gold.jsonl", ours(Brand=["A"])))
-    assert "Roast" not in product.values
 
 
 @table(
@@ -223,14 +177,6 @@ def test_maves_layout(tmp_path: Path) -> None:
     assert product.fields == {"title": "Acme beans", "description": "Dark. By ACME\n250 g"}
 
 
-def test_lines_of_another_layout_say_the_shape(tmp_path: Path) -> None:
-    spans = {"category": "Coffee", "title": "Acme", "entities": [{"label": "Brand", "startOffset": 0, "endOffset": 4}]}
-    with pytest.raises(UsageError, match=r'line 1: neither of .*"values": \{"Brand": \["Acme"\], "Roast": null\}'):
-        read_gold(write(tmp_path / "gold.jsonl", spans))
-    with pytest.raises(UsageError, match=r"line 1: not JSON: .*\. Every line is one product"):
-        read_gold(write(tmp_path / "pretty.jsonl", json.dumps(ours(Brand=["Acme"]), indent=2)))
-
-
 form = st.text(min_size=1).map(str.strip).filter(lambda text: text and absence.read(text, "") is absence.Reading.VALUE)
 forms = st.lists(form, min_size=1, max_size=3)
 anything = st.none() | forms | st.lists(forms, min_size=1, max_size=3)
@@ -305,19 +251,3 @@ def test_two_labels_of_one_attribute_are_one_or_none(
     assert "1 answers count as not labelled" in said
     assert "line 1" in said
     assert "'Weight' and 'net_weight' both label the attribute 'Weight' of 'Coffee'" in said
-
-
-def test_a_word_for_nothing_that_is_a_members_synonym_is_a_value(tmp_path: Path) -> None:
-    """Of two members' it means none, as in an answer."""
-    members = (
-        Member(label="Without", synonyms=("none", "n/a")),
-        Member(label="Unscented", synonyms=("n/a",)),
-    )
-    scent = Attribute(name="Scent", type="enum", values=members)
-    schemas = {"Soap": CategorySchema(category="Soap", attributes=(scent,))}
-    path = tmp_path / "gold.jsonl"
-    path.write_text(json.dumps({"product_id": "1", "category": "Soap", "values": {"Scent": [" None"]}}))
-    assert read_gold(str(path), schemas)[0].values["Scent"].items == (("None",),)
-    path.write_text(json.dumps({"product_id": "1", "category": "Soap", "values": {"Scent": ["N/A"]}}))
-    with pytest.raises(UsageError, match="'N/A' never counts as a value"):
-        read_gold(str(path), schemas)

@@ -37,41 +37,10 @@ def read(folder: Path, values: dict[str, Any], *, with_schemas: bool = True) -> 
     return dict(product.values)
 
 
-@table("with_schemas", [True, False])
-@table(
-    ("values", "expected"),
-    [
-        ({"size": {"width": ["12"], **LID}}, {"size.width": WIDTH, "size.lid.closure": ZIP}),
-        (
-            {"size": {"width": None}, "size.lid.closure": ["zip", "zipper"]},
-            {"size.width": ABSENT, "size.lid.closure": ZIP},
-        ),
-        ({"size": {"width": [["12"]]}}, {"size.width": WIDTH}),
-        ({"size": {"width": {"12": 1}}}, {"size.width": WIDTH}),
-        ({"size": LID}, {"size.lid.closure": ZIP}),
-        ({"Brand": {"Acme": [[0, 4]]}}, {"Brand": GoldValue((("Acme",),))}),
-        ({"Brand": {"Acme": {"pid": [0, 1], "score": 1}}}, {"Brand": GoldValue((("Acme",),))}),
-    ],
-)
-def test_labels_in_objects(
-    tmp_path: Path, values: dict[str, Any], expected: dict[str, GoldValue], with_schemas: bool
-) -> None:
-    assert read(tmp_path, values, with_schemas=with_schemas) == expected
-
-
 def test_nothing_of_an_object_is_nothing_of_all_in_it(tmp_path: Path) -> None:
     assert read(tmp_path, {"size": None}) == {"size.width": ABSENT, "size.lid.closure": ABSENT}
     assert read(tmp_path, {"size": {"lid": None}}) == {"size.lid.closure": ABSENT}
     assert read(tmp_path, {"size": None}, with_schemas=False) == {"size": ABSENT}
-
-
-@table("values", [{"size": {"Breite": ["12"]}}, {"size.Breite": ["12"]}, {"Breite": ["12"]}])
-def test_what_stands_in_an_object_may_be_called_by_its_alias(tmp_path: Path, values: dict[str, Any]) -> None:
-    width = Attribute(name="size.width", path=("size", "width"), aliases=("Breite",))
-    schema = CategorySchema(category="Coffee", attributes=(width, Attribute(name="Brand", aliases=("size.Marke",))))
-    path = write(tmp_path / "gold.jsonl", ours(**values, Brand=["Acme"]))
-    (product,) = read_gold(path, {"Coffee": schema})
-    assert dict(product.values) == {"size.width": WIDTH, "Brand": GoldValue((("Acme",),))}
 
 
 @table(
@@ -122,12 +91,3 @@ def test_a_schema_of_gold_has_the_objects_of_its_labels(tmp_path: Path) -> None:
             ("size", "width"),
             ("size", "lid", "closure"),
         }
-
-
-@table("other", [{"size": ["large"]}, {"size": None}])
-def test_what_is_an_object_and_a_value_has_whole_names(tmp_path: Path, other: dict[str, Any]) -> None:
-    lines = [ours(size={"width": ["12"], **LID}, box={"width": ["3"]}), ours(**other) | {"product_id": "p2"}]
-    path = write(tmp_path / "gold.jsonl", *lines)
-    (schema,) = schemas_from_gold(read_gold(path)).values()
-    places = {("size",), ("size.width",), ("size.lid.closure",), ("box", "width")}
-    assert {attribute.place for attribute in schema.attributes} == places

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
 from pipelines.quality.doubtful_labels import DoubtfulLabel, Kind, recheck_labels
-from pipelines.quality.gold import GoldProduct, parse_gold, read_gold
+from pipelines.quality.gold import parse_gold
 from pipelines.quality.gold_without import without_doubtful
 from pipelines.quality.scoring import Answer
 from pipelines.recheck import app
@@ -87,17 +87,6 @@ def test_what_all_runs_say_alike_and_the_label_does_not_is_doubtful(tmp_path: Pa
     assert (str(doubtful[10].gold), str(doubtful[10].answer)) == ("(absent)", "Apex")
 
 
-def test_one_run_alone_doubts_every_mistake(tmp_path: Path) -> None:
-    gold = gold_file(tmp_path, {"Brand": ["Acme"]}, {"Brand": ["Acme"], "Roast": ["dark"]})
-    (run,) = runs(tmp_path, [{"Brand": "Apex"}, {"Brand": "Acme", "Roast": ABSENT}])
-    found = recheck_labels([run], gold)
-    assert [each.attribute for each in found.doubtful] == ["Brand", "Roast"]
-    result = recheck(run, "--gold", gold)
-    assert result.exit_code == 0
-    assert "Another run" in result.output
-    assert "right, say some" not in result.output
-
-
 def test_what_a_run_has_not_gave_up_or_was_not_asked_is_not_doubted(tmp_path: Path) -> None:
     gold = gold_file(tmp_path, *[{"Brand": ["Acme"]}] * 3, {"Brand": ["Acme"], "Origin": ["Peru"]})
     wrong = {"Brand": "Apex"}
@@ -124,24 +113,6 @@ def test_what_people_said_is_no_models_voice(tmp_path: Path) -> None:
     found = recheck_labels([write_run(tmp_path / name, rows) for name in "ab"], gold)
     assert [each.attribute for each in found.doubtful] == ["Roast"]
     assert found.num_silent == 1
-
-
-def test_numbers_are_alike_by_their_worth(tmp_path: Path) -> None:
-    gold = gold_file(tmp_path, {"Weight": ["3"]})
-    asked = {"Coffee": [Attribute(name="Weight", type="number")]}
-    pair = runs(tmp_path, [{"Weight": "1.5"}], [{"Weight": "1.50"}], schemas=asked)
-    assert [str(each.answer) for each in recheck_labels(pair, gold).doubtful] == ["1.5"]
-
-
-def test_the_surest_come_first_by_the_run_that_is_least_sure(tmp_path: Path) -> None:
-    gold = gold_file(tmp_path, {"Brand": ["Acme"]}, {"Brand": ["Acme"]})
-    rows = [Row("p0", {"Brand": "Apex"}), Row("p1", {"Brand": "Apex"}, decided={"Brand": "accept"})]
-    # Probability: exp(2 * -0.1); what was decided has a confidence of 0.9.
-    decided, plain = write_run(tmp_path / "a", rows), write_run(tmp_path / "b", [Row("p0", {"Brand": "Apex"}), rows[1]])
-    assert [each.product.name for each in recheck_labels([decided, plain], gold).doubtful] == ["p1", "p0"]
-    undecided = write_run(tmp_path / "c", [Row(row.id, row.answers) for row in rows])
-    sureness = {each.product.name: each.sureness for each in recheck_labels([decided, undecided], gold).doubtful}
-    assert sureness == pytest.approx({"p0": 0.8187, "p1": 0.8187}, abs=1e-4)
 
 
 @table(
@@ -314,20 +285,3 @@ def test_what_is_left_out_is_no_label_and_all_else_is_what_it_was(data: st.DataO
             assert kept[old.row] == lines[old.row]
         was, is_now = (json.loads(each[old.row]).get("values", {}) for each in (lines, kept))
         assert all(was[name] == label for name, label in is_now.items() if name != "lid"), "as it was written"
-
-
-def test_a_whole_file_with_names_of_its_own(tmp_path: Path) -> None:
-    """Labels under an alias and in an object, as a run asks for them."""
-    path = tmp_path / "labels.jsonl"
-    values = {"Maker": ["Acme"], "lid": None}
-    path.write_text(json.dumps({"product_id": "p0", "category": "Cups", "values": values}) + "\n")
-    answers: dict[str, Made] = {"Brand": "Apex", "lid.kind": "screwed", "lid.size": ABSENT, "Notes": ABSENT}
-    run = write_run(
-        tmp_path / "run", [Row("p0", answers, category="Cups")], schemas={"Cups": SCHEMAS["Cups"].attributes}
-    )
-    out = tmp_path / "kept.jsonl"
-    assert recheck(run, "--gold", str(path), "--out", str(out)).exit_code == 0
-    (product,) = read_gold(str(out), SCHEMAS)
-    assert isinstance(product, GoldProduct)
-    assert {name: str(each) for name, each in product.values.items()} == {"lid.size": "(absent)"}
-    assert set(json.loads(out.read_text())["doubtful"]) == {"Brand", "lid.kind"}

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,10 +19,7 @@ from pipelines.quality.evaluation import evaluate_run
 from pipelines.quality.gold import read_gold
 from pipelines.quality.scoring import Comparison
 from pipelines.schemas.from_gold import schemas_from_gold
-from pipelines.schemas.schema_file import load_schemas
-from pipelines.store.asked_schemas import store_schemas
-from pipelines.store.folders import Folder
-from tests.pipelines.comparing.made_runs import ABSENT, Row, write_run
+from tests.pipelines.comparing.made_runs import Row, write_run
 from tests.tables import table
 
 CATEGORY = "Mugs"
@@ -106,38 +102,6 @@ def test_a_member_is_one_for_all(member: str, tmp_path: Path) -> None:
     assert extracted(asked, member, fields) == "value"
     assert labelled(asked, member, fields) == "value"
     assert gold(asked, member, fields, tmp_path) == "value"
-
-
-@table("written", [r"cotton\nylon", r"cotton\\nylon"])
-def test_a_member_with_a_backslash_is_a_label(written: str) -> None:
-    asked = schemas(type="enum", values=(r"cotton\nylon", "wool"))
-    answer = read_answer(asked[CATEGORY], f'{{"Brand": "{written}"}}', {"title": "mug"})
-    assert not isinstance(answer, str)
-    labels = judge(asked[CATEGORY], answer.values, {"title": "mug"}, require_evidence=True)
-    assert labels.values == {"Brand": [r"cotton\nylon"]}
-
-
-def test_the_spelling_of_another_case_is_the_member(tmp_path: Path) -> None:
-    (tmp_path / "schemas.yaml").write_text("categories: {Mugs: [{name: Closure, type: enum, values: [None, zip]}]}")
-    (attribute,) = load_schemas(str(tmp_path / "schemas.yaml"))["Mugs"].attributes
-    assert attribute.labels == ("None", "zip")
-    assert parse_value(attribute, ' "none",\n', closed=True).items == ("None",)
-    assert parse_value(attribute, ' "n/a",\n', closed=True).status == "absent"
-
-
-def test_scores_know_the_run_s_enums(tmp_path: Path) -> None:
-    """Gold that says "None" is a value for a run that was asked for it; without the schema it is refused."""
-    run = write_run(tmp_path / "run", [Row("p0", {"Closure": "None"}), Row("p1", {"Closure": ABSENT})])
-    path = tmp_path / "gold.jsonl"
-    lines = [{"product_id": name, "category": "Coffee", "values": {"Closure": ["None"]}} for name in ("p0", "p1")]
-    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"line 1: 'values' > 'Closure': 'None' never counts .* member of an enum"):
-        evaluate_run(run, str(path))
-    (tmp_path / "run" / "_schemas.json").unlink(missing_ok=True)
-    attribute = Attribute(name="Closure", type="enum", values=("None", "zip"))
-    store_schemas(Folder(run), {"Coffee": CategorySchema(category="Coffee", attributes=(attribute,))})
-    counts = evaluate_run(run, str(path)).exact.counts
-    assert (counts.vc, counts.vn, counts.num_labels) == (1, 1, 2)
 
 
 def test_scores_know_the_run_s_types(tmp_path: Path) -> None:

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.job.prices import usd_per_1k
 from pipelines.reporting import formats
 from pipelines.reporting.facts.report import Facts
 from pipelines.reporting.page import render_html, render_markdown
 from tests.pipelines.reporting.made_runs import START, metrics, write_run
 from tests.pipelines.reporting.reports import change_metrics, coffee, facts_of, page_text
-from tests.tables import table
 
 
 def test_the_engines_time(facts: Facts) -> None:
@@ -69,24 +67,6 @@ def test_the_cost_of_a_category_is_its_share_of_the_work(facts: Facts) -> None:
     assert (shoes.values, shoes.absent, shoes.doubtful, shoes.ungrounded) == (9, 0, 6, 3)
 
 
-def test_the_papers_price(tmp_path: Path) -> None:
-    """$30.13 an hour for 8 GPUs at 6.28 products/s each: $0.167 per 1,000 products."""
-    seconds = 10 / 6.28
-    run = write_run(tmp_path, [[coffee(number) for number in range(10)]], [metrics(0, seconds, busy_seconds=1.0)])
-    account = facts_of(run, usd_per_hour=30.13 / 8).account
-    assert account is not None
-    assert account.money is not None
-    assert account.money.per_1k == pytest.approx(usd_per_1k(30.13 / 8, 6.28))
-    assert formats.usd(account.money.per_1k) == "$0.167"
-
-
-def test_a_price_afterwards_is_of_all_shards(run: Path) -> None:
-    money = facts_of(run, usd_per_hour=36.0).account.money  # type: ignore[union-attr]
-    assert money is not None
-    assert money.billed == pytest.approx(1.8)
-    assert (money.priced_afterwards, money.sources) == (True, ("--usd-per-hour",))
-
-
 def test_no_price_is_no_zero(tmp_path: Path) -> None:
     run = write_run(tmp_path, [[coffee(0)]], [metrics(0, 60, busy_seconds=30.0)])
     facts = facts_of(run)
@@ -97,32 +77,6 @@ def test_no_price_is_no_zero(tmp_path: Path) -> None:
     assert "no price set" in page
     assert "--usd-per-hour" in page
     assert "$0<" not in page
-
-
-@table("price", [None, 3.6])
-def test_a_small_run_says_that_loading_is_most_of_its_price(tmp_path: Path, price: float | None) -> None:
-    row = metrics(0, 60, load_seconds=45.0, busy_seconds=10.0, price_per_hour=price)
-    facts = facts_of(write_run(tmp_path, [[coffee(0)]], [row]))
-    for page in (render_html(facts), render_markdown(facts)):
-        assert "75% of it loading, paid once an engine however many products there are" in page
-
-
-def test_a_price_of_zero_is_a_price(tmp_path: Path) -> None:
-    run = write_run(tmp_path, [[coffee(0)]], [metrics(0, 60, busy_seconds=30.0, price_per_hour=0.0)])
-    facts = facts_of(run)
-    assert facts.account.money.billed == 0  # type: ignore[union-attr]
-    assert facts.categories[0].usd == 0
-    page = render_html(facts)
-    assert "no price set" not in page
-    assert "$0<" in page
-
-
-def test_shards_without_a_price_are_left_out_of_the_dollars(tmp_path: Path) -> None:
-    rows = [metrics(0, 60, busy_seconds=30.0, price_per_hour=3600.0), metrics(60, 120, busy_seconds=30.0)]
-    facts = facts_of(write_run(tmp_path, [[coffee(0), coffee(1)], [coffee(2)]], rows))
-    money = facts.account.money  # type: ignore[union-attr]
-    assert (money.billed, money.shards, money.decoded, money.per_1k) == (60, 1, 2, 30_000)  # type: ignore[union-attr]
-    assert any("1 of 2 shards have no price" in note for note in facts.notes)
 
 
 def test_dollars_of_shards_with_other_prices_are_the_same_wherever_they_stand(run: Path) -> None:
@@ -174,14 +128,6 @@ def test_an_engine_that_computed_longer_than_its_bill_makes_no_negative_dollars(
     assert money.usd_per_hour == pytest.approx(3.6)
 
 
-def test_an_engine_lives_no_longer_than_the_wall_though_tables_are_made_after_it(tmp_path: Path) -> None:
-    # Of 10 s until its tables are there an engine's first shard pays for 15, loading included: it was done after 6.
-    rows = [metrics(0, 10, billed_seconds=15.0, finish_seconds=4.0), metrics(5, 26, billed_seconds=20.0)]
-    account = facts_of(write_run(tmp_path, [[coffee(0)], [coffee(1)]], rows)).account
-    assert account is not None
-    assert (account.time.billed, account.wall_seconds, account.mean_engines) == (35, 35, 1)
-
-
 def test_shards_at_the_same_time_are_one_wall(tmp_path: Path) -> None:
     rows = [
         metrics(0, 100, busy_seconds=90.0, actor_id="a"),
@@ -193,10 +139,3 @@ def test_shards_at_the_same_time_are_one_wall(tmp_path: Path) -> None:
     assert account is not None
     assert account.wall_seconds == 110 + 30
     assert (account.time.billed, account.time.rest, account.time.retry) == (230, 40, None)
-
-
-def test_a_failed_try_beside_other_work_is_not_counted_twice(tmp_path: Path) -> None:
-    row = metrics(0, 100, busy_seconds=80.0, load_seconds=5.0, retry_seconds=50.0)
-    time = facts_of(write_run(tmp_path, [[coffee(0)]], [row])).account.time  # type: ignore[union-attr]
-    assert (time.retry, time.rest) == (15, 0)
-    assert time.load + time.busy + (time.retry or 0) + time.rest == time.billed

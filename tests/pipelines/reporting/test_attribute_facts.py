@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +14,6 @@ from pipelines.reporting.answer_sums import AnswerSums
 from pipelines.reporting.table_scan import certainties
 from pipelines.store.tables import TABLES
 from tests.pipelines.reporting.reports import facts_of, write_gold
-
-_NEW_COLUMNS = ["probability", "confidence", "decision", "source", "replaced", "choice", "margin"]
 
 
 def test_over_all_categories_and_in_each(run: Path, tmp_path: Path) -> None:
@@ -31,22 +28,6 @@ def test_over_all_categories_and_in_each(run: Path, tmp_path: Path) -> None:
     pairs = {(each.category, each.attribute): each.values for each in facts.by_category}
     assert (pairs["Coffee", "Brand"], pairs["Shoes", "Brand"]) == (3, 3)
     assert sum(each.answers for each in facts.by_category) == sum(facts.totals.statuses.values())
-
-
-def test_an_older_run_without_the_new_columns_says_the_same(run: Path) -> None:
-    before = facts_of(run)
-    for path in (run / "attributes").glob("*.parquet"):
-        part = pq.read_table(path)
-        pq.write_table(part.drop_columns([name for name in _NEW_COLUMNS if name in part.schema.names]), path)
-    after = facts_of(run)
-    assert (after.verdict, after.attributes, after.by_category) == (
-        before.verdict,
-        before.attributes,
-        before.by_category,
-    )
-    assert [product.lowest for product in after.sample.products] == [
-        product.lowest for product in before.sample.products
-    ]
 
 
 _ROWS = st.lists(

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.reporting.page import render_html
-from tests.pipelines.reporting.made_runs import metrics, write_run
-from tests.pipelines.reporting.reports import ask, change_metrics, coffee, facts_of, forecast, verdicts
+from tests.pipelines.reporting.reports import ask, change_metrics, facts_of, forecast, verdicts
 
 
 def test_the_forecast_beside_what_came_true(decoded_run: Path) -> None:
@@ -75,14 +74,6 @@ def test_no_verdict_on_a_run_that_took_products_over(run: Path) -> None:
     found, inside = verdicts(run, forecast())
     assert (found.is_comparable, inside) == (False, {None})
     assert any("1 products were taken over" in note for note in found.notes)
-
-
-def test_a_forecast_for_a_machine_of_the_data_sheets_is_of_that_machine(tmp_path: Path) -> None:
-    engine = {"model_id": "tiny", "layout": "tree", "device_name": "NVIDIA L40S"}
-    run = write_run(tmp_path, [[coffee(0)]], [metrics(0, 10, busy_seconds=9.0)], engine=engine)
-    found, _ = verdicts(run, dataclasses.replace(forecast(rows=1), device="L40S"))
-    assert found.is_comparable
-    assert found.notes == ()
 
 
 def without_engines() -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.reporting.facts.report import Facts
-from tests.pipelines.reporting.reports import change_metrics, facts_of, forecast, page_text, verdicts
+from tests.pipelines.reporting.reports import facts_of, forecast, page_text, verdicts
 
 
 def test_missing_metrics_make_nothing_cheaper(decoded_run: Path) -> None:
@@ -37,13 +37,3 @@ def test_deadlines_and_sensitivity_by_what_was_measured(facts: Facts) -> None:
     assert half.ratio == pytest.approx(-0.5)
     longer = next(each for each in outlook.sensitivity if each.what == "text length" and each.change == "+20%")
     assert longer.hours == pytest.approx(outlook.hours + 99 / 0.7 / 3600 * 0.2 * 120 / 230), "of 30 tokens scored, none"
-
-
-def test_engines_of_a_node_as_the_run_had_them(run: Path, facts: Facts) -> None:
-    assert facts.outlook.engines_per_node == 1  # type: ignore[union-attr]
-    for shard in (0, 1):
-        change_metrics(run, shard, node_share=0.125)
-    outlook = facts_of(run).outlook
-    assert outlook is not None
-    assert outlook.engines_per_node == 8
-    assert {each.nodes for each in outlook.deadlines} == {1}

@@ -14,26 +14,6 @@ from pipelines.reporting.page import render_html, render_json, render_markdown
 from tests.pipelines.reporting.reports import change_answers, facts_of, forecast, page_text, verdicts, write_gold
 
 
-def test_json_holds_what_the_page_shows(run: Path, tmp_path: Path) -> None:
-    gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru", "c1": "Chile"})
-    facts = facts_of(run, gold=str(gold))
-    data, page, text = json.loads(render_json(facts)), render_html(facts), render_markdown(facts)
-    assert data["account"]["money"]["per_1k"] == pytest.approx(36)
-    for shown in (
-        formats.usd(data["account"]["money"]["billed"]),
-        formats.usd(data["account"]["money"]["per_1k"]),
-        formats.hours(data["account"]["time"]["billed"]),
-        formats.number(data["account"]["products_per_second"]),
-        formats.rate(data["quality"]["f1"]["value"]),
-        formats.usd(data["categories"][0]["usd"]),
-        formats.usd(data["outlook"]["deadlines"][0]["usd"]),
-    ):
-        assert shown in page
-        assert shown in text
-    assert data["sample"]["products"][0]["fields"][0]["segments"][0]["text"]
-    assert data["account"]["started_at"] == "2026-11-01T12:00:00+00:00"
-
-
 def test_markdown_holds_what_the_page_shows(decoded_run: Path, tmp_path: Path) -> None:
     place = decoded_run.with_name("run.pilot")
     place.mkdir()

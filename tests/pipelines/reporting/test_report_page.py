@@ -57,14 +57,6 @@ def page(browser: Page, page_file: Path) -> Page:
     return browser
 
 
-def test_it_opens_from_the_disk_and_asks_nobody(page: Page) -> None:
-    assert page.evaluate("location.protocol") == "file:"
-    assert [url for url in page.requests if not url.startswith("data:")] == []
-    assert page.evaluate("performance.getEntriesByType('resource').length") == 0
-    assert page.complaints == []
-    assert page.evaluate("getComputedStyle(document.querySelector('.card')).borderTopLeftRadius") == "10px", "styled"
-
-
 def test_charts_and_highlights_are_to_be_seen(page: Page) -> None:
     boxes = page.evaluate(
         "[...document.querySelectorAll('svg.stack, svg.chart, svg.bar')].filter(e => e.checkVisibility()).map(e => "
@@ -203,30 +195,6 @@ def choose(identifier: str, index: int) -> str:
     )
 
 
-def test_long_names_are_wrapped_never_cut(browser: Page, tmp_path: Path) -> None:
-    names = ["Camera-and-photo-accessories-for-very-small-devices" * 2 + end for end in ("-indoors", "-outdoors")]
-    products = [
-        Product(f"p{number}", {"title": "red"}, {f"Colour of the housing {name}": Answer("red")}, name, 1.0)
-        for number, name in enumerate(names)
-    ]
-    path = tmp_path / "report.html"
-    run = write_run(tmp_path, [products], [metrics(0, 10, busy_seconds=9.0)])
-    path.write_text(render_html(gather(str(run), Wishes())), encoding="utf-8")
-    clipped = (
-        "[...document.querySelectorAll('main th, main h3, main bdi, main button, main summary *')].filter(e => "
-        "e.checkVisibility() && e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX == 'hidden')"
-        ".map(e => e.textContent)"
-    )
-    for width in (360, 1280):
-        browser.open(path, width=width)
-        browser.evaluate(_OPEN_ALL)
-        assert browser.evaluate(_CUT_OFF) == []
-        assert browser.evaluate(clipped) == []
-        browser.evaluate(choose("sample-category", 2))
-        count = browser.evaluate("document.getElementById('sample-count').textContent")
-        assert count == f"1 of 2 · {names[1]}", "what a narrow list cuts is written out beside it"
-
-
 _ROWS = "[...document.querySelectorAll('#attribute-table tbody tr')].filter(e => !e.hidden)"
 _NAMES = f"{_ROWS}.map(e => e.cells[0].querySelector('bdi').textContent)"
 
@@ -255,25 +223,6 @@ def test_the_attributes_of_one_category(page: Page) -> None:
     chosen = page.evaluate("document.getElementById('attribute-category').selectedOptions[0].textContent")
     assert page.evaluate("document.getElementById('attribute-count').textContent") == f"1 attribute · {chosen}"
     assert page.evaluate(f"{_ROWS}.map(e => e.cells[3].textContent.trim())") == ["1"]
-
-
-def test_many_attributes_are_not_all_shown_at_once(browser: Page, tmp_path: Path) -> None:
-    answers = {f"Attribute {number:02}": Answer("red") for number in range(31)}
-    run = write_run(tmp_path, [[Product("p", {"title": "red"}, answers)]], [metrics(0, 10)])
-    path = tmp_path / "report.html"
-    path.write_text(render_html(gather(str(run), Wishes())), encoding="utf-8")
-    browser.open(path)
-    assert browser.evaluate(f"{_ROWS}.length") == 20
-    browser.press("a")
-    for letter in "30":
-        browser.press(letter)
-    assert browser.evaluate(_NAMES) == ["Attribute 30"], "found among all of them"
-    browser.evaluate("document.getElementById('attribute-search').value = ''")
-    browser.evaluate("document.getElementById('attribute-search').dispatchEvent(new Event('input'))")
-    assert browser.evaluate("document.getElementById('attribute-more').textContent") == "11 more"
-    browser.evaluate("document.getElementById('attribute-more').click()")
-    assert browser.evaluate(f"{_ROWS}.length") == 31
-    assert browser.evaluate("document.getElementById('attribute-more').hidden")
 
 
 def test_light_dark_and_paper(page: Page, page_file: Path) -> None:

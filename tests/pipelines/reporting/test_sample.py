@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import pytest
-
 from pipelines.reporting.facts.report import Facts
 from pipelines.reporting.page import render_json
 from pipelines.reporting.sample_draw import draw
 from pipelines.reporting.table_scan import Scored
-from tests.pipelines.reporting.made_runs import Answer, Product, write_run
 from tests.pipelines.reporting.reports import change_answers, facts_of
 
 
@@ -26,19 +23,6 @@ def test_least_certain_first(facts: Facts) -> None:
     assert (vegan.places, vegan.is_ungrounded) == (None, False), "a conclusion stands nowhere"
     assert [place.match for place in colour.places or ()] == ["exact"]
     assert facts.sample.products[-1].values[-1].status == "absent"
-
-
-def test_several_values_and_failed_answers(tmp_path: Path) -> None:
-    answers = {"Notes": Answer(["plum", "cocoa", "smoke"]), "Origin": Answer("Per", 0.1, "truncated")}
-    product = Product("p", {"title": "plum and cocoa, plum"}, answers)
-    (shown,) = facts_of(write_run(tmp_path, [[product]])).sample.products
-    assert [(value.text, len(value.places or ())) for value in shown.values] == [
-        ("Per", 0),
-        ("plum", 2),
-        ("cocoa", 1),
-        ("smoke", 0),
-    ]
-    assert (shown.num_failed, shown.num_ungrounded, shown.lowest) == (1, 1, pytest.approx(0.1))
 
 
 def test_a_probability_that_is_no_number_is_not_known(run: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipelines.reporting.page import render_html, render_markdown
 from tests.pipelines.reporting.made_runs import Answer, Product, write_run
-from tests.pipelines.reporting.reports import change_answers, coffee, facts_of
+from tests.pipelines.reporting.reports import change_answers, facts_of
 
 
 def test_an_answer_of_several_values_is_ungrounded_once(tmp_path: Path) -> None:
@@ -25,9 +25,3 @@ def test_what_an_older_run_does_not_say_is_no_zero(run: Path) -> None:
     row = next(line for line in render_markdown(facts).splitlines() if line.startswith("| Coffee |"))
     assert [cell.strip() for cell in row.split("|")][5:7] == ["–", "–"]
     assert render_html(facts)
-
-
-def test_a_category_without_values_has_no_doubtful_ones(tmp_path: Path) -> None:
-    product = coffee(0, answers={"Form": Answer(None, None, "absent")})
-    (category,) = facts_of(write_run(tmp_path, [[product]])).categories
-    assert (category.values, category.doubtful, category.ungrounded) == (0, 0, 0)

@@ -66,23 +66,6 @@ def test_what_a_product_shows_of_its_values(promised: Facts) -> None:
     assert "a person&#39;s" in page or "a person's" in page
 
 
-def test_without_decisions_nothing_is_promised(run: Path) -> None:
-    verdict = facts_of(run).verdict
-    assert (verdict.accepted, verdict.review, verdict.precision) == (None, None, None)
-    assert verdict.headline.startswith("15 values found in 6 products; the model itself gives 20% of them")
-    assert "That is no promise" in verdict.advice
-    assert "hpd calibrate" in verdict.advice
-    assert "can be taken" not in verdict.headline
-
-
-def test_calibrated_and_nothing_asked_for(tmp_path: Path) -> None:
-    answers = {"Brand": Answer("Acme", 0.2, columns=decided(0.75, None))}
-    products = [coffee(number, answers=answers) for number in range(4)]
-    verdict = facts_of(write_run(tmp_path, [products])).verdict
-    assert "about 3 of them are right, if these are products like the calibration's" in verdict.headline
-    assert "labels of your own" in verdict.advice
-
-
 def test_what_a_person_said_is_no_promise_of_the_run_and_right(tmp_path: Path) -> None:
     answers = {"Brand": Answer("Acme", 0.2, columns=decided(0.75, None))}
     reviewed = {"Brand": Answer("Acme", 0.2, columns=decided(None, "accept", source="review"))}
@@ -114,14 +97,6 @@ def test_a_promise_only_where_one_was_asked_for(sums: AnswerSum, precision: floa
     is_decided = precision is not None or sums.decided > 0
     assert (verdict.accepted is not None) == is_decided == ("can be taken" in verdict.headline)
     assert f"{sums.values:,} value" in verdict.headline
-
-
-def test_the_name_is_the_users(run: Path, tmp_path: Path) -> None:
-    assert facts_of(run).identity.name == "run", "the folder's"
-    named = write_run(tmp_path / "named", [[coffee(0)]], run_id="spring-catalog")
-    facts = facts_of(named)
-    assert facts.identity.name == "spring-catalog"
-    assert "<title>spring-catalog: report</title>" in render_html(facts)
 
 
 def test_normal_forms_ids_and_what_was_replaced(tmp_path: Path) -> None:

@@ -12,13 +12,6 @@ from tests.pipelines.browser import Page
 
 WIDE, PHONE = (1200, 800), (360, 700)
 
-OVERFLOWING = """
-[...document.querySelectorAll('body *')].filter((each) => {
-  const box = each.getBoundingClientRect();
-  return box.width && (box.right > innerWidth + 0.5 || box.left < -0.5) && !each.closest('select');
-}).map((each) => `${each.tagName} ${each.id} ${each.className}`)
-"""
-
 
 def visit(page: Page, address: str, size: tuple[int, int] = WIDE, *, forget: bool = True) -> None:
     """Opens the page as somebody who was never there."""

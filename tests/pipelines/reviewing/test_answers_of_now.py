@@ -12,10 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from pipelines.exporting.driver import Wishes as ExportWishes
-from pipelines.exporting.driver import export_run
-from pipelines.job.reviewed_answers import ReviewedAnswers
-from pipelines.reporting.gather_facts import Wishes, gather
 from pipelines.review_desk.queue import Wish
 from pipelines.reviewing.layer import Layer
 from pipelines.rewriting.reviewed_run import write_reviews
@@ -82,21 +78,6 @@ def test_right_is_said_of_the_very_answer_and_another_value_of_the_text(run: Pat
     assert {name: written[name]["value_raw"] for name in ("Brand", "Roast")} == {"Brand": "Slowly", "Roast": "dark"}
 
 
-def test_all_readers_count_alike_whose_answers_there_are_and_say_what_is_left_out(run: Path, tmp_path: Path) -> None:
-    at = desk(run)
-    for row in (0, 1):
-        say(at, key_of(run, row, "Brand"), "accept")
-    at.close()
-    answered_again(run, Brand="Slowly")
-    facts = gather(str(run), Wishes())
-    assert facts.verdict.corrected == 1, "without the values of all answers"
-    exported = export_run(str(run), ExportWishes(kind="csv", out=str(tmp_path / "out.csv")))
-    said = "of what people said of this run's answers 1 verdict is left out: of another text or answer"
-    assert all(any(note.startswith(said) for note in notes) for notes in (facts.notes, exported.notes))
-    kept = ReviewedAnswers.read(Folder(str(run)), read_schemas(Folder(str(run))) or {})
-    assert (len(kept), len(kept.left_out)) == (1, 1)
-
-
 def test_who_judged_the_other_answer_is_asked_again(run: Path) -> None:
     at = desk(run)
     key = key_of(run, 0, "Brand")
@@ -127,25 +108,3 @@ def test_what_was_overruled_by_it_does_not_come_back(run: Path, first: str) -> N
     assert (layer_of(run).corrections, seen(run, "Brand")["value_raw"]) == ({}, "Slowly")
     answered_again(run)
     assert layer_of(run).corrections[key].items == ("Velor",), "the answer that comes back is right again"
-
-
-def test_right_that_was_taken_back_is_not_left_out(run: Path) -> None:
-    at = desk(run)
-    key = key_of(run, 0, "Brand")
-    say(at, key, "correct", "Acme")
-    say(at, key, "accept")
-    at.undo("undo-the-one", "Ada")
-    at.close()
-    answered_again(run, Brand="Slowly")
-    layer = layer_of(run)
-    assert ([each.items for each in layer.corrections.values()], layer.left_out) == ([("Acme",)], [])
-
-
-def test_what_was_taken_back_after_it_was_written_gives_this_models_answer(run: Path) -> None:
-    at = desk(run)
-    say(at, key_of(run, 0, "Roast"), "correct", "dark")
-    write_reviews(str(run), Console(quiet=True))
-    at.undo("undo-the-one", "Ada")
-    at.close()
-    answered_again(run, Roast="light")
-    assert (seen(run, "Roast")["value_raw"], seen(run, "Roast")["model_id"]) == ("light", "other")

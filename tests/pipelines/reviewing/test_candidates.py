@@ -29,14 +29,6 @@ def edit(run: Path, shard: int, **cells: object) -> None:
     pq.write_table(to_table("attributes", [row | cells for row in pq.read_table(path).to_pylist()]), path)
 
 
-def test_without_decisions_all_answers_wait_the_least_certain_first(run: Path) -> None:
-    found = find_candidates(open_run(str(run)).parts, {})
-    assert found.kind == "all"
-    assert rows_of(found, "Roast") == [3, 2, 1, 0]
-    assert found.waiting["Coffee", "Notes"] == 4, "an answer of two items is one"
-    assert {each.shard for line in found.lines for each in line if each.key.source_row > 1} == {1}
-
-
 def test_where_precision_is_asked_for_those_that_are_to_be_reviewed_wait_alone(run: Path) -> None:
     edit(run, 0, decision="accept")
     edit(run, 1, decision="review", confidence=0.4)
@@ -44,11 +36,6 @@ def test_where_precision_is_asked_for_those_that_are_to_be_reviewed_wait_alone(r
     assert found.kind == "review"
     assert rows_of(found, "Brand") == [2, 3]
     assert {each.certainty for line in found.lines for each in line} == {0.4}
-
-
-def test_what_people_said_in_an_earlier_run_is_not_asked_again(run: Path) -> None:
-    edit(run, 0, source="review", carried_from="an earlier run")
-    assert rows_of(find_candidates(open_run(str(run)).parts, {}), "Brand") == [2, 3]
 
 
 def test_what_a_person_said_is_no_decision_of_the_run(run: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from hpd_core import Attribute, Unit
 from pipelines.reviewing.agreement import agreement
-from pipelines.reviewing.checked_items import ItemError, checked_items, number_forms, with_unit
+from pipelines.reviewing.checked_items import ItemError, checked_items, number_forms
 from pipelines.reviewing.corrections import settle
 from tests.pipelines.reviewing.said import verdict
 from tests.tables import table
@@ -46,11 +46,6 @@ def test_who_skips_an_answer_that_they_judged_does_not_know_any_more() -> None:
     assert settle([verdict(0), skipped]) == {}
     (again,) = settle([verdict(0), skipped, verdict(3, kind="undo", undoes=skipped.id)]).values()
     assert again.is_accepted
-
-
-def test_a_correction_to_what_the_model_said_is_none() -> None:
-    (found,) = settle([verdict(0, kind="correct", items=["ACME"])]).values()
-    assert not found.is_corrected
 
 
 @table(
@@ -140,21 +135,3 @@ def test_an_item_that_the_attribute_cannot_have_is_refused(attribute: Attribute,
 
 def test_a_word_for_nothing_may_be_a_name_in_the_text() -> None:
     assert checked_items(Attribute(name="Brand"), ["None"], {"title": "Shirt by None Studios"}) == ("None",)
-
-
-@table(
-    ("text", "unit", "found"),
-    [
-        ("12", "g", "12 g"),
-        ("½", "g", "½ g"),
-        ("10-12", "g", "10-12 g"),
-        ("10-12", None, "10-12"),
-        ("10-12 oz", "g", "10-12 oz"),
-        ("3 pcs", "cm", "3 pcs"),
-        ("5%", "cm", "5%"),
-        ("10 x 20", "cm", "10 x 20"),
-        ("red", "cm", "red"),
-    ],
-)
-def test_every_number_without_a_unit_is_in_the_one_that_was_shown(text: str, unit: str | None, found: str) -> None:
-    assert with_unit(text, unit) == found

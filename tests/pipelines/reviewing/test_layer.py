@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from hpd_core import Attribute, CategorySchema
 from pipelines import export
 from pipelines.review import app
 from pipelines.reviewing.checked_items import ItemError
-from pipelines.reviewing.corrections import corrections
 from pipelines.reviewing.layer import Layer
 from pipelines.rewriting.normalised_run import normalise_run
 from pipelines.rewriting.reviewed_run import ReviewedRun, write_reviews
@@ -96,15 +94,6 @@ def test_a_persons_answer_stands_where_the_models_stood(reviewed: Path) -> None:
     assert [each for each in found if (each["source_row"], each["attribute"]) not in touched] == [
         each for each in before if (each["source_row"], each["attribute"]) not in touched
     ]
-
-
-def test_any_columns_will_do(reviewed: Path) -> None:
-    layer = Layer.open(Folder(str(reviewed)), read_schemas(Folder(str(reviewed))))
-    columns = ["attribute", "value_norm", "source_row", "category", "source_file"]
-    part = pq.read_table(reviewed / "attributes" / "part-000000.parquet", columns=columns)
-    found = layer.apply(part)
-    assert found.schema == part.schema
-    assert rows(found.to_pylist(), 1, "Roast")[0]["value_norm"] == "dark"
 
 
 def test_written_the_files_say_what_the_layer_says_and_products_too(reviewed: Path) -> None:
@@ -282,11 +271,6 @@ def test_of_a_text_that_has_changed_the_answer_is_kept_as_gold_without_it(review
     assert (said["products"], said["without_text"]) == (3, 1)
 
 
-def test_corrections_know_the_models_answer(reviewed: Path) -> None:
-    found = corrections(Folder(str(reviewed)))[key_of(reviewed, 1, "Roast")]
-    assert (found.verdict.seen.status, found.verdict.unit, found.is_corrected) == ("invalid", None, True)
-
-
 def test_a_number_that_is_not_clear_cannot_be_accepted(run: Path) -> None:
     part = run / "attributes" / "part-000000.parquet"
     unclear = {"norm_status": "ambiguous", "value_norm": None, "value_num": None, "unit": None}
@@ -300,22 +284,6 @@ def test_a_number_that_is_not_clear_cannot_be_accepted(run: Path) -> None:
     say(at, key, "correct", "500 g")
     at.close()
     assert [each["value_num"] for each in rows(layered(run), 0, "Weight")] == [500.0]
-
-
-def test_what_is_no_number_is_shown_as_not_known_and_a_run_is_itself_by_any_name(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    part = run / "attributes" / "part-000000.parquet"
-    found = [row | {"confidence": math.nan, "probability": math.inf} for row in pq.read_table(part).to_pylist()]
-    pq.write_table(pa.Table.from_pylist(found, schema=ATTRIBUTES), part)
-    at = desk(run)
-    answer = at.answer(key_of(run, 0, "Brand"), "Ada")["answer"]
-    assert (answer["confidence"], answer["probability"]) == (None, None)
-    monkeypatch.chdir(run.parent)
-    other = desk(run.name)
-    assert other.state("Ada")["folder"] == at.state("Ada")["folder"]
-    other.close()
-    at.close()
 
 
 def in_kilograms(run: Path) -> dict[str, CategorySchema]:

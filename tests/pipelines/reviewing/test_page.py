@@ -6,20 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from hpd_core import Attribute, CategorySchema
 from pipelines.reviewing.corrections import corrections
 from pipelines.reviewing.log_files import read_verdicts
 from pipelines.reviewing.verdicts import Verdict
 from pipelines.store.folders import Folder
 from tests.pipelines.browser import Page
 from tests.pipelines.reporting.made_runs import HOSTILE, Answer
-from tests.pipelines.reviewing.made_runs import COFFEE, coffee, key_of, reviewable_run
+from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
 from tests.pipelines.reviewing.page import (
-    OVERFLOWING,
     PHONE,
-    WIDE,
     choose,
     enter,
     idle,
@@ -103,39 +98,6 @@ def press_and_wait_for_skip(page: Page, run: Path) -> Verdict:
     return said[-1]
 
 
-def test_lists_and_what_the_attribute_cannot_have(browser: Page, run: Path, server: Server) -> None:
-    visit(browser, server.address)
-    enter(browser)
-    choose(browser, "Notes")
-    browser.press("c")
-    browser.until("document.activeElement.id == 'typed'")
-    chips = "[...document.querySelectorAll('#chips button')].map((each) => each.innerText)"
-    assert browser.evaluate(chips) == ["nougat ×", "almond ×"]
-    browser.press("Backspace")
-    type_in(browser, "plum")
-    browser.press("Enter")
-    assert browser.evaluate(chips) == ["nougat ×", "plum ×"]
-    assert press_and_wait(browser, run, "Enter").items == ("nougat", "plum")
-    choose(browser, "Weight")
-    browser.press("c")
-    browser.until("document.activeElement.id == 'typed'")
-    assert browser.evaluate("typed.value") == "500 g"
-    type_in(browser, "heavy")  # what was there is selected, and replaced
-    browser.press("Enter")
-    browser.until("document.querySelector('#problem').innerText.includes('no number in g')")
-    idle(browser)
-    assert browser.evaluate("document.activeElement.id") == "typed"
-    assert len(read_verdicts(Folder(str(run)))) == 1
-    browser.press("Escape")
-    browser.until("document.querySelector('#editor').hidden && document.activeElement.id == 'card'")
-    browser.press("c")
-    browser.until("document.activeElement.id == 'typed'")
-    type_in(browser, "2 kg")
-    assert press_and_wait(browser, run, "Enter").items == ("2 kg",)
-    # The log has an extra line for each refusal of the browser's, none of the page's.
-    assert [each for each in browser.complaints if "422" not in each] == []
-
-
 _SAVE = "document.querySelector('#editor [type=submit]').click()"
 
 
@@ -180,26 +142,6 @@ def test_the_keys_of_an_input_method_are_its_own(browser: Page, server: Server) 
     assert browser.evaluate("!document.querySelector('#editor').hidden && typed.value == 'l'")
 
 
-def test_what_stands_nowhere_is_said_of_the_value_that_does_and_of_no_truth_value(
-    browser: Page, tmp_path: Path
-) -> None:
-    schema = CategorySchema(
-        category="Coffee", attributes=(*COFFEE.attributes, Attribute(name="Organic", type="boolean"))
-    )
-    product = coffee(0, Notes=Answer(["nougat", "plum", "almond"], 0.9), Organic=Answer("true", 0.9))
-    run = reviewable_run(tmp_path, [[product]], {"Coffee": schema}, confidence=0.25)
-    with serving(run) as server:
-        visit(browser, server.address)
-        enter(browser)
-        assert browser.evaluate("document.title") == shown(browser, "#run") == "Review of run", "as its user calls it"
-        choose(browser, "Notes")
-        said = "confidence that it is right: 25%"
-        lines = "[...document.querySelectorAll('#value p')].map((each) => each.innerText)"
-        assert browser.evaluate(lines) == ["nougat", "plum", "stands nowhere in the text", "almond", said]
-        choose(browser, "Organic")
-        assert browser.evaluate(lines) == ["true", said]
-
-
 def test_everything_has_a_name_for_who_cannot_see(browser: Page, server: Server) -> None:
     visit(browser, server.address)
     enter(browser)
@@ -218,34 +160,6 @@ def test_everything_has_a_name_for_who_cannot_see(browser: Page, server: Server)
     assert browser.evaluate("document.querySelector('#problem').getAttribute('role')") == "alert"
     legend = browser.evaluate("[...document.querySelectorAll('#actions kbd')].map((each) => each.innerText)")
     assert legend == ["a", "c", "n", "s", "u", "←", "→"]
-
-
-@pytest.mark.parametrize("size", [PHONE, WIDE], ids=["phone", "wide"])
-def test_nothing_is_cut_off(browser: Page, tmp_path: Path, size: tuple[int, int]) -> None:
-    long = "Donaudampfschifffahrtsgesellschaft" * 20
-    products = [
-        coffee(0, Brand=Answer(long, 0.01), Notes=Answer([long, "b"], 0.02), Roast=Answer(long, 0.03, "invalid")),
-        coffee(1),
-    ]
-    with serving(reviewable_run(tmp_path, [products])) as server:
-        visit(browser, server.address, size)
-        enter(browser, "A reviewer of a very long name " + "x" * 40)
-        browser.evaluate("document.querySelector('#filters').open = true")
-        for attribute in ("Brand", "Notes", "Roast", "Weight"):
-            choose(browser, attribute)
-            browser.evaluate("document.querySelector('#filters').open = true")
-            browser.evaluate("document.querySelector('[data-do=correct]').click()")
-            browser.until("document.activeElement.id == 'typed'")
-            idle(browser)
-            assert browser.evaluate(OVERFLOWING) == []
-            assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            browser.press("Escape")
-        sizes = browser.evaluate(
-            "[...document.querySelectorAll('#actions button')].map((each) => each.getBoundingClientRect())"
-            ".map((box) => [box.width, box.height, box.bottom])"
-        )
-        assert all(width >= 40 and height >= 40 and bottom <= size[1] for width, height, bottom in sizes)
-        assert browser.complaints == []
 
 
 def test_by_touch_on_a_phone(browser: Page, run: Path, server: Server) -> None:

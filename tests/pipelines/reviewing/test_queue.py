@@ -59,14 +59,6 @@ def test_doubt_times_what_hangs_on_it_and_less_with_every_review() -> None:
     assert found.next("Ada", ANY) is None
 
 
-def test_a_wish_is_kept_to() -> None:
-    found = queue(Brand=[0.1], Roast=[0.9])
-    candidate = found.next("Ada", Wish("Coffee", "Roast"))
-    assert candidate is not None
-    assert candidate.key.attribute == "Roast"
-    assert found.next("Bob", Wish("Tea")) is None
-
-
 def test_what_is_lent_comes_back_in_time_and_what_is_left_comes_last() -> None:
     clock = Clock()
     found = queue(clock=clock, Brand=[0.1, 0.5])
@@ -78,21 +70,6 @@ def test_what_is_lent_comes_back_in_time_and_what_is_left_comes_last() -> None:
     assert found.next("Ada", ANY) == first, "what she moved on from, as there is nothing else"
     clock.now = LEASE_SECONDS + 1
     assert found.next("Eve", ANY) == first
-
-
-def test_what_is_taken_back_is_asked_again() -> None:
-    found = queue(Brand=[0.1, 0.5])
-    candidate = found.next("Ada", ANY)
-    assert candidate is not None
-    said = said_of(candidate, "Ada")
-    found.record(said)
-    assert found.reviews["Coffee", "Brand"] == 1
-    after = found.next("Ada", ANY)
-    assert after is not None
-    found.record(said_of(after, "Ada", second=1))
-    found.record(verdict(2, "Ada", "undo", undoes=said.id, **candidate.key._asdict()))
-    assert found.reviews["Coffee", "Brand"] == 1
-    assert found.next("Ada", ANY) == candidate
 
 
 @settings(max_examples=examples(80))

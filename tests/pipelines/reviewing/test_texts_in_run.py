@@ -75,16 +75,6 @@ def test_of_another_text_nothing_is_laid_over_and_all_of_it_is_named(reviewed: P
     assert [(row["source_row"], row["attribute"], row["value_raw"]) for row in changed] == [(1, "Brand", "Brand 1")]
 
 
-def test_the_text_that_comes_back_has_its_answers_again(reviewed: Path) -> None:
-    write_reviews(str(reviewed), Console(quiet=True))
-    made_again(reviewed, coffee(5), coffee(6), coffee(7))
-    write_reviews(str(reviewed), Console(quiet=True))
-    assert not layer_of(reviewed).corrections
-    made_again(reviewed, coffee(0), coffee(1), coffee(2))
-    assert [each.items for each in layer_of(reviewed).corrections.values()] == [(f"Brand {row}",) for row in range(3)]
-    assert layer_of(reviewed).left_out == []
-
-
 def test_gold_and_a_calibration_learn_nothing_of_it(reviewed: Path, tmp_path: Path) -> None:
     made_again(reviewed, coffee(5), coffee(1), coffee(2))
     path = tmp_path / "gold.jsonl"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,10 +12,7 @@ from pipelines.store.folders import Folder
 from pipelines.store.tables import ATTRIBUTES
 from tests.pipelines.browser import Page
 from tests.pipelines.ports import free_ports
-from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
 from tests.pipelines.reviewing.page import (
-    OVERFLOWING,
-    PHONE,
     choose,
     enter,
     idle,
@@ -26,7 +21,7 @@ from tests.pipelines.reviewing.page import (
     type_in,
     visit,
 )
-from tests.pipelines.reviewing.served import Server, serving
+from tests.pipelines.reviewing.served import serving
 
 
 def test_what_was_not_acknowledged_is_said_again_to_the_server_that_comes_back(browser: Page, run: Path) -> None:
@@ -47,19 +42,6 @@ def test_what_was_not_acknowledged_is_said_again_to_the_server_that_comes_back(b
         (said,) = read_verdicts(Folder(str(run)))
         assert (said.verdict, said.attribute, said.reviewer) == ("accept", "Roast", "Ada")
         assert browser.evaluate("Object.keys(localStorage)") == ["hpd-review-name"]
-
-
-def test_a_server_that_does_not_answer_is_not_said_to_have_lost_a_word(
-    browser: Page, run: Path, server: Server
-) -> None:
-    visit(browser, server.address)
-    enter(browser)
-    server.process.kill()
-    server.process.wait()
-    browser.press("ArrowRight")
-    browser.until("!document.querySelector('#banner').hidden")
-    said = "Nothing can be shown: the server does not answer. Trying again; nothing that you said is lost."
-    assert shown(browser, "#banner") == said
 
 
 def test_of_what_is_said_again_the_last_word_counts(browser: Page, run: Path) -> None:
@@ -112,50 +94,6 @@ def test_what_the_server_that_comes_back_refuses_is_shown_and_kept_until_it_is_j
         assert press_and_wait(browser, run, "Enter").items == ("500 g",)
         assert browser.evaluate("document.querySelector('#refused').hidden")
         assert browser.evaluate("Object.keys(localStorage)") == ["hpd-review-name"]
-
-
-def test_what_was_refused_may_be_dropped(browser: Page, run: Path) -> None:
-    with serving(run) as server:
-        visit(browser, server.address)
-        enter(browser)
-        folder = server.ask("state", {"reviewer": "Ada"})[1]["folder"]
-        key = key_of(run, 77, "Brand")._asdict()
-        said = {"id": "0" * 12, "reviewer": "Bob", "key": key, "verdict": "correct", "items": ["\u202eAcme"]}
-        said["input_hash"] = "0" * 16
-        kept = json.dumps({"path": "say", "folder": folder, "question": said})
-        browser.evaluate(f"localStorage.setItem('hpd-review-unsent-{said['id']}', {json.dumps(kept)})")
-        visit(browser, server.address, PHONE, forget=False)
-        browser.until("!document.querySelector('#refused').hidden")
-        idle(browser)
-        assert browser.evaluate(OVERFLOWING) == []
-        assert 'Brand of catalog.jsonl:77, "U+202EAcme" (Bob): the run has no such answer' in shown(browser, "#refused")
-        asked = shown(browser, "#asked")
-        browser.evaluate("document.querySelector('#refused button').click()")
-        browser.until("document.querySelector('#problem').innerText.includes('no such answer')")
-        assert shown(browser, "#asked") == asked, "what is shown stays"
-        browser.evaluate("document.querySelectorAll('#refused button')[1].click()")
-        assert browser.evaluate("document.querySelector('#refused').hidden")
-        assert browser.evaluate("Object.keys(localStorage)") == ["hpd-review-name"]
-
-
-def test_what_was_said_of_another_text_is_refused_and_shown(browser: Page, run: Path) -> None:
-    (port,) = free_ports(1)
-    with serving(run, port=port) as server:
-        visit(browser, server.address)
-        enter(browser)
-        choose(browser, "Brand")
-        server.process.kill()
-        server.process.wait()
-        browser.press("n")
-        browser.until("document.querySelector('#banner').innerText.includes('Not saved yet')")
-    shutil.rmtree(run)
-    reviewable_run(run.parent, [[coffee(number) for number in range(5, 8)]])
-    with serving(run, port=port) as server:
-        browser.until("document.querySelector('#banner').innerText.includes('started anew')")
-        visit(browser, server.address, forget=False)
-        browser.until("!document.querySelector('#refused').hidden")
-        assert '"not stated" (Ada): the row has another text now' in shown(browser, "#refused")
-        assert read_verdicts(Folder(str(run))) == []
 
 
 def make_unclear(run: Path, attribute: str) -> None:

@@ -17,7 +17,6 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from hpd_core import Attribute, CategorySchema
-from pipelines.errors import UsageError
 from pipelines.job.carryover import EarlierRun
 from pipelines.job.preflight import plan_job
 from pipelines.normalise import app
@@ -121,14 +120,6 @@ def test_only_the_normalised_columns_change(run: Path) -> None:
         "notes": [],
     }
     check_manifests(run, is_settled=True)
-
-
-def test_a_second_pass_writes_nothing(run: Path) -> None:
-    normalise(run)
-    before = files(run)
-    found = normalise(run)
-    assert (found.num_changed, found.num_rewritten) == (0, 0)
-    assert files(run) == before
 
 
 def test_an_edited_schema_is_used_and_a_trial_writes_nothing(run: Path) -> None:
@@ -253,14 +244,6 @@ def test_exclusive_values_are_taken_over_together_or_not_at_all(run: Path, workp
         (schemas("wide", shares_text_with=["Model"]), {"Width"}),
     ):
         assert earlier.carriable(workplace.config(), changed) == {"Shoes": kept}
-
-
-def test_a_run_that_is_not_finished_is_refused(run: Path) -> None:
-    (run / "manifest.json").unlink()
-    with pytest.raises(UsageError, match="is not finished"):
-        normalise(run)
-    result = CliRunner().invoke(app, [str(run)])
-    assert result.exit_code == 2
 
 
 def edited_file(folder: Path, categories: dict[str, list[str]]) -> str:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.config.yaml_dumping import comment_text, dump_flow, dump_key, dump_yaml
 from pipelines.config.yaml_files import parse_yaml
-from pipelines.schema import app
 from pipelines.schemas.importing.imported import Imported, SourceCategory
 from pipelines.schemas.importing.schema_text import schema_text
 from pipelines.schemas.schema_file import dump_schemas, parse_schemas
-from tests.pipelines.schemas.imports import done, loaded, write
-from tests.tables import table
 
 BREAKS = {"a line break": "\n", "U+0085": "\x85", "U+2028": "\u2028", "U+2029": "\u2029", "a return": "\r"}
 ANY = st.text(st.characters(exclude_categories=("Cs",)))
@@ -69,23 +63,3 @@ def test_a_text_is_on_one_line_as_a_value_a_key_or_a_comment(text: str) -> None:
     assert yaml.safe_load(f"# {comment_text(text)}\n[{dump_flow(text)}]") == [text]
     assert yaml.safe_load(dump_yaml([{"a": text}])) == [{"a": text}]
     assert yaml.safe_load(f"{dump_key(text)}\n  - 1") == {text: [1]}
-
-
-@table("mark", BREAKS.values())
-def test_one_name_with_a_line_break_does_not_stop_an_import(tmp_path: Path, mark: str) -> None:
-    labels = [
-        {"product_id": "1", "category": f"Board{mark}games", "values": {f"Net{mark}weight": ["x"]}},
-        {"product_id": "2", "category": "Tea", "values": {"Brand": ["y"]}},
-    ]
-    gold = write(tmp_path, "g.jsonl", "\n".join(map(json.dumps, labels)))
-    assert done(tmp_path, gold).names(f"Board{mark}games") == [f"Net{mark}weight"]
-
-
-@table("mark", BREAKS.values())
-def test_one_category_with_a_line_break_does_not_stop_a_proposal(tmp_path: Path, mark: str) -> None:
-    rows = [{"category": f"Board{mark}games", "title": f"{n}", "text": "Colour: red"} for n in range(5)]
-    catalog = write(tmp_path, "c.jsonl", "\n".join(map(json.dumps, rows)))
-    out = tmp_path / "out.yaml"
-    result = CliRunner().invoke(app, ["propose", str(catalog), "--out", str(out)])
-    (category,) = loaded(result, out).schemas
-    assert category.split() == ["Board", "games"]

@@ -56,15 +56,6 @@ def test_the_type_of_values(values: dict[str, int], kind: GuessedType) -> None:
     assert guessed_type(values) == kind
 
 
-def test_further_forms_are_synonyms_unless_another_member_is_called_so() -> None:
-    forms = {"navy": ["dark blue", "blue"], "blue": ["BLUE", "azure"]}
-    kind = guessed_type({"navy": 5, "blue": 5}, forms)
-    assert kind.members == (
-        Member(label="navy", synonyms=("dark blue",)),
-        Member(label="blue", synonyms=("azure",)),
-    )
-
-
 values = st.text(max_size=12) | st.sampled_from(["12 cm", "red", "yes", "1e9", "½", "12 \x00", "3 ²"])
 
 

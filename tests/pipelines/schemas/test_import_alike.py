@@ -83,51 +83,12 @@ def test_objects_with_one_title(tmp_path: Path) -> None:
     assert sorted(found.names(name) for name in found.schemas) == [["brand"], ["size"]]
 
 
-def test_a_file_given_twice_is_read_once(tmp_path: Path) -> None:
-    path = write(tmp_path, "hat.json", {"properties": {"brand": {}}})
-    assert list(done(tmp_path, path, path).schemas) == ["hat"]
-    shop = write(tmp_path, "a.csv", AKENEO)
-    copy = write(tmp_path, "b.csv", AKENEO)
-    assert len(done(tmp_path, shop, copy).schemas) == 4
-
-
 def test_two_categories_of_one_id_are_refused(tmp_path: Path) -> None:
     files = [
         write(tmp_path, f"{name}.txt", f"# Google_Product_Taxonomy_Version: 1\n1 - {name}\n")
         for name in ("Bags", "Taschen")
     ]
     assert "two categories have the id '1', 'Bags' with" in refused(tmp_path, *files)
-
-
-def test_properties_that_are_called_alike_are_told(tmp_path: Path) -> None:
-    model = done(
-        tmp_path, write(tmp_path, "m.json", {"title": "Mug", "properties": {"Color": {}, "color": {}, "e": {}}})
-    )
-    assert "note: called alike, and told apart by where they stand: 'Color' and 'color' of 'Mug' " in model.printed
-    assert len(set(model.names("Mug"))) == 3
-    model = done(tmp_path, write(tmp_path, "m.json", {"title": "Mug", "properties": {"Color": {}, "e": {}}}))
-    assert "alike" not in model.printed
-
-
-def test_properties_whose_paths_read_alike(tmp_path: Path) -> None:
-    properties: dict[str, Any] = {
-        "w.x": {"type": "boolean"},
-        "w": {"properties": {"x": {"type": "number", "x-unit": "cm"}}},
-        "a\nb": {},
-        "c/d": {"title": "Same"},
-        "e": {"title": "Same", "format": "date"},
-    }
-    model = done(tmp_path, write(tmp_path, "p.json", {"title": "P", "properties": properties}))
-    found = {each.id: each for each in model.schemas["P"].attributes}
-    assert {id: each.type for id, each in found.items()} == {
-        "/w.x": "boolean",
-        "/w/x": "number",
-        "a\nb": "string",
-        "c/d": "string",
-        "e": "date",
-    }
-    assert found["a\nb"].name == "a b"
-    assert not model.remarks()
 
 
 def test_constants_keep_their_own_spelling(tmp_path: Path) -> None:
@@ -160,21 +121,6 @@ def test_objects_as_constants_are_left_out_by_name(tmp_path: Path, node: dict[st
     model = done(tmp_path, write(tmp_path, "p.json", {"title": "P", "properties": {"x": node, "y": {}}}))
     assert model.names("P") == ["y"]
     assert "left out, one of several objects or lists: x" in model.printed
-
-
-def test_attributes_of_gold_that_differ_in_capitals_alone(tmp_path: Path) -> None:
-    values = {"Color": ["red"], "color": ["blue"], "Color ": ["green"], "Size": ["S"]}
-    lines = (json.dumps({"product_id": str(number), "category": "Kites", "values": values}) for number in range(3))
-    schema = done(tmp_path, write(tmp_path, "g.jsonl", "\n".join(lines)))
-    assert [(each.name, each.id) for each in schema.schemas["Kites"].attributes] == [
-        ("Color", None),
-        ("Color (2)", "Color "),
-        ("Size", None),
-        ("color (3)", "color"),
-    ]
-    assert "called alike in the gold, and probably one attribute: 'Color' and 'Color ' and 'color' in 'Kites'" in (
-        schema.printed
-    )
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "A", "a (1)", "a (1 2)", "b"]), st.sampled_from(["", "1", "2"]))))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpd_core import Unit
-from pipelines.schemas.importing.google_feed import feed_attributes
 from tests.pipelines.schemas.imports import done, refused, write
 from tests.tables import table
 
@@ -58,18 +56,6 @@ def test_the_taxonomy_without_ids(tmp_path: Path, text: str) -> None:
     clothing = google.schemas["Clothing"]
     assert (clothing.id, clothing.aliases) == (None, ("Apparel & Accessories > Clothing",))
     assert "size_type" in google.names("Clothing")
-
-
-def test_values_and_units_are_those_of_the_specification() -> None:
-    attributes = feed_attributes()
-    assert attributes["condition"].labels == ("new", "refurbished", "used")
-    assert attributes["age_group"].labels == ("newborn", "infant", "toddler", "kids", "adult")
-    assert attributes["gender"].labels == ("male", "female", "unisex")
-    assert attributes["gender"].vocabulary.label("Women's") == "female"
-    assert len(attributes["energy_efficiency_class"].labels) == 10
-    assert attributes["product_weight"].unit == Unit(want="g")
-    assert (attributes["multipack"].type, attributes["is_bundle"].type) == ("number", "boolean")
-    assert all(each.id == name for name, each in attributes.items())
 
 
 @table(

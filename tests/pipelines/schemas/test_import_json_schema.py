@@ -9,7 +9,6 @@ import pytest
 
 from hpd_core import Attribute, Member, Unit
 from tests.pipelines.schemas.imports import done, refused, write
-from tests.tables import table
 
 SCHEMA = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -68,49 +67,6 @@ def test_every_form(tmp_path: Path) -> None:
     assert not model.remarks()
 
 
-@table(
-    ("node", "expected"),
-    [
-        ({"anyOf": [{"type": "integer"}, {"type": "number"}, {"type": "null"}]}, ("number", False, False)),
-        ({"type": ["null", "integer", "number"]}, ("number", False, False)),
-        ({"type": ["number", "string"]}, ("string", False, True)),
-        ({"anyOf": [{"type": "number"}, {"type": "string"}]}, ("string", False, True)),
-        ({"oneOf": [{"$ref": "#/$defs/D"}, {"type": "string", "format": "date-time"}]}, ("date", False, False)),
-        ({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}, ("string", True, False)),
-        ({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "number"}}]}, ("string", True, True)),
-        ({"type": "array", "prefixItems": [{"type": "number"}, {"type": "integer"}]}, ("number", True, False)),
-        ({"type": "array", "items": {"anyOf": [{"type": "boolean"}, {"type": "null"}]}}, ("boolean", True, False)),
-        ({"type": "array"}, ("string", True, False)),
-        ({}, ("string", False, False)),
-    ],
-)
-def test_one_of_several_types(tmp_path: Path, node: dict[str, object], expected: tuple[str, bool, bool]) -> None:
-    day = {"type": "string", "format": "date"}
-    schema = {"title": "Bag", "properties": {"it": node}, "$defs": {"D": day}}
-    model = done(tmp_path, write(tmp_path, "bag.json", schema))
-    (found,) = model.schemas["Bag"].attributes
-    assert (found.type, found.multiple, "of several types, texts here: it" in model.printed) == expected
-
-
-@table("node", [{"type": "string", "format": "binary"}, {"contentEncoding": "base64"}])
-def test_bytes_are_no_attribute(tmp_path: Path, node: dict[str, object]) -> None:
-    model = done(tmp_path, write(tmp_path, "bag.json", {"title": "Bag", "properties": {"brand": {}, "picture": node}}))
-    assert model.names("Bag") == ["brand"]
-    assert "left out, bytes and passwords: picture" in model.printed
-
-
-def test_what_refers_to_itself_ends(tmp_path: Path) -> None:
-    node = {"properties": {"name": {"type": "string"}, "next": {"$ref": "#"}, "last": {"$ref": "#"}}}
-    model = done(tmp_path, write(tmp_path, "node.json", node))
-    assert model.names("node") == ["name"]
-    assert "left out, it refers to itself: next, last" in model.printed
-    tree = {"$ref": "#/$defs/Tree", "$defs": {"Tree": {"properties": {"a": {}, "left": {"$ref": "#/$defs/Tree"}}}}}
-    assert done(tmp_path, write(tmp_path, "tree.json", tree)).names("tree") == ["a"]
-
-    knot = {"properties": {"a": {"$ref": "#/$defs/B"}, "c": {}}, "$defs": {"B": {"$ref": "#/$defs/B"}}}
-    assert done(tmp_path, write(tmp_path, "knot.json", knot)).names("knot") == ["a", "c"]
-
-
 def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
     many = {f"p{number}": {"type": "string"} for number in range(100)}
     levels = {f"L{number}": {"properties": {**many, "in": {"$ref": f"#/$defs/L{number + 1}"}}} for number in range(15)}
@@ -135,12 +91,6 @@ def test_all_of_is_joined(tmp_path: Path) -> None:
     }
     del schema["properties"]
     assert done(tmp_path, write(tmp_path, "h.json", schema)).names("Hat") == ["brand", "size"]
-
-
-def test_the_name_of_a_category(tmp_path: Path) -> None:
-    path = write(tmp_path, "hat.schema.json", {"properties": {"brand": {}}})
-    assert list(done(tmp_path, path).schemas) == ["hat"]
-    assert list(done(tmp_path, path, "--name", "Hats").schemas) == ["Hats"]
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:
@@ -215,17 +165,6 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "shop_models", raising=False)
     return "shop_models"
-
-
-def test_pydantic_models(tmp_path: Path, models: str) -> None:
-    model = done(tmp_path, f"{models}:Suitcase")
-    found = {each.name: each for each in model.schemas["Suitcase"].attributes}
-    assert (found["Brand"].id, found["Brand"].description) == ("brand", "the maker")
-    assert found["outer_shell"].labels == ("hard", "soft")
-    assert found["Wheels"].labels == ("2", "4")
-    assert found["Colours"].multiple
-    assert found["size.width"].unit == Unit(want="cm")
-    assert list(done(tmp_path, f"{models}:Anything", "--from", "pydantic").schemas) == ["Suitcase", "Size"]
 
 
 def test_the_types_of_python(tmp_path: Path, models: str) -> None:

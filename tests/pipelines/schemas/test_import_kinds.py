@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import json
 from pathlib import Path
 
-from pipelines.schemas.importing.kinds import Kind, is_gold
-from tests.pipelines.schemas.imports import call, done, refused, write
+from pipelines.schemas.importing.kinds import Kind
+from tests.pipelines.schemas.imports import done, refused, write
 from tests.tables import table
 
 SAMPLES = {
@@ -18,18 +17,6 @@ SAMPLES = {
     Kind.JSON_SCHEMA: ("x.json", '{"properties": {"color": {"type": "string"}}}'),
     Kind.GOLD: ("x.jsonl", '{"product_id": "1", "category": "Bags", "values": {"color": ["red"]}}\n'),
 }
-
-
-@table("kind", SAMPLES)
-def test_the_content_tells_the_kind(tmp_path: Path, kind: Kind) -> None:
-    path = write(tmp_path, *SAMPLES[kind])
-    told, named = done(tmp_path, path), done(tmp_path, path, "--from", kind)
-    assert told.schemas == named.schemas
-    assert any(
-        "color" in name.casefold() for schema in told.schemas.values() for name in [a.name for a in schema.attributes]
-    )
-    for other in SAMPLES.keys() - {kind}:
-        assert refused(tmp_path, path, "--from", other)
 
 
 def test_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
@@ -75,26 +62,3 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     packed = tmp_path / "gold.jsonl.gz"
     packed.write_bytes(gzip.compress(b"{}"))
     assert "gold.jsonl.gz is packed: unpack it first (gunzip)" in refused(tmp_path, packed)
-
-
-def test_nothing_is_written_over(tmp_path: Path) -> None:
-    path = write(tmp_path, *SAMPLES[Kind.GOOGLE])
-    out = write(tmp_path, "mine.yaml", "mine")
-    assert "--force writes over it" in call(path, "--out", out).stderr
-    assert out.read_text() == "mine"
-
-
-def test_gold_is_told_from_other_lines(tmp_path: Path) -> None:
-    gold = write(tmp_path, "gold.json", SAMPLES[Kind.GOLD][1])
-    assert is_gold(str(gold))
-    assert is_gold(str(tmp_path / "nowhere.jsonl"))
-    assert is_gold(str(write(tmp_path, "broken.jsonl", "{")))
-    assert not is_gold(str(write(tmp_path, "o.jsonl", '{"code": "red", "attribute": "color"}')))
-    assert not is_gold(str(tmp_path))
-
-
-def test_a_label_of_an_attribute_without_a_name_is_refused_by_its_line(tmp_path: Path) -> None:
-    line = {"product_id": "1", "category": "C", "values": {"": ["x"], "Brand": ["y"]}}
-    gold = write(tmp_path, "gold.jsonl", f"{json.dumps(line)}\n")
-    for arguments in ((), ("--plain",)):
-        assert "gold.jsonl, line 1: 'values' > '': the name '' is blank" in refused(tmp_path, gold, *arguments)

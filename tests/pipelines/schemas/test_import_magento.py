@@ -57,26 +57,6 @@ def test_the_attributes_alone_are_one_category(tmp_path: Path) -> None:
     assert not shop.remarks()
 
 
-def test_sets_by_the_names_of_files(tmp_path: Path) -> None:
-    sets = [
-        {"attribute_set_id": 4, "attribute_set_name": "Default"},
-        {"attribute_set_id": 10, "attribute_set_name": "Bag"},
-    ]
-    write(tmp_path, "shop/sets.json", {"items": sets, "total_count": 2})
-    write(tmp_path, "shop/attributes-4.json", ATTRIBUTES[1:2])
-    write(tmp_path, "shop/attributes-10.json", ATTRIBUTES[:2])
-    shop = done(tmp_path, tmp_path / "shop")
-    assert {name: shop.names(name) for name in shop.schemas} == {"Bag": ["Color", "Features"], "Default": ["Features"]}
-    assert shop.schemas["Bag"].id == "10"
-    assert list(done(tmp_path, tmp_path / "shop", "--category", "Default").schemas) == ["Default"]
-
-
-def test_sets_that_hold_their_attributes(tmp_path: Path) -> None:
-    held = {"attribute_set_id": 10, "attribute_set_name": "Bag", "attributes": [COLOR]}
-    shop = done(tmp_path, write(tmp_path, "sets.json", [held]))
-    assert {name: shop.names(name) for name in shop.schemas} == {"Bag": ["Color"]}
-
-
 def test_csv(tmp_path: Path) -> None:
     path = write(
         tmp_path,

@@ -279,13 +279,6 @@ def test_a_part_of_it(data: Path, tmp_path: Path, wanted: str, categories: list[
     assert list(done(tmp_path, data, "--category", wanted).schemas) == categories
 
 
-def test_several_parts_and_their_notes(data: Path, tmp_path: Path) -> None:
-    both = done(tmp_path, data, "--category", "xx-1-1", "--category", "xx-2-1")
-    assert len(both.schemas) == 2
-    assert "1 of 2 attributes are not defined" in both.printed
-    assert "not defined" not in done(tmp_path, data, "--category", "Balls").printed
-
-
 def test_a_category_that_is_not_one(data: Path, tmp_path: Path) -> None:
     several = refused(tmp_path, data, "--category", "Parts")
     assert "2 categories are called so, name one by its path" in several

@@ -136,24 +136,6 @@ def test_an_attribute(attribute: Attribute, expected: list[str]) -> None:
     assert remarks(attribute) == [f"x: {message}" for message in expected]
 
 
-@table(
-    ("name", "expected"),
-    [
-        ("Brand ", "'Brand ' begins or ends with white space"),
-        ("   ", "'   ' shows nothing"),
-        ("\u200b", "'\\u200b' shows nothing"),
-        ("Brand\ufeff", "'Brand\\ufeff' holds characters that nobody sees: U+FEFF"),
-        ("Länge", "'La\u0308nge' is not in Unicode's form NFC, which most catalogs have"),
-        ("Size &amp; fit", "'Size &amp; fit' holds an HTML entity: 'Size & fit'?"),
-    ],
-)
-def test_names_of_attributes_and_categories(name: str, expected: str) -> None:
-    if name == "Länge":
-        name = unicodedata.normalize("NFD", name)
-    assert remarks(Attribute(name=name)) == [f"{name}: {expected}"]
-    assert remarks(Attribute(name="x"), category=name) == [f": {expected}"]
-
-
 def test_names_that_are_almost_the_same() -> None:
     assert remarks(Attribute(name="Net weight"), Attribute(name="net-weight")) == [
         "net-weight: almost the same name as attribute 'Net weight' (they differ in capitals and punctuation or signs)"
@@ -162,14 +144,6 @@ def test_names_that_are_almost_the_same() -> None:
     other = one.model_copy(update={"category": "Coffee and Tea"})
     assert [str(remark) for remark in lint({one.category: one, other.category: other})] == [
         "Coffee and Tea: almost the same name as category 'Coffee & Tea' (they differ in 'and' or '&')"
-    ]
-
-
-def test_what_categories_share_is_told_once() -> None:
-    width = Attribute(name="Width", unit="cm")
-    schemas = {name: CategorySchema(category=name, attributes=(width,)) for name in ("Bags", "Cups", "Mats")}
-    assert [str(remark) for remark in lint(schemas)] == [
-        "Bags > Width: has the unit 'cm' but is of type string (as in 2 more categories)"
     ]
 
 
@@ -183,26 +157,6 @@ def test_aliases_that_mean_two_categories() -> None:
         "Bags: its alias 'Cups' is also the name of a category",
         "Cups: its alias 'Luggage' is also an alias of category 'Bags'",
         "Cups: 'Mugs ' begins or ends with white space",
-    ]
-
-
-def test_what_listed_values_cost() -> None:
-    long, short = (enum(*(f"value {n}" for n in range(count)), name=f"x{count}") for count in (190, 10))
-    unlisted = enum(*(f"value {n}" for n in range(201)), name="y")
-    schemas = {
-        "Bags": CategorySchema(category="Bags", attributes=(long, short, unlisted)),
-        "Cups": CategorySchema(category="Cups", attributes=(short, unlisted)),
-        "Mats": CategorySchema(category="Mats", attributes=(long,)),
-    }
-    told = "with a lower engine.prompt.max_listed_values fewer are listed, and answers are among them all the same"
-    assert [str(remark) for remark in lint(schemas)] == [
-        f"Bags: the values listed take about 623 tokens of its prompt, 593 of them 'x190'; {told}",
-        f"Mats: the values listed take about 593 tokens of its prompt; {told}",
-    ]
-    assert [str(remark) for remark in lint(schemas, lambda text: text.count("value"))] == []
-    assert [str(remark) for remark in lint(schemas, lambda text: 3 * text.count("value"))] == [
-        f"Bags: the values listed take 600 tokens of its prompt, 570 of them 'x190'; {told}",
-        f"Mats: the values listed take 570 tokens of its prompt; {told}",
     ]
 
 

@@ -11,12 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from hpd_core import Attribute, CategorySchema, EngineConfig, Unit
+from hpd_core import Attribute, CategorySchema, Unit
 from hpd_core.nesting import MAX_DEPTH, flattened, joined, nested
-from hpd_core.prompt_builder import PromptBuilder
 from hpd_core.text.template import render_attribute, render_key
 from pipelines.errors import UsageError
-from pipelines.schemas.diff import diff
 from pipelines.schemas.importing.imported import one_line
 from pipelines.schemas.lint import lint
 from pipelines.schemas.nested_entries import MAX_LEAVES
@@ -25,7 +23,6 @@ from tests.examples import examples
 from tests.pipelines.schemas.imports import done, write
 from tests.pipelines.schemas.test_schema_forms import load
 from tests.tables import table
-from tests.tiny_model import build_tokenizer
 
 BAGS = """
 attributes:
@@ -64,27 +61,6 @@ def test_what_is_in_an_object_is_asked_for_by_its_path(tmp_path: Path) -> None:
     totes = [each.name for each in schemas["Totes"].attributes]
     assert totes[:3] == ["Brand", "size.handle", "pack.width"], "its own object is in the place of the other"
     assert [remark.message for remark in lint(schemas) if "object" in remark.message] == []
-
-
-def test_values_are_put_into_their_objects(tmp_path: Path) -> None:
-    schema = load(tmp_path, BAGS)["Bags"]
-    values = {"size.lid.closure": "zip", "Brand": None, "size.width": 2, "pack.width": 3}
-    assert schema.nested(values) == {
-        "size": {"lid": {"closure": "zip"}, "width": 2},
-        "Brand": None,
-        "pack": {"width": 3},
-    }
-
-
-def test_a_name_with_a_dot_is_no_object() -> None:
-    schema = CategorySchema(category="A", attributes=(Attribute(name="No. 5"), Attribute(name="size.width")))
-    assert schema.nested({"No. 5": 1, "size.width": 2}) == {"No. 5": 1, "size.width": 2}
-
-
-def test_where_it_stands_is_of_the_hash_only_where_it_is_in_an_object() -> None:
-    flat = Attribute(name="size.width")
-    assert "path" not in flat.model_dump()
-    assert flat.model_copy(update={"path": ("size", "width")}).model_dump()["path"] == ("size", "width")
 
 
 @table("path", [("size",), ("size", "depth"), ("", "size.width"), ("size.width",)])
@@ -172,16 +148,6 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, message
     assert message in str(caught.value)
 
 
-def test_objects_are_as_deep_as_is_said(tmp_path: Path) -> None:
-    (attribute,) = load(tmp_path, category(deep(MAX_DEPTH)))["A"].attributes
-    assert len(attribute.path) == MAX_DEPTH + 1
-
-
-def test_the_differences_of_objects_are_told_by_attribute(tmp_path: Path) -> None:
-    old, new = load(tmp_path, BAGS), load(tmp_path, BAGS.replace("unit: cm", "unit: mm"))
-    assert "Bags > size.width: unit: cm -> mm" in [str(each) for each in diff(old, new)]
-
-
 names = st.text("abAB. é", min_size=1, max_size=3).filter(lambda text: text.strip() == text)
 trees = st.recursive(
     st.integers(), lambda inner: st.dictionaries(names, inner, min_size=1, max_size=4), max_leaves=12
@@ -217,15 +183,6 @@ def test_every_tree_is_a_schema_and_its_values_are_the_tree(tree: dict[str, Any]
     assert schemas["A"].nested(dict(zip(places, (each for _, each in flattened(tree)), strict=True))) == tree
     assert parse_schemas(yaml.safe_load(dump_schemas(schemas)), "dumped") == schemas
     assert CategorySchema.model_validate(schemas["A"].model_dump(mode="json")) == schemas["A"]
-
-
-def test_what_categories_share_in_objects_is_written_once(tmp_path: Path) -> None:
-    values = [f"v{number}" for number in range(20)]
-    entry = {"name": "lid", "type": "object", "attributes": [{"name": "kind", "type": "enum", "values": values}]}
-    schemas = parse_schemas({"categories": {"A": [entry], "B": ["x", entry]}}, "made")
-    text = dump_schemas(schemas)
-    assert text.count("v19") == 1
-    assert load(tmp_path, text) == schemas
 
 
 def test_a_json_schema_keeps_its_objects(tmp_path: Path) -> None:
@@ -269,12 +226,3 @@ def test_every_json_schema_of_objects_is_read(tmp_path_factory: pytest.TempPathF
     read = done(folder, write(folder, "drawn.json", {"title": "A", **schema(tree)}))
     named = [place for place, _ in flattened(tree) if one_line(joined(place))]
     assert len(read.schemas["A"].attributes) == len(named)
-
-
-def test_a_model_is_asked_the_same_whether_it_is_in_an_object_or_called_so(tmp_path: Path) -> None:
-    nested_ = load(tmp_path, BAGS)["Bags"]
-    flat = tuple(attribute.model_copy(update={"path": ()}) for attribute in nested_.attributes)
-    builder = PromptBuilder(build_tokenizer(), EngineConfig(), None)
-    alone = builder.category_tokens(CategorySchema(category="Bags", attributes=flat))
-    assert builder.category_tokens(nested_) == alone
-    assert nested_.hash != CategorySchema(category="Bags", attributes=flat).hash

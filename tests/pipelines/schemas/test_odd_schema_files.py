@@ -74,15 +74,6 @@ def test_what_yaml_reads_as_something_else_is_named_as_it_is_written(tmp_path: P
         assert refusal(tmp_path, bare) == f"schemas.yaml, line 4: category 'A': attribute 2: {told}"
 
 
-def test_what_yaml_reads_as_text_is_text(tmp_path: Path) -> None:
-    values = ["1e3", "0o7", "08", "1.2.3", "=", "<<", "yes please", "12 cm", "N/A", "12/24", "-", "6-8"]
-    text = "categories:\n  A:\n    - name: x\n      type: enum\n      values:\n"
-    text += "".join(f"        - {value}\n" for value in values if value != "-") + '        - "-"\n'
-    ((name, *found),) = load(tmp_path, text)["A"]
-    assert name == "x"
-    assert sorted(found) == sorted(values)
-
-
 @table(
     ("text", "message"),
     [
@@ -142,15 +133,6 @@ def test_encodings(tmp_path: Path) -> None:
     )
 
 
-def test_anchors_and_merge_keys_are_read(tmp_path: Path) -> None:
-    text = (
-        "categories:\n  A:\n    - &size {name: Size, type: enum, values: [S, M]}\n    - Brand\n"
-        "  B:\n    - *size\n    - {<<: *size, name: Shirt size}\n"
-    )
-    size = ("Size", "S", "M")
-    assert load(tmp_path, text) == {"A": [size, ("Brand",)], "B": [size, ("Shirt size", "S", "M")]}
-
-
 def test_json_is_read(tmp_path: Path) -> None:
     text = '{\n\t"categories": {\n\t\t"A \\/ B": [\n\t\t\t{"name": "x"}, "y"]}}'
     assert load(tmp_path, text, "schemas.json") == {"A / B": [("x",), ("y",)]}
@@ -160,23 +142,6 @@ def test_json_is_read(tmp_path: Path) -> None:
     assert refusal(tmp_path, '{"categories":\n{"A": ["x",]}}', "s.json").startswith("s.json, line 2: not JSON: ")
     assert refusal(tmp_path, "[" * 100_000, "s.json").startswith("s.json: not JSON: ")
     assert "attribute 1: name 3 is a number" in refusal(tmp_path, '{"categories": {"A": [{"name": 3}]}}', "s.json")
-
-
-def test_odd_names_stay_as_they_are(tmp_path: Path) -> None:
-    names = [
-        "Home & Garden > Kitchen",
-        "A &amp; B",
-        "T‑Shirts",
-        "Shoes/",
-        "👟",
-        "\u200fנעליים",
-        "a: b",
-        "#1",
-        "- x",
-        "{x}",
-    ]
-    text = "categories:\n" + "".join(f'  "{name}": [x]\n' for name in names)
-    assert list(load(tmp_path, text)) == names
 
 
 def test_places_that_are_not_there_have_no_line() -> None:

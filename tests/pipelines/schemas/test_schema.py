@@ -40,20 +40,6 @@ def names(schemas: dict[str, CategorySchema]) -> dict[str, list[str]]:
     return {category: [each.name for each in schema.attributes] for category, schema in schemas.items()}
 
 
-def test_attributes_are_ordered_by_frequency_then_name() -> None:
-    products = [
-        product("Tea", Size=ONE, Form=ONE, Brand=ONE),
-        product("Tea", Brand=ABSENT, Form=ONE),
-        product("Tea", Brand=ABSENT),
-        product("Coffee", Roast=ABSENT),
-        product("Cups"),
-    ]
-    schemas = schemas_from_gold(products)
-    assert names(schemas) == {"Coffee": ["Roast"], "Tea": ["Brand", "Form", "Size"]}
-    assert list(schemas) == ["Coffee", "Tea"]
-    assert all(each.type == "string" for each in schemas["Tea"].attributes)
-
-
 def test_attributes_that_never_have_a_value_can_be_left_out() -> None:
     products = [product("Tea", Brand=ONE, Form=ABSENT), product("Coffee", Roast=ABSENT)]
     assert names(schemas_from_gold(products, require_values=True)) == {"Tea": ["Brand"]}
@@ -95,18 +81,6 @@ def test_a_written_schema_is_loaded_as_it_was(
     assert not list(diff(schemas, load_schemas(str(path))))
 
 
-def test_a_written_schema_is_readable() -> None:
-    schemas = schema("Café", "Brand", Attribute(name="Roast", type="enum", values=("light", "dark")))
-    assert dump_schemas(schemas) == (
-        "categories:\n"
-        "  Café:\n"
-        "  - {name: Brand, type: string}\n"
-        "  - name: Roast\n"
-        "    type: enum\n"
-        "    values: [light, dark]\n"
-    )
-
-
 @table(
     ("schemas", "message"),
     [
@@ -121,11 +95,6 @@ def test_a_written_schema_is_readable() -> None:
 )
 def test_lint_warns(schemas: dict[str, CategorySchema], message: str) -> None:
     assert any(message in str(remark) for remark in lint(schemas)), [str(remark) for remark in lint(schemas)]
-
-
-def test_lint_is_silent_about_a_good_schema() -> None:
-    weight = Attribute(name="Weight", description="of one package", type="number", unit="g")
-    assert not list(lint(schema("A", "Brand", weight) | schema("B", "Brand")))
 
 
 def test_diff_names_every_difference() -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from hpd_core import Unit
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import parse_config
 from pipelines.errors import UsageError
@@ -17,34 +16,6 @@ def write(folder: Path, text: str) -> str:
     path = folder / "schemas.yaml"
     path.write_text(text, encoding="utf-8")
     return str(path)
-
-
-def test_a_schema_file_with_everything(tmp_path: Path) -> None:
-    schemas = load_schemas(
-        write(
-            tmp_path,
-            """
-categories:
-  Kaffee & Tee:
-    - Brand
-    - name: Roast
-      description: how dark
-      type: enum
-      values: [light, "no", dark]
-    - {name: Weight, type: number, unit: g, max_value_tokens: 5}
-    - {name: Notes, multiple: true}
-    - {name: Part number, verbatim: true}
-  "007": [Brand]
-""",
-        )
-    )
-    assert list(schemas) == ["Kaffee & Tee", "007"]
-    brand, roast, weight, notes, part_number = schemas["Kaffee & Tee"].attributes
-    assert (brand.name, brand.type) == ("Brand", "string")
-    assert roast.labels == ("light", "no", "dark")
-    assert (weight.unit, weight.max_value_tokens) == (Unit(want="g"), 5)
-    assert notes.multiple
-    assert [each.verbatim for each in (brand, part_number)] == [False, True]
 
 
 @table(
@@ -101,11 +72,6 @@ def test_a_job_that_cannot_copy_refuses_to(tmp_path: Path) -> None:
         parse_config(JobConfig, job | {"decoding": "ar", "engine": {"strings": "verbatim"}}, "job.yaml")
     with pytest.raises(UsageError, match=r"engine\.answer_threshold is for decoding: hpd"):
         parse_config(JobConfig, job | {"decoding": "ar", "engine": {"answer_threshold": 0.4}}, "job.yaml")
-
-
-def test_a_missing_file_is_named() -> None:
-    with pytest.raises(UsageError, match=r"no such file: nowhere\.yaml"):
-        load_schemas("nowhere.yaml")
 
 
 def test_the_hash_follows_the_content_and_not_the_order_of_categories(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -65,41 +64,6 @@ def test_every_form(tmp_path: Path) -> None:
     )
     assert schemas["Cans"].attributes == cans
     assert schemas["Coolers"].attributes == (brand, color, *cans)
-
-
-def test_what_is_shared_is_there_once(tmp_path: Path) -> None:
-    schemas = load(tmp_path, EVERYTHING)
-    assert schemas["Bags"].attributes[1] is schemas["Coolers"].attributes[1]
-
-
-DIAMOND = """
-categories:
-  A: [{name: Brand, description: of A}, {name: X, description: of A}]
-  B: {extends: A, attributes: [{name: Brand, description: of B}]}
-  C: {extends: A, attributes: [Y, {name: X, description: of C}]}
-  E: {extends: C, attributes: [{name: Brand, description: of E}]}
-  BC: {extends: [B, C]}
-  CB: {extends: [C, B]}
-  BE: {extends: [B, E, B]}
-  EB: {extends: [E, B], attributes: [{name: Y, description: of EB}]}
-"""
-
-
-@table(
-    ("category", "attributes"),
-    [
-        ("BC", {"Brand": "of B", "X": "of C", "Y": None}),
-        ("CB", {"Brand": "of B", "X": "of C", "Y": None}),
-        ("BE", {"Brand": "of B", "X": "of C", "Y": None}),
-        ("EB", {"Brand": "of E", "X": "of C", "Y": "of EB"}),
-    ],
-)
-def test_the_nearest_category_says_what_an_attribute_is(
-    tmp_path: Path, category: str, attributes: dict[str, str | None]
-) -> None:
-    """What a parent only inherits does not undo what another one says itself."""
-    found = load(tmp_path, DIAMOND)[category].attributes
-    assert [(each.name, each.description) for each in found] == list(attributes.items())
 
 
 @settings(max_examples=examples(100))
@@ -278,26 +242,3 @@ def test_a_vocabulary_that_categories_share_is_written_once() -> None:
         {"use": "color"},
     ]
     assert document["categories"]["d"][1] == {"use": "color-2"}
-
-
-def test_a_taxonomy_is_read_in_seconds() -> None:
-    """200 categories with 15 of 100 attributes each, a chain of parents, vocabularies of 40 values with ids."""
-    document = {
-        "attributes": {
-            f"a{n}": {"name": f"A{n}", "type": "enum", "values": [{"label": f"v{v}", "id": str(v)} for v in range(40)]}
-            for n in range(100)
-        },
-        "categories": {
-            f"c{n}": {
-                "extends": [f"c{n - 1}"] if n % 5 else None,
-                "attributes": [{"use": f"a{(3 * n + k) % 100}"} for k in range(15)],
-            }
-            for n in range(200)
-        },
-    }
-    start = time.process_time()
-    schemas = parse_schemas(document, "taxonomy")
-    assert len(schemas["c4"].attributes) == 15 + 4 * 3
-    assert len(schemas_hash(schemas)) == 16
-    assert len(dump_schemas(schemas)) < 500_000
-    assert time.process_time() - start < 10, "about 1 s"

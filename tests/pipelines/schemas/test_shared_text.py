@@ -7,12 +7,12 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from hpd_core import Attribute, CategorySchema
+from hpd_core import CategorySchema
 from pipelines.quality.gold import GoldProduct, GoldValue
 from pipelines.schema import app
 from pipelines.schemas.lint import lint
-from pipelines.schemas.schema_file import load_schemas, parse_schemas
-from pipelines.schemas.shared_text import exclusive_schemas, shared_text
+from pipelines.schemas.schema_file import load_schemas
+from pipelines.schemas.shared_text import shared_text
 from tests.tables import table
 
 
@@ -38,27 +38,6 @@ def test_attributes_share_text_if_one_product_in_ten_says_so() -> None:
     }, "any accepted form"
 
 
-def test_single_texts_become_exclusive() -> None:
-    data = {
-        "category": "Shirts",
-        "attributes": [
-            {"name": "Type"},
-            {"name": "Gender"},
-            {"name": "Size", "type": "number"},
-            {"name": "x", "multiple": True},
-        ],
-    }
-    schemas = {"Shirts": CategorySchema.model_validate(data)}
-    found = exclusive_schemas(
-        schemas, {("Shirts", "Type"): frozenset({"Gender", "x"}), ("Hats", "Size"): frozenset({"x"})}
-    )
-    assert found["Shirts"].rivals == {}
-    kind, gender, *others = found["Shirts"].attributes
-    assert (kind.verbatim, kind.shares_text_with) == ("exclusive", ("Gender",))
-    assert (gender.verbatim, gender.shares_text_with) == ("exclusive", ())
-    assert others == list(schemas["Shirts"].attributes[2:])
-
-
 @table("plain", [["--plain"], []])
 def test_the_command_writes_what_can_be_read(tmp_path: Path, plain: list[str]) -> None:
     gold, out = tmp_path / "gold.jsonl", tmp_path / "schemas.yaml"
@@ -82,10 +61,3 @@ def test_a_name_that_is_nowhere_is_told() -> None:
         "Shirts > Type: shares its text with 'gender', and no category has an exclusive attribute of that name; did "
         "you mean 'Gender' (differs in capitals)?"
     ]
-
-
-def test_what_uses_an_exclusive_attribute_can_take_its_sharing_away() -> None:
-    library = {"brand": {"verbatim": "exclusive", "shares_text_with": ["line"]}}
-    used = {"use": "brand", "verbatim": True, "shares_text_with": None}
-    schemas = parse_schemas({"attributes": library, "categories": {"Shirts": [used]}}, "schemas.yaml")
-    assert schemas["Shirts"].attributes == (Attribute(name="brand", verbatim=True),)

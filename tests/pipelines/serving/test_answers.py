@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import openai
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from hpd_core import Engine, JsonResult
 from tests.pipelines.serving.served import MODEL, SHOE, Served
@@ -66,23 +66,6 @@ def test_facts_of_every_field_come_with_the_answer(client: openai.OpenAI, engine
         assert (facts[path]["status"], facts[path]["text"]) == (field.status, field.text)
         assert facts[path]["logprob_mean"] == pytest.approx(field.logprob_mean, abs=1e-3)
         assert facts[path]["probability"] == pytest.approx(field.probability, abs=1e-3)
-
-
-@table("text", TEXTS)
-def test_pydantic_models_are_filled_in(client: openai.OpenAI, engine: Engine, text: str) -> None:
-    result = expected(engine, text)
-    if result.problems:
-        # Whoever asks for a whole model is not given a part of one.
-        with pytest.raises((openai.LengthFinishReasonError, ValidationError)):
-            client.chat.completions.parse(model=MODEL, messages=messages(text), response_format=Shoe)
-        return
-    completion = client.chat.completions.parse(model=MODEL, messages=messages(text), response_format=Shoe)
-    assert completion.choices[0].message.parsed == Shoe.model_validate(result.data)
-    response = client.responses.parse(model=MODEL, input=text, text_format=Shoe)
-    assert response.output_parsed == Shoe.model_validate(result.data)
-    assert response.usage is not None
-    assert response.usage.input_tokens == result.num_prompt_tokens
-    assert response.usage.output_tokens == result.num_output_tokens
 
 
 @table("as_call", [False, True])
@@ -197,22 +180,3 @@ def test_the_model_has_a_card(client: openai.OpenAI, server: Served) -> None:
     assert [model.id for model in client.models.list()] == [MODEL]
     assert client.models.retrieve(MODEL).owned_by == "hpd"
     assert server.ask("/health").body == {"status": "ok"}
-
-
-def test_what_was_answered_is_counted(server: Served, engine: Engine) -> None:
-    def counted() -> list[float]:
-        return [
-            server.counted("hpd_server_requests_total", endpoint="/v1/chat/completions", status="200"),
-            server.counted("hpd_server_requests_total", endpoint="other", status="404"),
-            server.counted("hpd_server_tokens_total", kind="prompt"),
-            server.counted("hpd_server_tokens_total", kind="output"),
-            server.counted("hpd_server_fields_total"),
-            server.counted("hpd_server_request_seconds_count", endpoint="/v1/chat/completions"),
-        ]
-
-    before, result = counted(), expected(engine, TEXTS[0], SHOE)
-    assert server.chat(TEXTS[0]).status == 200
-    assert server.ask("/nothing/here").status == 404
-    moved = [after - earlier for after, earlier in zip(counted(), before, strict=True)]
-    assert moved == [1, 1, result.num_prompt_tokens, result.num_output_tokens, len(SHOE["properties"]), 1]
-    assert server.counted("hpd_server_open_requests") == 0

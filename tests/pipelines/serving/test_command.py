@@ -88,11 +88,3 @@ def test_what_is_wrong_is_said_in_a_line(arguments: list[str], said: str) -> Non
     assert result.exit_code == 2
     assert said in result.stderr
     assert "Traceback" not in result.stderr
-
-
-def test_a_port_that_is_taken_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        result = CliRunner().invoke(app, ["--port", str(port)])
-    assert result.exit_code == 2
-    assert f"port {port}" in result.stderr

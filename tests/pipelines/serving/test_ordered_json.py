@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -67,46 +66,6 @@ def test_text_comes_when_its_turn_has_come() -> None:
     assert text.rest(JsonResult({"a": "1", "b": {"c": "é\n", "d": "4"}, "e": "5"})) == ""
 
 
-def test_objects_of_a_list_come_one_by_one() -> None:
-    text = ordered(an_object(lines={"type": "array", "items": an_object(sku=TEXT, pieces={"type": "integer"})}, z=TEXT))
-    assert text.add([answer("/lines/0/sku", "A"), answer("/lines/1/sku", "B"), answer("/z", "z")]) == (
-        '{"lines": [{"sku": "A"'
-    )
-    assert text.add([answer("/lines/1/pieces", 2)]) == ""
-    assert text.add([answer("/lines/0/pieces", 1)]) == ', "pieces": 1}, {"sku": "B", "pieces": 2}'
-    lines = [{"sku": "A", "pieces": 1}, {"sku": "B", "pieces": 2}]
-    assert text.rest(JsonResult({"lines": lines, "z": "z"})) == '], "z": "z"}'
-
-
 def test_an_empty_list_is_known_at_once() -> None:
     text = ordered(an_object(lines={"type": "array", "items": an_object(sku=TEXT)}, z=TEXT))
     assert text.add([answer("/lines", []), answer("/z", "z")]) == '{"lines": [], "z": "z"}'
-
-
-def test_an_object_that_may_miss_is_opened_when_it_has_a_value() -> None:
-    schema = {
-        "type": "object",
-        "properties": {"buyer": {**an_object(name=TEXT, town=TEXT), "type": ["object", "null"]}},
-    }
-    text = ordered(schema)
-    assert text.add([answer("/buyer/name", None)]) == "{"
-    assert text.add([answer("/buyer/town", None)]) == '"buyer": null}'
-    text = ordered(schema)
-    assert text.add([answer("/buyer/town", "Bath")]) == '{"buyer": {'
-
-
-def test_a_field_that_is_told_is_not_paid_for_by_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is told by itself: the loop that serves all clients must not be held up."""
-    looked_up: list[Any] = []
-    look_up = OrderedJson._answer
-
-    def counting(text: OrderedJson, path: Any) -> FieldAnswer:
-        looked_up.append(path)
-        return look_up(text, path)
-
-    monkeypatch.setattr(OrderedJson, "_answer", counting)
-    names = [f"f{number}" for number in range(500)]
-    text = ordered(an_object(**dict.fromkeys(names, TEXT)))
-    pieces = [text.add([answer(f"/{name}", "x")]) for name in names]
-    assert "".join(pieces) == json.dumps(dict.fromkeys(names, "x"))
-    assert len(looked_up) <= 3 * len(names)

@@ -57,14 +57,6 @@ def test_texts_of_the_user_are_the_document_and_those_of_the_system_the_instruct
     assert response.schema == SCHEMA
 
 
-@table("choice", ["required", CALL["tool_choice"]])
-def test_the_tool_that_must_be_called_is_a_schema(choice: Any) -> None:
-    question = read_chat({**CALL, "tool_choice": choice})
-    assert (question.name, question.as_call) == ("product", True)
-    assert question.schema == {"description": "A product.", **SCHEMA}
-    assert read_response(RESPONSE_CALL).schema == question.schema
-
-
 def test_tools_that_are_not_to_be_called_are_none() -> None:
     assert not read_chat({**CHAT, "tools": CALL["tools"], "tool_choice": "none"}).as_call
 
@@ -156,27 +148,6 @@ def test_whatever_stands_at_any_place_is_read_or_refused(body: dict[str, Any], d
             question = read(changed)
             assert question.document.strip()
             assert isinstance(question.schema, dict)
-
-
-@table(
-    ("content", "said"),
-    [
-        (b"", "not JSON"),
-        (b"{", "not JSON"),
-        (b"\xff\xfe{}", "not JSON"),
-        (b'{"a": NaN}', "NaN is no number"),
-        (b'{"a": ' + b"1" * 5000 + b"}", "not JSON"),
-        (b"[" * 200_000, "nested too deeply"),
-        (b'{"a":' * 200_000, "nested too deeply"),
-        (b"[1]", "it is a list"),
-        (rb'{"a": "\ud83d"}', "half a surrogate pair"),
-        (rb'{"\udc00": 1}', "half a surrogate pair"),
-    ],
-)
-def test_a_body_that_is_no_json_is_refused(content: bytes, said: str) -> None:
-    with pytest.raises(ApiError, match=said) as caught:
-        parse_body(content)
-    assert caught.value.status == 400
 
 
 def test_a_body_may_hold_any_character() -> None:

@@ -18,8 +18,7 @@ from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.loading import apply_override, parse_config
 from pipelines.errors import UsageError
 from pipelines.finetune import app
-from pipelines.training import few_settings
-from pipelines.training.few_curve import Curve, Point, read_curve
+from pipelines.training.few_curve import Curve, Point
 from pipelines.training.few_settings import with_few_labels
 from tests.pipelines.training.test_stopping import assert_equal_weights, interrupted
 from tests.pipelines.training.trainings import Training
@@ -61,21 +60,6 @@ def chosen(training: Training, **changes: Any) -> tuple[FinetuneConfig, str]:
     return with_few_labels(training.config(**changes), Console(file=text, width=300, soft_wrap=True)), text.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("count", "epochs", "share", "patience"),
-    [(1, 6, 0, None), (49, 6, 0, None), (50, 6, 0.1, 2), (300, 6, 0.1, 2), (301, 4, 0.1, 2), (1000, 4, 0.1, 2)],
-)
-def test_settings_follow_the_number_of_products(
-    training: Training, count: int, epochs: float, share: float, patience: int | None
-) -> None:
-    write_gold(training, count)
-    config, said = chosen(training)
-    found = (config.optimizer.epochs, config.validation.share, config.validation.patience)
-    assert found == (epochs, share, patience)
-    assert said.startswith(f"{count:,} labelled products; what is not set is chosen for so few:\n")
-    assert parse_config(FinetuneConfig, config.model_dump(mode="json", exclude_unset=True), "") == config
-
-
 def test_what_is_printed_gives_the_same_settings(training: Training) -> None:
     config, said = chosen(training, model="smollm2")
     document = training.document | {"model": "smollm2"}
@@ -114,13 +98,6 @@ def test_validation_that_the_user_wants_has_patience(training: Training) -> None
     config, said = chosen(training, validation={"share": 0})
     assert (config.validation.share, config.validation.patience) == (0, None)
     assert "stays" not in said
-
-
-def test_a_share_that_holds_out_nothing_is_none(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(few_settings, "is_held_out", lambda record, share: False)
-    config, said = chosen(training)
-    assert (config.validation.share, config.validation.patience) == (0, None)
-    assert "too few to choose by" in said
 
 
 @pytest.mark.parametrize(
@@ -175,17 +152,6 @@ CURVE = Curve(
 )
 
 
-def test_the_curve_is_shown_as_it_was_measured() -> None:
-    assert list(CURVE.lines("smollm2", {"Shoes": 10}))[:6] == [
-        "what to expect: F1 [95%] of a category that the model did not know, by its labelled products:",
-        "  labels  ae                    oa",
-        "      10  0.401 [0.300, 0.900]  0.401 [0.300, 0.900]",
-        "     100  0.410 [0.300, 0.900]  -",
-        "   1,500  0.550 [0.300, 0.900]  -",
-        "measured with smollm2: bench --few",
-    ]
-
-
 @table(
     ("counts", "said"),
     [
@@ -201,18 +167,9 @@ def test_where_the_labels_are_on_the_curve(counts: list[int], said: str) -> None
     assert said in last
 
 
-def test_another_model_was_not_measured() -> None:
-    assert "this is for smollm2; of big nothing was measured" in list(CURVE.lines("big", {"Shoes": 10}))
-
-
 def test_without_points_nothing_was_measured() -> None:
     (line,) = CURVE.model_copy(update={"points": ()}).lines("smollm2", {"Shoes": 10})
     assert "was not measured" in line
-
-
-def test_the_curve_that_comes_along_can_be_read() -> None:
-    assert all(point.low <= point.f1 <= point.high for point in read_curve().points)
-    assert read_curve().command.startswith("python bench/unseen_categories.py ")
 
 
 def test_a_dry_run_of_the_command(training: Training) -> None:

@@ -374,7 +374,7 @@ def test_a_key_that_is_newer_than_the_run_is_no_change_at_its_default(
     place = training.folder / "out/config.json"
     record = json.loads(place.read_text())
     config = record["config"]
-    del config["optimizer"]["label_smoothing"], config["labels"], config["engine"]["max_draft_tokens_per_step"]
+    del config["optimizer"]["label_smoothing"], config["labels"]
     del config["validation"]["patience"], config["datasets"][1]["input"]["list_separator"]
     place.write_text(json.dumps(record))
     run_finetuning(training.config(), Console(file=io.StringIO()), dry_run=True)

@@ -54,15 +54,6 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
-def test_labels_become_answers(files: Files) -> None:
-    lines = [gold_line(1, "Shoes", "Velor red 42", {"Brand": ["Velors", "Velor"], "Size": ["42"], "Vegan": None})]
-    (product,), report = files.load(lines)
-    # Of two accepted forms, the one that stands in the text is taught.
-    assert product.answers == {"Brand": ["Velor"], "Size": ["42"], "Vegan": None}
-    assert product.assumed_absent == ["Colour"]
-    assert (report.products, report.values, report.absent, report.assumed_absent) == (1, 2, 1, 1)
-
-
 def test_of_a_review_only_what_people_looked_at_is_taught_and_corrections_more_often(files: Files) -> None:
     reviewed = gold_line(1, "Shoes", "Velor red 42", {"Brand": ["Velor"], "Size": ["42"]})
     lines = [reviewed | {"review": {"corrected": ["Size"]}}, gold_line(2, "Shoes", "Acme", {"Brand": ["Acme"]})]
@@ -137,14 +128,6 @@ def test_null_must_fit(files: Files) -> None:
         files.load(lines, k_max=1, variants=0.5)
 
 
-def test_a_known_value_counts_as_whole_words_only(files: Files) -> None:
-    lines = [
-        gold_line(1, "Coffee", "dark beans", {"Roast": ["dark"], "Brand": None}),
-        gold_line(2, "Coffee", "darkest beans", {"Brand": None}),
-    ]
-    assert files.load(lines)[0][1].assumed_absent == ["Roast"]
-
-
 @pytest.mark.parametrize(
     ("text", "taught"),
     [
@@ -167,21 +150,6 @@ def test_numbers_that_can_be_taught(files: Files, text: str, taught: str | None)
     assert report.not_taught == ({} if taught else {NO_NUMBER: 1})
 
 
-def test_what_is_no_text_is_taught_as_scoring_reads_it(tmp_path: Path) -> None:
-    """So that schemas that are imported from gold teach what this gold has."""
-    attributes = [{"name": "Span", "type": "number", "unit": "cm"}, {"name": "Indoor", "type": "boolean"}, "Maker"]
-    files = Files(tmp_path)
-    (tmp_path / "schemas.yaml").write_text(yaml.safe_dump({"categories": {"Kites": attributes}}))
-    lines = [
-        gold_line(1, "Kites", "spans 1,200 cm, 3,600.50 g", {"Span": ["1,200 cm"], "Indoor": ["No"], "Maker": ["yes"]}),
-        gold_line(2, "Kites", "spans 1.2 m", {"Span": ["1.2 m", "120"], "Indoor": ["indoors", "true"]}),
-    ]
-    (first, second), report = files.load(lines)
-    assert first.answers == {"Span": ["1200"], "Indoor": ["false"], "Maker": ["yes"]}
-    assert second.answers == {"Span": ["120"], "Indoor": ["true"]}, "of forms, one that would be an answer"
-    assert not report.not_taught
-
-
 def test_what_validation_is_labelled_with_decides_nothing(files: Files) -> None:
     """A value known from one side of the split only leaves the other side's attributes as they are."""
     lines = [gold_line(1, "Coffee", "dark beans", {"Roast": ["dark"], "Brand": None})]
@@ -192,18 +160,6 @@ def test_what_validation_is_labelled_with_decides_nothing(files: Files) -> None:
         held_out = is_held_out(products[0].record, share)
         for product in products[1:]:
             assert product.assumed_absent == (["Roast"] if held_out else []), share
-
-
-def test_what_one_dataset_knows_of_a_schema_the_other_knows(files: Files) -> None:
-    """Their products are of one group in training, where values of one are put into texts of the other."""
-    builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
-    first = files.dataset([gold_line(1, "Shoes", "Velor red", {"Brand": ["Velor"]})], name="first")
-    other = files.dataset([gold_line(2, "Shoes", "a red one", {"Colour": ["red"]})], name="other")
-    (alone,), _ = load_products([first], LabelPolicy(), builder)
-    (beside, second), _ = load_products([first, other], LabelPolicy(), builder)
-    assert (alone.assumed_absent, beside.assumed_absent) == (["Colour", "Size", "Vegan"], ["Size", "Vegan"])
-    assert beside.known is second.known
-    assert sorted(beside.known) == ["Brand", "Colour"]
 
 
 def test_what_is_left_out_is_counted_and_named(files: Files) -> None:
@@ -297,17 +253,6 @@ def test_gold_of_a_catalog_without_ids(files: Files, tmp_path: Path) -> None:
     assert product.record.fields == {"title": "Velor blue"}
     assert report.not_taught == {"the catalog has no such product": 1, "the record cannot be used": 1}
     assert report.examples["the record cannot be used"][0].startswith("north:1: not JSON")
-
-
-def test_extractgpt_rows_are_their_own_catalog(files: Files) -> None:
-    lines = [
-        {"input": "Velor red", "category": "Shoes", "target_scores": {"Colour": {"red": 1}, "Brand": {"n/a": 1}}},
-        {"input": "Velor 42", "category": "Shoes", "target_scores": {"Brand": {"Velor": 1}}},
-    ]
-    source = {"path": str(files.folder / "gold.jsonl"), "fields": {"title": "input"}}
-    builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
-    products, _ = load_products([files.dataset(lines, input=source)], LabelPolicy(), builder)
-    assert [product.answers for product in products] == [{"Colour": ["red"], "Brand": None}, {"Brand": ["Velor"]}]
 
 
 def test_where_nothing_is_left_to_teach_it_is_said_why(files: Files, tmp_path: Path) -> None:

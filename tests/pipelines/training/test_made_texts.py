@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
 from decimal import Decimal
 from functools import cache
 
@@ -26,7 +25,7 @@ from pipelines.training.invented_texts import (
     suitable,
 )
 from pipelines.training.retold_texts import retell
-from pipelines.training.schema_variants import DESCRIPTIONS, draw_variant
+from pipelines.training.schema_variants import DESCRIPTIONS
 from pipelines.training.specifications import LANGUAGES, SPECIFICATIONS, Specification
 from tests.examples import examples
 from tests.pipelines.commands import ROOT
@@ -89,43 +88,6 @@ def test_statements_in_other_languages_are_those_of_the_language() -> None:
     assert stated_in(None, SPECIFICATIONS) == (None, SPECIFICATIONS)
     few = [item for item in SPECIFICATIONS if "de" not in item.languages] + list(german[:3])
     assert stated_in("de", few) == (None, few), "too few to draw from: English"
-
-
-@table("language", [None, *LANGUAGES])
-def test_what_a_statement_may_say_of_another_is_not_taught_as_absent(language: str | None) -> None:
-    by_name = {item.attribute.name: item for item in SPECIFICATIONS}
-    asked = [
-        by_name[name] for name in ("Rechargeable", "Batteries included", "Charging time", "Gross weight", "Foldable")
-    ]
-    seen: Counter[str] = Counter()
-    for seed in range(400):
-        record, answers = continue_text(THING, asked, [], NOTHING, random.Random(seed), language)
-        stated = {name for name, items in answers.items() if items}
-        assert (record == THING) == (not stated)
-        if stated & {"Rechargeable", "Batteries included", "Charging time"}:
-            power = {
-                name: answers[name]
-                for name in ("Rechargeable", "Batteries included", "Charging time")
-                if name in answers
-            }
-            assert None not in power.values(), answers
-        seen.update(name for name, items in answers.items() if items is None)
-    assert set(seen) == {item.attribute.name for item in asked}, "with nothing stated of it, it is absent"
-
-
-def test_cues_are_found_in_every_language() -> None:
-    by_name = {item.attribute.name: item for item in SPECIFICATIONS}
-    assert by_name["Cable length"].cues.search(fold("Kabellänge 1,8 m"))
-    assert by_name["Cable length"].cues.search(fold("新品ケーブル長1.8m"))
-    assert by_name["Foldable"].cues.search(fold("便利な折りたたみ式"))
-    assert not by_name["Cable length"].cues.search(fold("Breite 1,8 m"))
-
-
-def test_no_number_is_minus_nothing() -> None:
-    (item,) = (item for item in SPECIFICATIONS if item.attribute.name == "Lowest temperature")
-    drawn = [item.draw(random.Random(seed)) for seed in range(3000)]
-    assert any(answer == ["0"] for answer, _ in drawn)
-    assert not any("-0 " in f"{text} " or "-0°" in text for _, text in drawn)
 
 
 @given(st.integers(0, 100_000))
@@ -207,16 +169,6 @@ def test_any_fields_can_be_continued(fields: dict[str, str]) -> None:
         assert set(fields) <= set(record.fields)
 
 
-@table("seed", range(30))
-def test_a_renamed_attribute_takes_no_name_that_the_catalog_uses(seed: int) -> None:
-    names = ("Brand", "Manufacturer", "Pattern", "Design", "Weight", "Product mass", "Net content", "Amount of fill")
-    schema = CategorySchema(category="Coffee", attributes=tuple(Attribute(name=name) for name in names))
-    variant = draw_variant(schema, {}, random.Random(seed))
-    for question in variant.questions:
-        if question.attribute.name != question.source:
-            assert question.attribute.name in {"Maker", "Label", "Company", "Print", "Contents", "Net quantity"}
-
-
 @table("item", SPECIFICATIONS)
 def test_every_specification_has_answers_and_ways_to_state_them(item: Specification) -> None:
     drawn = [item.draw(random.Random(seed), language) for seed in range(200) for language in (None, *item.languages)]
@@ -243,12 +195,6 @@ def test_a_text_gets_no_statement_about_what_it_is_labelled_with_or_may_state_it
         assert "left" not in " ".join(told.fields.values()).casefold()
         assert record.fields == {"title": "Velor folding thing for cold winters, 128GB, for yoga"}
     assert seen == {"{}", "{'Side': None}", "{'Side': ['right']}"}
-
-
-def test_the_sample_catalog_shares_no_attribute_with_the_invented_ones() -> None:
-    schemas = load_schemas(str(ROOT / "sample/schemas.yaml")).values()
-    asked = {attribute.name.casefold() for schema in schemas for attribute in schema.attributes}
-    assert not asked & {item.attribute.name.casefold() for item in SPECIFICATIONS}
 
 
 def test_what_comes_near_the_sample_catalog_is_known() -> None:

@@ -38,14 +38,6 @@ def ids(path: Path) -> list[str]:
     return [json.loads(line)["product_id"] for line in path.read_text().splitlines()]
 
 
-def test_an_enum_s_member_that_says_nothing_is_cut_like_any_value(tmp_path: Path) -> None:
-    """Which words are members, only a schema says; cutting needs none."""
-    lines = [gold_line(number) | {"values": {"Closure": ["n/a"]}} for number in range(40)]
-    assert split(write(tmp_path / "shoes.jsonl", lines), "--share", 0.2).exit_code == 0
-    texts = (tmp_path / "shoes.train.jsonl").read_text() + (tmp_path / "shoes.test.jsonl").read_text()
-    assert texts.count('["n/a"]') == 40
-
-
 def test_variants_of_a_product_are_on_one_side(tmp_path: Path) -> None:
     titles = (
         "Velor shirt {} in red, size {}",

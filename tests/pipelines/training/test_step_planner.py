@@ -101,21 +101,6 @@ def test_how_many_products_are_in_a_prompt(layout: str) -> None:
     assert set(shown_products(examples).values()) == {5}
 
 
-def test_fewer_products_are_in_a_prompt_where_the_gaps_do_not_fit() -> None:
-    """What does not fit comes in the next prompt; what does not fit alone is counted."""
-    products = make_products(60)
-    planner = make_planner(products, least_positions(products) + 80, layout="stacked")
-    examples = examples_of(planner, 0)
-    assert planner.num_too_long == 0
-    assert shown_products(examples) == {str(number): 1 for number in range(60)}
-    free = examples_of(make_planner(products, layout="stacked"), 0)
-    assert len(free) < len(examples) < 60
-    planner = make_planner(products, least_positions(products) - 20, layout="stacked")
-    examples = examples_of(planner, 0)
-    assert 1 < planner.num_too_long < 50
-    assert sum(example.num_documents for example in examples) == 60 - planner.num_too_long
-
-
 def test_products_without_anything_to_teach_are_not_too_long() -> None:
     """They fill a prompt at most: where it must be cut down to them, there is nothing to learn, and nothing is lost."""
     taught = make_products(40)

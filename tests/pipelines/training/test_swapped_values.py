@@ -45,18 +45,6 @@ def swap(labels: dict[str, Items], seed: int, **fields: str) -> tuple[dict[str, 
     return dict(record.fields), told
 
 
-def test_text_and_labels_change_alike() -> None:
-    labels: dict[str, Items] = {"Brand": ["Ellie Shoes"], "Model": ["8400"], "Colour": None, "Weight": ["3"]}
-    seen = set()
-    for seed in range(60):
-        fields, told = swap(labels, seed, title="Ellie Shoes Women's 8400", text="3 pounds")
-        (brand,), (model,) = told["Brand"] or (), told["Model"] or ()
-        assert fields == {"title": f"{brand} Women's {model}", "text": "3 pounds"}
-        assert (told["Colour"], told["Weight"]) == (None, ["3"]), "what is absent stays so, and numbers are no names"
-        seen.add((brand, model))
-    assert seen == {(brand, model) for brand in VALUES["Brand"] for model in VALUES["Model"]}
-
-
 @table(
     ("labels", "title"),
     [
