@@ -11,7 +11,7 @@ from hpd_core import EngineConfig
 from hpd_core.layout import Layout
 from hpd_core.text.template import single_header
 from hpd_core.text.tokenization import SegmentTokenizer
-from pipelines.labelling.teacher_prompts import response_format
+from pipelines.labelling.teacher_prompts import json_schema as answer_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,9 @@ def json_schema(workload: Workload, model_config: Any, config: EngineConfig) -> 
     categories = [workload.records[item.slots[0].record].category for item in prepared]
     numbers = {category: number for number, category in enumerate(dict.fromkeys(categories))}
     records = workload.unforced(prepared, config)
-    formats = [response_format("json_schema", workload.schemas[category]) or {} for category in numbers]
     return Requests(
         prompts=[record.trunk[: -len(opening)] for record in records],
         limits=[len(opening) + record.answer_length for record in records],
-        schemas=[shape["json_schema"]["schema"] for shape in formats],
+        schemas=[answer_schema(workload.schemas[category]) for category in numbers],
         schema_of=[numbers[category] for category in categories],
     )

@@ -51,10 +51,10 @@ class OpenAITeacherConfig(Section):
     api_key_env: str | None = Field(None, description="environment variable with the key; none: no key is sent")
     instruction: str = Field(TEACHER_INSTRUCTION, description="with {attributes} and {documents}, once each")
     system: str | None = Field(None, description="system message")
-    json_mode: Literal["auto", "json_object", "json_schema", "off"] = Field(
+    json_mode: Literal["auto", "json_schema", "tool", "json_object", "off"] = Field(
         "auto",
-        description="response_format; 'auto': json_object until the endpoint refuses it, then json_schema if the "
-        "refusal names that, else off",
+        description="how an answer is held to its form: by a JSON schema, as the arguments of a tool, as any JSON "
+        "object, or not at all; 'auto': the first of them that the endpoint does not refuse",
     )
     temperature: float | None = Field(0.0, ge=0, description="null: not sent, as some models demand")
     max_output_tokens: int = Field(1024, ge=1, description="limit of one answer, with its thoughts")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pipelines.judging.classes import Class, fits, read_class
 from pipelines.judging.questions import Values
-from pipelines.labelling.loose_json import Object, find_values
+from pipelines.labelling.json_in_text import Object, find_json
 
 _RESULT = re.compile(r"<result>(.*?)(?:</result>|\Z)", re.IGNORECASE | re.DOTALL)
 _MAX_TEXT = 1_000_000  # characters that are looked through
@@ -71,7 +71,10 @@ def _object(text: str, names: Collection[str]) -> Object:
     """The last object that names an attribute: in the last tags that hold one, else anywhere. One that names none
     stands for the last of those that it holds."""
     for part in [*reversed(_RESULT.findall(text[-_MAX_TEXT:])), text[-_MAX_TEXT:]]:
-        outer = [each.value for each in find_values(part) if isinstance(each.value, Object)]
+        try:
+            outer = [each.value for each in find_json(part) if isinstance(each.value, Object)]
+        except ValueError:
+            continue  # a value that is cut, or not JSON: the judge is asked again
         for each in reversed(outer):
             inner = [value for value in each.values() if isinstance(value, Object)]
             for found in (each, *reversed(inner)):

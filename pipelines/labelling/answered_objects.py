@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from hpd_core import Attribute
 from hpd_core.nesting import joined
-from pipelines.labelling.loose_json import Object
+from pipelines.labelling.json_in_text import Object
 
 
 class _Pair(NamedTuple):

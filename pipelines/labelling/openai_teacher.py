@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -27,7 +28,7 @@ from pipelines.labelling.final_answer import NoAnswer, read_answer
 from pipelines.labelling.listed_values import split_lists
 from pipelines.labelling.pacing import Budget, BudgetReached, Pace
 from pipelines.labelling.teacher_answers import Labels, judge
-from pipelines.labelling.teacher_prompts import Message, asked_again, product_messages, prompt_hash, response_format
+from pipelines.labelling.teacher_prompts import MODES, Message, answer_shape, asked_again, product_messages, prompt_hash
 from pipelines.labelling.teachers import UnansweredError, Usage, Verdict
 from pipelines.labelling.under_way import Question, UnderWay
 
@@ -35,6 +36,8 @@ _MAX_SHOWN_MESSAGE = 300
 # The package waits up to 8 seconds between two tries, and up to 120 if the endpoint names a time.
 _BACKOFF_SECONDS, _RETRY_AFTER_SECONDS = 10, 130
 _MESSAGE_TOKENS = 16  # what a chat template adds to a message, with room to spare
+# What an endpoint names that refuses how an answer is asked for.
+_FORM = re.compile("response_format|json_schema|tool_choice|tools")
 _READ, _SENT = "hpd_read", "hpd_sent"  # of a response: what its body was read as, and the status that was sent
 
 
@@ -89,7 +92,7 @@ class OpenAITeacher:
         self.under_way = UnderWay()
         self._config, self._schemas, self._require_evidence = config, schemas, require_evidence
         self._key = _api_key(config)
-        self._mode = "json_object" if config.json_mode == "auto" else config.json_mode
+        self._mode = MODES[0] if config.json_mode == "auto" else config.json_mode
         self._has_answered = False
         self._end: RunError | UsageError | None = None
         self._pace, self._budget = Pace(config.requests_per_minute), Budget(config.max_cost_usd, spent)
@@ -231,8 +234,8 @@ class OpenAITeacher:
         request[config.token_limit_key] = config.max_output_tokens
         if config.temperature is not None:
             request["temperature"] = config.temperature
-        if schema is not None and (shape := response_format(mode, schema)):
-            request["response_format"] = shape
+        if schema is not None:
+            request |= answer_shape(mode, schema)
         try:
             with self.under_way.question() as question:
                 async with asyncio.timeout(None) as deadline:
@@ -253,10 +256,8 @@ class OpenAITeacher:
         except openai.APIConnectionError as error:
             raise _Failure("unreachable", self._shorten(str(error.__cause__ or error))) from error
         except openai.APIStatusError as error:
-            if config.json_mode == "auto" and mode != "off" and "response_format" in error.response.text:
-                # Some endpoints take JSON only with a schema, and say so.
-                wants_schema = mode == "json_object" and "json_schema" in error.response.text
-                self._mode = "json_schema" if wants_schema else "off"
+            if config.json_mode == "auto" and mode != MODES[-1] and _FORM.search(error.response.text):
+                self._mode = MODES[MODES.index(mode) + 1]
                 return await self._send(messages, schema)
             raise self._failure(error) from error
 
@@ -391,11 +392,9 @@ def _no_answer(why: NoAnswer, completion: Completion, limit: int) -> _Useless:
     if why == "too_long":
         return _Useless("not_json", f"it has {len(completion.text):,} characters, too many for an answer")
     if why == "several":
-        return _Useless("several_answers", "it holds JSON objects that differ, and does not say which one is final")
-    if why == "taken_back":
-        return _Useless("several_answers", "the words behind its JSON object take it back")
-    if why == "cut_behind":
-        return _Useless("cut_off", f"it was cut at {cut} behind its JSON object, which may not be its last word")
+        return _Useless("several_answers", "it holds JSON objects that differ")
+    if why == "words" and not completion.is_cut:
+        return _Useless("several_answers", "words stand after its JSON object, which may take it back")
     if completion.is_cut:
         return _Useless("cut_off", f"it was cut at {cut} and holds no complete JSON object")
     if why == "template":

@@ -52,17 +52,35 @@ def prompt_hash(config: OpenAITeacherConfig) -> str:
     return content_hash([config.system, config.instruction, REMINDER])
 
 
-def response_format(mode: str, schema: CategorySchema) -> dict[str, Any] | None:
-    """The request's `response_format` for a `json_mode`; None: it is not sent.
+MODES = ("json_schema", "tool", "json_object", "off")
+"""Ways to hold an answer to its form, the strictest first; `json_mode: auto` takes the next where one is refused."""
+
+
+def answer_shape(mode: str, schema: CategorySchema) -> dict[str, Any]:
+    """Return the keys of the request that hold the answer to its form."""
+    if mode == "off":
+        return {}
+    if mode == "json_object":
+        return {"response_format": {"type": "json_object"}}
+    if mode == "tool":
+        function = {
+            "name": "attributes",
+            "description": "Answer with the attributes.",
+            "parameters": json_schema(schema),
+        }
+        choice = {"type": "function", "function": {"name": "attributes"}}
+        return {"tools": [{"type": "function", "function": function}], "tool_choice": choice}
+    named = {"name": "attributes", "strict": True, "schema": json_schema(schema)}
+    return {"response_format": {"type": "json_schema", "json_schema": named}}
+
+
+def json_schema(schema: CategorySchema) -> dict[str, Any]:
+    """Return the JSON Schema of an answer.
 
     Enums for which OpenAI's limits leave no room, the longest ones, are texts there.
     """
-    if mode == "off":
-        return None
-    if mode != "json_schema":
-        return {"type": "json_object"}
     enums = _enums_that_fit(schema)
-    shape = {
+    return {
         "type": "object",
         "properties": {
             attribute.name: _shape(attribute, is_enum=attribute.name in enums) for attribute in schema.attributes
@@ -70,7 +88,6 @@ def response_format(mode: str, schema: CategorySchema) -> dict[str, Any] | None:
         "required": [attribute.name for attribute in schema.attributes],
         "additionalProperties": False,
     }
-    return {"type": "json_schema", "json_schema": {"name": "attributes", "strict": True, "schema": shape}}
 
 
 def _enums_that_fit(schema: CategorySchema) -> set[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.labelling.loose_json import find_values
-from pipelines.labelling.thinking import without_thoughts
+from pipelines.labelling.json_in_text import after_reasoning, find_json
 
 _ELEMENT = re.compile(r"<attribute\b[^>]*>(.*?)(?=</attribute\s*>|<attribute\b|\Z)", re.DOTALL | re.IGNORECASE)
 _LAST = re.compile(r"<attribute\b(?!.*</?attribute\b).*\Z", re.DOTALL | re.IGNORECASE)  # that is not closed
@@ -39,8 +39,8 @@ def read_attributes(text: str, *, is_cut: bool = False) -> list[Named]:
 
     `is_cut`: it was cut at its limit, and an attribute with it.
     """
-    spoken, is_thinking = without_thoughts(text)
-    if is_thinking:
+    spoken = after_reasoning(text)
+    if spoken is None:
         return []
     if is_cut and (last := _LAST.search(spoken)):
         spoken = spoken[: last.start()]
@@ -58,8 +58,9 @@ def _elements(text: str) -> Iterator[dict[str, str]]:
 
 def _objects(text: str) -> Iterator[Mapping[str, Any]]:
     """Objects with a name, however deep: {"attributes": [{"name": ...}]}, {"Colour": {"description": ...}}."""
-    for found in find_values(text):
-        yield from _named_objects(found.value)
+    with suppress(ValueError):  # what is cut, or not JSON, names nothing
+        for found in find_json(text):
+            yield from _named_objects(found.value)
 
 
 def _named_objects(value: Any, key: str = "") -> Iterator[Mapping[str, Any]]:

@@ -45,7 +45,7 @@ from hpd_core.models.weights import Weights
 from hpd_core.text.template import single_header
 from hpd_core.text.tokenization import SegmentTokenizer
 from pipelines.errors import UsageError
-from pipelines.labelling.teacher_prompts import response_format
+from pipelines.labelling.teacher_prompts import json_schema as answer_schema
 from tests.bench.test_benchmark import NUM_RECORDS, RIVALS, run
 from tests.pipelines.conftest import Workplace, products
 from tests.pipelines.job.test_adapter import make_adapter
@@ -294,7 +294,7 @@ def test_a_schema_begins_with_the_brace_and_asks_for_every_key_in_order(model: A
     by_keys = {tuple(shape["properties"]): shape for shape in asked.schemas}
     assert set(by_keys) == {("Brand", "Colour", "Sizes"), ("Brand", "Weight")}
     for category in ("Shoes", "Coffee"):
-        shape = response_format("json_schema", workload.schemas[category])["json_schema"]["schema"]  # type: ignore[index]
+        shape = answer_schema(workload.schemas[category])
         assert by_keys[tuple(shape["properties"])] == shape
         assert shape["required"] == list(shape["properties"])
 

@@ -35,11 +35,6 @@ ABSENT = dict.fromkeys(("size.width", "size.lid.closure"))
         (f"Here it is:\n```json\n{OBJECTS}\n```", RIGHT, {}),
         ('{"answer": {"size": {"width": 12}}}', {"size.width": "12"}, {"missing_key": 2}),
         ('{"Size": {"Width": 12}}', {"size.width": "12"}, {"misspelled_key": 1, "missing_key": 2}),
-        (
-            '{"size": {"width": {"value": 12, "evidence": "12 wide"}}}',
-            {"size.width": "12"},
-            {"wrapped_value": 1, "missing_key": 2},
-        ),
         ('{"Brand": "Acme", "size": null}', {"Brand": "Acme", **ABSENT}, {}),
         (
             '{"size": {"width": 12}, "size.lid.closure": "zip"}',

@@ -69,12 +69,12 @@ USELESS: dict[str, tuple[Reply, str, str]] = {
     "cut behind": (
         Reply(f"{WRONG}\nWait, the title says", finish="length"),
         "cut_off",
-        "it was cut at teacher.max_output_tokens: 1024 behind its JSON object, which may not be its last word",
+        "it was cut at teacher.max_output_tokens: 1024 and holds no complete JSON object",
     ),
     "several": (
         Reply(f"{RIGHT}\n{WRONG}"),
         "several_answers",
-        "it holds JSON objects that differ, and does not say which one is final",
+        "it holds JSON objects that differ",
     ),
     "refusal": (message(None, refusal="I cannot"), "declined", "the teacher declined to answer"),
     "half a surrogate pair": (message("Sorry \ud83d no JSON"), "not_json", "it holds no complete JSON object"),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from hpd_core import Attribute, CategorySchema, Member, Record
 from hpd_core.text.template import render_attribute, render_document
 from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.labelling.final_answer import FinalAnswer, read_answer
-from pipelines.labelling.teacher_prompts import product_messages, response_format
+from pipelines.labelling.teacher_prompts import json_schema, product_messages
 from pipelines.schemas.schema_file import parse_schemas
 from tests.pipelines.conftest import SCHEMAS
 from tests.pipelines.labelling.labellings import Labelling
@@ -27,12 +29,12 @@ def test_the_teacher_reads_what_the_student_will_read(labelling: Labelling) -> N
     assert "\n".join(render_attribute(attribute) for attribute in shoes.attributes) in text
     assert render_document({"title": "Velor item 0 red 0", "bullets": "size 0\nlight"}) in text
     assert (request["model"], request["temperature"], request["max_tokens"], request["seed"]) == ("m", 0, 1024, 7)
-    assert request["response_format"] == {"type": "json_object"}
+    assert request["response_format"]["type"] == "json_schema"
     assert server.authorizations == ["Bearer no-key"] * 6
 
 
-def test_json_schema_mode(labelling: Labelling) -> None:
-    settings = {"json_mode": "json_schema", "token_limit_key": "max_completion_tokens", "temperature": None}
+def test_an_answer_is_asked_for_by_a_json_schema(labelling: Labelling) -> None:
+    settings = {"token_limit_key": "max_completion_tokens", "temperature": None}
     with TroubleMaker(right_answer) as server:
         assert labelling.ask(server.url, "--limit", "1", teacher=settings).exit_code == 0
     (request,) = server.requests
@@ -46,31 +48,27 @@ def test_json_schema_mode(labelling: Labelling) -> None:
     assert shape["properties"]["Sizes"] == {"anyOf": [several, {"type": "null"}]}
 
 
-def test_json_mode_is_given_up_where_the_endpoint_refuses_it(labelling: Labelling) -> None:
+@pytest.mark.parametrize(("refused", "taken"), [(1, "tools"), (2, "json_object"), (3, None)])
+def test_a_form_that_the_endpoint_refuses_is_asked_for_in_another_way(
+    labelling: Labelling, refused: int, taken: str | None
+) -> None:
+    def form(request: dict[str, Any]) -> str | None:
+        return "tools" if "tools" in request else request.get("response_format", {}).get("type")
+
     def behave(request: dict[str, Any], _: int) -> Reply:
-        if "response_format" in request:
-            return Reply({"error": {"message": "response_format is not supported"}}, 400)
+        if form(request) in ("json_schema", "tools", "json_object")[:refused]:
+            key = "tool_choice" if "tools" in request else "response_format"
+            return Reply({"error": {"message": f"{key} is not supported"}}, 400)
         return right_answer(request)
 
     with TroubleMaker(behave) as server:
         result = labelling.ask(server.url, teacher={"max_concurrency": 1})
-        assert (result.exit_code, len(server.requests)) == (0, 7), result.output
-        settings = {"max_concurrency": 1, "json_mode": "json_object"}
+        assert (result.exit_code, len(server.requests)) == (0, 6 + refused), result.output
+        assert form(server.requests[-1]) == taken
+        settings = {"max_concurrency": 1, "json_mode": "json_schema"}
         insisting = labelling.ask(server.url, teacher=settings, output=str(labelling.output.with_name("b.jsonl")))
     assert insisting.exit_code == 2
     assert "the teacher refuses every question: HTTP 400: response_format is not supported" in insisting.stderr
-
-
-def test_a_schema_is_sent_where_the_endpoint_asks_for_one(labelling: Labelling) -> None:
-    def behave(request: dict[str, Any], _: int) -> Reply:
-        if request.get("response_format", {}).get("type") != "json_schema":
-            return Reply({"error": {"message": "'response_format.type' must be 'json_schema' or 'text'"}}, 400)
-        return right_answer(request)
-
-    with TroubleMaker(behave) as server:
-        result = labelling.ask(server.url, teacher={"max_concurrency": 1})
-    assert (result.exit_code, len(server.requests)) == (0, 7), result.output
-    assert [request["response_format"]["type"] for request in server.requests] == ["json_object"] + ["json_schema"] * 6
 
 
 def vocabulary(name: str, count: int, letters: int = 9) -> Attribute:
@@ -106,8 +104,7 @@ def test_a_vocabulary_of_thousands_is_not_sent() -> None:
 )
 def test_a_json_schema_is_one_that_openai_takes(attributes: list[Attribute], enums: str) -> None:
     schema = CategorySchema(category="Bags", attributes=tuple(attributes))
-    shape: Any = response_format("json_schema", schema)
-    properties = shape["json_schema"]["schema"]["properties"]
+    properties = json_schema(schema)["properties"]
     assert list(properties) == [each.name for each in attributes]
     assert all(each["anyOf"][0]["type"] == "string" for each in properties.values())
     assert "".join(name for name, each in properties.items() if "enum" in json.dumps(each)) == enums
