@@ -81,7 +81,7 @@ def read_shards(
     """
     columns = list(dict.fromkeys([*_KEYS, *acceptance.COLUMNS, *_VALUES, *_OF_REVIEWS]))
     schemas = asked_schemas(side)
-    products = side.parts.read("products", PLACE)
+    products = side.parts.read("products", (*PLACE, "input_hash"))
     for part in side.parts.read("attributes", columns):
         here = next(products, None)
         if here is None or here.num_rows == 0:

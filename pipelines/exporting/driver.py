@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+import pyarrow as pa
 
 from hpd_core import CategorySchema
 from pipelines.comparing.compared_run import Side
@@ -22,6 +25,7 @@ from pipelines.exporting.wide_columns import wide_columns
 from pipelines.exporting.wide_export import STEM, WIDE_KINDS, WideFiles, wide_tables
 from pipelines.exporting.writers import Style
 from pipelines.reporting.run_folder import state_notes
+from pipelines.reporting.source_texts import Wanted, read_texts
 from pipelines.reviewing.texts_in_run import left_out_note
 
 KINDS = (*WIDE_KINDS, *SHOP_KINDS)
@@ -185,7 +189,19 @@ def _export_wide(
 
     check_destination(side, None, outputs, is_written)
     earlier.check(outputs, is_written)
-    columns = wide_columns(schemas, only_text=kind.only_text, takes_raw=wishes.takes_raw)
+    raw, text = wishes.takes_raw, kind.only_text
+    columns = wide_columns(schemas, only_text=text, takes_raw=raw, for_readers=kind.for_readers)
     files = WideFiles(outputs, kind, columns, wishes.style, result.left_out, rows_per_file)
-    names = files.write(wide_tables(shards, columns, result.left_out, wishes.takes_ids, kind.max_digits))
+    names = files.write(
+        wide_tables(shards, columns, result.left_out, partial(_titles, side), wishes.takes_ids, kind.max_digits)
+    )
     result.files.extend(outputs.describe(name) for name in names)
+
+
+def _titles(side: Side, products: pa.Table) -> list[str | None]:
+    """The first text of each product, read back from the catalog; None where it is gone or has changed."""
+    rows = products.select(["source_file", "source_row", "category", "input_hash"]).to_pylist()
+    wanted = [Wanted(**row) for row in rows if row["input_hash"] is not None]
+    texts, _ = read_texts(side.run.plan, side.run.input_settings, wanted)
+    found = (texts.get((row["source_file"], row["source_row"]), {}) for row in rows)
+    return [next((text.text for text in fields.values()), None) for fields in found]

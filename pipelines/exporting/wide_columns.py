@@ -18,6 +18,9 @@ Kind = Literal["text", "number", "boolean"]
 PLACE = ("product_id", "category", "source_file", "source_row")
 """The columns in front: those of the run's tables."""
 
+FOR_READERS = {"product title": pa.string(), "least confidence": pa.float64()}
+"""Columns of a sheet for people: the product's first text, and what its least certain value here is worth."""
+
 _TYPES = {"text": pa.string(), "number": pa.float64(), "boolean": pa.bool_()}
 
 
@@ -74,15 +77,17 @@ class WideColumn:
 
 @dataclass(frozen=True, slots=True)
 class WideColumns:
-    """All columns behind `PLACE`, and those of each category."""
+    """All columns behind `PLACE`, and those of each category; `for_readers`: with `FOR_READERS` between them."""
 
     columns: Sequence[WideColumn]
     by_category: Mapping[str, Sequence[str]]
+    for_readers: bool = False
 
     @property
     def schema(self) -> pa.Schema:
         """Of the whole table."""
         fields = [pa.field(name, pa.int64() if name == "source_row" else pa.string(), nullable=False) for name in PLACE]
+        fields += [pa.field(*pair) for pair in FOR_READERS.items() if self.for_readers]
         return pa.schema([*fields, *(field for column in self.columns for field in column.fields)])
 
     @property
@@ -95,12 +100,17 @@ class WideColumns:
 
 
 def wide_columns(
-    schemas: Mapping[str, CategorySchema], *, only_text: bool = False, takes_raw: bool = False
+    schemas: Mapping[str, CategorySchema],
+    *,
+    only_text: bool = False,
+    takes_raw: bool = False,
+    for_readers: bool = False,
 ) -> WideColumns:
     """The columns for what these schemas ask, in their order; a name that several categories have is one column.
 
     Args:
         only_text: numbers and booleans are texts, too.
+        for_readers: with `FOR_READERS`.
         takes_raw: so they are, and values without a normalised form have no unit.
 
     Raises `UsageError` if two columns would have one name.
@@ -110,13 +120,13 @@ def wide_columns(
         for attribute in schema.attributes:
             same_name[attribute.name][category] = attribute
     columns = [_column(name, attributes, only_text, takes_raw) for name, attributes in same_name.items()]
-    _check_names(columns)
+    _check_names(columns, [*PLACE, *(FOR_READERS if for_readers else ())])
     names = {column.attribute: [field.name for field in column.fields] for column in columns}
     by_category = {
         category: [name for attribute in schema.attributes for name in names[attribute.name]]
         for category, schema in schemas.items()
     }
-    return WideColumns(columns, by_category)
+    return WideColumns(columns, by_category, for_readers)
 
 
 def _column(name: str, by_category: Mapping[str, Attribute], only_text: bool, takes_raw: bool) -> WideColumn:
@@ -143,8 +153,8 @@ def _column(name: str, by_category: Mapping[str, Attribute], only_text: bool, ta
     )
 
 
-def _check_names(columns: Iterable[WideColumn]) -> None:
-    seen = dict.fromkeys(PLACE, "the product itself")
+def _check_names(columns: Iterable[WideColumn], taken: Sequence[str]) -> None:
+    seen = dict.fromkeys(taken, "the product itself")
     for column in columns:
         for name in (field.name for field in column.fields):
             if name in seen:

@@ -13,7 +13,7 @@ from pipelines.exporting.answers import ShardAnswers
 from pipelines.exporting.left_out import LeftOut
 from pipelines.exporting.outputs import Outputs
 from pipelines.exporting.wide_columns import WideColumns
-from pipelines.exporting.wide_rows import wide_rows
+from pipelines.exporting.wide_rows import Titles, wide_rows
 from pipelines.exporting.writers import (
     MAX_CELL_DIGITS,
     MAX_SHEET_ROWS,
@@ -34,6 +34,7 @@ class WideKind:
 
     Attributes:
         only_text: all values are texts there: numbers as plain decimals.
+        for_readers: has columns for people, too.
         max_rows: that a file of this kind can hold; None without a limit.
         max_digits: that a number has there; None: as many as a double holds.
     """
@@ -41,6 +42,7 @@ class WideKind:
     suffix: str
     open: Callable[[Path, WideColumns, Style, LeftOut], Writer]
     only_text: bool = False
+    for_readers: bool = False
     max_rows: int | None = None
     max_digits: int | None = None
 
@@ -48,7 +50,7 @@ class WideKind:
 WIDE_KINDS: Mapping[str, WideKind] = {
     "wide.parquet": WideKind(".parquet", ParquetWriter),
     "csv": WideKind(".csv", CsvWriter, only_text=True),
-    "xlsx": WideKind(".xlsx", ExcelWriter, max_rows=MAX_SHEET_ROWS, max_digits=MAX_CELL_DIGITS),
+    "xlsx": WideKind(".xlsx", ExcelWriter, for_readers=True, max_rows=MAX_SHEET_ROWS, max_digits=MAX_CELL_DIGITS),
     "jsonl": WideKind(".jsonl", JsonWriter),
 }
 
@@ -101,7 +103,12 @@ def _cut(tables: Iterable[pa.Table], rows: int | None) -> Iterator[tuple[pa.Tabl
 
 
 def wide_tables(
-    shards: Iterable[ShardAnswers], columns: WideColumns, left_out: LeftOut, takes_ids: bool, max_digits: int | None
+    shards: Iterable[ShardAnswers],
+    columns: WideColumns,
+    left_out: LeftOut,
+    titles: Titles,
+    takes_ids: bool,
+    max_digits: int | None,
 ) -> Iterator[pa.Table]:
     """The rows of every shard."""
-    return (wide_rows(shard, columns, left_out, takes_ids=takes_ids, max_digits=max_digits) for shard in shards)
+    return (wide_rows(shard, columns, left_out, titles, takes_ids=takes_ids, max_digits=max_digits) for shard in shards)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,10 @@ import pyarrow.compute as pc
 from pipelines.exporting.answers import ShardAnswers
 from pipelines.exporting.exact_numbers import MORE_DIGITS, are_changed
 from pipelines.exporting.left_out import LeftOut
-from pipelines.exporting.wide_columns import PLACE, WideColumn, WideColumns
+from pipelines.exporting.wide_columns import FOR_READERS, PLACE, WideColumn, WideColumns
+
+Titles = Callable[[pa.Table], Sequence[str | None]]
+"""The first text of each product of a table."""
 
 _NO_VALUE = "neither a number nor a range"
 _ENDS = ("value_min", "value_max")
@@ -23,6 +26,7 @@ def wide_rows(
     shard: ShardAnswers,
     columns: WideColumns,
     left_out: LeftOut,
+    titles: Titles,
     *,
     takes_ids: bool = False,
     max_digits: int | None = None,
@@ -30,6 +34,7 @@ def wide_rows(
     """The products of a shard with their accepted answers; what no column can hold is counted in `left_out`.
 
     Args:
+        titles: asked where the columns are for readers.
         takes_ids: where the vocabulary has ids, they stand instead of labels.
         max_digits: of a number by itself in the file; None: as many as a double holds.
     """
@@ -42,11 +47,21 @@ def wide_rows(
     # Of thousands of attributes a shard has a few: the others cost next to nothing.
     made = {field.name: pa.nulls(products.num_rows, field.type) for field in columns.schema}
     made.update((name, products[name]) for name in PLACE)
+    if columns.for_readers:
+        made.update(zip(FOR_READERS, (pa.array(titles(products), pa.string()), _least_confidence(shard)), strict=True))
     for column in columns.columns:
         if column.attribute in rows:
             part = answers.take(rows[column.attribute])
             made.update(_cells(column, part, products.num_rows, left_out, max_digits))
     return pa.table(made, schema=columns.schema)
+
+
+def _least_confidence(shard: ShardAnswers) -> pa.Array:
+    """Of each product, the least of what its values are worth; null where nothing is known of any."""
+    worth = pc.coalesce(shard.answers["confidence"], shard.answers["probability"]).to_numpy(zero_copy_only=False)
+    least = np.full(shard.products.num_rows, np.inf)
+    np.fmin.at(least, shard.owner, worth.astype(np.float64))
+    return pa.array(least, mask=np.isinf(least))
 
 
 def _rows_by_attribute(answers: pa.Table) -> dict[str, pa.Array]:

@@ -89,7 +89,9 @@ _NEVER_BEHIND_IN = re.compile(rf"[{SPACES}\t](?:a|an|the|one|our|your|each|this|
 _REST = re.compile(r"\d{1,3}(?![\d.,]*\d)")
 # Behind a space, too; behind others, such as in "1m80", only where nothing stands between.
 _HAVE_BARE_RESTS = frozenset({"hour", "minute", "foot"})
-_HAVE_COMMAS = frozenset({"foot", "yard", "mile", "pound"})
+_HAVE_COMMAS = frozenset({"foot", "yard", "mile", "pound", "year", "month", "week", "day", "hour", "minute"})
+_LEAST_PART = Fraction(1, 5280)
+"""Of a larger unit: feet of a mile. What is smaller is another quantity."""
 _DECADE = re.compile(r"['’]?s\b")
 _DECADES = range(1500, 2100, 10)
 _WEIGHS = re.compile(
@@ -340,7 +342,7 @@ def _with_second_part(number: Fraction, found: UnitFound, after: str, own: OwnNa
     pairs = [(unit, _sum(number, unit, value, smaller.units)) for unit in found.units]
     # "5 ft, 6 in" is one length, "2 m, 50 cm" may be two.
     sums = [
-        Quantity(total, (unit,), second["comma"] is None or unit.kind == "time" or unit.unit in _HAVE_COMMAS)
+        Quantity(total, (unit,), second["comma"] is None or unit.unit in _HAVE_COMMAS)
         for unit, total in pairs
         if total is not None
     ]
@@ -353,7 +355,7 @@ def _sum(number: Fraction, unit: Unit, rest: Fraction, smaller: tuple[Unit, ...]
     if len(fitting) != 1 or number.denominator != 1 or rest < 0:
         return None
     worth, one = convert(rest, fitting[0], unit), convert(Fraction(1), fitting[0], unit)
-    return number + worth if 0 < worth < 1 and one < 1 else None
+    return number + worth if 0 < worth < 1 and _LEAST_PART <= one < 1 else None
 
 
 def _is_second_part(number: Fraction, units: tuple[Unit, ...], before: str) -> bool:

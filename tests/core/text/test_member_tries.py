@@ -142,7 +142,7 @@ def test_labels_that_differ_in_case_spaces_or_unicode_form_alone_are_told_apart(
         Attribute.model_validate(twin)
 
 
-TOKENIZERS = ["tiny", "sentencepiece", "smollm2", "gemma3-270m"]
+TOKENIZERS = ["tiny", "sentencepiece", "smollm2", pytest.param("gemma3-270m", marks=pytest.mark.full)]
 
 
 @pytest.fixture(params=TOKENIZERS)

@@ -22,6 +22,7 @@ from pipelines.exporting import wide_export, writers
 from pipelines.exporting.wide_columns import wide_columns
 from pipelines.store.tables import to_table
 from tests.pipelines.comparing.made_runs import ABSENT, INVALID, Row, write_run
+from tests.pipelines.conftest import Workplace, products, read_table
 from tests.pipelines.exporting.made_runs import (
     BAG_TEXT,
     SCHEMAS,
@@ -77,8 +78,36 @@ def test_json_lines_have_the_attributes_of_their_category(run: str, tmp_path: Pa
 def test_a_workbook(run: str, tmp_path: Path) -> None:
     exported(run, "--to", "xlsx", "--out", str(tmp_path / "wide.xlsx"))
     head, first, *_ = sheet(tmp_path / "wide.xlsx")
-    assert head == wide_columns(SCHEMAS).schema.names
-    assert first == ["b", "Bags", "catalog.parquet", 0.0, "Acme", "Black; Rose gold", 35.56, "", "", "cm", True, ""]
+    assert head == wide_columns(SCHEMAS, for_readers=True).schema.names
+    assert first == [
+        "b",
+        "Bags",
+        "catalog.parquet",
+        0.0,
+        "",
+        "",
+        "Acme",
+        "Black; Rose gold",
+        35.56,
+        "",
+        "",
+        "cm",
+        True,
+        "",
+    ]
+
+
+def test_a_sheet_has_titles_and_how_sure_the_least_certain_value_is(workplace: Workplace, tmp_path: Path) -> None:
+    workplace.write_jsonl("a.jsonl", products(3))
+    workplace.run()
+    uri, out = str(workplace.folder / "out"), tmp_path / "wide.xlsx"
+    exported(uri, "--to", "xlsx", "--out", str(out), "--all")
+    head, *rows = sheet(out)
+    known = [row for row in read_table(workplace.folder / "out", "attributes") if row["status"] == "value"]
+    for row, product in zip((dict(zip(head, row, strict=True)) for row in rows), products(3), strict=True):
+        assert row["product title"] == product["title"]
+        worth = [each["probability"] for each in known if each["product_id"] == product["id"]]
+        assert not worth or any(row["least confidence"] == pytest.approx(each) for each in worth)
 
 
 WIDTH = Attribute.model_validate({"name": "Width", "type": "number", "unit": "cm"})
@@ -186,7 +215,7 @@ def test_what_looks_like_a_formula_is_text(kind: str, tmp_path: Path) -> None:
         out = tmp_path / f"wide.{kind}"
         exported(run, "--to", kind, "--out", str(out), *options)
         if kind == "xlsx":
-            return [str(row[4]) for row in sheet(out)[1:]]
+            return [str(row[6]) for row in sheet(out)[1:]]
         with open(out, encoding="utf-8", newline="") as file:
             return [row["Brand"] for row in csv.DictReader(file)]
 
@@ -216,7 +245,7 @@ def test_names_of_columns_are_guarded_too(kind: str, tmp_path: Path) -> None:
     uri = write_normalised_run(tmp_path / "run", [Row("a", {"=1+1": "y", "-x": "z" * 32_768}, "y", "A")], schemas)
     result = exported(uri, "--to", kind, "--out", str(tmp_path / f"o.{kind}"), "--guard-formulas")
     (row,) = read_wide(str(tmp_path / f"o.{kind}"))
-    assert list(row)[4:] == ["'=1+1", "'-x"]
+    assert list(row)[-2:] == ["'=1+1", "'-x"]
     assert row["'=1+1"] == "y"
     # What is left out is said of the attribute, not of the cell above it.
     assert kind == "csv" or [each["attribute"] for each in result["left_out_answers"]] == ["-x"]

@@ -5,9 +5,14 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from pipelines.normalising.unit_names import unit_names
 from pipelines.normalising.unit_reading import quantity_at
-from pipelines.normalising.units import is_known, units_of, wanted_unit
+from pipelines.normalising.units import convert, is_known, units_of, wanted_unit
+from tests.examples import examples
 from tests.pipelines.normalising.test_normalise import number, text
 from tests.tables import table
 
@@ -202,3 +207,36 @@ def test_no_unit_of_the_table_is_asked_for_as_another_one() -> None:
         wanted = wanted_unit(each.name)
         meant = {(unit.kind, unit.unit) for unit in units_of(each.name)}
         assert (wanted.kind, wanted.unit) in meant or not is_known(wanted), each
+
+
+WANTED = ("cm", "kg", "ml", "W", "h", "°C")
+MEASURES = [
+    *("{a} {u}", "Size {a}{u}, {b} {v}", "{b} {v} / {a} {u}", "{a} {u} x {b} {v}", "Width ({v}): {a} {u}"),
+    *("{b}{v}: {a}{u}", "{a} {u} ({b} {v})", "from {a} {u} to {b} {v}", "{b} {v} ({a} {u}) soft"),
+    *("set of {b}, {a}-{u} each", "{b} x {a} {u}"),
+]
+
+
+@given(
+    st.sampled_from(WANTED),
+    st.sampled_from(MEASURES),
+    st.sampled_from([each.name for each in unit_names()]),
+    st.sampled_from([each.name for each in unit_names()]),
+    st.sampled_from(["2", "12", "0.5", "250", "1.75"]),
+    st.sampled_from(["3", "7.5", "40", "0.2"]),
+)
+@settings(max_examples=examples(400))
+def test_a_number_becomes_no_amount_that_the_text_does_not_have(
+    unit: str, form: str, own: str, other: str, amount: str, beside: str
+) -> None:
+    """What is `ok` is one of the two amounts of the text, with one of its two units, in the wanted one."""
+    before, after = (part.format(b=beside, u=own, v=other) for part in form.split("{a}"))
+    sentence = f"{before}|{after}"
+    found = number(unit, amount, sentence)
+    if found.status != "ok" or found.num is None:
+        return
+    wanted = wanted_unit(unit)
+    named = [each for name in (own, other, f"{own}.", f"{other}.") for each in units_of(name)]
+    meant = [each for each in named if each.kind == wanted.kind]
+    amounts = [convert(Fraction(each), one, wanted) for each in (amount, beside) for one in meant]
+    assert any(found.num == pytest.approx(float(each), rel=1e-6) for each in amounts), (sentence, found)

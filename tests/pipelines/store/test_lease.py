@@ -21,7 +21,7 @@ from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
 from tests.pipelines.commands import wait_until
 
-SECONDS = 1.0
+SECONDS = 0.3
 
 
 def console() -> Console:
@@ -79,7 +79,7 @@ def test_a_successor_of_a_silent_driver_waits_and_takes_over(folder: Folder, mon
     start, said = time.monotonic(), io.StringIO()
     with RunLease(folder, SECONDS).hold(Console(file=said, width=200)) as lease:
         assert time.monotonic() - start >= SECONDS
-        assert "on elsewhere) held this run last. Waiting up to 1 s" in said.getvalue()
+        assert "on elsewhere) held this run last. Waiting up to 0.3 s" in said.getvalue()
         # The silent one was only asleep: it finds out, and takes nothing back.
         assert not dead._advance("held")
         lease.check()
