@@ -3,14 +3,12 @@
     python bench/benchmark.py --config configs/demo.yaml --gold sample/gold.jsonl
     python bench/benchmark.py --config configs/demo.yaml --workload listings
     python bench/benchmark.py --config configs/demo.yaml --workload single
-    python bench/benchmark.py --config configs/demo.yaml --workload listings --sweep catalog --out plots
 
 The records are the job's, with a gold file, or made up (workloads/made_up.py). Every contender writes answers as
 long as the gold answers, whatever the model would say by itself, so that only speed differs; with --natural answers end
 where the model ends them. Prompts are built beforehand for all of them. Beside them run the yardsticks of
 speed/ceilings.py: how fast the bare model and its matrix products are on as many tokens as `tree` forwards.
-Prints a table, what a reader must know of single rows, and one JSON object as last line. A sweep
-(speed/sweeps.py) changes one thing at a time.
+Prints a table, what a reader must know of single rows, and one JSON object as last line.
 
 The rivals that take one product at a time run on request (`--only NAME`, `--all`). So does vLLM with a JSON schema,
 whose answers end by themselves, since a schema and a forced length exclude each other. So do the answers of models that
@@ -51,10 +49,9 @@ from bench.speed.contenders import (
 from bench.speed.latency import ask_alone, askers, vllm_askers, vllm_requests_alone
 from bench.speed.llama_cpp_contenders import llama_cpp_contenders, llama_cpp_requests
 from bench.speed.measured_rounds import Rounds, compare, enter
-from bench.speed.options import plotter, refuse_conflicts, whole_numbers
+from bench.speed.options import refuse_conflicts
 from bench.speed.profiling import profile
-from bench.speed.sweeps import find_sweep, run_sweep
-from bench.speed.tables import report, report_latencies, report_shares, report_sweep
+from bench.speed.tables import report, report_latencies, report_shares
 from bench.speed.token_agreement import compare_with_vllm, report_agreement
 from bench.speed.trained_contenders import trained_contenders
 from bench.workloads.made_up import SINGLE, make_workload
@@ -90,9 +87,6 @@ def main(
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 3,
     natural: Annotated[bool, typer.Option("--natural", help="Answers end where the model ends them.")] = False,
-    sweep: Annotated[str | None, typer.Option(metavar="NAME", help="Change one thing, point by point.")] = None,
-    points: Annotated[str | None, typer.Option(metavar="N,N,...", help="Other points of the sweep.")] = None,
-    out: Annotated[str | None, typer.Option(metavar="FOLDER", help="The sweep's plot goes there, as SVG.")] = None,
     vllm: Annotated[
         str | None, typer.Option(metavar="PYTHON", help="Also vLLM, of this interpreter's environment (make rivals).")
     ] = None,
@@ -125,14 +119,12 @@ def main(
     console = Console(stderr=True)
     with _usage_errors(), ExitStack() as stack:
         refuse_conflicts(
-            {"--gold": gold, "--workload": made_up, "--sweep": sweep, "--points": points, "--out": out, "--vllm": vllm}
+            {"--gold": gold, "--workload": made_up, "--vllm": vllm}
             | {"--natural": natural, "--profile": shares, "--workload single": made_up == SINGLE}
             | {"--draft-model": draft_model, "--all": everybody, "--compare-answers": compare_answers, "--only": only}
             | {"--compiled": compiled, "--llama-cpp": llama_cpp, "--gguf": gguf}
             | {"--lexical-units": lexical_units, "--block-diffusion": block_diffusion}
         )
-        swept = None if sweep is None else find_sweep(sweep, whole_numbers("--points", points))
-        draw = None if out is None else plotter(out)
         job = load_config(JobConfig, config, changes or [])
         if vllm is not None and job.engine.quantization is not None:
             raise UsageError("--vllm runs the weights as they are stored: set engine.quantization=null")
@@ -163,11 +155,6 @@ def main(
             engine = EngineRuns(model, workload, job.engine)
             engine()
             report_shares(profile(model, engine))
-        elif swept is not None:
-            curve = run_sweep(swept, model, workload, job.engine, batch_size, repeats, only, console.print)
-            report_sweep(job.model, model, name, curve)
-            if draw is not None:
-                console.print(f"written: {draw(curve, name, f'{name}, {job.model}')}")
         elif made_up == SINGLE:
             asks, facts = askers(model, workload, job.engine), {}
             if vllm is not None:

@@ -15,11 +15,9 @@ from hpd_core.extractor import Extractor
 from pipelines.catalog.small_catalog import CatalogRow, read_records
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
-from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import GoldProduct, read_gold
-from pipelines.quality.paired_rates import PairedRates, paired_rates
 from pipelines.quality.run_answers import RowKey, RunProduct
-from pipelines.quality.scoring import Answer, Comparison, Estimate, Judgement
+from pipelines.quality.scoring import Answer, Estimate
 from pipelines.schemas.from_gold import schemas_from_gold
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "extractgpt.yaml"
@@ -81,18 +79,6 @@ def _product(row: CatalogRow, result: RecordResult | None, gold_set: GoldSet) ->
     if result is not None and not failed:
         product.answers = {name: Answer(value.status, value.items) for name, value in result.values.items()}
     return product
-
-
-def compare(gold_set: GoldSet, first: Answered, second: Answered) -> PairedRates:
-    """The exact scores of both, and the second minus the first, with intervals."""
-    numbers = sorted(gold_set.gold)
-    gold = [gold_set.gold[number] for number in numbers]
-
-    def judged(answered: Answered) -> list[Judgement]:
-        products = {index: answered.products[number] for index, number in enumerate(numbers)}
-        return judge_products(range(len(gold)), gold, products, Comparison.EXACT)
-
-    return paired_rates(Comparison.EXACT, judged(first), judged(second), len(gold))
 
 
 def figure(estimate: Estimate, form: str) -> str:

@@ -5,12 +5,11 @@
     python bench/load_test.py --rows 3000 --categories 1000 --stages 0 --clustered --set decoding=hpd
     python bench/load_test.py --rows 2000000 --stages 0 --csv
     python bench/load_test.py --compare configs/demo.yaml
-    python bench/load_test.py --simulate --gpu-speed 100 --rows 20000
 
 Without a model: answers are made up (`decoding: made-up`), everything else is real: Ray Data, reading, tokenization,
 parsing, evidence, all tables, commits. With `--clustered`, what clustering by category gains. With `--csv`, what it
 costs that the catalog is one CSV file. With `--compare`, a job of yours with its real model: how much of the bare
-engine's speed it keeps. With `--simulate`, what 1 to 512 GPUs would ask of everything beside them. Prints tables, and
+engine's speed it keeps. Prints tables, and
 one JSON object as last line. Exit codes: 0; 1 the job failed, or rows are not accounted for; 2 wrong usage.
 """
 
@@ -41,13 +40,10 @@ from bench.load.load_report import (
     report_gain,
     report_planning,
     report_run,
-    report_simulation,
     report_stages,
 )
 from bench.load.made_up_catalog import COLUMNS, category_names, write_catalog, write_csv
 from bench.load.measured_run import run_measured
-from bench.load.rates import measure_rates
-from bench.load.simulation import Limits, simulate_all
 from bench.load.stages_alone import run_stages
 from hpd_core.engine_description import versions
 from pipelines.config.extraction import JobConfig
@@ -83,12 +79,6 @@ def main(
     compare: Annotated[
         str | None, typer.Option(metavar="CONFIG", help="Instead: this job, beside one `extract` of its whole catalog.")
     ] = None,
-    simulated: Annotated[
-        bool, typer.Option("--simulate", help="Instead: what a run on 1 to 512 GPUs would ask, from what is measured.")
-    ] = False,
-    gpu_speed: Annotated[
-        float, typer.Option(min=0.001, help="With --simulate: products a second that one GPU is taken to do.")
-    ] = 100.0,
 ) -> None:
     """Measure what the job can carry beside the engine."""
     signal.signal(signal.SIGTERM, _stop)
@@ -109,14 +99,6 @@ def main(
             facts["catalog_bytes"] = sum(path.stat().st_size for path in catalog.iterdir())
             document = place / "template.yaml"
             document.write_text(json.dumps(_document(place, catalog, model)), encoding="utf-8")
-            if simulated:
-                console.print("measuring: stages without Ray, then two runs on Ray")
-                config = _config(document, changes, place / "run")
-                rates = measure_rates(config, place, gpu_speed)
-                console.print("planning for many products")
-                plans, scenarios = simulate_all(rates, config.shards, Limits())
-                print(json.dumps(facts | report_simulation(rates, plans, scenarios)))
-                return
             if stages:
                 console.print("stages without Ray")
                 costs = run_stages(plan_job(_config(document, changes, place / "alone")), stages, profile)

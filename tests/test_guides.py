@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from docs import draw_few_labels, draw_rooms, draw_tree_decoding
+from docs import draw_rooms, draw_tree_decoding
 from hpd_core.attention import dispatch
 from hpd_core.config import EngineConfig
 from hpd_core.layout import EVERYBODY, PUBLIC, visible
@@ -115,7 +115,7 @@ def test_the_summary_and_the_architecture_stay_short() -> None:
     assert len((GUIDES / "architecture.md").read_text(encoding="utf-8").split()) <= 1500
 
 
-@table("picture", [draw_few_labels, draw_rooms, draw_tree_decoding])
+@table("picture", [draw_rooms, draw_tree_decoding])
 def test_pictures_show_what_is_there(picture: Any) -> None:
     drawn = picture.PICTURE.read_text(encoding="utf-8")
     assert drawn == picture.draw(), f"python -m {picture.__name__} draws it anew"

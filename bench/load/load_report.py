@@ -12,7 +12,6 @@ from rich.table import Table
 from bench.load import job_overhead
 from bench.load.csv_planning import PlanningCost
 from bench.load.measured_run import MeasuredRun
-from bench.load.simulation import Limits, PlanCosts, Rates, Scenario, to_dict
 from bench.load.stages_alone import STAGES, StageCosts
 
 
@@ -109,37 +108,6 @@ def report_planning(cost: PlanningCost) -> dict[str, Any]:
         f"{cost.peak_bytes / 1e6:,.0f} MB, {cost.bytes_before / 1e6:,.0f} MB before."
     )
     return dataclasses.asdict(cost)
-
-
-def report_simulation(rates: Rates, plans: list[PlanCosts], scenarios: list[Scenario]) -> dict[str, Any]:
-    """Prints what a run on many GPUs would ask, and gives it as plain data."""
-    limits = dataclasses.asdict(Limits())
-    planned = _table("plans", "products", "shards", "s to make and read", "MB of memory", "MB stored")
-    for plan in plans:
-        sizes = f"{plan.peak_bytes / 1e6:,.0f}", f"{plan.stored_bytes / 1e6:,.1f}"
-        planned.add_row(f"{plan.num_products:,}", f"{plan.num_shards:,}", f"{plan.seconds:.1f}", *sizes)
-    names = list(scenarios[0].demands)
-    table = _table("share of what there is", "GPUs", "products", "hours", "shards/s", *names)
-    for each in scenarios:
-        marked = (f"{share:.1%}{' *' if name == each.first else ''}" for name, share in each.demands.items())
-        size, hours, speed = f"{each.num_products / 1e6:,g} M", f"{each.hours:,.1f}", f"{each.shards_per_second:.3g}"
-        table.add_row(f"{each.num_gpus}", size, hours, speed, *marked)
-    requests = ", ".join(f"{count:.1f} {kind}" for kind, count in rates.requests.items())
-    _print(
-        f"Measured here: {1000 * rates.stage_cpu_seconds:.2f} ms of CPU a product beside the GPU; a shard: {requests} "
-        f"to the run's folder, {1000 * rates.driver_cpu_seconds:.0f} ms of CPU and {rates.driver_bytes / 1e3:,.0f} kB "
-        "of memory in the driver.",
-        f"Assumed: {rates.gpu_products_per_second:g} products/s a GPU; "
-        + ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in limits.items())
-        + ".",
-        *(planned, table, "* nearest to its limit"),
-    )
-    return {
-        "rates": dataclasses.asdict(rates),
-        "limits": limits,
-        "plans": [dataclasses.asdict(plan) for plan in plans],
-        "scenarios": [to_dict(scenario) for scenario in scenarios],
-    }
 
 
 def report_comparison(found: job_overhead.Comparison) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import cProfile
-import dataclasses
 import pstats
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bench.load.counting_folder import CountingFolder
 from pipelines.job import ray_stages
 from pipelines.job.context import pack
 from pipelines.job.preflight import PlannedJob
@@ -25,15 +23,10 @@ STAGES = ("prepare", "decode", "finish", "commit")
 
 @dataclass(slots=True)
 class StageCosts:
-    """CPU seconds (user and system, all threads) and bytes handed on, summed over `num_products`.
-
-    Attributes:
-        requests: to the run's folder, by kind, summed over `num_shards`.
-    """
+    """CPU seconds (user and system, all threads) and bytes handed on, summed over `num_products`."""
 
     num_products: int = 0
     num_shards: int = 0
-    requests: dict[str, int] = field(default_factory=dict)
     cpu_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
     message_bytes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
 
@@ -49,8 +42,7 @@ def run_stages(job: PlannedJob, num_shards: int, profile: Path | None = None) ->
     The first shard is not counted: it loads tokenizer and engine. The output folder must be a new one. `profile`: a
     file for cProfile's table, functions by their own time; measuring costs more than twice the time.
     """
-    folder = CountingFolder(job.output.uri)
-    context = dataclasses.replace(job_context(job, Ledger(folder, "alone")), output=folder)
+    context = job_context(job, Ledger(job.output, "alone"))
     decode = ray_stages.Decode(context)
     costs, profiler = StageCosts(), cProfile.Profile()
     steps: dict[str, Callable[[pa.Table], pa.Table]] = {
@@ -71,9 +63,6 @@ def run_stages(job: PlannedJob, num_shards: int, profile: Path | None = None) ->
         if number:
             costs.num_products += shard.num_rows
             costs.num_shards += 1
-        else:
-            folder.requests.clear()
-    costs.requests = dict(folder.requests)
     if profile is not None:
         with profile.open("w", encoding="utf-8") as file:
             pstats.Stats(profiler, stream=file).sort_stats("tottime").print_stats(60)

@@ -15,7 +15,6 @@ from rich.table import Table
 from bench.speed.contenders import CEILING, COMPILED, FLOOR, GENERATE, NAIVE, TREE, Run
 from bench.speed.latency import Latency
 from bench.speed.measured_rounds import Comparison
-from bench.speed.sweeps import CATALOG, Swept
 from hpd_core.engine_description import versions
 from hpd_core.models import description
 
@@ -145,46 +144,6 @@ def report_latencies(
     )
     seconds = {contender: [wait.seconds for wait in latency.waits] for contender, latency in latencies.items()}
     facts = _facts(name, model, workload) | {"records": num_records, "latency": found, "seconds": seconds} | other_facts
-    print(json.dumps(facts))
-
-
-def report_sweep(name: str, model: Any, workload: str, swept: Swept) -> None:
-    """The table, then the JSON line."""
-    rates = {contender: swept.rates(contender) for contender in swept.runs}
-    medians = {contender: [statistics.median(rounds) for rounds in points] for contender, points in rates.items()}
-    title = f"{swept.sweep.measure} by {swept.sweep.label}; {workload}, {name}, {_machine(model)}"
-    table = Table(title=title)
-    table.add_column(swept.sweep.label, justify="right")
-    is_catalog = swept.sweep.name == CATALOG
-    columns = [part for contender in rates for part in (contender, "spread", "MB")]
-    for column in columns if is_catalog else [*columns, "products"]:
-        table.add_column(column, justify="right")
-    for index, (x, count) in enumerate(zip(swept.xs, swept.num_records, strict=True)):
-        cells = []
-        for contender, runs in swept.runs.items():
-            cells += [f"{medians[contender][index]:.2f}", _spread(rates[contender][index])]
-            cells.append(_megabytes(_peak(runs[index])))
-        table.add_row(f"{x:,}", *cells, *([] if is_catalog else [f"{count:,}"]))
-    notes = [f"Medians of the rounds. {_MEMORY_NOTE}."]
-    if is_catalog:
-        growth = ", ".join(f"{contender} {costs[-1] / costs[0]:.2f}x" for contender, costs in medians.items())
-        notes.append(f"Cost of a product, {swept.xs[-1]:,} products against {swept.xs[0]:,}: {growth}.")
-    _print(table, notes)
-    facts = _facts(name, model, workload) | {
-        "sweep": swept.sweep.name,
-        "x": swept.sweep.label,
-        "points": swept.xs,
-        "records": swept.num_records,
-        "measure": swept.sweep.measure,
-        "medians": medians,
-        "seconds": {name: [[run.seconds for run in runs] for runs in points] for name, points in swept.runs.items()},
-        "peak_bytes": {name: [_peak(runs) for runs in points] for name, points in swept.runs.items()},
-        "tokens": {
-            name: [runs[0].work.num_tokens if runs[0].work else None for runs in points]
-            for name, points in swept.runs.items()
-        },
-        "steps": {name: [runs[0].num_steps for runs in points] for name, points in swept.runs.items()},
-    }
     print(json.dumps(facts))
 
 

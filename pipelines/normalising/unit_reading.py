@@ -90,6 +90,7 @@ _REST = re.compile(r"\d{1,3}(?![\d.,]*\d)")
 # Behind a space, too; behind others, such as in "1m80", only where nothing stands between.
 _HAVE_BARE_RESTS = frozenset({"hour", "minute", "foot"})
 _HAVE_COMMAS = frozenset({"foot", "yard", "mile", "pound", "year", "month", "week", "day", "hour", "minute"})
+_METRIC = ("meter", "gram", "liter")
 _LEAST_PART = Fraction(1, 5280)
 """Of a larger unit: feet of a mile. What is smaller is another quantity."""
 _DECADE = re.compile(r"['’]?s\b")
@@ -300,7 +301,7 @@ def _restated(number: Fraction, found: UnitFound, before: str, after: str, own: 
     amount = number_of(match["number"]) if match else None
     for unit in units:
         for each in customary:
-            if amount is None or not unit.unit.endswith(("gram", "liter")) or not same_kind(unit, each):
+            if amount is None or not unit.unit.endswith(_METRIC) or not same_kind(unit, each):
                 continue
             ratio = convert(amount, unit, each) / number
             if abs(ratio / max(1, round(ratio)) - 1) <= _ROUNDED:
@@ -352,6 +353,8 @@ def _with_second_part(number: Fraction, found: UnitFound, after: str, own: OwnNa
 def _sum(number: Fraction, unit: Unit, rest: Fraction, smaller: tuple[Unit, ...]) -> Fraction | None:
     """Both in `unit`; None unless the rest is less than one of it, as in "5 ft 6 in"."""
     fitting = [each for each in smaller if same_kind(unit, each) and each.unit != unit.unit]
+    # "2 ft, 3 mm" are two lengths.
+    fitting = [each for each in fitting if each.unit.endswith(_METRIC) == unit.unit.endswith(_METRIC)]
     if len(fitting) != 1 or number.denominator != 1 or rest < 0:
         return None
     worth, one = convert(rest, fitting[0], unit), convert(Fraction(1), fitting[0], unit)

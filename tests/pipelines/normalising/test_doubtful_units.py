@@ -229,7 +229,7 @@ MEASURES = [
 def test_a_number_becomes_no_amount_that_the_text_does_not_have(
     unit: str, form: str, own: str, other: str, amount: str, beside: str
 ) -> None:
-    """What is `ok` is one of the two amounts of the text, with one of its two units, in the wanted one."""
+    """What is `ok` is one of the two amounts of the text, or both together, in the wanted unit."""
     before, after = (part.format(b=beside, u=own, v=other) for part in form.split("{a}"))
     sentence = f"{before}|{after}"
     found = number(unit, amount, sentence)
@@ -239,4 +239,10 @@ def test_a_number_becomes_no_amount_that_the_text_does_not_have(
     named = [each for name in (own, other, f"{own}.", f"{other}.") for each in units_of(name)]
     meant = [each for each in named if each.kind == wanted.kind]
     amounts = [convert(Fraction(each), one, wanted) for each in (amount, beside) for one in meant]
+    parts = [each for each in meant if each.unit.endswith("meter") == meant[0].unit.endswith("meter")]
+    amounts += [
+        convert(Fraction(amount), one, wanted) + convert(Fraction(beside), two, wanted)
+        for one in parts
+        for two in parts
+    ]
     assert any(found.num == pytest.approx(float(each), rel=1e-6) for each in amounts), (sentence, found)
