@@ -3,7 +3,7 @@
 An answer is null where the model gives that a half of its probability or more, else the likeliest member: what it would
 say instead of null stands for some member. So null's share is its own probability, and the members share the rest as
 their likelihoods are to each other. (By plain likelihoods null would win wherever the model would put a value in words
-that are no member's, or cannot decide between some: docs/log/2026-11-27-closed-answers.md has what that costs.) With a
+that are no member's, or cannot decide between some: docs/log.md has what that costs.) With a
 threshold an answer is the likeliest member where its share comes up to that, else null (decoding/null_rule.py). Where
 members have been taken away since their shares were known, what these had is nobody's, and null and the others have as
 much more of what is left (`rates`).

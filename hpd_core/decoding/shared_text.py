@@ -26,7 +26,7 @@ _LEAST_SAVED = 16
 
 _COPIED_FOR_SAVED = 16
 """A node has a copy of the KV of all that stands before it. Computing a token takes as long as copying so many or more:
-with 135 million weights on a CPU, where copying is dearest (docs/log/2026-11-26-shared-text.md)."""
+with 135 million weights on a CPU, where copying is dearest (docs/log.md)."""
 
 _BYTES = 4
 """Of a token's number."""

@@ -244,7 +244,7 @@ def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
 
 def _is_bf16_slow(cpu: Mapping[str, Any]) -> bool:
     """Whether the processor has bfloat16 and is slower in it: Intel's by vectors, without AMX or with AMX hidden from a
-    virtual machine (docs/log/2026-11-26-intel-without-amx.md). AMD's are faster in it by vectors, too.
+    virtual machine (docs/log.md). AMD's are faster in it by vectors, too.
     """
     return str(cpu.get("cpu_name", "")).startswith("Intel") and not cpu.get("amx_tile", False)
 
