@@ -108,7 +108,7 @@ def _checked(attribute: Attribute, normaliser: Normaliser, text: str, fields: Ma
         if attribute.type == "number" and found.num is None:
             return text, found.norm
         return _as_written(attribute, normaliser, text, found) if attribute.unit else found.norm, found.norm
-    raise ItemError(f"{text!r} {_problem(attribute, found.status)}")
+    raise ItemError(f"{text!r} {_problem(attribute, found.status, text)}")
 
 
 def _as_written(attribute: Attribute, normaliser: Normaliser, text: str, found: Normalised) -> str:
@@ -119,9 +119,11 @@ def _as_written(attribute: Attribute, normaliser: Normaliser, text: str, found: 
     return item if is_same else f"{found.norm} {found.unit}"
 
 
-def _problem(attribute: Attribute, status: str) -> str:
+def _problem(attribute: Attribute, status: str, text: str) -> str:
     if status == "conflict":
-        return f"has another unit than {attribute.unit.want}" if attribute.unit else "is of another kind"
+        own = _unitless().normalise(text, None)
+        read = f"is read as {own.norm} {own.unit or ''}".rstrip() if own.norm else "cannot be read"
+        return f"{read}, which is not in {attribute.unit.want}" if attribute.unit else f"{read}, of another kind"
     if status == "ambiguous":
         behind = f" {attribute.unit.want}" if attribute.unit else ""
         return f"can be read in several ways; write it out: 1500{behind} or 1.5{behind}"
