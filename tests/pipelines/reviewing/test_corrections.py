@@ -117,7 +117,7 @@ def test_an_item_gets_the_form_of_the_attributes_answers(
         (WEIGHT, ["5 ml"], "which is not in g"),
         (WEIGHT, ["1", "2"], "only one value"),
         (WEIGHT, ["½ ml"], "which is not in g"),
-        (HEIGHT, ["3 pcs"], "'3 pcs' is read as 3 pcs, which is not in cm"),
+        (HEIGHT, ["3 pcs"], "'3 pcs' is read as 3, which is not in cm"),
         (HEIGHT, ["10 x 20"], "'10 x 20' is no number in cm"),
         (HEIGHT, ["1,500"], "'1,500 cm' can be read in several ways; write it out: 1500 cm or 1.5 cm"),
         (Attribute(name="Pieces", type="number"), ["1,500"], "in several ways; write it out: 1500 or 1.5$"),
