@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import ray
 from ray.experimental import internal_kv
@@ -32,6 +33,17 @@ def note(run_id: str, said: str, num_decoded: int = 0) -> None:
         internal_kv._internal_kv_put(key, value.encode())
     except Exception as error:  # a line less for who looks on, not an engine
         logger.debug("cannot note what is begun: %s", error)
+
+
+def restart_note() -> str:
+    """Return why this engine is made again, in words to put before its note; "" for the first time."""
+    context = ray.get_runtime_context() if ray.is_initialized() else None
+    if context is None or context.get_actor_id() is None or not context.was_current_actor_reconstructed:
+        return ""
+    lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
+    memory = {name: int(size.split()[0]) for name, _, size in (line.partition(":") for line in lines)}
+    used = f"; {1 - memory['MemAvailable'] / memory['MemTotal']:.0%} of the memory is used" if memory else ""
+    return f"an engine's process died (Ray ends processes at 95% of the machine's memory{used}), "
 
 
 def note_decoded(run_id: str, num_decoded: Callable[[], int], stop: threading.Event) -> None:

@@ -35,7 +35,7 @@ from pipelines.job.loading_note import FIRST_SHARDS, loading_note
 from pipelines.job.prepare_stage import prepare_shard
 from pipelines.job.prometheus import count_shard
 from pipelines.job.ray_cluster import engine_place, num_gpus_per_actor
-from pipelines.job.ray_notes import note, note_decoded
+from pipelines.job.ray_notes import note, note_decoded, restart_note
 from pipelines.job.same_code import check_code, code_digest
 from pipelines.job.second_look import look_again
 
@@ -179,7 +179,7 @@ class Decode:
 
     def __init__(self, job: JobContext) -> None:
         part = self._part_of(job)
-        note(job.run_id, loading_note(part.config))
+        note(job.run_id, restart_note() + loading_note(part.config))
         # torch takes seconds to import, and a process that runs other stages alone does without.
         from pipelines.job.decode_stage import ShardDecoder
 

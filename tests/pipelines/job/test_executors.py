@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -22,7 +23,7 @@ from pipelines.job.loading_note import FIRST_SHARDS, loading_note
 from pipelines.job.local_executor import LocalExecutor
 from pipelines.job.preflight import plan_job
 from pipelines.job.ray_executor import RayExecutor
-from pipelines.job.ray_notes import note
+from pipelines.job.ray_notes import note, restart_note
 from pipelines.store.folders import Folder
 from pipelines.store.isolation import Span
 from pipelines.store.ledger import Ledger
@@ -191,6 +192,12 @@ def test_what_the_engines_on_ray_are_at(on_ray: Workplace, monkeypatch: pytest.M
         def note(self, what: str, count: int = 0) -> None:
             note("run-x", what, count)
 
+        def restarted(self) -> str:
+            return restart_note()
+
+        def die(self) -> None:
+            os._exit(1)
+
     monkeypatch.setattr(ray_executor, "_SECONDS_BETWEEN_LOOKS", 0.0)
     config = on_ray.config(actors={"num_cpus": 1, "num_gpus": 0})
     executor = RayExecutor(config, "run-x")
@@ -213,6 +220,10 @@ def test_what_the_engines_on_ray_are_at(on_ray: Workplace, monkeypatch: pytest.M
     assert RayExecutor(config, "run-y").watch().said == "waiting for an engine's process", (
         "another run's are not its own"
     )
+    third = Engine.options(max_restarts=1, max_task_retries=-1).remote()  # type: ignore[attr-defined]
+    assert ray.get(third.restarted.remote()) == ""
+    third.die.options(max_task_retries=0).remote()
+    assert ray.get(third.restarted.remote()).startswith("an engine's process died (Ray ends processes at 95% of")
 
 
 def test_the_cluster_that_is_waited_for_is_named(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
