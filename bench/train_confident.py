@@ -40,7 +40,7 @@ from pipelines.quality.gold import read_gold
 from pipelines.schemas.from_gold import schemas_from_gold
 from pipelines.schemas.schema_file import dump_schemas
 from pipelines.training.course import Course
-from pipelines.training.step_planner import Step
+from pipelines.training.step_planner import TrainingStep
 from pipelines.training.trained_weights import MasterWeights
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -111,7 +111,7 @@ class Training:
         self._weights = MasterWeights(course.trained.parameters, course.config.optimizer, _COURSE_STEPS)
         self.num_targets = self.num_tokens = self.num_steps = 0
 
-    def take(self, step: Step, share: float) -> float:
+    def take(self, step: TrainingStep, share: float) -> float:
         """One step at this share of the whole training; the loss a learned token."""
         packs = [self._make_pack(pack) for pack in step.packs[0]]
         num_targets = sum(example.num_targets for pack in packs for example in pack)

@@ -52,7 +52,7 @@ from pipelines.errors import RunError, UsageError
 from pipelines.quality.evaluation import judge_products
 from pipelines.quality.paired_rates import paired_rates
 from pipelines.quality.run_answers import RowKey, RunProduct
-from pipelines.quality.scoring import Answer, Comparison, Judgement, bootstrap, count, estimate_rates
+from pipelines.quality.scoring import Answer, AnswerJudgement, Comparison, bootstrap, count, estimate_rates
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -254,10 +254,10 @@ def _command(script: str, *arguments: str) -> None:
 class Cell:
     """The judgements of one line of the table, by seed, fold and row: those that two recipes have are compared."""
 
-    products: Mapping[tuple[int, int, int], Sequence[Judgement]]
+    products: Mapping[tuple[int, int, int], Sequence[AnswerJudgement]]
     minutes: float
 
-    def in_order(self, keys: Sequence[tuple[int, int, int]]) -> list[Judgement]:
+    def in_order(self, keys: Sequence[tuple[int, int, int]]) -> list[AnswerJudgement]:
         """Of these products alone, numbered in this order."""
         return [replace(each, product=number) for number, key in enumerate(keys) for each in self.products[key]]
 
@@ -267,7 +267,7 @@ def read_cells(data: Data, out: Path) -> dict[tuple[str, str, str, int], Cell]:
 
     A part is 'unseen' or 'seen', or 'few': the unseen categories that some labels were given of, before and after.
     """
-    products: dict[tuple[str, str, str, int], dict[tuple[int, int, int], list[Judgement]]] = defaultdict(dict)
+    products: dict[tuple[str, str, str, int], dict[tuple[int, int, int], list[AnswerJudgement]]] = defaultdict(dict)
     minutes: dict[tuple[str, str, str, int], list[float]] = defaultdict(list)
     contents = [json.loads(path.read_text("utf-8")) for path in sorted(out.glob("*/*/*.answers.json"))]
     few = {(each["set"], each["fold"], name) for each in contents if each["num_labels"] for name in each["unseen"]}

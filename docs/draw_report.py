@@ -12,7 +12,7 @@ import base64
 import tempfile
 from pathlib import Path
 
-from pipelines.reporting.gather_facts import Wishes, gather
+from pipelines.reporting.gather_facts import ReportWishes, gather
 from pipelines.reporting.page import render_html
 from tests.pipelines.browser import open_browser
 
@@ -39,7 +39,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, open_browser() as page:
         path = Path(folder) / "report.html"
-        path.write_text(render_html(gather(arguments.run, Wishes(gold=arguments.gold))), encoding="utf-8")
+        path.write_text(render_html(gather(arguments.run, ReportWishes(gold=arguments.gold))), encoding="utf-8")
         page.open(path, width=_WIDTH)
         page.evaluate(f"(() => {{{_SHORTENED}}})()")
         height = page.evaluate("document.body.getBoundingClientRect().height")

@@ -46,7 +46,7 @@ def _run(output: str, limit: int | None) -> int:
     from pipelines.job.terminal_run import run_and_tell
     from pipelines.quality.evaluation import evaluate_run
     from pipelines.quality.score_tables import print_brief
-    from pipelines.reporting.gather_facts import Wishes, gather
+    from pipelines.reporting.gather_facts import ReportWishes, gather
     from pipelines.reporting.report_files import print_report, write_report
 
     places = {
@@ -64,7 +64,7 @@ def _run(output: str, limit: int | None) -> int:
         return code
     gold = shipped_file("sample/gold.jsonl")
     print_brief(Console(markup=False, highlight=False, emoji=False, soft_wrap=True), evaluate_run(output, gold))
-    facts = gather(output, Wishes(gold))
+    facts = gather(output, ReportWishes(gold))
     print_report(facts, write_report(facts, job.output), brief=True)
     return EXIT_CLEAN
 

@@ -82,9 +82,9 @@ def evaluate(
         return
     # Imported here: who has no judge does without its client.
     from pipelines.judging.command import judge_and_print
-    from pipelines.judging.driver import Wishes
+    from pipelines.judging.driver import JudgeWishes
 
-    wishes = Wishes(
+    wishes = JudgeWishes(
         judge, judge_set or (), second_judge, second_judge_set or (), judge_limit, judge_seed, judge_cache, judge_out
     )
     run_command(lambda: judge_and_print(console, run, wishes, gold, by_attribute, summary if as_json else None))

@@ -24,7 +24,7 @@ import typer
 
 from pipelines.console.exit_codes import EXIT_USAGE
 from pipelines.errors import UsageError
-from pipelines.exporting.driver import KINDS, Wishes, export_run
+from pipelines.exporting.driver import KINDS, ExportWishes, export_run
 from pipelines.exporting.summary import print_exported
 from pipelines.exporting.targets import ShopWishes, read_columns
 from pipelines.exporting.writers import Style
@@ -82,7 +82,7 @@ def main(
 ) -> None:
     """Writes the files and says what is in them."""
     try:
-        wishes = Wishes(
+        wishes = ExportWishes(
             kind=to,
             out=out,
             takes_raw=raw,

@@ -47,11 +47,11 @@ def init(
 
     def work() -> int:
         # Imported here: `--help` and wrong options answer at once.
-        from pipelines.profiling.catalog_look import Source
+        from pipelines.profiling.catalog_look import LookedSource
         from pipelines.profiling.start import print_start, start_job
         from pipelines.store.folders import Folder
 
-        start = start_job(Source(catalog, file_format, anonymous, encoding, sheet), Folder(output))
+        start = start_job(LookedSource(catalog, file_format, anonymous, encoding, sheet), Folder(output))
         # Names are data: brackets in them are no markup. Without a terminal, tables are not squeezed to 80.
         console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140)
         print_start(console, start)

@@ -24,7 +24,7 @@ import typer
 from pipelines.console.exit_codes import EXIT_USAGE
 from pipelines.errors import UsageError
 from pipelines.reporting import formats
-from pipelines.reporting.gather_facts import Wishes, gather
+from pipelines.reporting.gather_facts import ReportWishes, gather
 from pipelines.reporting.report_files import print_report, write_report
 from pipelines.store.folders import Folder
 
@@ -47,7 +47,7 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of text")] = False,
 ) -> None:
     """Writes the report and says where it is."""
-    wishes = Wishes(gold, forecast, tuple(compare or ()), usd_per_hour, sample, seed)
+    wishes = ReportWishes(gold, forecast, tuple(compare or ()), usd_per_hour, sample, seed)
     try:
         if usd_per_hour is not None and not math.isfinite(usd_per_hour):
             raise UsageError(f"--usd-per-hour: {usd_per_hour} is no price")

@@ -29,7 +29,7 @@ from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 from pipelines.console.web_server import open_socket
 from pipelines.errors import UsageError
 from pipelines.reporting.run_folder import OpenedRun, open_run
-from pipelines.review_desk.desk import Desk, DeskOptions
+from pipelines.review_desk.desk import DeskOptions, ReviewDesk
 from pipelines.review_desk.gold_file import write_gold
 from pipelines.reviewing.texts_in_run import left_out_note
 from pipelines.rewriting.reviewed_run import write_reviews
@@ -79,7 +79,7 @@ def _serve(run: str, host: str, port: int, options: DeskOptions) -> None:
     except ImportError as error:
         raise UsageError(f"{error.name} is not installed: pip install fastapi uvicorn") from error
     with open_socket(host, port, listens=True) as sock:
-        desk = Desk(*_opened(run), options)
+        desk = ReviewDesk(*_opened(run), options)
         for note in left_out_note(desk.left_out, run):
             typer.echo(f"Note: {note}", err=True)
         try:

@@ -34,7 +34,7 @@ from pipelines.schemas.attribute_counts import TALLIED, describe_totals, tally
 from pipelines.schemas.diff import diff
 from pipelines.schemas.from_gold import schemas_from_gold, typed_from_gold
 from pipelines.schemas.importing.imported import Imported, choose
-from pipelines.schemas.importing.kinds import Kind, Wishes, is_gold, read_imported
+from pipelines.schemas.importing.kinds import ImportWishes, SchemaKind, is_gold, read_imported
 from pipelines.schemas.importing.schema_text import schema_text
 from pipelines.schemas.lint import lint
 from pipelines.schemas.prompt_costs import tokenizer_counts
@@ -44,7 +44,7 @@ from pipelines.store.folders import open_filesystem
 
 if TYPE_CHECKING:
     from pipelines.proposing.answers import Named
-    from pipelines.proposing.products import Product
+    from pipelines.proposing.products import ProposalProduct
 
 app = typer.Typer(
     add_completion=False,
@@ -105,7 +105,7 @@ def import_command(
         ),
     ],
     out: Annotated[str, typer.Option(help="The schema file to write.")],
-    kind: Annotated[Kind | None, typer.Option("--from", help="What it is; else its content tells.")] = None,
+    kind: Annotated[SchemaKind | None, typer.Option("--from", help="What it is; else its content tells.")] = None,
     category: Annotated[
         list[str] | None,
         typer.Option(help="Only this category and all below it: a name, a path 'A > B' or an id. May be repeated."),
@@ -132,11 +132,11 @@ def import_command(
 ) -> None:
     """Make a schema file of one that another system has, or of labelled products."""
     with _usage_errors():
-        if kind is Kind.GOLD or (kind is None and is_gold(source[0])):
+        if kind is SchemaKind.GOLD or (kind is None and is_gold(source[0])):
             wishes = _GoldWishes(plain, require_values, exclusive)
             _import_gold(source, out, category or [], wishes, force=force)
         else:
-            imported = read_imported(source, kind, Wishes(language, name))
+            imported = read_imported(source, kind, ImportWishes(language, name))
             _write_imported(imported, out, category or [], force=force)
 
 
@@ -212,14 +212,14 @@ def propose_command(
     """Propose attributes for a catalog's categories, from a sample of its products."""
     with _usage_errors():
         # Imported here: the other commands need neither a catalog's readers nor a client.
-        from pipelines.profiling.catalog_look import Source
+        from pipelines.profiling.catalog_look import LookedSource
         from pipelines.proposing.products import read_sample
         from pipelines.proposing.proposals import choose_categories, propose
 
         if (endpoint is None) != (model is None):
             raise UsageError("--endpoint and --model belong together: give both, or none to count what texts name")
         _is_new(out, force)  # before a model is paid
-        sample = read_sample(Source(source, file_format, anonymous, encoding, sheet))
+        sample = read_sample(LookedSource(source, file_format, anonymous, encoding, sheet))
         products = choose_categories(sample, category or [])
         console = _console()
         for note in sample.notes:
@@ -229,7 +229,11 @@ def propose_command(
 
 
 def _ask(
-    endpoint: str, model: str, api_key_env: str | None, products: Mapping[str, Sequence[Product]], console: Console
+    endpoint: str,
+    model: str,
+    api_key_env: str | None,
+    products: Mapping[str, Sequence[ProposalProduct]],
+    console: Console,
 ) -> Mapping[str, Sequence[Named]]:
     """What the model names for each category; says what it took."""
     try:

@@ -22,7 +22,7 @@ from hpd_core.decoding.cohort_input import CohortInput
 from hpd_core.decoding.hybrid_cache import MixerRoom, slot_bytes
 from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes, halved
 from hpd_core.decoding.model_runner import ModelRunner
-from hpd_core.decoding.next_token import Choice, Chosen
+from hpd_core.decoding.next_token import Chosen, TokenChoice
 from hpd_core.decoding.null_rule import NullRule
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.scheduler import Scheduler, num_tokens
@@ -64,7 +64,7 @@ class _StepInFlight:
 
     cohorts: list[Cohort]
     inputs: list[CohortInput]
-    choice: Choice
+    choice: TokenChoice
 
 
 class Decoder:
@@ -267,11 +267,11 @@ class Decoder:
             scored_room -= inputs[-1].num_scored
         return inputs
 
-    def _forward(self, inputs: list[CohortInput]) -> Choice:
+    def _forward(self, inputs: list[CohortInput]) -> TokenChoice:
         """Gives the device one forward of all."""
         return self._runner.run(inputs)
 
-    def _fetch(self, choice: Choice) -> Chosen:
+    def _fetch(self, choice: TokenChoice) -> Chosen:
         return choice.fetch()
 
     def _scatter(self, cohorts: list[Cohort], inputs: list[CohortInput], chosen: Chosen) -> None:

@@ -22,7 +22,7 @@ _LEAST = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class BoundNodes:
     """Nodes of the tries of values, [n] each: the value's number, the node's, and the log-probability up to it."""
 
     values: IntArray
@@ -30,15 +30,15 @@ class Nodes:
     logprobs: FloatArray
 
     @classmethod
-    def none(cls) -> Nodes:
+    def none(cls) -> BoundNodes:
         """Not one."""
         return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
 
-    def __getitem__(self, picked: IntArray | npt.NDArray[np.bool_]) -> Nodes:
-        return Nodes(self.values[picked], self.nodes[picked], self.logprobs[picked])
+    def __getitem__(self, picked: IntArray | npt.NDArray[np.bool_]) -> BoundNodes:
+        return BoundNodes(self.values[picked], self.nodes[picked], self.logprobs[picked])
 
-    def __add__(self, other: Nodes) -> Nodes:
-        return Nodes(
+    def __add__(self, other: BoundNodes) -> BoundNodes:
+        return BoundNodes(
             *(np.concatenate([getattr(self, field.name), getattr(other, field.name)]) for field in fields(self))
         )
 
@@ -50,16 +50,16 @@ class Nodes:
         """What tells them apart, in the order of values and then of nodes."""
         return self.values << NODE_BITS | self.nodes
 
-    def in_order(self) -> Nodes:
+    def in_order(self) -> BoundNodes:
         """By their keys."""
         return self[np.argsort(self.keys)]
 
-    def numbered(self, numbers: IntArray) -> Nodes:
+    def numbered(self, numbers: IntArray) -> BoundNodes:
         """Those of the values that have a number from 0 on, under it."""
         own = self[numbers[self.values] >= 0]
-        return Nodes(numbers[own.values], own.nodes, own.logprobs)
+        return BoundNodes(numbers[own.values], own.nodes, own.logprobs)
 
-    def without(self, others: Nodes) -> Nodes:
+    def without(self, others: BoundNodes) -> BoundNodes:
         """Those that are not among others."""
         return self[~np.isin(self.keys, others.keys)]
 
@@ -88,8 +88,8 @@ class MemberBounds:
     @classmethod
     def of(
         cls,
-        spelled: Nodes,
-        waiting: Nodes,
+        spelled: BoundNodes,
+        waiting: BoundNodes,
         table: TrieTable,
         roots: IntArray,
         rates: FloatArray,
@@ -152,17 +152,19 @@ class MemberBounds:
         )
 
 
-def _masses(known: Nodes, scales: FloatArray) -> FloatArray:
+def _masses(known: BoundNodes, scales: FloatArray) -> FloatArray:
     found: FloatArray = np.exp(known.logprobs - scales[known.values])
     return found
 
 
-def _totals(known: Nodes, scales: FloatArray) -> FloatArray:
+def _totals(known: BoundNodes, scales: FloatArray) -> FloatArray:
     found: FloatArray = np.bincount(known.values, _masses(known, scales), len(scales)).astype(np.float64)
     return found
 
 
-def _best_members(spelled: Nodes, members: IntArray, scales: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
+def _best_members(
+    spelled: BoundNodes, members: IntArray, scales: FloatArray
+) -> tuple[IntArray, FloatArray, FloatArray]:
     """Of v values: the likeliest spelling of the best member, -1 where there is none; its mass, and the next one's."""
     # The spellings of each member, the likeliest first; then members by their mass, of each value the best first.
     spelled = spelled[np.lexsort((spelled.nodes, -spelled.logprobs, members[spelled.nodes], spelled.values))]
@@ -179,7 +181,7 @@ def _best_members(spelled: Nodes, members: IntArray, scales: FloatArray) -> tupl
     return spellings, best, second
 
 
-def _likeliest(spelled: Nodes, num_values: int) -> IntArray:
+def _likeliest(spelled: BoundNodes, num_values: int) -> IntArray:
     """Of v values, the likeliest of their spellings; -1 where there is none."""
     spelled = spelled[np.lexsort((-spelled.logprobs, spelled.values))]
     values, first = np.unique(spelled.values, return_index=True)

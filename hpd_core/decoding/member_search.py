@@ -32,7 +32,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from hpd_core.decoding.member_bounds import NODE_BITS, MemberBounds, Nodes
+from hpd_core.decoding.member_bounds import NODE_BITS, BoundNodes, MemberBounds
 from hpd_core.decoding.null_rule import BY_HALF, FloatArray, NullRule
 from hpd_core.layout import IntArray
 from hpd_core.text.member_tries import TrieTable
@@ -43,7 +43,7 @@ _MASS_BITS = 36
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class MemberVerdicts:
     """Of m values that are done, in order of their numbers.
 
     Attributes:
@@ -64,8 +64,8 @@ class Verdicts:
     shares: FloatArray
     margins: FloatArray
 
-    def __getitem__(self, picked: npt.NDArray[np.bool_]) -> Verdicts:
-        return Verdicts(*(getattr(self, field.name)[picked] for field in fields(self)))
+    def __getitem__(self, picked: npt.NDArray[np.bool_]) -> MemberVerdicts:
+        return MemberVerdicts(*(getattr(self, field.name)[picked] for field in fields(self)))
 
 
 class MemberSearch:
@@ -98,15 +98,17 @@ class MemberSearch:
         self._table, self._roots, self._rates, self._rule = table, roots, rates, rule
         self.budgets = budgets
         self.num_fed = np.zeros_like(budgets)
-        self._heard = self._waiting = self._spelled = self.next = Nodes.none()  # of _spelled, `nodes` are spellings
-        self._hear(Nodes(np.arange(len(roots)), roots, np.zeros(len(roots))), logprobs)
+        self._heard = self._waiting = self._spelled = self.next = (
+            BoundNodes.none()
+        )  # of _spelled, `nodes` are spellings
+        self._hear(BoundNodes(np.arange(len(roots)), roots, np.zeros(len(roots))), logprobs)
 
     def add(self, others: MemberSearch) -> None:
         """Takes the values of another search, behind its own."""
         first = len(self.budgets)
         for name in ("_heard", "_waiting", "_spelled", "next"):
-            own: Nodes = getattr(others, name)
-            setattr(self, name, getattr(self, name) + Nodes(own.values + first, own.nodes, own.logprobs))
+            own: BoundNodes = getattr(others, name)
+            setattr(self, name, getattr(self, name) + BoundNodes(own.values + first, own.nodes, own.logprobs))
         self._roots = np.concatenate([self._roots, others._roots])
         self._rates = np.concatenate([self._rates, others._rates])
         self.budgets = np.concatenate([self.budgets, others.budgets])
@@ -121,7 +123,7 @@ class MemberSearch:
         self._roots, self._rates = self._roots[values], self._rates[values]
         self.budgets, self.num_fed = self.budgets[values], self.num_fed[values]
 
-    def hear(self, fed: Nodes, logprobs: Logprobs) -> None:
+    def hear(self, fed: BoundNodes, logprobs: Logprobs) -> None:
         """Takes what the model says to nodes that were fed.
 
         Args:
@@ -132,18 +134,18 @@ class MemberSearch:
         self.num_fed, self.budgets = self.num_fed + counts, self.budgets - counts
         self._hear(fed, logprobs)
 
-    def _hear(self, fed: Nodes, logprobs: Logprobs) -> None:
+    def _hear(self, fed: BoundNodes, logprobs: Logprobs) -> None:
         table = self._table
         ways, rows = table.ways(fed.nodes)
         fed = self._followed(fed, np.searchsorted(rows, np.arange(len(fed))), logprobs)
-        found = Nodes(fed.values[rows], table.behind[ways], fed.logprobs[rows] + logprobs)
+        found = BoundNodes(fed.values[rows], table.behind[ways], fed.logprobs[rows] + logprobs)
         is_end = found.nodes < 0
         ends = found[is_end]
         self._heard = self._heard + fed
-        self._spelled = self._spelled + Nodes(ends.values, ~ends.nodes, ends.logprobs)
+        self._spelled = self._spelled + BoundNodes(ends.values, ~ends.nodes, ends.logprobs)
         self._waiting = (self._waiting + found[~is_end]).without(fed)
 
-    def _followed(self, fed: Nodes, firsts: IntArray, logprobs: Logprobs) -> Nodes:
+    def _followed(self, fed: BoundNodes, firsts: IntArray, logprobs: Logprobs) -> BoundNodes:
         """With their log-probabilities: those of nodes that were fed with the ones above them follow from these.
 
         Args:
@@ -158,19 +160,19 @@ class MemberSearch:
             above = table.above[fed.nodes[here]]
             rows = np.searchsorted(keys, fed.values[here] << NODE_BITS | above)
             found[here] = found[rows] + logprobs[firsts[rows] + way - table.offsets[above]]
-        return Nodes(fed.values, fed.nodes, found)
+        return BoundNodes(fed.values, fed.nodes, found)
 
-    def decide(self) -> Verdicts:
+    def decide(self) -> MemberVerdicts:
         """Finds out which values are done, and what is to be fed of the others. Call it once behind `hear`, and `keep`
         the others then."""
         found = MemberBounds.of(self._spelled, self._waiting, self._table, self._roots, self._rates, self._rule)
         num_waiting = np.bincount(self._waiting.values, minlength=len(self.budgets))
         is_done = found.is_sure | found.is_lost | (self.budgets <= 0) | (num_waiting == 0)
         self.next = self._wanted(found, is_done)
-        every = Verdicts(np.arange(len(is_done)), found.spellings, found.is_sure, found.shares, found.margins)
+        every = MemberVerdicts(np.arange(len(is_done)), found.spellings, found.is_sure, found.shares, found.margins)
         return every[is_done]
 
-    def _wanted(self, found: MemberBounds, is_done: npt.NDArray[np.bool_]) -> Nodes:
+    def _wanted(self, found: MemberBounds, is_done: npt.NDArray[np.bool_]) -> BoundNodes:
         """Of each open value, the likeliest nodes that wait, until the others do not matter or the budget is spent.
         First of all those that lead to a null which is the answer, whatever the others are."""
         waiting = self._waiting[~is_done[self._waiting.values]]
@@ -192,14 +194,14 @@ class MemberSearch:
         rows = np.repeat(np.arange(len(sizes)), sizes)
         # Of those that are fed with the ones above them nobody has said anything yet.
         logprobs = np.where(ranks == 0, waiting.logprobs[rows], np.nan)
-        return Nodes(waiting.values[rows], waiting.nodes[rows] + ranks, logprobs).in_order()
+        return BoundNodes(waiting.values[rows], waiting.nodes[rows] + ranks, logprobs).in_order()
 
-    def _leads_to_null(self, nodes: Nodes) -> npt.NDArray[np.bool_]:
+    def _leads_to_null(self, nodes: BoundNodes) -> npt.NDArray[np.bool_]:
         end = self._table.ends[self._table.nulls[self._roots[nodes.values]]]
         found: npt.NDArray[np.bool_] = (nodes.nodes <= end) & (end <= self._table.lasts[nodes.nodes])
         return found
 
-    def _room(self, wanted: Nodes) -> IntArray:
+    def _room(self, wanted: BoundNodes) -> IntArray:
         """int64 [v], how many nodes of each value are fed in this round.
 
         Args:
@@ -213,7 +215,7 @@ class MemberSearch:
         shared = np.maximum((self.budgets - table.heights[first]) // 2, table.runs[first])
         return np.where(below <= self.budgets, self.budgets, np.minimum(self.budgets, shared))
 
-    def written(self, verdicts: Verdicts) -> list[tuple[IntArray, FloatArray]]:
+    def written(self, verdicts: MemberVerdicts) -> list[tuple[IntArray, FloatArray]]:
         """Of verdicts with spellings: the tokens of each, and the log-probability of each token."""
         table, heard, spelled = self._table, self._heard.in_order(), self._spelled.in_order()
         lasts = spelled.logprobs[np.searchsorted(spelled.keys, verdicts.values << NODE_BITS | verdicts.spellings)]

@@ -22,7 +22,7 @@ from hpd_core.attention.plan import AddressedPlan, AttentionPlan
 from hpd_core.attention.sdpa import fused_kernels
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort_input import CohortInput
-from hpd_core.decoding.next_token import Choice, greedy
+from hpd_core.decoding.next_token import TokenChoice, greedy
 from hpd_core.errors import ModelError
 from hpd_core.layers.forward import CpuLayers, OurLayers, transformers_logits, why_not_ours
 from hpd_core.layers.packed_linears import PackedLinears
@@ -144,7 +144,7 @@ class ModelRunner:
         if self._graphs is not None:
             self._graphs.forget()
 
-    def run(self, inputs: Sequence[CohortInput]) -> Choice:
+    def run(self, inputs: Sequence[CohortInput]) -> TokenChoice:
         """Gives the device one forward of all; the next tokens, for all logit rows of all cohorts in order.
 
         Raises:

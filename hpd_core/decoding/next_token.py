@@ -48,7 +48,7 @@ class Chosen:
         return Chosen(self.tokens[rows], self.logprobs[rows], self.states[rows])
 
 
-class Choice:
+class TokenChoice:
     """The tokens of n logit rows, chosen on the device and on their way from there."""
 
     def __init__(
@@ -213,7 +213,7 @@ def greedy(
     by: str = "",
     nodes: IntArray | None = None,
     tries: TrieTable | None = None,
-) -> Choice:
+) -> TokenChoice:
     """The most likely token of each row, among those that its state allows.
 
     Args:
@@ -234,7 +234,7 @@ def greedy(
         if masked is not None:
             masked.correct(lambda rows: logits.head(logits.hidden[rows]), 0, tokens, scores, len(logits.weight))
         wanted.look_up_tiled(logits)
-        return Choice(tokens, scores, normalizers, bound, masked, wanted)
+        return TokenChoice(tokens, scores, normalizers, bound, masked, wanted)
     tokens = torch.empty(len(states), dtype=torch.int64, device=device)
     scores = torch.empty(len(states), dtype=torch.float32, device=device)
     normalizers = torch.empty_like(scores)
@@ -250,7 +250,7 @@ def greedy(
             masked.correct(block.__getitem__, first, tokens[first:stop], scores[first:stop], block.shape[1])
         wanted.look_up(block, first)
         first = stop
-    return Choice(tokens, scores, normalizers, bound, masked, wanted)
+    return TokenChoice(tokens, scores, normalizers, bound, masked, wanted)
 
 
 def _pick_in_block(some: _Bound, block: Tensor, first: int, tokens: Tensor, scores: Tensor) -> None:
@@ -283,7 +283,7 @@ def _by_triton(
     masked: _Masked | None,
     wanted: _Wanted,
     device: torch.device,
-) -> Choice:
+) -> TokenChoice:
     """All of it by one kernel a block."""
     from hpd_core.layers.triton_choice import choose as choose_there
 
@@ -300,7 +300,7 @@ def _by_triton(
         choose_there(block, numbers, allowed, *masks, tokens[here], scores[here], normalizers[here], picked)
         wanted.look_up(block, first)
         first = here.stop
-    return Choice(tokens, scores, normalizers, bound, masked, wanted)
+    return TokenChoice(tokens, scores, normalizers, bound, masked, wanted)
 
 
 def _in_parts(blocks: Iterable[Tensor]) -> Iterator[Tensor]:

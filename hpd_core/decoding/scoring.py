@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpd_core.decoding.cohort_input import TokensInAnyOrder
-from hpd_core.decoding.member_bounds import Nodes
+from hpd_core.decoding.member_bounds import BoundNodes
 from hpd_core.decoding.member_search import MemberSearch
 from hpd_core.decoding.null_rule import BY_HALF, NullRule
 from hpd_core.decoding.value_states import NO_VALUES, ValueIndex, ValueStates
@@ -30,7 +30,7 @@ class Scoring:
         self._table, self._rule = table, rule
         self._at = NO_VALUES
         self._search: MemberSearch | None = None
-        self._fed = Nodes.none()
+        self._fed = BoundNodes.none()
 
     @classmethod
     def merge(cls, parts: Sequence[Scoring], numbers: Sequence[IntArray]) -> Scoring:
@@ -135,7 +135,7 @@ class Scoring:
             bool, for each node that was fed: nobody needs it any more.
         """
         assert self._search is not None
-        fed, self._fed = self._fed, Nodes.none()
+        fed, self._fed = self._fed, BoundNodes.none()
         self._search.hear(fed, logprobs)
         is_done = self._decide(values)
         return is_done[fed.values]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpd_core.decoding.member_search import Verdicts
+from hpd_core.decoding.member_search import MemberVerdicts
 from hpd_core.decoding.next_token import Chosen
 from hpd_core.decoding.prompt import BranchEnd, MemberChoice, Prompt
 from hpd_core.layout import EVERYBODY, FREE, NO_NODE, PUBLIC, IntArray, Layout
@@ -185,7 +185,7 @@ class ValueStates:
         self.live[at] = ~closed & (counts + 1 < self.limits[at])
 
     def settle(
-        self, at: ValueIndex, written: Sequence[tuple[IntArray, npt.NDArray[np.float64]]], verdicts: Verdicts
+        self, at: ValueIndex, written: Sequence[tuple[IntArray, npt.NDArray[np.float64]]], verdicts: MemberVerdicts
     ) -> None:
         """Ends values with the members that were chosen: the tokens of each, and their log-probabilities."""
         for row, branch, (tokens, logprobs) in zip(*(indices.tolist() for indices in at), written, strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpd_core.json_schema.answers import FieldAnswer
-from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows, Variants
+from hpd_core.json_schema.form import Constant, FormGroup, Leaf, Node, Rows, Variants
 from hpd_core.json_schema.questions import Path
 from hpd_core.text.value_kinds import ListOf, spelled
 
@@ -21,11 +21,11 @@ class Assembly:
         """`lengths`: of the lists of objects; None: there is none."""
         self._answers, self._lengths = answers, lengths
 
-    def of(self, form: Group) -> Any:
+    def of(self, form: FormGroup) -> Any:
         """All of it."""
         return self._fields(form, ())
 
-    def _fields(self, group: Group, path: Path) -> dict[str, Any]:
+    def _fields(self, group: FormGroup, path: Path) -> dict[str, Any]:
         found = {}
         for name, member in group.fields.items():
             value = self._value(member.node, (*path, name), member.is_required)
@@ -40,7 +40,7 @@ class Assembly:
             case Leaf():
                 answer = self._answers[path]
                 return answer.value if answer.status == "value" else nothing(node, answer, is_required)
-            case Group():
+            case FormGroup():
                 if is_there(node, is_required) or self._has_value(node, path):
                     return self._fields(node, path)
                 return None if node.takes_null else MISSING
@@ -64,7 +64,7 @@ class Assembly:
                 return False
             case Leaf():
                 return self._answers[path].status != "absent"
-            case Group():
+            case FormGroup():
                 return any(self._has_value(member.node, (*path, name)) for name, member in node.fields.items())
             case Rows():
                 return bool(self._lengths.get(path)) or self._answers[path].status not in ("absent", "value")
@@ -72,7 +72,7 @@ class Assembly:
                 return self._answers[(*path, node.name)].status != "absent"
 
 
-def is_there(group: Group, is_required: bool) -> bool:
+def is_there(group: FormGroup, is_required: bool) -> bool:
     """Whether an object stands there even if the model wrote no value of it."""
     return not group.can_miss or (is_required and not group.takes_null)
 

@@ -16,9 +16,9 @@ from hpd_core.completion import Completion, CompletionFuture, Completions, OnBra
 from hpd_core.errors import PromptError
 from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField, Problem
 from hpd_core.json_schema.assembly import Assembly
-from hpd_core.json_schema.form import Group
+from hpd_core.json_schema.form import FormGroup
 from hpd_core.json_schema.form_prompt import Frame, render_frame
-from hpd_core.json_schema.questions import Question, Questions, found_by
+from hpd_core.json_schema.questions import FormQuestion, Questions, found_by
 from hpd_core.json_schema.schema_reader import SchemaLimits, as_mapping, read_schema
 from hpd_core.json_schema.validation import checker
 from hpd_core.text.template import PromptTemplate
@@ -31,7 +31,7 @@ class JsonForm:
     """A schema, read, with the texts around a document."""
 
     schema: Mapping[str, Any]
-    form: Group
+    form: FormGroup
     frame: Frame
 
     @classmethod
@@ -65,7 +65,7 @@ class _Document:
         self._form = form
         self.trunk = Trunk(form.frame[0], text, form.frame[1])
         self.questions = Questions(form.form)
-        self.asked: list[Question] = self.questions.next_wave()
+        self.asked: list[FormQuestion] = self.questions.next_wave()
         self._num_prompt_tokens = self._num_output_tokens = 0
         self._num_trunk_tokens: int | None = None
         self._error: str | None = None

@@ -36,10 +36,10 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FormGroup:
     """An object. `can_miss`: it is left out, or null, where none of its fields has a value."""
 
-    fields: Mapping[str, Member]
+    fields: Mapping[str, FormMember]
     note: str
     takes_null: bool
     can_miss: bool
@@ -56,7 +56,7 @@ class Rows:
         most: rows that the schema allows; None: it does not say.
     """
 
-    row: Group
+    row: FormGroup
     key: str | None
     asked: Leaf
     note: str
@@ -76,27 +76,27 @@ class Variants:
     Attributes:
         name: the field whose value says which one it is.
         asked: its question, which is asked first.
-        shapes: by that value, as JSON writes it; values of one shape have the same `Group`.
+        shapes: by that value, as JSON writes it; values of one shape have the same `FormGroup`.
     """
 
     name: str
     asked: Leaf
-    shapes: Mapping[str, Group]
+    shapes: Mapping[str, FormGroup]
     takes_null: bool
 
-    def values_of_each(self) -> list[tuple[Group, list[str]]]:
+    def values_of_each(self) -> list[tuple[FormGroup, list[str]]]:
         """Each shape once, with the values that say it."""
-        found: dict[int, tuple[Group, list[str]]] = {}
+        found: dict[int, tuple[FormGroup, list[str]]] = {}
         for value, shape in self.shapes.items():
             found.setdefault(id(shape), (shape, []))[1].append(value)
         return list(found.values())
 
 
-Node: TypeAlias = Leaf | Constant | Group | Rows | Variants
+Node: TypeAlias = Leaf | Constant | FormGroup | Rows | Variants
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class FormMember:
     """A field of an object. `after`: its siblings whose values it sees, and waits for."""
 
     node: Node

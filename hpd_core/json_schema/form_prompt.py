@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpd_core.json_schema.form import Group, Leaf, Member, Rows, Variants
+from hpd_core.json_schema.form import FormGroup, FormMember, Leaf, Rows, Variants
 from hpd_core.json_schema.leaf_reader import listed
 from hpd_core.text.template import Piece, PromptTemplate, chat_wrapping, single_header
 from hpd_core.text.value_kinds import spelled
@@ -34,7 +34,7 @@ Frame = tuple[tuple[Piece, ...], tuple[Piece, ...]]
 """What stands before a document, and between it and the answer's first key."""
 
 
-def render_frame(form: Group, template: PromptTemplate, tokenizer: Any, instruction: str | None) -> Frame:
+def render_frame(form: FormGroup, template: PromptTemplate, tokenizer: Any, instruction: str | None) -> Frame:
     """The pieces around a document. The schema and the instruction can hold no control tokens.
 
     Raises:
@@ -68,11 +68,11 @@ def count_name(name: str) -> str:
     return f"{name}.length"
 
 
-def key_names(group: Group, name: str = "", path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
+def key_names(group: FormGroup, name: str = "", path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The keys of all values, as `_lines` has them, and the path of each, where "*" stands for any object of a list."""
     for field, member in group.fields.items():
         node, own, place = member.node, joined_name(name, field), (*path, field)
-        if isinstance(node, Group):
+        if isinstance(node, FormGroup):
             yield from key_names(node, own, place)
             continue
         if isinstance(node, Variants):
@@ -86,7 +86,7 @@ def key_names(group: Group, name: str = "", path: tuple[str, ...] = ()) -> Itera
             yield from key_names(node.row, f"{own}[]", (*place, "*"))
 
 
-def _lines(group: Group, name: str, told: str | None = None) -> Iterator[str]:
+def _lines(group: FormGroup, name: str, told: str | None = None) -> Iterator[str]:
     """`told`: a field of which the model has read already."""
     if group.note and name:
         yield f"- {name}: {group.note}"
@@ -95,11 +95,11 @@ def _lines(group: Group, name: str, told: str | None = None) -> Iterator[str]:
             yield from _line(joined_name(name, field), member)
 
 
-def _line(name: str, member: Member) -> Iterator[str]:
+def _line(name: str, member: FormMember) -> Iterator[str]:
     node = member.node
     if isinstance(node, Leaf):
         yield f"- {name}: {node.note}" if node.note else f"- {name}"
-    elif isinstance(node, Group):
+    elif isinstance(node, FormGroup):
         yield from _lines(node, name)
     elif isinstance(node, Variants):
         own = joined_name(name, node.name)

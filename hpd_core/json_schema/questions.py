@@ -15,7 +15,7 @@ from typing import Any
 from hpd_core.completion import Completion, OpenBranch
 from hpd_core.errors import PromptError
 from hpd_core.json_schema.answers import FieldAnswer, Problem, pointer
-from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows, Variants
+from hpd_core.json_schema.form import Constant, FormGroup, Leaf, Node, Rows, Variants
 from hpd_core.json_schema.form_prompt import count_name, joined_name, render_branch
 from hpd_core.text.value_kinds import spelled
 
@@ -24,7 +24,7 @@ _MOST_WAITING = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class FormQuestion:
     """One value to decode.
 
     Attributes:
@@ -54,23 +54,23 @@ class Question:
 class Questions:
     """Of one document."""
 
-    def __init__(self, form: Group) -> None:
+    def __init__(self, form: FormGroup) -> None:
         self.answers: dict[Path, FieldAnswer] = {}
         self.problems: list[Problem] = []
         self.lengths: dict[Path, int | None] = {}  # of lists of objects; None: there is none
         self._waiting = list(self._of_group(form, (), "", (), ()))
 
-    def next_wave(self) -> list[Question]:
+    def next_wave(self) -> list[FormQuestion]:
         """What can be asked now: all that it waits for is answered."""
-        ready: list[Question] = []
-        waiting: list[Question] = []
+        ready: list[FormQuestion] = []
+        waiting: list[FormQuestion] = []
         for question in self._waiting:
             is_ready = all(path in self.answers for path, _ in question.after)
             (ready if is_ready else waiting).append(question)
         self._waiting = waiting
         return ready
 
-    def take(self, question: Question, completion: Completion) -> None:
+    def take(self, question: FormQuestion, completion: Completion) -> None:
         """Takes an answer, and asks for what it leads to.
 
         Raises:
@@ -88,7 +88,7 @@ class Questions:
             name = question.name.removesuffix(joined_name("", field)).removesuffix(".")
             self._waiting += self._of_group(shape, question.path[:-1], name, seen, question.after, field)
 
-    def _take_rows(self, question: Question, rows: Rows, completion: Completion) -> None:
+    def _take_rows(self, question: FormQuestion, rows: Rows, completion: Completion) -> None:
         if completion.status != "value":
             self.lengths[question.path] = None
             return
@@ -111,13 +111,13 @@ class Questions:
 
     def _of_group(
         self,
-        group: Group,
+        group: FormGroup,
         path: Path,
         name: str,
         seen: tuple[tuple[str, Any], ...],
         after: tuple[tuple[Path, str], ...],
         known: str | None = None,
-    ) -> Iterator[Question]:
+    ) -> Iterator[FormQuestion]:
         """The questions of an object; `known`: the field that is answered."""
         for field, member in group.fields.items():
             if field == known:
@@ -133,27 +133,27 @@ class Questions:
         name: str,
         seen: tuple[tuple[str, Any], ...],
         after: tuple[tuple[Path, str], ...],
-    ) -> Iterator[Question]:
+    ) -> Iterator[FormQuestion]:
         match node:
             case Constant():
                 self.answers[path] = FieldAnswer(pointer(path), node.value, probability=1.0)
             case Leaf():
-                yield Question(path, name, node, seen, after)
-            case Group():
+                yield FormQuestion(path, name, node, seen, after)
+            case FormGroup():
                 yield from self._of_group(node, path, name, seen, after)
             case Rows():
                 key = name if node.key is not None else count_name(name)
-                yield Question(path, key, node.asked, seen, after, node)
+                yield FormQuestion(path, key, node.asked, seen, after, node)
             case Variants():
                 own = (*path, node.name), joined_name(name, node.name)
-                yield Question(*own, node.asked, seen, after, variants=node)
+                yield FormQuestion(*own, node.asked, seen, after, variants=node)
 
 
 def _numbered(name: str, number: int) -> str:
     return f"{name.removesuffix(count_name(''))}[{number + 1}]"
 
 
-def found_by(question: Question, completion: Completion) -> list[tuple[Path, FieldAnswer]]:
+def found_by(question: FormQuestion, completion: Completion) -> list[tuple[Path, FieldAnswer]]:
     """The fields that an answer is of: of a list's keys one an object; of their number none, unless there are none."""
     answer = FieldAnswer(
         pointer(question.path),

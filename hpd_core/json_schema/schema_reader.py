@@ -1,4 +1,4 @@
-"""From JSON Schema (2020-12) to a `Group`: the subset that structured-output interfaces take.
+"""From JSON Schema (2020-12) to a `FormGroup`: the subset that structured-output interfaces take.
 
 What is no part of it is refused by its path, before any work; what only limits a value (its length, a range) is checked
 when it is there (json_schema/validation.py).
@@ -22,7 +22,7 @@ from referencing.exceptions import Unresolvable
 
 from hpd_core.errors import SchemaError
 from hpd_core.json_schema.answers import pointer
-from hpd_core.json_schema.form import Constant, Group, Leaf, Member, Node, Rows, Variants
+from hpd_core.json_schema.form import Constant, FormGroup, FormMember, Leaf, Node, Rows, Variants
 from hpd_core.json_schema.form_prompt import key_names
 from hpd_core.json_schema.leaf_reader import (
     LIST_TOKENS,
@@ -74,7 +74,7 @@ def check_schema(schema: Mapping[str, Any] | type[BaseModel], limits: SchemaLimi
     return SchemaSize(reader.num_branches, reader.depth)
 
 
-def read_schema(schema: Mapping[str, Any], limits: SchemaLimits = SchemaLimits()) -> Group:
+def read_schema(schema: Mapping[str, Any], limits: SchemaLimits = SchemaLimits()) -> FormGroup:
     """What is asked for by a schema.
 
     Raises:
@@ -109,7 +109,7 @@ class _Reader:
         self._references = References(schema)
         self.num_branches = self.depth = self._depth = self._num_members = 0
 
-    def read(self) -> Group:
+    def read(self) -> FormGroup:
         try:
             json.dumps(self._schema, ensure_ascii=False, allow_nan=False).encode()
             # What it holds against a pattern is said here, by the field's path.
@@ -126,7 +126,7 @@ class _Reader:
             raise SchemaError("", f"{error.ref!r} is outside of the schema: put it into '$defs'") from error
         except RecursionError as error:
             raise SchemaError("", "it is nested too deeply: flatten it") from error
-        if not isinstance(node, Group) or node.takes_null:
+        if not isinstance(node, FormGroup) or node.takes_null:
             raise SchemaError("", "the outermost value must be an object: put what you want into one of its fields")
         _check_names(node)
         return node
@@ -169,7 +169,7 @@ class _Reader:
             raise SchemaError(where, f"more than {self._limits.max_members:,} values in enums: ask for a text instead")
         return read_leaf(schema, kind, where, takes_null=takes_null, can_miss=can_miss)
 
-    def _group(self, schema: Mapping[str, Any], path: tuple[str, ...], takes_null: bool, can_miss: bool) -> Group:
+    def _group(self, schema: Mapping[str, Any], path: tuple[str, ...], takes_null: bool, can_miss: bool) -> FormGroup:
         where = pointer(path)
         properties, required = schema.get("properties", {}), schema.get("required", ())
         for name in required:
@@ -182,16 +182,16 @@ class _Reader:
         for name, each in properties.items():
             is_required = name in required
             node = self._node(each, (*path, name), can_miss=can_miss or not is_required)
-            fields[name] = Member(node, is_required, self._after(each, pointer((*path, name))))
+            fields[name] = FormMember(node, is_required, self._after(each, pointer((*path, name))))
         _check_order(fields, where)
-        return Group(fields, note_of(schema), takes_null, can_miss)
+        return FormGroup(fields, note_of(schema), takes_null, can_miss)
 
     def _variants(self, schema: Mapping[str, Any], path: tuple[str, ...], takes_null: bool, can_miss: bool) -> Node:
         where = pointer(path)
         if "properties" in schema:
             raise SchemaError(where, "fields beside several shapes cannot be decoded: put them into each of the shapes")
         shapes = [self._node(each, path, can_miss=False) for each in schema["anyOf"]]
-        groups = [each for each in shapes if isinstance(each, Group)]
+        groups = [each for each in shapes if isinstance(each, FormGroup)]
         name = _told_apart_by(groups, schema.get("discriminator")) if len(groups) == len(shapes) else None
         if name is None:
             raise SchemaError(
@@ -238,13 +238,13 @@ class _Reader:
         row = self._node(items, inside, can_miss=False)
         if isinstance(row, Variants):
             raise SchemaError(pointer(inside), "a list of several shapes cannot be decoded: make a list of each")
-        if not isinstance(row, Group):
+        if not isinstance(row, FormGroup):
             raise SchemaError(pointer(inside), "lists of lists cannot be decoded: put the inner one into an object")
         if row.takes_null:
             raise SchemaError(pointer(inside), "null in a list cannot be decoded: leave it out")
         return self._rows(schema, row, where, takes_null, nullable)
 
-    def _rows(self, schema: Mapping[str, Any], row: Group, where: str, takes_null: bool, nullable: bool) -> Rows:
+    def _rows(self, schema: Mapping[str, Any], row: FormGroup, where: str, takes_null: bool, nullable: bool) -> Rows:
         key = schema.get("x-hpd-key") or next(filter(None, map(_key_of, row.fields.items())), None)
         if key is not None and (key not in [*row.fields] or key_kind(row.fields[key].node) is None):
             raise SchemaError(where, f"'x-hpd-key' must name a text among the items' fields, {key!r} is none")
@@ -274,17 +274,17 @@ def _most_items(schema: Mapping[str, Any]) -> int | None:
     return int(schema["maxItems"]) if "maxItems" in schema else None
 
 
-def _listed(group: Group, name: str) -> Sequence[Any]:
+def _listed(group: FormGroup, name: str) -> Sequence[Any]:
     """The values that a field may have, where it is a constant or an enum."""
     match group.fields.get(name):
-        case Member(node=Constant(value=str() | int() | float() as value)):
+        case FormMember(node=Constant(value=str() | int() | float() as value)):
             return [value]
-        case Member(node=Leaf(kind=OneOf(values=values))):
+        case FormMember(node=Leaf(kind=OneOf(values=values))):
             return values
     return []
 
 
-def _told_apart_by(shapes: Sequence[Group], discriminator: Any) -> str | None:
+def _told_apart_by(shapes: Sequence[FormGroup], discriminator: Any) -> str | None:
     """The field that has other values in each of the shapes; OpenAPI's `discriminator` may name it."""
     named = discriminator.get("propertyName") if isinstance(discriminator, Mapping) else None
     for name in shapes[0].fields if named is None else [named]:
@@ -295,7 +295,7 @@ def _told_apart_by(shapes: Sequence[Group], discriminator: Any) -> str | None:
     return None
 
 
-def _check_names(form: Group) -> None:
+def _check_names(form: FormGroup) -> None:
     """That no two fields are one for the model, as "a.b" beside the field "b" of "a"."""
     found: dict[str, str] = {}
     for name, path in key_names(form):
@@ -306,14 +306,14 @@ def _check_names(form: Group) -> None:
             raise SchemaError(where, f"the model would read {name!r} for it and for {other}, too: rename one of them")
 
 
-def _key_of(field: tuple[str, Member]) -> str | None:
+def _key_of(field: tuple[str, FormMember]) -> str | None:
     name, member = field
     kind = key_kind(member.node)
     is_key = member.is_required and isinstance(kind, JsonString | Pattern) and not kind.nullable and not member.after
     return name if is_key else None
 
 
-def _check_order(fields: Mapping[str, Member], where: str) -> None:
+def _check_order(fields: Mapping[str, FormMember], where: str) -> None:
     """That fields wait for such as there are, and not for each other."""
     for name, member in fields.items():
         for other in member.after:

@@ -23,7 +23,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder, StepReport
-from hpd_core.decoding.next_token import Choice, Chosen
+from hpd_core.decoding.next_token import Chosen, TokenChoice
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import IntArray
 from hpd_core.models import description, loading, steering
@@ -184,7 +184,7 @@ class SharedDecoder(Decoder):
         # A CPU's memory is for all of them.
         return self._ranks.least(free if self._shape.device.type == "cuda" else free // self._ranks.size)
 
-    def _fetch(self, choice: Choice) -> Chosen:
+    def _fetch(self, choice: TokenChoice) -> Chosen:
         return self._ranks.agree(super()._fetch(choice))
 
 

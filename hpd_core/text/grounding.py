@@ -34,7 +34,7 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 from hpd_core.text.number_atoms import VULGAR_FRACTIONS
-from hpd_core.text.numbers import Number, find_numbers, open_readings, read_number, settle
+from hpd_core.text.numbers import ReadNumber, find_numbers, open_readings, read_number, settle
 from hpd_core.text.separators import SPACES
 from hpd_core.types import Attribute, CategorySchema, Evidence, MatchKind, Record, RecordResult
 
@@ -126,7 +126,7 @@ class Grounder:
         return tuple([Evidence(name, *span, item, "ambiguous") for name, span in places[:MAX_PLACES]])
 
     @cached_property
-    def _numbers(self) -> list[list[Number]]:
+    def _numbers(self) -> list[list[ReadNumber]]:
         return find_numbers([field.text for field in self._fields])
 
     def _find_number(self, item: str) -> tuple[Evidence, ...]:
@@ -177,7 +177,7 @@ class Grounder:
         return cut
 
 
-def _start(number: Number) -> int:
+def _start(number: ReadNumber) -> int:
     return number.start
 
 

@@ -39,7 +39,7 @@ _OPEN = re.compile(r"(-?)([1-9]\d{0,2})[.,](\d{3})")
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class ReadNumber:
     """What stands at [start, end) of a text, all parts of the number and its sign included.
 
     Attributes:
@@ -51,19 +51,19 @@ class Number:
     worths: tuple[Decimal, ...]
 
 
-def find_numbers(texts: Sequence[str]) -> list[list[Number]]:
+def find_numbers(texts: Sequence[str]) -> list[list[ReadNumber]]:
     """The numbers of a product's texts, in order; none overlaps another one."""
     return [list(found) for found in _find(tuple(texts))]
 
 
 @lru_cache(maxsize=64)
-def _find(texts: tuple[str, ...]) -> tuple[tuple[Number, ...], ...]:
+def _find(texts: tuple[str, ...]) -> tuple[tuple[ReadNumber, ...], ...]:
     """Several attributes of one product ask for the same texts."""
     scans = [list(scan(text)) for text in texts]
     evidence = _Evidence(texts, scans)
     return tuple(
         tuple(
-            Number(each.start, each.end, tuple(dict.fromkeys(map(Decimal, each.readings))))
+            ReadNumber(each.start, each.end, tuple(dict.fromkeys(map(Decimal, each.readings))))
             for each in (evidence.decide(text, whole) if whole.open else whole for whole in wholes)
         )
         for text, wholes in zip(texts, scans, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from pipelines.confidence.calibration_file import CalibratedModel, Calibration
-from pipelines.confidence.run_confidence import Acceptance, NamedCalibration, RunConfidence
+from pipelines.confidence.run_confidence import NamedCalibration, RunAcceptance, RunConfidence
 from pipelines.errors import UsageError
 from pipelines.job.run_plan import find_finished
 from pipelines.job.wanted_confidence import beside
@@ -52,6 +52,6 @@ def apply_calibration(
     named = NamedCalibration(place, learned, is_named=uri is not None, of_larger=bool(differences[0]))
     # That of the run's other model stays.
     others = [each for each in before.calibrations if each.of_larger != named.of_larger]
-    accept = before.accept if precision is None else Acceptance(precision, pools_rare)
+    accept = before.accept if precision is None else RunAcceptance(precision, pools_rare)
     pair = sorted([named, *others], key=lambda each: each.of_larger)
     return decide_run(run, RunConfidence(tuple(pair), accept), console, is_trial=is_trial)

@@ -15,7 +15,7 @@ from pipelines.cascading.doubt import sureness
 from pipelines.errors import UsageError
 from pipelines.quality.gold import read_gold
 from pipelines.quality.run_answers import RowKey, RunFolder, RunProduct, read_run
-from pipelines.quality.scoring import Answer, Outcome, judge
+from pipelines.quality.scoring import Answer, AnswerOutcome, judge
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -54,7 +54,7 @@ class BothJudged:
 
     Attributes:
         products: int64 [labels], the product's index, from 0.
-        first, larger: int64 [labels], the `Outcome` of each model's answer; equal where there is no other.
+        first, larger: int64 [labels], the `AnswerOutcome` of each model's answer; equal where there is no other.
         certainty: float64 [labels], of the first model's answer.
         num_products: that were judged.
     """
@@ -120,6 +120,6 @@ def _certainty(before: Mapping[str, Any]) -> float:
 
 def outcome_counts(judged: BothJudged, outcomes: Integers) -> Integers:
     """int64 [products, outcomes]: how often each occurred."""
-    counts = np.zeros((judged.num_products, len(Outcome)), dtype=np.int64)
+    counts = np.zeros((judged.num_products, len(AnswerOutcome)), dtype=np.int64)
     np.add.at(counts, (judged.products, outcomes), 1)
     return counts

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipelines.cascading.both_answers import BothJudged, Integers, outcome_counts
 from pipelines.cascading.doubt import ALL
-from pipelines.quality.scoring import NUM_RESAMPLES, SEED, Estimate, Outcome
+from pipelines.quality.scoring import NUM_RESAMPLES, SEED, AnswerOutcome, Estimate
 
 CURVE_NAME = "cascade.json"
 """In a pilot's folder, beside the forecast."""
@@ -120,9 +120,9 @@ def estimates(judged: BothJudged, outcomes: Sequence[Integers]) -> list[Estimate
 
 def _f1(counts: Integers) -> Any:
     """[..., outcomes] -> [...]"""
-    right = counts[..., Outcome.VC]
-    predicted = right + counts[..., Outcome.NV] + counts[..., Outcome.VW]
-    labelled = right + counts[..., Outcome.VN] + counts[..., Outcome.VW]
+    right = counts[..., AnswerOutcome.VC]
+    predicted = right + counts[..., AnswerOutcome.NV] + counts[..., AnswerOutcome.VW]
+    labelled = right + counts[..., AnswerOutcome.VN] + counts[..., AnswerOutcome.VW]
     return 2 * right / np.maximum(1, predicted + labelled)
 
 

@@ -34,7 +34,7 @@ from pipelines.catalog.text_files import (
     split_lines,
 )
 from pipelines.catalog.text_telling import text_encoding
-from pipelines.config.reading import Reading
+from pipelines.config.reading import ReadOptions
 from pipelines.errors import UsageError
 
 _MANY = 20
@@ -53,7 +53,7 @@ class CsvFile:
     """
 
     def __init__(
-        self, name: str, filesystem: Any, path: str, reading: Reading, *, known_utf8: bool | None = None
+        self, name: str, filesystem: Any, path: str, reading: ReadOptions, *, known_utf8: bool | None = None
     ) -> None:
         """`known_utf8`: what was found before; else the file is read for it where an encoding is named."""
         self._name, self._filesystem, self._path = name, filesystem, path

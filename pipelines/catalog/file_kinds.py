@@ -41,7 +41,7 @@ _ENDINGS: dict[str, FileFormat] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FileKind:
     """What a file is.
 
     Attributes:
@@ -87,13 +87,13 @@ def sql_in_quotes(name: str) -> str:
     return re.sub(r'[\\"$`]', r"\\\g<0>", name.replace("'", "''"))
 
 
-PARQUET = Kind("Parquet", "parquet")
-JSONL = Kind("JSON Lines", "jsonl")
-PACKED_JSONL = Kind("packed JSON Lines", "packed jsonl")
-CSV = Kind("CSV", "csv")
-FEED = Kind("XML feed", "xml")
-EXCEL = Kind("Excel", "excel")
-KINDS: dict[FileFormat, Kind] = {
+PARQUET = FileKind("Parquet", "parquet")
+JSONL = FileKind("JSON Lines", "jsonl")
+PACKED_JSONL = FileKind("packed JSON Lines", "packed jsonl")
+CSV = FileKind("CSV", "csv")
+FEED = FileKind("XML feed", "xml")
+EXCEL = FileKind("Excel", "excel")
+KINDS: dict[FileFormat, FileKind] = {
     "parquet": PARQUET,
     "jsonl": JSONL,
     "packed jsonl": PACKED_JSONL,
@@ -103,23 +103,23 @@ KINDS: dict[FileFormat, Kind] = {
 }
 SAME_FORMAT: dict[FileFormat | None, FileFormat] = {"packed jsonl": "jsonl"}
 """What a user calls a format that is another one to its readers."""
-TEXT = Kind("text")
-XML = Kind(
+TEXT = FileKind("text")
+XML = FileKind(
     "XML",
     way_out="XML is read if it is a product feed: item elements of an RSS channel, or entry elements of an Atom feed. "
     "Convert other XML to JSON Lines or CSV, a line for each product",
 )
-MARKUP = Kind("web page", is_data=False, way_out="download the file again")
-UNKNOWN = Kind("no known kind of data")
-HIDDEN = Kind("hidden", is_data=False, way_out="its name begins with _ or .; name it itself to have it read")
-SPECIAL = Kind("no regular file", is_data=False)
-OF_RUN = Kind("file of a run", way_out="name it itself to have it read")
-IMAGE = Kind("image", is_data=False)
-EMPTY = Kind("empty", is_data=False, way_out="it has no bytes")
-MARKER = Kind("folder marker", is_data=False)
-WINDOWS = Kind("Windows file", is_data=False)
-UNFINISHED = Kind("unfinished", way_out="let it be finished and renamed")
-BACKUP = Kind("backup copy", way_out="rename it")
+MARKUP = FileKind("web page", is_data=False, way_out="download the file again")
+UNKNOWN = FileKind("no known kind of data")
+HIDDEN = FileKind("hidden", is_data=False, way_out="its name begins with _ or .; name it itself to have it read")
+SPECIAL = FileKind("no regular file", is_data=False)
+OF_RUN = FileKind("file of a run", way_out="name it itself to have it read")
+IMAGE = FileKind("image", is_data=False)
+EMPTY = FileKind("empty", is_data=False, way_out="it has no bytes")
+MARKER = FileKind("folder marker", is_data=False)
+WINDOWS = FileKind("Windows file", is_data=False)
+UNFINISHED = FileKind("unfinished", way_out="let it be finished and renamed")
+BACKUP = FileKind("backup copy", way_out="rename it")
 
 FOLDER_MARKER = "_$folder$"
 UNFINISHED_ENDINGS = (
@@ -130,14 +130,14 @@ BACKUP_ENDINGS = ("~", ".bak", ".backup", ".orig", ".old", ".swp")
 # Text and what no magic number tells.
 BY_ENDING = {
     **dict.fromkeys((".xml", ".rdf"), XML),
-    **dict.fromkeys((".pkl", ".pickle", ".joblib"), Kind("pickle")),
-    **dict.fromkeys((".snappy", ".br", ".lzo", ".z", ".deflate"), Kind("compressed data")),
-    **dict.fromkeys((".md", ".txt", ".rst", ".html", ".htm", ".log", ".adoc"), Kind("text", is_data=False)),
+    **dict.fromkeys((".pkl", ".pickle", ".joblib"), FileKind("pickle")),
+    **dict.fromkeys((".snappy", ".br", ".lzo", ".z", ".deflate"), FileKind("compressed data")),
+    **dict.fromkeys((".md", ".txt", ".rst", ".html", ".htm", ".log", ".adoc"), FileKind("text", is_data=False)),
     **dict.fromkeys(
         (".yaml", ".yml", ".toml", ".ini", ".cfg", ".py", ".sql", ".sh", ".r", ".ipynb"),
-        Kind("code or settings", is_data=False),
+        FileKind("code or settings", is_data=False),
     ),
-    **dict.fromkeys((".crc", ".md5", ".sha1", ".sha256", ".sig", ".asc", ".etag"), Kind("checksum", is_data=False)),
+    **dict.fromkeys((".crc", ".md5", ".sha1", ".sha256", ".sig", ".asc", ".etag"), FileKind("checksum", is_data=False)),
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg", ".bmp", ".ico", ".heic", ".mp4", ".mov"), IMAGE),
 }
 NOTES = re.compile(r"(readme|licen[cs]e|notice|changelog|copying|manifest|makefile)\b", re.IGNORECASE)
@@ -145,26 +145,26 @@ NOTES = re.compile(r"(readme|licen[cs]e|notice|changelog|copying|manifest|makefi
 MAGIC = (
     (
         b"PARE",
-        Kind("encrypted Parquet", way_out="decrypt it: keys cannot be given here", is_refused=True),
+        FileKind("encrypted Parquet", way_out="decrypt it: keys cannot be given here", is_refused=True),
     ),
-    (b"ORC", Kind("ORC")),
-    (b"Obj\x01", Kind("Avro")),
-    (b"ARROW1", Kind("Arrow IPC (Feather)")),
-    (b"FEA1", Kind("Feather")),
-    (b"SEQ\x04", Kind("Hadoop sequence file")),
-    (b"SEQ\x06", Kind("Hadoop sequence file")),
-    (b"RCF", Kind("RCFile")),
-    (b"SQLite format 3\0", Kind("SQLite")),
-    (b"\x89HDF\r\n\x1a\n", Kind("HDF5")),
-    (b"\x93NUMPY", Kind("NumPy")),
-    (b"\0\x05\x16\x07", Kind("macOS file", is_data=False)),
-    (b"\0\0\0\x01Bud1", Kind("macOS file", is_data=False)),
-    (b"%PDF-", Kind("PDF", is_data=False)),
+    (b"ORC", FileKind("ORC")),
+    (b"Obj\x01", FileKind("Avro")),
+    (b"ARROW1", FileKind("Arrow IPC (Feather)")),
+    (b"FEA1", FileKind("Feather")),
+    (b"SEQ\x04", FileKind("Hadoop sequence file")),
+    (b"SEQ\x06", FileKind("Hadoop sequence file")),
+    (b"RCF", FileKind("RCFile")),
+    (b"SQLite format 3\0", FileKind("SQLite")),
+    (b"\x89HDF\r\n\x1a\n", FileKind("HDF5")),
+    (b"\x93NUMPY", FileKind("NumPy")),
+    (b"\0\x05\x16\x07", FileKind("macOS file", is_data=False)),
+    (b"\0\0\0\x01Bud1", FileKind("macOS file", is_data=False)),
+    (b"%PDF-", FileKind("PDF", is_data=False)),
     (b"\x89PNG\r\n\x1a\n", IMAGE),
     (b"\xff\xd8\xff", IMAGE),
     (b"GIF8", IMAGE),
-    (b"7z\xbc\xaf\x27\x1c", Kind("7z archive", way_out="unpack it")),
-    (b"Rar!\x1a\x07", Kind("RAR archive", way_out="unpack it")),
+    (b"7z\xbc\xaf\x27\x1c", FileKind("7z archive", way_out="unpack it")),
+    (b"Rar!\x1a\x07", FileKind("RAR archive", way_out="unpack it")),
 )
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 OFFICE_ENDINGS = (".xlsx", ".xlsm", ".xlsb", ".ods", ".docx", ".odt", ".pptx")

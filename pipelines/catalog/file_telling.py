@@ -34,7 +34,7 @@ from pipelines.catalog.file_kinds import (
     WINDOWS,
     Compression,
     FileFormat,
-    Kind,
+    FileKind,
     ending_format,
     in_place,
 )
@@ -54,7 +54,7 @@ _READ_PACKED: dict[FileFormat | None, FileFormat] = {"csv": "csv", "xml": "xml",
 _WORKBOOK = re.compile(rb"(?s)\[Content_Types\]\.xml.*xl/|mimetypeapplication/vnd\.oasis\.opendocument\.spreadsheet")
 
 
-def kind_of(leaf: str, head: bytes, configured: Literal["auto"] | FileFormat = "auto") -> Kind:
+def kind_of(leaf: str, head: bytes, configured: Literal["auto"] | FileFormat = "auto") -> FileKind:
     """What a file is.
 
     Args:
@@ -67,10 +67,10 @@ def kind_of(leaf: str, head: bytes, configured: Literal["auto"] | FileFormat = "
         return found
     told = kind_of(leaf, head)
     way_out = told.way_out if told.is_refused else "leave out input.format"
-    return Kind(told.what, None, way_out, is_refused=True)
+    return FileKind(told.what, None, way_out, is_refused=True)
 
 
-def _kind_of(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
+def _kind_of(leaf: str, head: bytes, promised: FileFormat | None) -> FileKind:
     name = leaf.lower()
     if name in ("thumbs.db", "desktop.ini") or name.startswith("~$"):
         return WINDOWS
@@ -82,15 +82,15 @@ def _kind_of(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
         return BACKUP
     if not head:
         if promised == "parquet":
-            return Kind("empty", way_out="write it again", is_refused=True)
+            return FileKind("empty", way_out="write it again", is_refused=True)
         return EMPTY if promised is None else KINDS[promised]
     found = _by_content(leaf, head, promised)
     is_lines = found is TEXT or (found is UNKNOWN and any(map(is_json_object, head.split(b"\n"))))
     if found is MARKUP and promised == "excel":
-        return Kind(found.what, way_out="open it in a spreadsheet program and save it as .xlsx", is_refused=True)
+        return FileKind(found.what, way_out="open it in a spreadsheet program and save it as .xlsx", is_refused=True)
     if is_lines and promised == "excel":
         # What many systems call .xls is text with tabs.
-        return CSV if has_header(head) else Kind("text", way_out="save it as .xlsx", is_refused=True)
+        return CSV if has_header(head) else FileKind("text", way_out="save it as .xlsx", is_refused=True)
     if is_lines and promised is not None and promised != "parquet":
         # Its lines say what is wrong with them.
         return KINDS[promised]
@@ -101,7 +101,7 @@ def _kind_of(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
     ):
         return CSV
     if found.format is None and promised is not None:
-        return Kind(found.what, None, found.way_out, is_refused=True)
+        return FileKind(found.what, None, found.way_out, is_refused=True)
     named = _by_name(name)
     if found is TEXT and named is not None and named.what == "text" and not NOTES.match(name) and is_table(head):
         return CSV
@@ -110,20 +110,22 @@ def _kind_of(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
     return found
 
 
-def _by_name(name: str) -> Kind | None:
+def _by_name(name: str) -> FileKind | None:
     if NOTES.match(name):
-        return Kind("text", is_data=False)
+        return FileKind("text", is_data=False)
     return next((kind for ending, kind in BY_ENDING.items() if name.endswith(ending)), None)
 
 
-def _by_content(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
+def _by_content(leaf: str, head: bytes, promised: FileFormat | None) -> FileKind:
     if has_header(head) and (promised == "csv" or not is_binary(head)):
         # A first column PARENT_SKU begins as encrypted Parquet does, ORCID as ORC.
         return kind_of_text(head)
     if head.startswith(b"PAR1"):
         return PARQUET
     if head.startswith(LFS_POINTER):
-        return Kind("Git LFS pointer, not the file itself", way_out="fetch the files: git lfs pull", is_refused=True)
+        return FileKind(
+            "Git LFS pointer, not the file itself", way_out="fetch the files: git lfs pull", is_refused=True
+        )
     for compression in COMPRESSIONS:
         if head.startswith(compression.magic):
             return _compressed(leaf, head, compression, promised)
@@ -132,25 +134,25 @@ def _by_content(leaf: str, head: bytes, promised: FileFormat | None) -> Kind:
             return kind
     if head.startswith(OLD_OFFICE):
         # A workbook with a password begins so, too.
-        return EXCEL if ending_format(leaf) == "excel" else Kind("Office file")
+        return EXCEL if ending_format(leaf) == "excel" else FileKind("Office file")
     if head[8:12] == b"DUCK":
-        return Kind("DuckDB")
+        return FileKind("DuckDB")
     if head[8:12] == b"WEBP":
         return IMAGE
     if head[257:262] == b"ustar":
-        return Kind("tar archive", way_out="unpack it")
+        return FileKind("tar archive", way_out="unpack it")
     if (encoding := wide_encoding(head)) is not None:
         return kind_of_wide_text(head, encoding)
     if not head.strip(b"\0"):
-        return Kind("NUL bytes alone", way_out="copy it again: its content is lost")
+        return FileKind("NUL bytes alone", way_out="copy it again: its content is lost")
     return kind_of_text(head)
 
 
-def _compressed(leaf: str, head: bytes, compression: Compression, promised: FileFormat | None) -> Kind:
+def _compressed(leaf: str, head: bytes, compression: Compression, promised: FileFormat | None) -> FileKind:
     """Data behind a compression: texts are read from the beginning on. Parquet is refused: bytes in the midst cannot be
     found."""
     if compression.name == "zip" and leaf.lower().endswith(OFFICE_ENDINGS):
-        return EXCEL if ending_format(leaf) == "excel" else Kind("Office file")
+        return EXCEL if ending_format(leaf) == "excel" else FileKind("Office file")
     if compression.name == "zip" and _WORKBOOK.search(head):
         return EXCEL  # whatever it is called
     stem = leaf.rsplit(".", 1)[0]
@@ -159,10 +161,10 @@ def _compressed(leaf: str, head: bytes, compression: Compression, promised: File
         try:
             inner = compression.begin(head)
         except (OSError, ValueError, EOFError, zlib.error, lzma.LZMAError):
-            return Kind(f"damaged {compression.name}", way_out="write it again", is_refused=promised is not None)
+            return FileKind(f"damaged {compression.name}", way_out="write it again", is_refused=promised is not None)
     within = _kind_of(stem, inner, promised) if inner or promised is None else KINDS[promised]
     if within.format in _READ_PACKED and compression.is_read:
-        return Kind(f"{compression.name} around {within.what}", _READ_PACKED[within.format])
+        return FileKind(f"{compression.name} around {within.what}", _READ_PACKED[within.format])
     what = compression.name if within in (UNKNOWN, EMPTY) else f"{compression.name} around {within.what}"
     if compression.name == "zip":
         way_out = "unpack it: unzip FILE -d FOLDER && rm FILE"
@@ -171,4 +173,4 @@ def _compressed(leaf: str, head: bytes, compression: Compression, promised: File
     else:
         way_out = "decompress it: " + in_place(f"{compression.command} < FILE")
     is_refused = within.format is not None or within.is_refused
-    return Kind(what, way_out=way_out, is_data=within.is_data or not inner, is_refused=is_refused)
+    return FileKind(what, way_out=way_out, is_data=within.is_data or not inner, is_refused=is_refused)

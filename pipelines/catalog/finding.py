@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 from fsspec.implementations.local import LocalFileSystem
 
 from hpd_core.types import is_encodable
-from pipelines.catalog.file_kinds import HEAD_BYTES, OF_RUN, STAGED_FORMATS, FileFormat, Kind, unpacked_name
+from pipelines.catalog.file_kinds import HEAD_BYTES, OF_RUN, STAGED_FORMATS, FileFormat, FileKind, unpacked_name
 from pipelines.catalog.file_telling import kind_of
-from pipelines.catalog.left_out import LeftOut, LeftOutFile, shown_name
-from pipelines.catalog.listing import Place, list_places
+from pipelines.catalog.left_out import LeftOutFile, LeftOutFiles, shown_name
+from pipelines.catalog.listing import ListedPlace, list_places
 from pipelines.catalog.table_formats import TablesAround
 from pipelines.config.reading import InputFormat
 from pipelines.errors import UsageError
@@ -36,7 +36,7 @@ class FoundFiles:
     """What is read, in order, and what is not."""
 
     files: Sequence[FoundFile]
-    left_out: LeftOut
+    left_out: LeftOutFiles
 
 
 def find_files(
@@ -69,14 +69,14 @@ def find_files(
     useful |= {place.argument for place, kind in looked_at if kind.format is not None}
     for argument, path in enumerate(paths):
         if argument not in useful:
-            here = LeftOut([file for number, file in others if number == argument])
+            here = LeftOutFiles([file for number, file in others if number == argument])
             there = [f"only {here}"] if here.files else []
             there += [f"to have {what} read, {remedy}" for what, remedy in here.remedies().items()]
             raise UsageError("; ".join([f"input.path: no files that are read in {path}", *there]))
-    return FoundFiles(files, LeftOut([file for _, file in others], [(place.name, place.first) for place in again]))
+    return FoundFiles(files, LeftOutFiles([file for _, file in others], [(place.name, place.first) for place in again]))
 
 
-def _without_runs(places: Sequence[Place], own: Sequence[str]) -> list[Place]:
+def _without_runs(places: Sequence[ListedPlace], own: Sequence[str]) -> list[ListedPlace]:
     """What a run has written is left out, unless it is named itself: a run's `output` may be below the catalog's
     folder, and has to find its input unchanged when it goes on.
 
@@ -92,7 +92,7 @@ def _without_runs(places: Sequence[Place], own: Sequence[str]) -> list[Place]:
     ]
 
 
-def _each_once(places: Sequence[Place]) -> tuple[list[Place], list[Place]]:
+def _each_once(places: Sequence[ListedPlace]) -> tuple[list[ListedPlace], list[ListedPlace]]:
     """The places without further ones of the same file; and those, each with the name of the first."""
     firsts: dict[str, int] = {}
     again = {}
@@ -106,7 +106,7 @@ def _each_once(places: Sequence[Place]) -> tuple[list[Place], list[Place]]:
     return [place for index, place in enumerate(places) if index not in again], list(again.values())
 
 
-def _of_one_sort(looked_at: Sequence[tuple[Place, Kind]]) -> list[tuple[Place, Kind]]:
+def _of_one_sort(looked_at: Sequence[tuple[ListedPlace, FileKind]]) -> list[tuple[ListedPlace, FileKind]]:
     """Of what lies in a folder or behind a glob, the files of one sort: CSV beside Parquet is most often the same rows
     again."""
     lines = ("parquet", "jsonl", "packed jsonl")
@@ -117,7 +117,7 @@ def _of_one_sort(looked_at: Sequence[tuple[Place, Kind]]) -> list[tuple[Place, K
             found[place.argument].add(kind.format)
     read = {argument: next((sort for sort in sorts if formats & {*sort}), ()) for argument, formats in found.items()}
 
-    def is_other(place: Place, kind: Kind) -> bool:
+    def is_other(place: ListedPlace, kind: FileKind) -> bool:
         return place.how != "named" and kind.format not in (None, *read[place.argument])
 
     way_out = "name it itself, or set input.format"
@@ -127,18 +127,18 @@ def _of_one_sort(looked_at: Sequence[tuple[Place, Kind]]) -> list[tuple[Place, K
     ]
 
 
-def _without_packed_twins(looked_at: Sequence[tuple[Place, Kind]]) -> list[tuple[Place, Kind]]:
+def _without_packed_twins(looked_at: Sequence[tuple[ListedPlace, FileKind]]) -> list[tuple[ListedPlace, FileKind]]:
     """Of what lies in a folder or behind a glob, a file and the same packed (`a.csv`, `a.csv.gz`) are read once."""
 
-    def rank(place: Place) -> tuple[bool, bool, str]:
+    def rank(place: ListedPlace) -> tuple[bool, bool, str]:
         # What is named, else what is not packed.
         return place.how != "named", place.identity != unpacked_name(place.identity), place.name
 
-    firsts: dict[str, Place] = {}
+    firsts: dict[str, ListedPlace] = {}
     for place in sorted((place for place, kind in looked_at if kind.format is not None), key=rank):
         firsts.setdefault(unpacked_name(place.identity), place)
 
-    def told(place: Place, kind: Kind) -> Kind:
+    def told(place: ListedPlace, kind: FileKind) -> FileKind:
         first = firsts.get(unpacked_name(place.identity), place)
         if kind.format is None or place.how == "named" or first is place:
             return kind
@@ -148,7 +148,7 @@ def _without_packed_twins(looked_at: Sequence[tuple[Place, Kind]]) -> list[tuple
     return [(place, told(place, kind)) for place, kind in looked_at]
 
 
-def _look(place: Place, file_format: Literal["auto"] | FileFormat) -> tuple[Place, Kind]:
+def _look(place: ListedPlace, file_format: Literal["auto"] | FileFormat) -> tuple[ListedPlace, FileKind]:
     """What a file is. Raises `UsageError` if it cannot be read."""
     leaf = place.path.rsplit("/", 1)[-1]
     try:
@@ -159,7 +159,7 @@ def _look(place: Place, file_format: Literal["auto"] | FileFormat) -> tuple[Plac
         raise UsageError(f"cannot read {shown_name(place.name)}: {error}") from error
 
 
-def _check(place: Place, kind: Kind) -> None:
+def _check(place: ListedPlace, kind: FileKind) -> None:
     """Raises `UsageError` if a file is none that is read, but surely meant to be."""
     is_matched = place.how == "glob" and kind.is_data and kind != OF_RUN
     is_meant = kind.is_refused or place.how == "named" or is_matched
@@ -173,7 +173,7 @@ def _check(place: Place, kind: Kind) -> None:
         raise UsageError(f"the name of {shown} is not UTF-8, and rows are known by it; rename the file")
 
 
-def _head(place: Place) -> bytes:
+def _head(place: ListedPlace) -> bytes:
     if isinstance(place.filesystem, LocalFileSystem):
         with open(place.path, "rb") as file:
             return file.read(HEAD_BYTES)

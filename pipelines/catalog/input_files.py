@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 from pipelines.catalog.column_types import byte_columns, check_column_types, check_doubled
 from pipelines.catalog.file_kinds import STAGED_FORMATS
 from pipelines.catalog.finding import FoundFile, find_files
-from pipelines.catalog.left_out import LeftOut, listed_names
+from pipelines.catalog.left_out import LeftOutFiles, listed_names
 from pipelines.catalog.parquet_rows import first_rows, open_rows
 from pipelines.catalog.paths import belongs_to, find_column, parquet_columns
 from pipelines.catalog.row_checks import FirstLines, FirstRows, leads_nowhere, require_columns
 from pipelines.catalog.rows import DeadRows
-from pipelines.catalog.segments import LineSegments, Segment
+from pipelines.catalog.segments import FileSegment, LineSegments
 from pipelines.catalog.staged_rows import MORE, last_number, read_staged, row_numbers, staged_names
 from pipelines.catalog.staging import rows_at, stage
 from pipelines.catalog.unchanged import footer_hash
@@ -65,7 +65,7 @@ class SourceFile:
     format: str
     size: int
     fingerprint: str
-    segments: Sequence[Segment]
+    segments: Sequence[FileSegment]
     num_sampled: int = 0
     dead_in_sample: DeadRows = field(default_factory=DeadRows)
     sample_ids: Sequence[str] = ()
@@ -100,7 +100,7 @@ class Sources:
     """A measured catalog, and what lies beside it. `num_sampled`: rows of each file that were checked, at most."""
 
     files: Sequence[SourceFile]
-    left_out: LeftOut
+    left_out: LeftOutFiles
     num_sampled: int = _MOST_CHECKED
 
     def warnings(self) -> list[str]:
@@ -198,7 +198,7 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig, nu
         group = metadata.row_group(index)
         chunks = [group.column(position) for position in range(group.num_columns)]
         mapped = [chunk for chunk in chunks if belongs_to(chunk.path_in_schema, columns)]
-        segments.append(Segment(group.num_rows, sum(chunk.total_uncompressed_size for chunk in mapped)))
+        segments.append(FileSegment(group.num_rows, sum(chunk.total_uncompressed_size for chunk in mapped)))
     first = FirstRows(name, config)
     # Just what is asked for: a read-ahead cache would fetch whole row groups.
     with filesystem.open(path, "rb", cache_type="none") as file:
@@ -239,14 +239,14 @@ def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> Sour
     )
 
 
-def _staged_segments(parquet: pq.ParquetFile, columns: Sequence[str]) -> Sequence[Segment]:
+def _staged_segments(parquet: pq.ParquetFile, columns: Sequence[str]) -> Sequence[FileSegment]:
     """The row groups; single numbers, where a row of the catalog is several rows of the file."""
     groups = []
     for index in range(parquet.metadata.num_row_groups):
         group = parquet.metadata.row_group(index)
         chunks = [group.column(position) for position in range(group.num_columns)]
         mapped = [chunk for chunk in chunks if belongs_to(chunk.path_in_schema, [*columns, MORE])]
-        groups.append(Segment(group.num_rows, sum(chunk.total_uncompressed_size for chunk in mapped)))
+        groups.append(FileSegment(group.num_rows, sum(chunk.total_uncompressed_size for chunk in mapped)))
     if last_number(parquet) == parquet.metadata.num_rows - 1:
         return groups
     numbers = row_numbers(parquet)

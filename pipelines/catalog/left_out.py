@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pipelines.catalog.file_kinds import Kind
+from pipelines.catalog.file_kinds import FileKind
 
 _SHOWN = 3
 _KEPT_NAMES = 20
@@ -17,11 +17,11 @@ class LeftOutFile(NamedTuple):
     """A file, or a folder (its name ends in a slash), that is not read."""
 
     name: str
-    kind: Kind
+    kind: FileKind
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOutFiles:
     """All that is not read.
 
     Attributes:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from fsspec.implementations.local import LocalFileSystem
 
-from pipelines.catalog.file_kinds import HIDDEN, SPECIAL, Kind
+from pipelines.catalog.file_kinds import HIDDEN, SPECIAL, FileKind
 from pipelines.catalog.glob_hits import as_written, glob_start, local_hits, remote_hits
 from pipelines.catalog.left_out import shown_name
 from pipelines.catalog.table_formats import TablesAround, refuse_tables
@@ -20,11 +20,11 @@ from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
 
 _BRACES = ". Braces are no pattern here: give a list of paths"
-_DANGLING = Kind("link to nothing", way_out="mend the link, or remove it", is_refused=True)
+_DANGLING = FileKind("link to nothing", way_out="mend the link, or remove it", is_refused=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListedPlace:
     """A file as it was listed.
 
     Attributes:
@@ -44,7 +44,7 @@ class Place:
     path: str
     how: Literal["named", "glob", "folder"]
     size: int | None = None
-    kind: Kind | None = None
+    kind: FileKind | None = None
     is_linked: bool = False
     first: str = ""
 
@@ -56,10 +56,10 @@ class Place:
         return f"{type(self.filesystem).__name__}:{self.path}"
 
 
-def list_places(argument: int, path: str, anonymous: bool, around: TablesAround) -> list[Place]:
+def list_places(argument: int, path: str, anonymous: bool, around: TablesAround) -> list[ListedPlace]:
     """What lies at one path, sorted by name. Raises `UsageError` if there is nothing, or it cannot be listed."""
     filesystem, root = open_filesystem(path, anonymous=anonymous)
-    named = Place(argument, path.rstrip("/") or "/", filesystem, root, "named")
+    named = ListedPlace(argument, path.rstrip("/") or "/", filesystem, root, "named")
     try:
         # A name that is there is meant, whatever a glob would make of its brackets.
         info = _info(filesystem, root)
@@ -119,8 +119,8 @@ def _folded(name: str) -> str:
 
 
 def _in_folder(
-    folder: Place, around: TablesAround, listing: Mapping[str, Mapping[str, Any]] | None = None
-) -> list[Place]:
+    folder: ListedPlace, around: TablesAround, listing: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[ListedPlace]:
     """The files in a folder; a hidden folder is one place. Raises `UsageError` for a table of another format."""
     if isinstance(folder.filesystem, LocalFileSystem):
         places = list(_walk(folder))
@@ -136,7 +136,7 @@ def _in_folder(
     return places
 
 
-def _paths(place: Place) -> set[str]:
+def _paths(place: ListedPlace) -> set[str]:
     """Where a file or folder lies: by its name and, if links lead to it, in truth."""
     is_local = isinstance(place.filesystem, LocalFileSystem)
     return {place.path, os.path.realpath(place.path)} if is_local else {place.path}
@@ -147,11 +147,11 @@ def _inside(folder: str, leaf: str) -> str:
     return f"{folder.rstrip('/')}/{leaf}" if folder else leaf
 
 
-def _walk(top: Place) -> Iterator[Place]:
+def _walk(top: ListedPlace) -> Iterator[ListedPlace]:
     """A local folder's files. Symbolic links are followed, but each folder is listed once: links may lead to it in very
     many ways, or without end."""
     names: dict[tuple[int, int], str] = {}
-    waiting, linked = deque([top]), deque[Place]()
+    waiting, linked = deque([top]), deque[ListedPlace]()
     while waiting or linked:
         # Of a folder and a link to it, the folder; and of several links the shortest.
         folder = (waiting or linked).popleft()
@@ -178,7 +178,7 @@ def _walk(top: Place) -> Iterator[Place]:
                     yield replace(place, kind=_DANGLING if entry.is_symlink() else SPECIAL)
 
 
-def _listed(folder: Place, listing: Mapping[str, Mapping[str, Any]]) -> Iterator[Place]:
+def _listed(folder: ListedPlace, listing: Mapping[str, Mapping[str, Any]]) -> Iterator[ListedPlace]:
     """A folder's files from its listing."""
     for path, info in listing.items():
         inner = path[len(folder.path) :]
@@ -191,7 +191,7 @@ def _listed(folder: Place, listing: Mapping[str, Mapping[str, Any]]) -> Iterator
             yield replace(folder, name=name, path=path, size=info.get("size"), kind=kind)
 
 
-def _matches(pattern: Place, start: str, around: TablesAround) -> Iterator[Place]:
+def _matches(pattern: ListedPlace, start: str, around: TablesAround) -> Iterator[ListedPlace]:
     """What a glob matches; of folders the files. What is hidden has to be written in the pattern."""
     filesystem, root = pattern.filesystem, pattern.path
     is_local = isinstance(filesystem, LocalFileSystem)

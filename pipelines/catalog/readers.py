@@ -15,7 +15,7 @@ from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.parquet_rows import damage, open_rows, to_rows
 from pipelines.catalog.paths import belongs_to, parquet_columns
 from pipelines.catalog.rows import RowRefusal, row_json
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.catalog.staged_rows import read_staged
 from pipelines.catalog.staging import STAGED
 from pipelines.catalog.unchanged import changed
@@ -50,7 +50,7 @@ class SourceRow(NamedTuple):
 def read_piece(
     uri: str,
     file_format: str,
-    piece: Piece,
+    piece: RowRange,
     columns: Sequence[str] | None,
     *,
     anonymous: bool = False,
@@ -74,7 +74,7 @@ def read_piece(
 def pick_rows(
     uri: str,
     file_format: str,
-    piece: Piece,
+    piece: RowRange,
     numbers: Collection[int],
     columns: Sequence[str] | None,
     *,
@@ -91,7 +91,7 @@ def pick_rows(
 
 
 def original_rows(
-    uri: str, file_format: str, piece: Piece, numbers: Iterable[int], *, anonymous: bool = False
+    uri: str, file_format: str, piece: RowRange, numbers: Iterable[int], *, anonymous: bool = False
 ) -> dict[int, str]:
     """The whole rows with the given numbers as JSON text; a broken line as it stands. Raises as `read_piece`."""
     found = {}
@@ -110,7 +110,7 @@ def original_rows(
 def _rows(
     uri: str,
     file_format: str,
-    piece: Piece,
+    piece: RowRange,
     columns: Sequence[str] | None,
     anonymous: bool,
     on_read: Callable[[int], None],
@@ -131,7 +131,7 @@ def _rows(
 def _read_parquet(
     filesystem: Any,
     path: str,
-    piece: Piece,
+    piece: RowRange,
     columns: Sequence[str] | None,
     on_read: Callable[[int], None],
     wanted: Sequence[int] | None,
@@ -153,7 +153,7 @@ def _read_parquet(
 def _read_staged(
     filesystem: Any,
     path: str,
-    piece: Piece,
+    piece: RowRange,
     columns: Sequence[str] | None,
     on_read: Callable[[int], None],
     wanted: Sequence[int] | None,
@@ -171,7 +171,7 @@ def _stored_bytes(group: Any, columns: list[str] | None) -> int:
 
 
 def _read_row_group(
-    parquet: pq.ParquetFile, group: int, start: int, stop: int, piece: Piece, columns: list[str] | None
+    parquet: pq.ParquetFile, group: int, start: int, stop: int, piece: RowRange, columns: list[str] | None
 ) -> Iterator[SourceRow]:
     """The piece's rows in one row group, which holds rows [start, stop)."""
     number = start
@@ -191,7 +191,7 @@ def _read_row_group(
             yield SourceRow(unread, None, refusal)
 
 
-def _read_jsonl(filesystem: Any, path: str, piece: Piece, on_read: Callable[[int], None]) -> Iterator[SourceRow]:
+def _read_jsonl(filesystem: Any, path: str, piece: RowRange, on_read: Callable[[int], None]) -> Iterator[SourceRow]:
     data = filesystem.cat_file(path, start=piece.byte_start, end=piece.byte_stop)
     on_read(len(data))
     place = piece.byte_start

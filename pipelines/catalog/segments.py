@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class FileSegment:
     """A run of rows that are best read together: a Parquet row group, or one JSONL line.
 
     Attributes:
@@ -21,7 +21,7 @@ class Segment:
     num_bytes: int
 
 
-class LineSegments(Sequence[Segment]):
+class LineSegments(Sequence[FileSegment]):
     """The lines of a JSONL file as segments, 8 bytes a line: a catalog can have very many."""
 
     def __init__(self, lengths: array[int], blank: set[int]) -> None:
@@ -34,4 +34,4 @@ class LineSegments(Sequence[Segment]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(len(self)))]
-        return Segment(num_rows=int(index not in self._blank), num_bytes=self._lengths[index])
+        return FileSegment(num_rows=int(index not in self._blank), num_bytes=self._lengths[index])

@@ -27,7 +27,7 @@ LEAST_AT_THE_END = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RowRange:
     """Rows [start, stop) of one file.
 
     Attributes:
@@ -49,14 +49,14 @@ class Shard:
     """The unit of work, of commit and of retry."""
 
     id: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowRange, ...]
     num_rows: int
     estimated_tokens: int
 
 
 def shard_from_dict(data: Mapping[str, Any]) -> Shard:
     """The opposite of `dataclasses.asdict`."""
-    return Shard(**{**data, "pieces": tuple(Piece(**piece) for piece in data["pieces"])})
+    return Shard(**{**data, "pieces": tuple(RowRange(**piece) for piece in data["pieces"])})
 
 
 def tokens_per_row(schemas: Mapping[str, CategorySchema]) -> int:
@@ -190,7 +190,7 @@ class _Cutter:
         self._start_shard()
 
     def _start_shard(self) -> None:
-        self._pieces: list[Piece] = []
+        self._pieces: list[RowRange] = []
         self._rows = self._bytes = self._tokens = 0
         target, ramp = self._target, self._config.ramp
         number = len(self.shards)
@@ -225,11 +225,11 @@ class _Cutter:
     def _take(self, run: _Run, row_tokens: int) -> None:
         last = self._pieces[-1] if self._pieces else None
         if last and last.file == run.file and last.stop == run.start:
-            self._pieces[-1] = Piece(
+            self._pieces[-1] = RowRange(
                 run.file, last.start, run.stop, last.num_rows + run.num_rows, last.byte_start, run.byte_stop
             )
         else:
-            piece = Piece(run.file, run.start, run.stop, run.num_rows, run.byte_start, run.byte_stop)
+            piece = RowRange(run.file, run.start, run.stop, run.num_rows, run.byte_start, run.byte_stop)
             self._pieces.append(piece)
         self._rows += run.num_rows
         self._bytes += run.num_bytes

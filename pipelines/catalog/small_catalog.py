@@ -9,7 +9,7 @@ from hpd_core import CategorySchema, Record
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import RowRefusal, default_id, row_id, to_record
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
 
 
@@ -33,7 +33,7 @@ def read_records(config: InputConfig, schemas: Mapping[str, CategorySchema]) -> 
     Raises `UsageError` or `RunError` for a file that cannot be read.
     """
     for index, source in enumerate(scan_sources(config).files):
-        piece = Piece(index, 0, source.stop, source.num_rows, 0, source.size)
+        piece = RowRange(index, 0, source.stop, source.num_rows, 0, source.size)
         for row in read_piece(*source.rows, piece, config.columns, anonymous=config.anonymous):
             own_id = default_id(source.name, row.number)
             found = own_id if config.id is None else row_id(row.values or {}, config)

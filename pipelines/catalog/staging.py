@@ -31,7 +31,7 @@ from pipelines.catalog.file_kinds import FileFormat
 from pipelines.catalog.packed_lines import PackedLines
 from pipelines.catalog.staged_rows import staged_facts
 from pipelines.catalog.workbooks import Workbook
-from pipelines.config.reading import Reading
+from pipelines.config.reading import ReadOptions
 from pipelines.errors import UsageError
 from pipelines.store.folders import Folder, open_filesystem, size_and_etag
 from pipelines.store.ledger import INPUT_FOLDER
@@ -45,7 +45,7 @@ _KEPT_SECONDS = 14 * 24 * 3600
 _HALF_WRITTEN_SECONDS = 24 * 3600
 
 
-class Source(Protocol):
+class StagedSource(Protocol):
     """A file that was looked into."""
 
     def how(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def rows_at(name: str, file_format: str, staged: str | None) -> tuple[str, str]:
     return (name, file_format) if staged is None else (staged_path(staged), STAGED)
 
 
-def stage(name: str, file_format: FileFormat, reading: Reading) -> StagedFile:
+def stage(name: str, file_format: FileFormat, reading: ReadOptions) -> StagedFile:
     """The file's rows, read now unless they are there. Raises `UsageError` if it cannot be read."""
     filesystem, path = open_filesystem(name, anonymous=reading.anonymous)
     before = _stamp(filesystem, path)
@@ -121,8 +121,8 @@ def stage(name: str, file_format: FileFormat, reading: Reading) -> StagedFile:
 
 
 def _look_into(
-    name: str, filesystem: Any, path: str, file_format: FileFormat, reading: Reading, content: Sequence[Any]
-) -> Source:
+    name: str, filesystem: Any, path: str, file_format: FileFormat, reading: ReadOptions, content: Sequence[Any]
+) -> StagedSource:
     if file_format == "packed jsonl":
         return PackedLines(name, filesystem, path)
     if file_format == "xml":
@@ -132,7 +132,7 @@ def _look_into(
     return _csv_file(name, filesystem, path, reading, content)
 
 
-def _csv_file(name: str, filesystem: Any, path: str, reading: Reading, content: Sequence[Any]) -> CsvFile:
+def _csv_file(name: str, filesystem: Any, path: str, reading: ReadOptions, content: Sequence[Any]) -> CsvFile:
     """A CSV file. Whether it is UTF-8, and not what is named, is kept: all of it is read for that, from far away."""
     kept = _folder() / f"{content_hash({'content': content, 'named': reading.encoding})}.utf8"
     known = None

@@ -6,7 +6,7 @@ import codecs
 import json
 import re
 
-from pipelines.catalog.file_kinds import FEED, HEAD_BYTES, JSONL, MARKUP, TEXT, UNKNOWN, XML, Kind, in_place
+from pipelines.catalog.file_kinds import FEED, HEAD_BYTES, JSONL, MARKUP, TEXT, UNKNOWN, XML, FileKind, in_place
 
 _MARKS = (
     # UTF-32's mark begins like UTF-16's.
@@ -43,14 +43,14 @@ def wide_encoding(head: bytes) -> str | None:
     return marked or next((name for pattern, name in _UNMARKED if pattern.match(head)), None)
 
 
-def kind_of_text(head: bytes) -> Kind:
+def kind_of_text(head: bytes) -> FileKind:
     """What a file is that begins as no other format does, and as no UTF-16: text, or nothing known."""
     head = head.removeprefix(codecs.BOM_UTF8)
     found = _of_text(head)
     return UNKNOWN if found is TEXT and is_binary(head) and not _JSON_TEXTS.match(head.lstrip()) else found
 
 
-def _of_text(head: bytes) -> Kind:
+def _of_text(head: bytes) -> FileKind:
     text = head.lstrip()
     if text.startswith(b"<"):
         if _GOOGLE in head and _FEED_ROOT.search(text):
@@ -59,7 +59,7 @@ def _of_text(head: bytes) -> Kind:
     if not _JSON_TEXTS.match(text):
         return TEXT
     if b"\n" not in text.rstrip() and b"\r" in text.rstrip() and is_json_object(text.split(b"\r", 1)[0]):
-        return Kind(
+        return FileKind(
             "JSON Lines whose lines end with CR alone",
             way_out="give it line feeds: " + in_place(r"tr '\r' '\n' < FILE"),
             is_refused=True,
@@ -68,22 +68,22 @@ def _of_text(head: bytes) -> Kind:
     if len(head) >= HEAD_BYTES - len(codecs.BOM_UTF8):
         del lines[-1]  # goes on behind what is looked at
     if text.startswith(b"[") and not (lines and _is_json(lines[0]) and any(line.strip() for line in lines[1:])):
-        return Kind("one JSON array, not an object a line", way_out="convert it: " + in_place("jq -c '.[]' FILE"))
+        return FileKind("one JSON array, not an object a line", way_out="convert it: " + in_place("jq -c '.[]' FILE"))
     if any(is_json_object(line) for line in lines) or (not lines and _LONG_LINE.match(text)):
         return JSONL
     if lines and lines[0].rstrip().endswith((b"{", b"[", b",", b":")):
         way_out = "convert it: " + in_place("jq -c . FILE")
-        return Kind("one JSON object over several lines, not one a line", way_out=way_out)
+        return FileKind("one JSON object over several lines, not one a line", way_out=way_out)
     return TEXT
 
 
-def kind_of_wide_text(head: bytes, encoding: str) -> Kind:
+def kind_of_wide_text(head: bytes, encoding: str) -> FileKind:
     """What a text in UTF-16 or UTF-32 is."""
     text = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
     if text.startswith("<") and _GOOGLE.decode() in text:
         return FEED
     way_out = "convert it: " + in_place(f"iconv -f {encoding} -t UTF-8 FILE")
-    return Kind(f"text in {encoding}, not UTF-8", way_out=way_out, is_refused=text.startswith(("{", "[")))
+    return FileKind(f"text in {encoding}, not UTF-8", way_out=way_out, is_refused=text.startswith(("{", "[")))
 
 
 def is_table(head: bytes) -> bool:

@@ -38,7 +38,7 @@ SAME_KINDS: tuple[Kind, ...] = KINDS[:3]
 _Z = 1.959964  # of a 95% interval of the normal distribution
 
 
-class Cell(NamedTuple):
+class ChangeCell(NamedTuple):
     """Answers of one attribute that are alike in everything that is counted.
 
     Attributes:
@@ -92,7 +92,7 @@ class Moments(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class AnswerAgreement:
     """How often the two runs give the same answer.
 
     Attributes:
@@ -119,7 +119,7 @@ class CategoryAgreement:
 
     category: str
     num_rows: int
-    agreement: Agreement
+    agreement: AnswerAgreement
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class AttributeAgreement:
 
     category: str
     attribute: str
-    agreement: Agreement
+    agreement: AnswerAgreement
     only_a: int
     only_b: int
     ungrounded_a: int | None
@@ -178,7 +178,7 @@ def clustered(moments: Moments) -> Estimate | None:
     return wilson(share, min(max(worth, least), float(n)))
 
 
-def summarise(cells: Iterable[Cell], share: Estimate | None) -> Agreement:
+def summarise(cells: Iterable[ChangeCell], share: Estimate | None) -> AnswerAgreement:
     """The counts of `cells`, of which those asked for in one run only are left out."""
     cells = [cell for cell in cells if "not_asked" not in (cell.status_a, cell.status_b)]
     kinds: Counter[Kind] = Counter()
@@ -186,7 +186,7 @@ def summarise(cells: Iterable[Cell], share: Estimate | None) -> Agreement:
     for cell in cells:
         kinds[kind(cell.status_a, cell.status_b, cell.is_same)] += cell.num_answers
         statuses[f"{cell.status_a} > {cell.status_b}"] += cell.num_answers
-    return Agreement(
+    return AnswerAgreement(
         num_answers=kinds.total(),
         num_same=sum(kinds[each] for each in SAME_KINDS),
         share=share,
@@ -197,9 +197,9 @@ def summarise(cells: Iterable[Cell], share: Estimate | None) -> Agreement:
     )
 
 
-def by_attribute(cells: Iterable[Cell]) -> list[AttributeAgreement]:
+def by_attribute(cells: Iterable[ChangeCell]) -> list[AttributeAgreement]:
     """Agreement on every attribute, the least agreeing first; those asked for in one run only at the end."""
-    groups: dict[tuple[str, str], list[Cell]] = {}
+    groups: dict[tuple[str, str], list[ChangeCell]] = {}
     for cell in cells:
         groups.setdefault((cell.category, cell.attribute), []).append(cell)
     found = [_attribute(category, attribute, group) for (category, attribute), group in groups.items()]
@@ -214,7 +214,7 @@ def by_attribute(cells: Iterable[Cell]) -> list[AttributeAgreement]:
     )
 
 
-def _attribute(category: str, attribute: str, cells: list[Cell]) -> AttributeAgreement:
+def _attribute(category: str, attribute: str, cells: list[ChangeCell]) -> AttributeAgreement:
     number = sum(cell.num_answers for cell in cells if "not_asked" not in (cell.status_a, cell.status_b))
     # A row has one answer for an attribute, so answers are independent here.
     same = sum(cell.num_answers for cell in cells if cell.is_same)
@@ -229,9 +229,9 @@ def _attribute(category: str, attribute: str, cells: list[Cell]) -> AttributeAgr
     )
 
 
-def by_category(cells: Iterable[Cell], moments: dict[str, Moments]) -> list[CategoryAgreement]:
+def by_category(cells: Iterable[ChangeCell], moments: dict[str, Moments]) -> list[CategoryAgreement]:
     """Agreement on every category, the least agreeing first."""
-    groups: dict[str, list[Cell]] = {}
+    groups: dict[str, list[ChangeCell]] = {}
     for cell in cells:
         groups.setdefault(cell.category, []).append(cell)
     found = [

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.comparing.answer_changes import (
-    Agreement,
+    AnswerAgreement,
     AttributeAgreement,
     CategoryAgreement,
     Moments,
@@ -22,8 +22,8 @@ from pipelines.comparing.answer_changes import (
 from pipelines.comparing.compared_run import Side, open_sides
 from pipelines.comparing.cost_figures import Figures, read_figures
 from pipelines.comparing.drawn_answers import Sampled
-from pipelines.comparing.examples import Example, read_examples
-from pipelines.comparing.gold_comparison import Label, Quality, compare_quality
+from pipelines.comparing.examples import ChangeExample, read_examples
+from pipelines.comparing.gold_comparison import GoldQuality, Label, compare_quality
 from pipelines.comparing.joining import Join
 from pipelines.comparing.row_counts import RowCounts
 from pipelines.comparing.setting_changes import Settings, compare_settings
@@ -85,15 +85,15 @@ class RunComparison:
     notes: Sequence[str]
     settings: Settings
     rows: RowCounts
-    same_text: Agreement
-    changed_text: Agreement
+    same_text: AnswerAgreement
+    changed_text: AnswerAgreement
     by_category: Sequence[CategoryAgreement]
     by_attribute: Sequence[AttributeAgreement]
     trust: Sequence[TrustChange]
-    quality: Quality | None
+    quality: GoldQuality | None
     seed: int
-    examples: Sequence[Example]
-    changed_examples: Sequence[Example]
+    examples: Sequence[ChangeExample]
+    changed_examples: Sequence[ChangeExample]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -190,8 +190,8 @@ def _run(side: Side, figures: Figures) -> Run:
 
 
 def _labelled(
-    examples: Sequence[Example], sampled: Sequence[Sampled], labels: dict[tuple[RowKey, str], Label]
-) -> Iterator[Example]:
+    examples: Sequence[ChangeExample], sampled: Sequence[Sampled], labels: dict[tuple[RowKey, str], Label]
+) -> Iterator[ChangeExample]:
     for example, each in zip(examples, sampled, strict=True):
         label = labels.get((each.a.key, each.attribute))
         yield example if label is None else dataclasses.replace(example, gold=label.gold, right=label.right)

@@ -12,7 +12,7 @@ from pipelines.quality.run_answers import RowKey
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AnswerPlace:
     """Where a pair's row stands in one run."""
 
     shard: int
@@ -26,8 +26,8 @@ class Sampled:
     category: str
     attribute: str
     product_id: str
-    a: Place
-    b: Place
+    a: AnswerPlace
+    b: AnswerPlace
 
 
 def draw_answers(
@@ -85,7 +85,7 @@ def draw_answers(
     ]
 
 
-def _places(db: JoinDatabase, pairs: Sequence[int]) -> dict[int, tuple[str, Place, Place]]:
+def _places(db: JoinDatabase, pairs: Sequence[int]) -> dict[int, tuple[str, AnswerPlace, AnswerPlace]]:
     db.put("wanted", ["pair"], [(pair,) for pair in pairs])
     rows = db.rows(
         """
@@ -99,6 +99,6 @@ def _places(db: JoinDatabase, pairs: Sequence[int]) -> dict[int, tuple[str, Plac
     }
 
 
-def _place(db: JoinDatabase, name: str, number: int, file: int, row: int) -> Place:
+def _place(db: JoinDatabase, name: str, number: int, file: int, row: int) -> AnswerPlace:
     shard = db.sides[name].shards[bisect.bisect_right(db.starts[name], number) - 1]
-    return Place(shard, RowKey(db.files.names[file], row))
+    return AnswerPlace(shard, RowKey(db.files.names[file], row))

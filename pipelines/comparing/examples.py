@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from hpd_core import Evidence
 from pipelines.comparing.compared_run import Side
-from pipelines.comparing.drawn_answers import Place, Sampled
+from pipelines.comparing.drawn_answers import AnswerPlace, Sampled
 from pipelines.confidence.answer_features import answer_probability
 from pipelines.quality.run_answers import RowKey
 from pipelines.reporting.facts.sample import FieldText
@@ -31,7 +31,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ShownItem:
     """A value, or what the model wrote where it is no valid one; None where it wrote nothing.
 
     Attributes:
@@ -60,7 +60,7 @@ class Answered:
     """
 
     status: str
-    items: Sequence[Item]
+    items: Sequence[ShownItem]
     probability: float | None
     confidence: float | None
     decision: str | None
@@ -69,7 +69,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class ChangeExample:
     """An attribute that the two runs answer differently.
 
     Attributes:
@@ -92,7 +92,7 @@ class Example:
     right: Right | None = None
 
 
-def read_examples(a: Side, b: Side, sampled: Sequence[Sampled]) -> list[Example]:
+def read_examples(a: Side, b: Side, sampled: Sequence[Sampled]) -> list[ChangeExample]:
     """The sampled answers in full, in the same order. Raises `UsageError` if their parts cannot be read."""
     answers_a, hashes_a = _read(a, [(each.a, each.attribute) for each in sampled])
     answers_b, hashes_b = _read(b, [(each.b, each.attribute) for each in sampled])
@@ -102,7 +102,7 @@ def read_examples(a: Side, b: Side, sampled: Sequence[Sampled]) -> list[Example]
     examples = []
     for each in sampled:
         answers = answers_a[each.a, each.attribute], answers_b[each.b, each.attribute]
-        example = Example(each.product_id, each.category, each.attribute, *answers)
+        example = ChangeExample(each.product_id, each.category, each.attribute, *answers)
         text = texts.get(each.a.key)
         if hashes_a[each.a.key] == hashes_b[each.b.key]:
             fields = None if text is None else _highlighted(text, answers)
@@ -114,8 +114,8 @@ def read_examples(a: Side, b: Side, sampled: Sequence[Sampled]) -> list[Example]
 
 
 def _of_changed_text(
-    example: Example, before: Mapping[str, SourceText] | None, after: Mapping[str, SourceText] | None
-) -> Example:
+    example: ChangeExample, before: Mapping[str, SourceText] | None, after: Mapping[str, SourceText] | None
+) -> ChangeExample:
     """With both texts, as far as they can be read; B's without the fields that are A's, too."""
     fields = None if before is None else _highlighted(before, (example.a, None))
     if after is not None:
@@ -161,10 +161,10 @@ def _highlighted(fields: Mapping[str, SourceText], answers: Sequence[Answered | 
 
 
 def _read(
-    side: Side, wanted: Sequence[tuple[Place, str]]
-) -> tuple[dict[tuple[Place, str], Answered], dict[RowKey, str]]:
+    side: Side, wanted: Sequence[tuple[AnswerPlace, str]]
+) -> tuple[dict[tuple[AnswerPlace, str], Answered], dict[RowKey, str]]:
     """The answers, and the hashes of the rows' texts."""
-    by_shard: dict[int, list[tuple[Place, str]]] = defaultdict(list)
+    by_shard: dict[int, list[tuple[AnswerPlace, str]]] = defaultdict(list)
     for place, attribute in wanted:
         by_shard[place.shard].append((place, attribute))
     found, hashes = {}, {}
@@ -187,7 +187,7 @@ def _answered(rows: list[dict[str, Any]], booleans: Pairs) -> Answered:
     return Answered(
         first["status"],
         [
-            Item(
+            ShownItem(
                 row["value_raw"],
                 None if row["evidence"] is None or is_boolean else [stored_evidence(each) for each in row["evidence"]],
             )

@@ -13,7 +13,7 @@ from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import read_gold
 from pipelines.quality.paired_rates import PairedRates, paired_rates
 from pipelines.quality.run_answers import RowKey, read_run
-from pipelines.quality.scoring import Comparison, Judgement
+from pipelines.quality.scoring import AnswerJudgement, Comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Verdicts:
 
 
 @dataclass(frozen=True, slots=True)
-class Quality:
+class GoldQuality:
     """Both runs against a gold file.
 
     Attributes:
@@ -55,7 +55,7 @@ class Label:
     right: Right
 
 
-def compare_quality(a: Side, b: Side, gold_path: str) -> tuple[Quality, dict[tuple[RowKey, str], Label]]:
+def compare_quality(a: Side, b: Side, gold_path: str) -> tuple[GoldQuality, dict[tuple[RowKey, str], Label]]:
     """The scores of both, and the labels by A's row and attribute.
 
     Raises `UsageError` if the gold file cannot be read or does not belong to the runs.
@@ -77,7 +77,7 @@ def compare_quality(a: Side, b: Side, gold_path: str) -> tuple[Quality, dict[tup
         (products_a[common[first.product]].key, first.attribute): Label(str(first.gold), _right(first, second))
         for first, second in zip(exact_a, exact_b, strict=True)
     }
-    quality = Quality(
+    quality = GoldQuality(
         gold=gold_path,
         num_gold_products=len(gold),
         num_products=len(common),
@@ -88,7 +88,7 @@ def compare_quality(a: Side, b: Side, gold_path: str) -> tuple[Quality, dict[tup
     return quality, labels
 
 
-def _verdicts(first: Sequence[Judgement], second: Sequence[Judgement]) -> list[Verdicts]:
+def _verdicts(first: Sequence[AnswerJudgement], second: Sequence[AnswerJudgement]) -> list[Verdicts]:
     counts: dict[tuple[str, str], Counter[Right]] = {}
     for a, b in zip(first, second, strict=True):
         if (a.answer.status, set(a.answer.items)) != (b.answer.status, set(b.answer.items)):
@@ -99,7 +99,7 @@ def _verdicts(first: Sequence[Judgement], second: Sequence[Judgement]) -> list[V
     ]
 
 
-def _right(a: Judgement, b: Judgement) -> Right:
+def _right(a: AnswerJudgement, b: AnswerJudgement) -> Right:
     rights: Mapping[tuple[bool, bool], Right] = {
         (True, True): "both",
         (True, False): "a",

@@ -18,7 +18,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from pipelines.comparing.answer_changes import STATUSES, Cell, Moments, TrustChange
+from pipelines.comparing.answer_changes import STATUSES, ChangeCell, Moments, TrustChange
 from pipelines.comparing.compared_run import Side
 from pipelines.comparing.drawn_answers import Sampled, draw_answers
 from pipelines.comparing.join_database import SIDES, JoinDatabase
@@ -52,7 +52,7 @@ class Join:
         """Every row of both runs in exactly one bucket."""
         return count_rows(self._database)
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[ChangeCell]:
         """All answers of the pairs, counted."""
         rows = self._database.rows(
             """
@@ -63,7 +63,7 @@ class Join:
             """
         )
         categories, attributes = self._database.categories.names, self._database.attributes.names
-        return [Cell(categories[category], attributes[attribute], *rest) for category, attribute, *rest in rows]
+        return [ChangeCell(categories[category], attributes[attribute], *rest) for category, attribute, *rest in rows]
 
     def trust_changes(self) -> list[TrustChange]:
         """For each attribute with some: answers that are trusted otherwise, whether the text is the same or not."""

@@ -9,11 +9,11 @@ from typing import Any
 from markupsafe import Markup
 
 from pipelines.comparing import phrases
-from pipelines.comparing.answer_changes import KINDS, Agreement, CategoryAgreement, Kind
+from pipelines.comparing.answer_changes import KINDS, AnswerAgreement, CategoryAgreement, Kind
 from pipelines.comparing.comparison import RunComparison
 from pipelines.quality.scoring import few_products
 from pipelines.reporting import charts
-from pipelines.reporting.facts.sample import Segment
+from pipelines.reporting.facts.sample import TextSegment
 from pipelines.reporting.highlight import match_class
 from pipelines.reporting.templating import Templates
 from pipelines.store.folders import Folder
@@ -93,12 +93,12 @@ def _other_categories(categories: Sequence[CategoryAgreement]) -> dict[str, int]
     }
 
 
-def _parts(agreement: Agreement) -> list[float]:
+def _parts(agreement: AnswerAgreement) -> list[float]:
     """Shares of what is the same and of three ways to differ."""
     return [sum(agreement.kinds[kind] for kind in part) / (agreement.num_answers or 1) for part in _PARTS]
 
 
-def _owner(segment: Segment) -> Markup:
+def _owner(segment: TextSegment) -> Markup:
     """The classes of a highlighted stretch, from a closed set of words: whose value stands there, and how."""
     whose = "ab" if len(segment.values) > 1 else "ab"[segment.values[0]]
     return Markup(f"in-{whose} {match_class(segment.match or '')}")

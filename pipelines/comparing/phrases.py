@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pipelines.comparing.answer_changes import KINDS, SAME_KINDS, Agreement, Kind
+from pipelines.comparing.answer_changes import KINDS, SAME_KINDS, AnswerAgreement, Kind
 from pipelines.comparing.comparison import RunComparison
-from pipelines.comparing.examples import Answered, Item
+from pipelines.comparing.examples import Answered, ShownItem
 from pipelines.quality.paired_rates import PairedRates
 from pipelines.quality.scoring import Estimate
 from pipelines.reporting import formats
@@ -139,7 +139,7 @@ def change_lines(comparison: RunComparison) -> list[str]:
     return [line for number, line in lines if number]
 
 
-def _changed_of(agreement: Agreement) -> str:
+def _changed_of(agreement: AnswerAgreement) -> str:
     return f"{agreement.num_answers - agreement.num_same:,} of {agreement.num_answers:,} answers changed"
 
 
@@ -171,7 +171,7 @@ def headline(comparison: RunComparison) -> str:
     return text
 
 
-def kind_lines(agreement: Agreement) -> list[tuple[str, str, str]]:
+def kind_lines(agreement: AnswerAgreement) -> list[tuple[str, str, str]]:
     """Kinds of change that occur, with number and share."""
     return [
         (KIND_WORDS[kind], f"{number:,}", formats.share(number / agreement.num_answers))
@@ -180,12 +180,12 @@ def kind_lines(agreement: Agreement) -> list[tuple[str, str, str]]:
     ]
 
 
-def num_failures(agreement: Agreement) -> int:
+def num_failures(agreement: AnswerAgreement) -> int:
     """Answers that differ because one run, or each in another way, has failed."""
     return sum(agreement.kinds[kind] for kind in DIFFERENT_KINDS[3:])
 
 
-def status_lines(agreement: Agreement) -> list[tuple[str, str, str]]:
+def status_lines(agreement: AnswerAgreement) -> list[tuple[str, str, str]]:
     """Statuses in A and B, one of them a failure, with their number."""
     pairs = ((pair.replace("_", " ").split(" > "), number) for pair, number in agreement.statuses.items())
     return [(a, b, f"{number:,}") for (a, b), number in pairs if {a, b} - {"value", "absent"}]
@@ -228,7 +228,7 @@ def value_text(answered: Answered) -> str:
     return formats.shortened("; ".join(item.text for item in answered.items if item.text is not None), _MAX_ANSWER)
 
 
-def places(item: Item) -> str:
+def places(item: ShownItem) -> str:
     """Where a value stands in the text."""
     if item.evidence is None:
         return ""

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pipelines.comparing import phrases
 from pipelines.comparing.comparison import RunComparison
-from pipelines.comparing.examples import Example
+from pipelines.comparing.examples import ChangeExample
 from pipelines.console.shown_names import with_shown_names
 from pipelines.console.terminal import SafeTable, printable
 from pipelines.quality.scoring import few_products
@@ -118,7 +118,7 @@ def _print_quality(console: Console, comparison: RunComparison) -> None:
     _table(console, title, columns, [*verdicts[:_MAX_LINES], ("all", "", *sums)])
 
 
-def _print_examples(console: Console, title: str, examples: Sequence[Example]) -> None:
+def _print_examples(console: Console, title: str, examples: Sequence[ChangeExample]) -> None:
     if not examples:
         return
     with_gold = any(example.gold is not None for example in examples)

@@ -51,7 +51,7 @@ class NamedCalibration:
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
+class RunAcceptance:
     """At which precision answers are accepted. `pools_rare`: attributes with few labels have a threshold together."""
 
     precision: float
@@ -68,7 +68,7 @@ class RunConfidence:
     """
 
     calibrations: tuple[NamedCalibration, ...] = ()
-    accept: Acceptance | None = None
+    accept: RunAcceptance | None = None
 
     @cached_property
     def _deciders(self) -> tuple[tuple[Calibration, Decider | None], ...]:
@@ -203,7 +203,7 @@ class RunConfidence:
                 )
                 for each in data["calibrations"]
             )
-            return cls(calibrations, Acceptance(**data["accept"]) if data["accept"] else None)
+            return cls(calibrations, RunAcceptance(**data["accept"]) if data["accept"] else None)
 
 
 def run_confidence(folder: Folder) -> RunConfidence:

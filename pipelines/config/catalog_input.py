@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from hpd_core.section import Section
 from pipelines.config.mapping import Mapped
-from pipelines.config.reading import InputFormat, Reading, encoding_name
+from pipelines.config.reading import InputFormat, ReadOptions, encoding_name
 
 HtmlMode = Literal["auto", "always", "never"]
 LANGUAGE = "language"
@@ -108,9 +108,11 @@ class InputConfig(Section):
         return value
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         """How its files are read."""
-        return Reading(self.format, self.encoding, self.delimiter, self.quote, self.escape, self.sheet, self.anonymous)
+        return ReadOptions(
+            self.format, self.encoding, self.delimiter, self.quote, self.escape, self.sheet, self.anonymous
+        )
 
     @property
     def texts(self) -> dict[str, Mapped]:

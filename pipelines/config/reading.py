@@ -10,7 +10,7 @@ InputFormat = Literal["auto", "parquet", "jsonl", "csv", "shopify", "xml", "exce
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadOptions:
     """What is known of the files; None: found out.
 
     Attributes:

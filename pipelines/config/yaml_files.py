@@ -180,7 +180,7 @@ def _line(data: bytes, position: int) -> int:
     return data.count(b"\n", 0, position) + 1
 
 
-class Places:
+class YamlPlaces:
     """Where in a YAML text something stands, for messages: nothing is looked for until somebody asks.
 
     A path goes from the outside in: the number of an item or of a mapping's entry, or an entry's key as text.

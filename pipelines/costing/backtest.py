@@ -14,7 +14,7 @@ import numpy as np
 from pipelines.costing.estimate import Measurements, estimate
 from pipelines.costing.pilot_rows import MIN_ROWS, draw_rows
 from pipelines.costing.strata import make_strata
-from pipelines.costing.survey import Cell, CellCount, Survey, row_number
+from pipelines.costing.survey import CellCount, Survey, SurveyCell, row_number
 
 SHARES = (0.01, 0.05, 0.1)
 """Of the catalog, that the tried pilots take."""
@@ -91,7 +91,7 @@ def backtest(
 
 def _renumbered(survey: Survey, seed: int) -> Survey:
     """The same catalog as another seed would have drawn from it."""
-    cells: dict[Cell, CellCount] = {}
+    cells: dict[SurveyCell, CellCount] = {}
     for cell, count in survey.cells.items():
         candidates = [each._replace(number=row_number(seed, str(each.file), each.row)) for each in count.candidates]
         cells[cell] = replace(count, candidates=sorted(candidates))

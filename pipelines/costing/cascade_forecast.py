@@ -15,7 +15,7 @@ from pipelines.cascading.second_cost import TokenRates
 from pipelines.config.certainty import CascadeConfig
 from pipelines.config.extraction import JobConfig
 from pipelines.costing.earlier_run import EarlierCosts
-from pipelines.costing.forecast import Asked, Forecast, Interval
+from pipelines.costing.forecast import Forecast, ForecastAsked, Interval
 from pipelines.costing.forecast_builder import catalog_total, forecast_from_pilots
 from pipelines.costing.pilot import LargerRun, MeasuredRun, Pilot
 
@@ -56,7 +56,7 @@ class CascadePilots:
         assumed = [] if below >= ALL else [_ASSUMED]
         return with_larger(self.first, replace(larger, assumed=[*larger.assumed, *assumed]), self._asked(below))
 
-    def _asked(self, below: float) -> Asked:
+    def _asked(self, below: float) -> ForecastAsked:
         asked, products, answers = (
             catalog_total([(pilot, amounts(run, below)) for pilot, run in self.pilots])
             for amounts in (_num_asked, _is_asked, _num_answers)
@@ -65,7 +65,7 @@ class CascadePilots:
         of_answers = asked.scaled(1 / max(1e-9, answers.estimate))
         # A ratio of two estimates: of all that is asked there is no doubt.
         share = Interval(1, 1, 1) if below >= ALL else Interval(*(min(1.0, limit) for limit in of_answers.limits))
-        return Asked(below, share, min(1.0, products.estimate / rows))
+        return ForecastAsked(below, share, min(1.0, products.estimate / rows))
 
     def curve(self, gold_run: str, gold: str) -> Curve:
         """F1 against cost over thresholds. `gold_run`: in which both models have answered the gold file's products.
@@ -91,18 +91,20 @@ class CascadePilots:
         )
 
 
-def with_larger(first: Forecast, larger: Forecast, asked: Asked) -> Forecast:
+def with_larger(first: Forecast, larger: Forecast, asked: ForecastAsked) -> Forecast:
     """The forecast of both models."""
     # What is assumed of both is said once.
     assumed = [each for each in larger.assumed if each not in first.assumed]
     return replace(first, larger=replace(larger, assumed=assumed), asked=asked)
 
 
-def asked_earlier(below: float, earlier: EarlierCosts) -> Asked:
+def asked_earlier(below: float, earlier: EarlierCosts) -> ForecastAsked:
     """What an earlier run's larger model was asked, all of it counted."""
     answers = earlier.asked.get("asked", 0) / max(1, earlier.asked.get("answers", 0))
     decoded = sum(float(each.sum()) for each in earlier.counts.values())
-    return Asked(below, Interval(answers, answers, answers), min(1.0, earlier.asked.get("products", 0) / decoded))
+    return ForecastAsked(
+        below, Interval(answers, answers, answers), min(1.0, earlier.asked.get("products", 0) / decoded)
+    )
 
 
 def _costs(forecast: Forecast) -> Costs:

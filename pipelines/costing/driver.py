@@ -35,7 +35,7 @@ from pipelines.costing.pilot import (
     run_pilot,
     store_pilot,
 )
-from pipelines.costing.pilot_rows import Draw, draw_rows
+from pipelines.costing.pilot_rows import PilotDraw, draw_rows
 from pipelines.costing.second_pilot import check_second, second_draw
 from pipelines.costing.strata import make_strata
 from pipelines.costing.survey import Survey, survey_catalog
@@ -261,7 +261,7 @@ class Planner:
         return forecast, self.folder.describe(name)
 
 
-def _pilot(wanted: Mapping[str, Any], survey: Survey, draw: Draw) -> Pilot:
+def _pilot(wanted: Mapping[str, Any], survey: Survey, draw: PilotDraw) -> Pilot:
     cells = survey.cells.values()
     return Pilot(
         wanted, sum(cell.rows for cell in cells), sum(cell.text_bytes for cell in cells), dict(survey.dead), draw

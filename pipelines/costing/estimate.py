@@ -41,14 +41,14 @@ class Measurements:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class CostEstimate:
     """Engine seconds of the catalog: in all, and [C] by category."""
 
     total: Interval
     by_category: list[Interval]
 
 
-def estimate(measured: Measurements) -> Estimate:
+def estimate(measured: Measurements) -> CostEstimate:
     """The sum over strata of rows x mean seconds. Raises `ValueError` if there is a stratum without a product, or only
     one batch."""
     num_batches = measured.counts.shape[1]
@@ -75,7 +75,7 @@ def estimate(measured: Measurements) -> Estimate:
         interval(float(value), moved, rows > 0)
         for value, moved, rows in zip(of_category, replicates, measured.rows, strict=True)
     ]
-    return Estimate(interval(total, replicates.sum(axis=0), n > 0), by_category)
+    return CostEstimate(interval(total, replicates.sum(axis=0), n > 0), by_category)
 
 
 def student_t(degrees: int) -> float:

@@ -83,7 +83,7 @@ class CategoryForecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ForecastAsked:
     """What a cascade's larger model is asked again.
 
     Attributes:
@@ -147,7 +147,7 @@ class Forecast:
     assumed: Sequence[str] = field(default_factory=list)
     model_size: Mapping[str, Count] | None = None
     larger: Forecast | None = None
-    asked: Asked | None = None
+    asked: ForecastAsked | None = None
     measured_on: str | None = None
 
     @property

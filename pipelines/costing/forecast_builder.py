@@ -13,7 +13,7 @@ import numpy as np
 from pipelines.cascading.second_cost import TOKEN_KINDS
 from pipelines.config.extraction import JobConfig
 from pipelines.costing.earlier_run import EarlierCosts
-from pipelines.costing.estimate import Estimate, Measurements, estimate
+from pipelines.costing.estimate import CostEstimate, Measurements, estimate
 from pipelines.costing.forecast import CategoryForecast, Forecast, Interval
 from pipelines.costing.machines import Gpu, assumed_seconds, planned_price, rate_text, work_per_row
 from pipelines.costing.pilot import MeasuredRun, Pilot, batches_in_flight
@@ -132,7 +132,7 @@ def _measurements(
         yield pilot, Measurements(n, y, rows)
 
 
-def _combined(found: Sequence[tuple[int, Estimate]]) -> Estimate:
+def _combined(found: Sequence[tuple[int, CostEstimate]]) -> CostEstimate:
     """Independent estimates, weighted by what was drawn for them.
 
     The weights must not depend on what was found: pilots that are thrown together under-count the strata in which the
@@ -149,14 +149,14 @@ def _combined(found: Sequence[tuple[int, Estimate]]) -> Estimate:
 
     estimates = [each for _, each in found]
     by_category = [mix(each) for each in zip(*(each.by_category for each in estimates), strict=True)]
-    return Estimate(mix([each.total for each in estimates]), by_category)
+    return CostEstimate(mix([each.total for each in estimates]), by_category)
 
 
 def _categories(
     strata_rows: Sequence[Mapping[str, int]],
     names: Sequence[str],
     sampled: Mapping[str, int],
-    found: Estimate,
+    found: CostEstimate,
     pooled: set[str],
 ) -> list[CategoryForecast]:
     rows = {name: sum(stratum.get(name, 0) for stratum in strata_rows) for name in names}

@@ -30,11 +30,11 @@ from pipelines.catalog.cells import field_text
 from pipelines.catalog.paths import value_at
 from pipelines.catalog.readers import pick_rows
 from pipelines.catalog.rows import row_id, row_json
-from pipelines.catalog.sharding import Piece, Shard
+from pipelines.catalog.sharding import RowRange, Shard
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.extraction import JobConfig
 from pipelines.config.operation import CostConfig
-from pipelines.costing.pilot_rows import Draw
+from pipelines.costing.pilot_rows import PilotDraw
 from pipelines.costing.survey import merged_pieces
 from pipelines.errors import RunError, UsageError
 from pipelines.job.driver import run_job
@@ -67,7 +67,7 @@ class Pilot:
     rows: int
     text_bytes: int
     dead: Mapping[str, int]
-    draw: Draw
+    draw: PilotDraw
 
     def to_json(self) -> bytes:
         """As stored."""
@@ -76,7 +76,7 @@ class Pilot:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The opposite of `to_json`."""
-        return cls(**{**data, "draw": Draw.from_dict(data["draw"])})
+        return cls(**{**data, "draw": PilotDraw.from_dict(data["draw"])})
 
 
 def identity(job: PlannedJob, num_rows: int, seed: int) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def store_pilot(folder: Folder, pilot: Pilot, job: PlannedJob) -> None:
         raise UsageError(f"cannot write to {folder.uri}: {error}") from error
 
 
-def _sample_lines(draw: Draw, job: PlannedJob) -> list[bytes]:
+def _sample_lines(draw: PilotDraw, job: PlannedJob) -> list[bytes]:
     """The drawn rows as JSONL, in order; only the mapped columns."""
     wanted: dict[int, set[int]] = defaultdict(set)
     for row in draw.rows:
@@ -176,7 +176,7 @@ def run_pilot(folder: Folder, pilot: Pilot, config: JobConfig, console: Console)
     return job.output.uri
 
 
-def batches_in_flight(draw: Draw, config: JobConfig) -> int:
+def batches_in_flight(draw: PilotDraw, config: JobConfig) -> int:
     """So many that the engine has the products that it could decode at the same time, and as many again."""
     per_batch = len(draw.rows) / draw.num_batches
     # Whether a cluster has GPUs is not known before it is joined; with more batches than it needs, a CPU is as full.
@@ -213,7 +213,7 @@ def _pilot_config(config: JobConfig, sample: str, output: str, in_flight: int) -
     return config.model_copy(update=changes)
 
 
-def _batches(draw: Draw, sample: bytes) -> list[Shard]:
+def _batches(draw: PilotDraw, sample: bytes) -> list[Shard]:
     """A shard for each batch, in order."""
     sizes = [len(line) for line in sample.splitlines(keepends=True)]
     counts = Counter(row.batch for row in draw.rows)
@@ -221,7 +221,7 @@ def _batches(draw: Draw, sample: bytes) -> list[Shard]:
     for batch in range(draw.num_batches):
         stop = row + counts[batch]
         end = offset + sum(sizes[row:stop])
-        piece = Piece(0, row, stop, stop - row, offset, end)
+        piece = RowRange(0, row, stop, stop - row, offset, end)
         shards.append(Shard(batch, (piece,), stop - row, end - offset))
         row, offset = stop, end
     return shards

@@ -33,7 +33,7 @@ class DrawnRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class PilotDraw:
     """A pilot's rows, and what is needed to go from them to the catalog.
 
     Attributes:
@@ -74,7 +74,7 @@ def draw_rows(
     seed: int,
     weights: Sequence[float] | None = None,
     taken: Sequence[int] | None = None,
-) -> Draw:
+) -> PilotDraw:
     """Draws `num_rows` rows, or all there are.
 
     Args:
@@ -98,7 +98,7 @@ def draw_rows(
     picked = [(index, each) for index, rows in enumerate(left) for each in rows[: draws[index]]]
     num_batches = min(_MAX_BATCHES, total // _MIN_BATCH_ROWS)
     num_batches += 2 * (num_batches + 2 >= _MIN_BATCHES_TO_TRIM)
-    draw = Draw([dict(stratum.rows) for stratum in strata], _pooled(strata), [], num_batches)
+    draw = PilotDraw([dict(stratum.rows) for stratum in strata], _pooled(strata), [], num_batches)
     batches = _deal(draw, [index for index, _ in picked], random.Random(seed))
     rows = [
         DrawnRow(each.file, each.row, each.text_bytes, each.category, index, batch)
@@ -111,7 +111,7 @@ def _pooled(strata: Sequence[Stratum]) -> list[str]:
     return sorted({name for stratum in strata if stratum.category is None for name in stratum.rows})
 
 
-def _deal(draw: Draw, strata: Sequence[int], random_numbers: random.Random) -> list[int]:
+def _deal(draw: PilotDraw, strata: Sequence[int], random_numbers: random.Random) -> list[int]:
     """The batch of each drawn row, given its stratum. Every batch gets its share of every stratum."""
     batches = [-1] * len(strata)
     if draw.is_trimmed:

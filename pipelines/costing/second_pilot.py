@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipelines.costing.pilot import MeasuredRun, Pilot
-from pipelines.costing.pilot_rows import MIN_ROWS, Draw, draw_rows
+from pipelines.costing.pilot_rows import MIN_ROWS, PilotDraw, draw_rows
 from pipelines.costing.strata import Stratum
 from pipelines.errors import UsageError
 
@@ -27,7 +27,7 @@ def check_second(strata: Sequence[Stratum], num_first: int, num_rows: int) -> No
         raise UsageError(f"--second-pilot: the first one takes {num_first} of {rows} rows, nearly all there are")
 
 
-def second_draw(strata: Sequence[Stratum], first: Pilot, measured: MeasuredRun, num_rows: int, seed: int) -> Draw:
+def second_draw(strata: Sequence[Stratum], first: Pilot, measured: MeasuredRun, num_rows: int, seed: int) -> PilotDraw:
     """Rows that the first pilot does not have; half of them by rows x spread of the cost (Neyman's allocation)."""
     if [dict(stratum.rows) for stratum in strata] != [dict(rows) for rows in first.draw.strata_rows]:
         raise UsageError("the catalog has changed since the first pilot; begin anew in another folder (--folder)")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines.costing.survey import Candidate, Cell, CellCount, Survey
+from pipelines.costing.survey import CellCount, Survey, SurveyCandidate, SurveyCell
 
 POOL = None
 """Category of the strata that hold the rare categories."""
@@ -35,7 +35,7 @@ class Stratum:
     category: str | None
     rows: Mapping[str, int]
     text_bytes: int
-    candidates: Sequence[Candidate]
+    candidates: Sequence[SurveyCandidate]
 
     @property
     def num_rows(self) -> int:
@@ -51,11 +51,11 @@ class Stratum:
 def make_strata(survey: Survey, num_draws: int) -> list[Stratum]:
     """Strata for so many draws: each is worth at least `MIN_DRAWS` of them, if the catalog is."""
     smallest = MIN_DRAWS / num_draws * sum(_size(cell) for cell in survey.cells.values())
-    by_category: dict[str, list[tuple[Cell, CellCount]]] = {}
+    by_category: dict[str, list[tuple[SurveyCell, CellCount]]] = {}
     for cell, count in sorted(survey.cells.items()):
         by_category.setdefault(cell.category, []).append((cell, count))
     strata: list[Stratum] = []
-    rare: list[tuple[Cell, CellCount]] = []
+    rare: list[tuple[SurveyCell, CellCount]] = []
     for category, cells in by_category.items():
         if sum(_size(count) for _, count in cells) < smallest:
             rare += cells
@@ -71,9 +71,9 @@ def _size(count: CellCount) -> float:
     return count.text_bytes + _BYTES_OF_ANSWERS * count.rows
 
 
-def _groups(cells: Sequence[tuple[Cell, CellCount]], smallest: float) -> list[list[tuple[Cell, CellCount]]]:
+def _groups(cells: Sequence[tuple[SurveyCell, CellCount]], smallest: float) -> list[list[tuple[SurveyCell, CellCount]]]:
     """`cells`, ordered by length, in groups that are each large enough; the rest joins the last one."""
-    groups: list[list[tuple[Cell, CellCount]]] = [[]]
+    groups: list[list[tuple[SurveyCell, CellCount]]] = [[]]
     for pair in cells:
         if sum(_size(count) for _, count in groups[-1]) >= smallest and pair[0].band != groups[-1][-1][0].band:
             groups.append([])
@@ -84,10 +84,10 @@ def _groups(cells: Sequence[tuple[Cell, CellCount]], smallest: float) -> list[li
     return groups
 
 
-def _stratum(category: str | None, cells: Iterable[tuple[Cell, CellCount]]) -> Stratum:
+def _stratum(category: str | None, cells: Iterable[tuple[SurveyCell, CellCount]]) -> Stratum:
     rows: dict[str, int] = {}
     text_bytes = 0
-    candidates: list[Candidate] = []
+    candidates: list[SurveyCandidate] = []
     for cell, count in cells:
         rows[cell.category] = rows.get(cell.category, 0) + count.rows
         text_bytes += count.text_bytes

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from hpd_core import ErrorCode, Record
 from pipelines.catalog.readers import SourceRow, read_piece
 from pipelines.catalog.rows import RowRefusal, row_category, to_record
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.unknown_categories import count_unknown
 from pipelines.store.totals import NameCounts
@@ -31,14 +31,14 @@ _FEWEST_KEPT = 50
 _MASK = (1 << 64) - 1
 
 
-class Cell(NamedTuple):
+class SurveyCell(NamedTuple):
     """Rows of one category whose texts are about equally long: between 4**band and 4**(band + 1) bytes."""
 
     category: str
     band: int
 
 
-class Candidate(NamedTuple):
+class SurveyCandidate(NamedTuple):
     """A row that may be drawn. Those with the smallest `number` are drawn first."""
 
     number: int
@@ -54,7 +54,7 @@ class CellCount:
 
     rows: int = 0
     text_bytes: int = 0
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: list[SurveyCandidate] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Survey:
     """A counted catalog. `dead`: rows that will be dead-lettered before they reach an engine, by reason;
     `unknown_categories`: those without a schema, by the category's name (the most frequent names)."""
 
-    cells: Mapping[Cell, CellCount]
+    cells: Mapping[SurveyCell, CellCount]
     dead: Counter[str]
     unknown_categories: NameCounts = field(default_factory=NameCounts)
 
@@ -83,18 +83,18 @@ def survey_catalog(
 
     Raises `RunError` if a file cannot be read.
     """
-    cells: dict[Cell, CellCount] = defaultdict(CellCount)
+    cells: dict[SurveyCell, CellCount] = defaultdict(CellCount)
     dead: Counter[str] = Counter()
     unknown = NameCounts()
     for count, (file, row) in enumerate(planned_rows(job), start=1):
         record = _to_record(row, job)
         if isinstance(record, Record):
             size = sum(len(text.encode()) for text in record.fields.values())
-            cell = cells[Cell(record.category, band(size))]
+            cell = cells[SurveyCell(record.category, band(size))]
             cell.rows += 1
             cell.text_bytes += size
             number = row_number(seed, job.plan.files[file].name, row.number)
-            cell.candidates.append(Candidate(number, file, row.number, size, record.category))
+            cell.candidates.append(SurveyCandidate(number, file, row.number, size, record.category))
             limit = min(keep, max(_FEWEST_KEPT, _MOST_KEPT // len(cells)))
             if len(cell.candidates) >= 2 * limit + _FEWEST_KEPT:
                 _prune(cell, limit)
@@ -140,9 +140,9 @@ def planned_rows(job: PlannedJob) -> Iterator[tuple[int, SourceRow]]:
             yield piece.file, row
 
 
-def merged_pieces(job: PlannedJob) -> list[Piece]:
+def merged_pieces(job: PlannedJob) -> list[RowRange]:
     """The plan's pieces, neighbours joined: each file is opened once and not once a shard."""
-    merged: list[Piece] = []
+    merged: list[RowRange] = []
     for piece in itertools.chain.from_iterable(shard.pieces for shard in job.plan.shards):
         last = merged[-1] if merged else None
         if last is not None and (last.file, last.stop) == (piece.file, piece.start) and piece.byte_stop == 0:

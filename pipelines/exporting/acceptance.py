@@ -21,7 +21,7 @@ COLUMNS = (
     "confidence",
     "decision",
 )
-"""What `Acceptance.reasons` reads of the attributes table."""
+"""What `ExportAcceptance.reasons` reads of the attributes table."""
 
 NO_VALUE = ("absent", "truncated", "invalid", "error")
 """Statuses of answers that are no value; in an export, reasons for an empty cell."""
@@ -48,7 +48,7 @@ def is_plain(attribute: Attribute) -> bool:
 
 
 @dataclass(frozen=True)
-class Acceptance:
+class ExportAcceptance:
     """What is accepted: values, with a normalised form unless the attribute takes any text.
 
     Answers of a run that has no normalised values at all (`norm_status` is null) are taken as they stand. Where the run

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from hpd_core import Attribute
 from pipelines.errors import UsageError
 from pipelines.exporting.akeneo_units import akeneo_unit
-from pipelines.exporting.answers import Item
+from pipelines.exporting.answers import ExportedItem
 from pipelines.exporting.rules import AKENEO, AKENEO_CODE, AKENEO_RESERVED
-from pipelines.exporting.targets import Asked, Extra, ShopWishes, Target, TargetColumn, find_place
+from pipelines.exporting.targets import Extra, ShopWishes, Target, TargetAsked, TargetColumn, find_place
 from pipelines.exporting.value_forms import Rule, is_sluggable, slug
 
 
@@ -24,7 +24,7 @@ def akeneo_code(id_: str | None, name: str) -> str:
     return "" if code.lower() in AKENEO_RESERVED else code
 
 
-def _columns(header: Sequence[str], asked: Sequence[Asked], wishes: ShopWishes) -> list[TargetColumn]:
+def _columns(header: Sequence[str], asked: Sequence[TargetAsked], wishes: ShopWishes) -> list[TargetColumn]:
     """Raises `UsageError` if the original has an attribute for each locale or channel, and nobody says which."""
     if not header and (wishes.locale or wishes.channel):
         raise UsageError("--locale and --channel say which columns of an original are filled in; a new file has none")
@@ -72,7 +72,7 @@ def _rule(attribute: Attribute) -> Rule:
     return AKENEO.get(attribute.type, AKENEO["text"])
 
 
-def _unit(items: Sequence[Item]) -> str | None:
+def _unit(items: Sequence[ExportedItem]) -> str | None:
     return akeneo_unit(items[0].unit)
 
 

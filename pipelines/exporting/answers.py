@@ -19,8 +19,8 @@ from hpd_core.text.near_names import quoted
 from pipelines.comparing.compared_run import Side
 from pipelines.errors import UsageError
 from pipelines.exporting import acceptance
-from pipelines.exporting.acceptance import Acceptance
-from pipelines.exporting.left_out import LeftOut
+from pipelines.exporting.acceptance import ExportAcceptance
+from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.wide_columns import PLACE
 from pipelines.store.asked_schemas import schemas_place
 
@@ -43,7 +43,7 @@ class ShardAnswers:
     owner: npt.NDArray[np.int64]
 
 
-class Item(NamedTuple):
+class ExportedItem(NamedTuple):
     """An accepted value: its normalised form or, without one, as the model wrote it."""
 
     text: str
@@ -52,14 +52,14 @@ class Item(NamedTuple):
     id: str | None
 
 
-class Product(NamedTuple):
+class ExportedProduct(NamedTuple):
     """A product and its accepted values by attribute; those of a list in their order."""
 
     source_file: str
     source_row: int
     product_id: str
     category: str
-    values: Mapping[str, list[Item]]
+    values: Mapping[str, list[ExportedItem]]
 
 
 def asked_schemas(side: Side) -> Mapping[str, CategorySchema]:
@@ -70,7 +70,7 @@ def asked_schemas(side: Side) -> Mapping[str, CategorySchema]:
 
 
 def read_shards(
-    side: Side, accepted: Acceptance, left_out: LeftOut, *, needs_whole_lists: bool = False
+    side: Side, accepted: ExportAcceptance, left_out: LeftOutAnswers, *, needs_whole_lists: bool = False
 ) -> Iterator[ShardAnswers]:
     """The shards with products; what is not accepted is counted in `left_out`.
 
@@ -135,14 +135,14 @@ def _owners(products: pa.Table, answers: pa.Table, uri: str) -> npt.NDArray[np.i
     return np.cumsum(begins) - 1
 
 
-def products_of(shards: Iterable[ShardAnswers]) -> Iterator[Product]:
+def products_of(shards: Iterable[ShardAnswers]) -> Iterator[ExportedProduct]:
     """All products one by one, in the order of the shards."""
     for shard in shards:
-        values: list[dict[str, list[Item]]] = [{} for _ in range(shard.products.num_rows)]
+        values: list[dict[str, list[ExportedItem]]] = [{} for _ in range(shard.products.num_rows)]
         answers = shard.answers
         texts = pc.coalesce(answers["value_norm"], answers["value_raw"]).to_pylist()
         rest = [answers[name].to_pylist() for name in ("attribute", "value_num", "unit", "value_id")]
         for owner, text, attribute, num, unit, id_ in zip(shard.owner.tolist(), texts, *rest, strict=True):
-            values[owner].setdefault(attribute, []).append(Item(text, num, unit, id_))
+            values[owner].setdefault(attribute, []).append(ExportedItem(text, num, unit, id_))
         places = (shard.products[name].to_pylist() for name in ("source_file", "source_row", "product_id", "category"))
-        yield from map(Product, *places, values)
+        yield from map(ExportedProduct, *places, values)

@@ -12,11 +12,11 @@ import pyarrow as pa
 from hpd_core import CategorySchema
 from pipelines.comparing.compared_run import Side
 from pipelines.errors import UsageError
-from pipelines.exporting.acceptance import Acceptance
+from pipelines.exporting.acceptance import ExportAcceptance
 from pipelines.exporting.answers import ShardAnswers, asked_schemas, products_of, read_shards
 from pipelines.exporting.destinations import DEFAULT_FOLDER, check_destination
 from pipelines.exporting.earlier_exports import EarlierExports
-from pipelines.exporting.left_out import LeftOut
+from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.outputs import Outputs
 from pipelines.exporting.shop_export import SHOP_KINDS, ShopExport
 from pipelines.exporting.spool import open_spool
@@ -33,13 +33,13 @@ _SPREADSHEETS = ("csv", "xlsx")
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ExportWishes:
     """What is exported, where to, and how.
 
     Attributes:
         kind: of files.
         out: a file or a folder; None for `DEFAULT_FOLDER` in the run's.
-        takes_raw, min_logprob, min_confidence, takes_review: as `Acceptance` has them.
+        takes_raw, min_logprob, min_confidence, takes_review: as `ExportAcceptance` has them.
         takes_ids: ids of the vocabulary instead of labels, in a wide table.
         rows_per_file: None for one file.
         forces: a file is replaced, whoever wrote it.
@@ -75,7 +75,7 @@ class Exported:
     num_values: int = 0
     num_dead_letters: int = 0
     is_decided: bool = False
-    left_out: LeftOut = field(default_factory=LeftOut)
+    left_out: LeftOutAnswers = field(default_factory=LeftOutAnswers)
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Exported:
         }
 
 
-def export_run(uri: str, wishes: Wishes) -> Exported:
+def export_run(uri: str, wishes: ExportWishes) -> Exported:
     """Writes the files. Raises `UsageError` if there is no such run, or it cannot be read or written."""
     if wishes.kind not in KINDS:
         raise UsageError(f"--to {wishes.kind}: there is no such kind of file; there are {', '.join(KINDS)}")
@@ -104,7 +104,7 @@ def export_run(uri: str, wishes: Wishes) -> Exported:
     is_decided = side.run.precision is not None
     result = Exported(wishes.kind, side.uri, num_dead_letters=side.totals.dead_letters, is_decided=is_decided)
     result.notes.extend([*state_notes(side.run), *left_out_note(side.reviews.left_out, side.uri)])
-    acceptance = Acceptance(
+    acceptance = ExportAcceptance(
         schemas,
         takes_raw=wishes.takes_raw,
         min_logprob=wishes.min_logprob,
@@ -131,7 +131,7 @@ def _export_shop(
     side: Side,
     schemas: Mapping[str, CategorySchema],
     shards: Iterable[ShardAnswers],
-    wishes: Wishes,
+    wishes: ExportWishes,
     earlier: EarlierExports,
     result: Exported,
 ) -> None:
@@ -141,7 +141,7 @@ def _export_shop(
         export.write(spool, products_of(shards))
 
 
-def _check_options(wishes: Wishes) -> None:
+def _check_options(wishes: ExportWishes) -> None:
     """Raises `UsageError` for an option that the kind of file has no use for: it would be ignored without a word."""
     style, shop, plain = wishes.style, wishes.shop, Style()
     if not style.separator or '"' in style.separator:
@@ -173,7 +173,7 @@ def _export_wide(
     side: Side,
     schemas: Mapping[str, CategorySchema],
     shards: Iterable[ShardAnswers],
-    wishes: Wishes,
+    wishes: ExportWishes,
     earlier: EarlierExports,
     result: Exported,
 ) -> None:

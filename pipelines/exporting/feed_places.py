@@ -29,7 +29,7 @@ class Edit(NamedTuple):
 
 
 @dataclass(slots=True)
-class Place:
+class FeedPlace:
     """Where an element stands, in bytes from the feed's beginning.
 
     Attributes:
@@ -71,8 +71,8 @@ class FeedItem(NamedTuple):
     """
 
     element: Element
-    place: Place
-    children: Sequence[Place]
+    place: FeedPlace
+    children: Sequence[FeedPlace]
 
 
 class FeedPlaces:
@@ -89,8 +89,8 @@ class FeedPlaces:
         self._data, self._base = bytearray(), 0
         self._edits: list[Edit] = []
         self._depth = self._item_depth = 0
-        self._item: Place | None = None
-        self._children: list[Place] = []
+        self._item: FeedPlace | None = None
+        self._children: list[FeedPlace] = []
         self._builder = TreeBuilder()
         self._bound: dict[str | None, list[str | None]] = {}
         self._parser = self._new_parser()
@@ -195,12 +195,12 @@ class FeedPlaces:
             self._edits.extend(sorted(edits, key=lambda edit: edit[:2]))
             self._item = None
 
-    def _opened(self) -> Place:
+    def _opened(self) -> FeedPlace:
         """The place of an element that begins here."""
         start = self._parser.CurrentByteIndex
-        return Place(start, self._tag_at(start))
+        return FeedPlace(start, self._tag_at(start))
 
-    def _closed(self, place: Place) -> None:
+    def _closed(self, place: FeedPlace) -> None:
         # Behind <a/> the parser names the place of what follows, whatever that is: it is never asked about it.
         place.end = place.stop = place.inner
         if not place.is_one_tag:

@@ -17,7 +17,7 @@ from pipelines.catalog.rows import row_id
 from pipelines.catalog.text_files import decoded, open_unpacked, split_lines
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
-from pipelines.exporting.answers import Product
+from pipelines.exporting.answers import ExportedProduct
 from pipelines.exporting.product_details import with_detail
 from pipelines.exporting.raw_csv import RawRecord, raw_cells, raw_records, raw_value, to_raw
 from pipelines.exporting.targets import Cells, Filler, TargetColumn
@@ -89,7 +89,12 @@ class DelimitedOriginal:
             yield _Hashed(file)
 
     def fill(
-        self, columns: Sequence[TargetColumn], products: Iterator[Product], filler: Filler, overwrites: bool, path: Path
+        self,
+        columns: Sequence[TargetColumn],
+        products: Iterator[ExportedProduct],
+        filler: Filler,
+        overwrites: bool,
+        path: Path,
     ) -> None:
         """Writes the file with the products' answers in these columns to `path`.
 
@@ -151,7 +156,7 @@ class _FilledRows:
         self,
         original: DelimitedOriginal,
         columns: Sequence[TargetColumn],
-        products: Iterator[Product],
+        products: Iterator[ExportedProduct],
         filler: Filler,
         overwrites: bool,
     ) -> None:
@@ -194,7 +199,7 @@ class _FilledRows:
                 "--original names the one that was read"
             )
 
-    def _check(self, product: Product, record: RawRecord) -> None:
+    def _check(self, product: ExportedProduct, record: RawRecord) -> None:
         if not self._original.id_columns:
             return
         row = dict(zip(self._original.header, record.values or (), strict=False))
@@ -222,7 +227,7 @@ class _FilledRows:
     def _raw(self, value: str) -> str:
         return to_raw(value, self._original.dialect) or ""
 
-    def _filled(self, record: RawRecord, product: Product) -> str | None:
+    def _filled(self, record: RawRecord, product: ExportedProduct) -> str | None:
         found = self._filler.fill(product)
         split = raw_cells(record, self._original.dialect)
         if split is None:
@@ -239,7 +244,7 @@ class _FilledRows:
             del cells[-1]  # as it was
         return self._original.dialect.delimiter.join(cells) + end
 
-    def _put(self, cells: list[str], column: TargetColumn, found: Cells, product: Product) -> None:
+    def _put(self, cells: list[str], column: TargetColumn, found: Cells, product: ExportedProduct) -> None:
         if column.detail is not None:
             self._put_detail(cells, column, found, product)
             return
@@ -258,7 +263,7 @@ class _FilledRows:
         for place, text in raw:
             cells[place] = text or ""
 
-    def _put_detail(self, cells: list[str], column: TargetColumn, found: Cells, product: Product) -> None:
+    def _put_detail(self, cells: list[str], column: TargetColumn, found: Cells, product: ExportedProduct) -> None:
         dialect, place = self._original.dialect, self._place(column.name, column.place)
         cell = raw_value(cells[place], dialect)
         text = with_detail(cell, column.detail or "", found.text(column), overwrites=self._overwrites)

@@ -15,9 +15,9 @@ from pipelines.catalog.rows import row_id
 from pipelines.catalog.text_files import open_unpacked
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
-from pipelines.exporting.answers import Product
+from pipelines.exporting.answers import ExportedProduct
 from pipelines.exporting.feed_letters import FeedLetters, feed_letters
-from pipelines.exporting.feed_places import Edit, FeedItem, FeedPlaces, Place
+from pipelines.exporting.feed_places import Edit, FeedItem, FeedPlace, FeedPlaces
 from pipelines.exporting.filled_csv import NOT_EMPTY
 from pipelines.exporting.google import google_name
 from pipelines.exporting.product_details import NAME, PRODUCT_DETAIL, VALUE, is_called
@@ -49,7 +49,12 @@ class FeedOriginal:
         return ()
 
     def fill(
-        self, columns: Sequence[TargetColumn], products: Iterator[Product], filler: Filler, overwrites: bool, path: Path
+        self,
+        columns: Sequence[TargetColumn],
+        products: Iterator[ExportedProduct],
+        filler: Filler,
+        overwrites: bool,
+        path: Path,
     ) -> None:
         """Writes the filled feed to `path`. Raises `UsageError` if it is not the run's, or no XML."""
         filesystem, source = open_filesystem(self.name, anonymous=self.config.anonymous)
@@ -73,7 +78,7 @@ class _FeedFiller:
         self,
         original: FeedOriginal,
         letters: FeedLetters,
-        products: Iterator[Product],
+        products: Iterator[ExportedProduct],
         filler: Filler,
         overwrites: bool,
     ) -> None:
@@ -126,7 +131,7 @@ class _FeedFiller:
                 self._leave_out(column, NOT_EMPTY, product)
         return [*edits, self._addition(item, added)] if added else edits
 
-    def _check(self, item: FeedItem, product: Product) -> None:
+    def _check(self, item: FeedItem, product: ExportedProduct) -> None:
         config = self._original.config
         found = row_id(item_values(item.element), config)
         if config.id is not None and found != product.product_id:
@@ -135,10 +140,10 @@ class _FeedFiller:
                 f"{product.product_id!r}; the file has changed, --original names the one that was read"
             )
 
-    def _leave_out(self, column: TargetColumn, reason: str, product: Product) -> None:
+    def _leave_out(self, column: TargetColumn, reason: str, product: ExportedProduct) -> None:
         self._filler.leave_out(column.attribute, reason, product, product.values[column.attribute])
 
-    def _filled(self, places: Sequence[Place], values: Sequence[bytes]) -> Iterator[Edit]:
+    def _filled(self, places: Sequence[FeedPlace], values: Sequence[bytes]) -> Iterator[Edit]:
         """The values in the first of these elements, the further ones in others behind it; the rest goes."""
         first, *rest = places
         opening, closing = first.opening(), first.closing()
@@ -184,7 +189,7 @@ class _FeedFiller:
         return escape(value).encode(self._places.encoding, "xmlcharrefreplace")
 
 
-def _elements(item: FeedItem, column: TargetColumn) -> Sequence[tuple[Element, Place]]:
+def _elements(item: FeedItem, column: TargetColumn) -> Sequence[tuple[Element, FeedPlace]]:
     """The item's elements that are the column: Google's of that name, else those of the feed's own format."""
     wanted = google_name(column.name)
     found = [

@@ -8,7 +8,7 @@ from hpd_core import Attribute
 from pipelines.errors import UsageError
 from pipelines.exporting.product_details import PRODUCT_DETAIL
 from pipelines.exporting.rules import GOOGLE, GOOGLE_DETAILS, GOOGLE_NAMES
-from pipelines.exporting.targets import Asked, ShopWishes, Target, TargetColumn, find_place, folded_name
+from pipelines.exporting.targets import ShopWishes, Target, TargetAsked, TargetColumn, find_place, folded_name
 from pipelines.exporting.value_forms import Rule
 
 
@@ -18,7 +18,7 @@ def google_name(name: str) -> str:
     return GOOGLE_NAMES.get(plain, plain)
 
 
-def _columns(header: Sequence[str], asked: Sequence[Asked], wishes: ShopWishes) -> list[TargetColumn]:
+def _columns(header: Sequence[str], asked: Sequence[TargetAsked], wishes: ShopWishes) -> list[TargetColumn]:
     """Attributes of other names are details of the product.
 
     Raises `UsageError` if `--columns` names none of Google's.

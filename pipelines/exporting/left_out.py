@@ -14,7 +14,7 @@ NOT_STATED = "absent"
 
 
 @dataclass(slots=True)
-class LeftOut:
+class LeftOutAnswers:
     """Answers by (attribute, reason), and of each the first product and what the answer was."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)

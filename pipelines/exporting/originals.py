@@ -13,7 +13,7 @@ from pipelines.catalog.staging import hash_content, measure
 from pipelines.comparing.compared_run import Side
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
-from pipelines.exporting.answers import Product
+from pipelines.exporting.answers import ExportedProduct
 from pipelines.exporting.filled_csv import DelimitedOriginal
 from pipelines.exporting.filled_feed import FeedOriginal
 from pipelines.exporting.targets import Filler, TargetColumn
@@ -36,7 +36,12 @@ class Original(Protocol):
         """Those of them that the products' ids are made of."""
 
     def fill(
-        self, columns: Sequence[TargetColumn], products: Iterator[Product], filler: Filler, overwrites: bool, path: Path
+        self,
+        columns: Sequence[TargetColumn],
+        products: Iterator[ExportedProduct],
+        filler: Filler,
+        overwrites: bool,
+        path: Path,
     ) -> None:
         """Writes it to `path` with the products' answers."""
 

@@ -15,11 +15,11 @@ from hpd_core import CategorySchema
 from pipelines.comparing.compared_run import Side
 from pipelines.errors import UsageError
 from pipelines.exporting.akeneo import AKENEO_TARGET
-from pipelines.exporting.answers import Product
+from pipelines.exporting.answers import ExportedProduct
 from pipelines.exporting.destinations import check_destination
 from pipelines.exporting.earlier_exports import EarlierExports
 from pipelines.exporting.google import GOOGLE_TARGET
-from pipelines.exporting.left_out import LeftOut
+from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.originals import Original, file_names, open_original
 from pipelines.exporting.outputs import Outputs
 from pipelines.exporting.product_details import Detail, write_details
@@ -121,11 +121,11 @@ class ShopExport:
     wishes: ShopWishes
     out: str
     earlier: EarlierExports
-    left_out: LeftOut
+    left_out: LeftOutAnswers
     files: list[str]
     notes: list[str]
 
-    def write(self, spool: Spool, products: Iterable[Product]) -> None:
+    def write(self, spool: Spool, products: Iterable[ExportedProduct]) -> None:
         """Writes a file for each that the run read and that is of the kind, else a new one.
 
         Raises `UsageError` if there is no file to fill in and none can be made, or one is not the run's.
@@ -214,7 +214,7 @@ class ShopExport:
                 "between products."
             )
 
-    def _write_new(self, new: NewFile, products: Iterable[Product]) -> None:
+    def _write_new(self, new: NewFile, products: Iterable[ExportedProduct]) -> None:
         outputs = Outputs.of(self.out, new.suffix)
         name = outputs.file or f"products{new.suffix}"
         self._check_destination(outputs, (name,))
@@ -232,7 +232,7 @@ class ShopExport:
                 "them ids of their own in the catalog, or join columns in input.id."
             )
 
-    def _new_rows(self, new: NewFile, products: Iterable[Product]) -> Iterator[list[str]]:
+    def _new_rows(self, new: NewFile, products: Iterable[ExportedProduct]) -> Iterator[list[str]]:
         """The header and a row a product."""
         families = {name: schema.id for name, schema in self.schemas.items() if _is_code(schema.id)}
         has_family = new.has_families and bool(families)
@@ -261,7 +261,7 @@ class _Ids:
     def __init__(self) -> None:
         self._hashes = array("q")
 
-    def passed(self, products: Iterable[Product]) -> Iterator[Product]:
+    def passed(self, products: Iterable[ExportedProduct]) -> Iterator[ExportedProduct]:
         """The products as they are."""
         for product in products:
             self._hashes.append(hash(product.product_id))

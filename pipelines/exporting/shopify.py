@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from hpd_core import Attribute
 from pipelines.exporting.rules import GOOGLE, SHOPIFY
-from pipelines.exporting.targets import Asked, ShopWishes, Target, TargetColumn, find_place, folded_name
+from pipelines.exporting.targets import ShopWishes, Target, TargetAsked, TargetColumn, find_place, folded_name
 from pipelines.exporting.value_forms import Rule, is_sluggable, slug
 from pipelines.normalising.member_names import name_and_signs
 
@@ -27,7 +27,7 @@ _OTHER_KEYS = dict.fromkeys(("color", "colour", "farbe", "couleur", "colore", "f
 _MAX_KEY = 64
 
 
-def _columns(header: Sequence[str], asked: Sequence[Asked], wishes: ShopWishes) -> list[TargetColumn]:
+def _columns(header: Sequence[str], asked: Sequence[TargetAsked], wishes: ShopWishes) -> list[TargetColumn]:
     columns = []
     there = {key: place for place, name in reversed([*enumerate(header)]) if (key := _key_of(name))}
     # A metafield is one column, whatever label the user gives it.

@@ -18,7 +18,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from pipelines.exporting.answers import Item, Product
+from pipelines.exporting.answers import ExportedItem, ExportedProduct
 
 MEMORY_LIMIT = "1GB"  # of DuckDB
 _MAX_THREADS = 4
@@ -46,7 +46,7 @@ class Spool:
         self._database = database
         self.attributes: defaultdict[str, set[str]] = defaultdict(set)
 
-    def add(self, products: Iterable[Product]) -> None:
+    def add(self, products: Iterable[ExportedProduct]) -> None:
         """Takes products in, in any order."""
         products = iter(products)
         while batch := list(islice(products, _BATCH)):
@@ -59,15 +59,15 @@ class Spool:
             self._database.execute("insert into products select * from batch")
             self._database.unregister("batch")
 
-    def products(self, source_file: str) -> Iterator[Product]:
+    def products(self, source_file: str) -> Iterator[ExportedProduct]:
         """Those of a file, by row."""
         found = self._database.cursor().execute(
             "select * from products where source_file = ? order by source_row", [source_file]
         )
         while rows := found.fetchmany(_BATCH):
             for file, row, product_id, category, answers in rows:
-                values = {name: [Item(*item) for item in items] for name, items in json.loads(answers).items()}
-                yield Product(file, row, product_id, category, values)
+                values = {name: [ExportedItem(*item) for item in items] for name, items in json.loads(answers).items()}
+                yield ExportedProduct(file, row, product_id, category, values)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
-from pipelines.exporting.answers import Item, Product
-from pipelines.exporting.left_out import LeftOut
+from pipelines.exporting.answers import ExportedItem, ExportedProduct
+from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.value_forms import Rule
 
 NO_COLUMN = "no column of the target for it; --columns names one"
@@ -48,7 +48,7 @@ def read_columns(texts: Iterable[str]) -> dict[str, str]:
     return columns
 
 
-class Asked(NamedTuple):
+class TargetAsked(NamedTuple):
     """An attribute, and the categories that ask for it as it is: of one name there may be several."""
 
     attribute: Attribute
@@ -59,7 +59,7 @@ class Extra(NamedTuple):
     """A second column for the same values: their unit."""
 
     name: str
-    fill: Callable[[Sequence[Item]], str | None]
+    fill: Callable[[Sequence[ExportedItem]], str | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +76,7 @@ class TargetColumn:
         detail: of a column that has many attributes in a cell, under which name the attribute stands there.
     """
 
-    asked: Asked
+    asked: TargetAsked
     name: str
     rule: Callable[[Attribute], Rule]
     place: int | None = None
@@ -112,7 +112,7 @@ class Filler:
     """Fills the columns of products, and counts what their rules do not let in."""
 
     def __init__(
-        self, columns: Sequence[TargetColumn], schemas: Mapping[str, CategorySchema], left_out: LeftOut
+        self, columns: Sequence[TargetColumn], schemas: Mapping[str, CategorySchema], left_out: LeftOutAnswers
     ) -> None:
         self._columns = {
             (category, column.attribute): column for column in columns for category in column.asked.categories
@@ -126,7 +126,7 @@ class Filler:
         # A rule may look at a whole vocabulary.
         self._rules: dict[tuple[str, str], Rule] = {}
 
-    def fill(self, product: Product) -> Cells:
+    def fill(self, product: ExportedProduct) -> Cells:
         """What goes into its columns."""
         values, joints, units = {}, {}, {}
         targets: set[Hashable] = set()
@@ -159,7 +159,7 @@ class Filler:
             self._rules[key] = column.rule(self._attributes[key])
         return self._rules[key]
 
-    def leave_out(self, attribute: str, reason: str, product: Product, items: Sequence[Item]) -> None:
+    def leave_out(self, attribute: str, reason: str, product: ExportedProduct, items: Sequence[ExportedItem]) -> None:
         """Counts an answer that is not written."""
         self._left_out.add(attribute, reason, product.product_id, "; ".join(item.text for item in items))
 
@@ -174,19 +174,19 @@ class Target(NamedTuple):
     """
 
     name: str
-    columns: Callable[[Sequence[str], Sequence[Asked], ShopWishes], list[TargetColumn]]
+    columns: Callable[[Sequence[str], Sequence[TargetAsked], ShopWishes], list[TargetColumn]]
     note: Callable[[Sequence[TargetColumn]], str] = lambda _: ""
     has_meanings: bool = False
 
 
-def all_attributes(schemas: Mapping[str, CategorySchema]) -> list[Asked]:
+def all_attributes(schemas: Mapping[str, CategorySchema]) -> list[TargetAsked]:
     """The attributes of all categories, in order; of one name apart if they differ in what a column depends on."""
     found: dict[tuple[object, ...], tuple[Attribute, set[str]]] = {}
     for category, schema in schemas.items():
         for each in schema.attributes:
             key = each.name, each.id, each.type, each.unit, each.multiple
             found.setdefault(key, (each, set()))[1].add(category)
-    return [Asked(attribute, frozenset(categories)) for attribute, categories in found.values()]
+    return [TargetAsked(attribute, frozenset(categories)) for attribute, categories in found.values()]
 
 
 def check_columns(columns: Iterable[TargetColumn], target: str) -> None:
@@ -257,7 +257,7 @@ def _described(column: TargetColumn) -> str:
     return f"the attribute {attribute.name!r} of {min(categories)!r} ({several}{attribute.type})"
 
 
-def check_mapping(columns: Mapping[str, str], asked: Iterable[Asked]) -> None:
+def check_mapping(columns: Mapping[str, str], asked: Iterable[TargetAsked]) -> None:
     """Raises `UsageError` if `--columns` names an attribute that the run did not ask for."""
     known = {attribute.name for attribute, _ in asked}
     if unknown := [name for name in columns if name not in known]:

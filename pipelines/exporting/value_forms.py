@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal, NamedTuple
 
-from pipelines.exporting.answers import Item
+from pipelines.exporting.answers import ExportedItem
 from pipelines.normalising.member_names import name_and_signs
 
 Form = Literal[
@@ -67,9 +67,9 @@ class Rule:
     refused: tuple[str, ...] = ()
     unclear: frozenset[str] = field(default=frozenset(), compare=False)
 
-    def fill(self, items: Sequence[Item]) -> Filled:
+    def fill(self, items: Sequence[ExportedItem]) -> Filled:
         """The items as the target wants them. All of them or none: a part of a list would be another answer."""
-        values: dict[str, Item] = {}
+        values: dict[str, ExportedItem] = {}
         for item in items:
             value, reason = self._written(item)
             if reason is None and not self._is_same(item, values.setdefault(value, item)):
@@ -86,13 +86,13 @@ class Rule:
         """The values as one text."""
         return self.joint.join(filled.values)
 
-    def _is_same(self, item: Item, other: Item) -> bool:
+    def _is_same(self, item: ExportedItem, other: ExportedItem) -> bool:
         """Whether two items that are written alike say the same: "C" and "C++" do not, nor do 5 kg and 5 cm."""
         if item == other or self.form == "gtin":
             return True
         return item.unit == other.unit and name_and_signs(item.text) == name_and_signs(other.text)
 
-    def _written(self, item: Item) -> tuple[str, str | None]:
+    def _written(self, item: ExportedItem) -> tuple[str, str | None]:
         value, reason = _FORMS[self.form](item, self)
         if reason is None and self.max_item is not None and len(value) > self.max_item:
             reason = f"longer than {self.max_item:,} characters"
@@ -142,11 +142,11 @@ _LARGER = {"g": ("kg", 1000), "oz": ("lb", 16)}
 """A unit -> the next one, and how many of the first it is."""
 
 
-def _text(item: Item, rule: Rule) -> Written:
+def _text(item: ExportedItem, rule: Rule) -> Written:
     return " ".join(item.text.split()), None
 
 
-def _choice(item: Item, rule: Rule) -> Written:
+def _choice(item: ExportedItem, rule: Rule) -> Written:
     folded = item.text.strip().casefold()
     folded = _GENDERS.get(folded, folded)
     for choice in rule.choices:
@@ -155,7 +155,7 @@ def _choice(item: Item, rule: Rule) -> Written:
     return "", f"none of {', '.join(rule.choices)}"
 
 
-def _number(item: Item, rule: Rule) -> Written:
+def _number(item: ExportedItem, rule: Rule) -> Written:
     if not _DECIMAL.fullmatch(item.text):
         return "", "not one number"
     number = float(item.text)
@@ -164,7 +164,7 @@ def _number(item: Item, rule: Rule) -> Written:
     return item.text, None
 
 
-def _measure(item: Item, rule: Rule) -> Written:
+def _measure(item: ExportedItem, rule: Rule) -> Written:
     number, reason = _number(item, rule)
     unit = SPELLINGS.get((item.unit or "").casefold(), item.unit or "")
     larger, count = _LARGER.get(unit, ("", 1))
@@ -177,11 +177,11 @@ def _measure(item: Item, rule: Rule) -> Written:
     return f"{number} {unit}", reason
 
 
-def _quantity(item: Item, rule: Rule) -> Written:
+def _quantity(item: ExportedItem, rule: Rule) -> Written:
     return f"{item.text} {item.unit or ''}".strip(), None
 
 
-def _gtin(item: Item, rule: Rule) -> Written:
+def _gtin(item: ExportedItem, rule: Rule) -> Written:
     digits = re.sub(r"[\s-]", "", item.text)
     if not re.fullmatch(r"\d{8}|\d{12,14}", digits, re.ASCII):
         return "", "no number of 8, 12, 13 or 14 digits"
@@ -193,23 +193,23 @@ def _gtin(item: Item, rule: Rule) -> Written:
     return digits, None
 
 
-def _boolean(item: Item, yes: str, no: str) -> Written:
+def _boolean(item: ExportedItem, yes: str, no: str) -> Written:
     said = {"true": yes, "false": no}.get(item.text)
     return said or "", None if said else "neither true nor false"
 
 
-def _option(item: Item, rule: Rule) -> Written:
+def _option(item: ExportedItem, rule: Rule) -> Written:
     return item.id or "", None if item.id else "no option code in the schema"
 
 
-def _handle(item: Item, rule: Rule) -> Written:
+def _handle(item: ExportedItem, rule: Rule) -> Written:
     if item.text not in rule.choices:
         return "", "no value of Shopify's taxonomy: the schema has no id of it"
     handle = slug(item.text, "-")
     return handle, None if handle and is_sluggable(item.text) else "no handle can be made of it"
 
 
-def _shopify_measure(item: Item, rule: Rule) -> Written:
+def _shopify_measure(item: ExportedItem, rule: Rule) -> Written:
     number, reason = _number(item, rule)
     if reason is None and not item.unit:
         reason = "in no unit"

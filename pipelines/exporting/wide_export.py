@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipelines.exporting.answers import ShardAnswers
-from pipelines.exporting.left_out import LeftOut
+from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.outputs import Outputs
 from pipelines.exporting.wide_columns import WideColumns
 from pipelines.exporting.wide_rows import Titles, wide_rows
@@ -40,7 +40,7 @@ class WideKind:
     """
 
     suffix: str
-    open: Callable[[Path, WideColumns, Style, LeftOut], Writer]
+    open: Callable[[Path, WideColumns, Style, LeftOutAnswers], Writer]
     only_text: bool = False
     for_readers: bool = False
     max_rows: int | None = None
@@ -63,7 +63,7 @@ class WideFiles:
     kind: WideKind
     columns: WideColumns
     style: Style
-    left_out: LeftOut
+    left_out: LeftOutAnswers
     rows_per_file: int | None
 
     def write(self, tables: Iterable[pa.Table]) -> list[str]:
@@ -105,7 +105,7 @@ def _cut(tables: Iterable[pa.Table], rows: int | None) -> Iterator[tuple[pa.Tabl
 def wide_tables(
     shards: Iterable[ShardAnswers],
     columns: WideColumns,
-    left_out: LeftOut,
+    left_out: LeftOutAnswers,
     titles: Titles,
     takes_ids: bool,
     max_digits: int | None,

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from pipelines.exporting.answers import ShardAnswers
 from pipelines.exporting.exact_numbers import MORE_DIGITS, are_changed
-from pipelines.exporting.left_out import LeftOut
+from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.wide_columns import FOR_READERS, PLACE, WideColumn, WideColumns
 
 Titles = Callable[[pa.Table], Sequence[str | None]]
@@ -25,7 +25,7 @@ _ENDS = ("value_min", "value_max")
 def wide_rows(
     shard: ShardAnswers,
     columns: WideColumns,
-    left_out: LeftOut,
+    left_out: LeftOutAnswers,
     titles: Titles,
     *,
     takes_ids: bool = False,
@@ -74,7 +74,7 @@ def _rows_by_attribute(answers: pa.Table) -> dict[str, pa.Array]:
 
 
 def _cells(
-    column: WideColumn, answers: pa.Table, num_products: int, left_out: LeftOut, max_digits: int | None
+    column: WideColumn, answers: pa.Table, num_products: int, left_out: LeftOutAnswers, max_digits: int | None
 ) -> Iterator[tuple[str, pa.Array]]:
     """The attribute's column, and those of the ends and the unit of numbers."""
     answers = answers.append_column("value", _values(column, answers))
@@ -110,7 +110,7 @@ def _cells(
         yield column.unit_name, cells("unit", is_list=pa.types.is_list(column.unit_type))
 
 
-def _without(answers: pa.Table, is_lost: pa.Array | pa.ChunkedArray, reason: str, left_out: LeftOut) -> pa.Table:
+def _without(answers: pa.Table, is_lost: pa.Array | pa.ChunkedArray, reason: str, left_out: LeftOutAnswers) -> pa.Table:
     """The other rows; those that are lost are counted."""
     lost = answers.filter(is_lost)
     left_out.add_rows(lost.append_column("reason", pa.array([reason] * lost.num_rows, pa.string())))

@@ -19,7 +19,7 @@ from xlsxwriter.exceptions import FileCreateError  # type: ignore[import-untyped
 
 from hpd_core.nesting import nested
 from pipelines.errors import UsageError
-from pipelines.exporting.left_out import LeftOut
+from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.objects import in_objects
 from pipelines.exporting.wide_columns import PLACE, WideColumns
 
@@ -65,7 +65,7 @@ class Writer(Protocol):
 class ParquetWriter:
     """Row groups of about `_GROUP_CELLS` cells, however small the batches are. Objects are structs."""
 
-    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOut) -> None:
+    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOutAnswers) -> None:
         schema, self._places = columns.schema, columns.places
         empty = in_objects(schema.empty_table(), self._places)
         self._writer = pq.ParquetWriter(path, empty.schema, compression="zstd")
@@ -94,7 +94,7 @@ class ParquetWriter:
 class CsvWriter:
     """UTF-8, RFC 4180: texts in quotes, nothing for null."""
 
-    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOut) -> None:
+    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOutAnswers) -> None:
         self._style = style
         self._schema = _flat_schema(columns.schema, style)
         self._writer = pa_csv.CSVWriter(path, self._schema)
@@ -111,7 +111,7 @@ class CsvWriter:
 class ExcelWriter:
     """A workbook of one sheet, a row at a time in memory. Texts are texts: nothing is a formula, a link or a number."""
 
-    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOut) -> None:
+    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOutAnswers) -> None:
         schema = columns.schema
         if len(schema) > MAX_SHEET_COLUMNS:
             raise UsageError(
@@ -152,7 +152,7 @@ class JsonWriter:
     """One object a line: who the product is, and the attributes of its category, in their objects; null where there is
     no value."""
 
-    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOut) -> None:
+    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOutAnswers) -> None:
         self._file = open(path, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
         self._places = columns.places
         self._names = {category: [*PLACE, *names] for category, names in columns.by_category.items()}

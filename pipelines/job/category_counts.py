@@ -14,7 +14,7 @@ from itertools import islice
 from hpd_core import CategorySchema
 from pipelines.catalog.readers import SourceRow, read_piece
 from pipelines.catalog.rows import DeadRows, RowRefusal, known_category, to_record
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
 from pipelines.job.run_plan import Plan
 
@@ -70,7 +70,7 @@ def count_categories(plan: Plan, config: InputConfig, schemas: Mapping[str, Cate
     return counts
 
 
-def _rows(plan: Plan, piece: Piece, columns: Sequence[str], config: InputConfig) -> Iterator[SourceRow]:
+def _rows(plan: Plan, piece: RowRange, columns: Sequence[str], config: InputConfig) -> Iterator[SourceRow]:
     file = plan.files[piece.file]
     return read_piece(*file.rows, piece, columns, anonymous=config.anonymous)
 

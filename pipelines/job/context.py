@@ -9,7 +9,7 @@ from typing import Any
 
 from hpd_core import CategorySchema, Record, RecordResult
 from pipelines.cascading.larger_model import larger_model
-from pipelines.catalog.sharding import Piece, Shard
+from pipelines.catalog.sharding import RowRange, Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.config.operation import ActorConfig
 from pipelines.job.carryover import CarryOver
@@ -162,7 +162,7 @@ class PreparedShard:
     document_ids: Sequence[Sequence[int]]
     answered: Sequence[PreparedRecord]
     dead: Sequence[DeadRow]
-    sources: Sequence[Piece]
+    sources: Sequence[RowRange]
     seconds: float
     bytes_read: int = 0
     field_orders: FieldOrders = field(default_factory=FieldOrders)

@@ -38,7 +38,7 @@ from pipelines.console.exit_codes import EXIT_STOPPED, complain, stopped
 from pipelines.console.json_logs import about
 from pipelines.errors import RunError, UsageError, causes
 from pipelines.job.context import DecodedShard, EnginePlace, JobContext, PreparedShard
-from pipelines.job.engine_gate import Gate
+from pipelines.job.engine_gate import EngineGate
 from pipelines.job.prices import engine_price
 from pipelines.job.same_code import check_code
 from pipelines.store.isolation import Span, partition
@@ -130,7 +130,7 @@ class ShardDecoder:
         self._billing = threading.Lock()
         self._job = job
         self._ledger = job.ledger
-        self._gate = Gate()
+        self._gate = EngineGate()
         self._has_failed = False
         self._is_closed = False
         self._swapping = threading.Lock()

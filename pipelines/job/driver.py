@@ -40,7 +40,7 @@ from pipelines.store.totals import Totals
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """How a run ended.
 
     Attributes:
@@ -62,7 +62,7 @@ class Outcome:
     changes: Changes | None = None
 
 
-def run_job(job: PlannedJob, console: Console) -> Outcome:
+def run_job(job: PlannedJob, console: Console) -> RunOutcome:
     """Does what is left of the run. Raises `UsageError`, or `RunError` or `OSError` if a rerun has to continue it."""
     ledger = Ledger(job.output, session=secrets.token_hex(4))
     if (manifest := ledger.finished()) is not None:
@@ -79,7 +79,7 @@ def run_job(job: PlannedJob, console: Console) -> Outcome:
         return _work(job, ledger, lease, console)
 
 
-def _finished(job: PlannedJob, ledger: Ledger, manifest: Mapping[str, Any]) -> Outcome:
+def _finished(job: PlannedJob, ledger: Ledger, manifest: Mapping[str, Any]) -> RunOutcome:
     ledger.clean_up()
     with named_damage(job.output, MANIFEST_NAME):
         totals = Totals.from_dict(manifest["totals"])
@@ -90,10 +90,10 @@ def _finished(job: PlannedJob, ledger: Ledger, manifest: Mapping[str, Any]) -> O
             f"{listed_names(missing)}. Restore them from a copy of the run, or extract anew into another output folder"
         )
     notes = [*manifest.get("notes", ()), *finished_notes(job.output, job.config)]
-    return Outcome(job.plan, totals, was_finished=True, notes=notes, changes=changes)
+    return RunOutcome(job.plan, totals, was_finished=True, notes=notes, changes=changes)
 
 
-def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> Outcome:
+def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> RunOutcome:
     store_schemas(job.output, job.schemas)
     committed = ledger.committed()
     notes = keep_confidence(job.output, job.config, has_answers=bool(committed))
@@ -178,7 +178,7 @@ def _store_plan(job: PlannedJob) -> PlannedJob:
 
 def _finish(
     job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None, session_notes: Sequence[str]
-) -> Outcome:
+) -> RunOutcome:
     """Publishes what a killed session left behind, adds up and declares the run finished."""
     totals = ledger.totals(ledger.publish_missing(ledger.manifests(ledger.committed())))
     discrepancy = totals.discrepancy(len(job.shards), job.plan.num_rows)
@@ -190,7 +190,7 @@ def _finish(
             changes = find_changes(job.earlier, job.output, obstacles, totals.carried)
         ledger.finish(_run_manifest(job, ledger, totals, changes))
     notes = [*_notes(job, ledger), *session_notes]
-    return Outcome(
+    return RunOutcome(
         job.plan,
         totals,
         seconds=seconds,

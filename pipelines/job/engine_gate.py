@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Gate:
+class EngineGate:
     """A lock with shared and exclusive holders; a waiting exclusive holder is let in before new shared ones."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from hpd_core import CategorySchema
 from hpd_core.text.near_names import missing_schema
 from pipelines.catalog.categories import find_category
 from pipelines.catalog.input_files import SourceFile, scan_sources
-from pipelines.catalog.left_out import LeftOut
+from pipelines.catalog.left_out import LeftOutFiles
 from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.errors import UsageError
@@ -47,7 +47,7 @@ class PlannedJob:
     is_new: bool
     earlier: EarlierRun | None = None
     clusters: Clusters | None = None
-    left_out: LeftOut = field(default_factory=LeftOut)
+    left_out: LeftOutFiles = field(default_factory=LeftOutFiles)
     warnings: Sequence[str] = ()
     sample_warnings: Sequence[str] = ()
 

@@ -15,7 +15,7 @@ from hpd_core.types import content_hash
 from pipelines.catalog.cells import described
 from pipelines.catalog.readers import SourceRow, original_rows, read_piece
 from pipelines.catalog.rows import RowRefusal, default_id, row_category, row_id, to_record
-from pipelines.catalog.sharding import Piece, Shard
+from pipelines.catalog.sharding import RowRange, Shard
 from pipelines.catalog.shown_text import MarkedUpRecord
 from pipelines.catalog.unchanged import check_unchanged
 from pipelines.console.json_logs import about
@@ -38,7 +38,7 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     started = time.perf_counter()
     sizes: list[int] = []
     if job.clustered_files is None:
-        sources: Sequence[Piece] = shard.pieces
+        sources: Sequence[RowRange] = shard.pieces
         outcomes = [outcome for piece in shard.pieces for _, outcome in read_catalog(piece, job, sizes.append)]
     else:
         dealt = [row for piece in shard.pieces for row in _read_dealt(piece, job, sizes.append)]
@@ -83,7 +83,7 @@ def _tokenize(
 
 
 def read_catalog(
-    piece: Piece, job: JobContext, on_read: Callable[[int], None] = lambda num_bytes: None
+    piece: RowRange, job: JobContext, on_read: Callable[[int], None] = lambda num_bytes: None
 ) -> Iterator[tuple[SourceRow, PreparedRecord | DeadRow]]:
     """The rows of a piece of the catalog, as read and as checked. Raises as `read_piece`, or `RunError` if the file is
     not any more what the run was planned by."""
@@ -96,7 +96,7 @@ def read_catalog(
         check_unchanged(source.uri, source.format, source.size, source.fingerprint, anonymous=config.anonymous)
 
 
-def read_originals(piece: Piece, dead: Iterable[DeadRow], job: JobContext) -> dict[int, str]:
+def read_originals(piece: RowRange, dead: Iterable[DeadRow], job: JobContext) -> dict[int, str]:
     """Those of the refused rows that lie in the piece, whole, as JSON; by number. Raises as `read_piece`."""
     wanted = {row.row for row in dead if piece.start <= row.row < piece.stop}
     if not wanted:
@@ -105,7 +105,7 @@ def read_originals(piece: Piece, dead: Iterable[DeadRow], job: JobContext) -> di
     return original_rows(source.uri, source.format, piece, wanted, anonymous=job.config.input.anonymous)
 
 
-def _read_dealt(piece: Piece, job: JobContext, on_read: Callable[[int], None]) -> Iterator[dict[str, Any]]:
+def _read_dealt(piece: RowRange, job: JobContext, on_read: Callable[[int], None]) -> Iterator[dict[str, Any]]:
     assert job.clustered_files is not None
     uri = job.clustered_files[piece.file]
     for row in read_piece(uri, "parquet", piece, None, on_read=on_read):
@@ -114,14 +114,14 @@ def _read_dealt(piece: Piece, job: JobContext, on_read: Callable[[int], None]) -
         yield row.values
 
 
-def _merged_sources(pieces: Sequence[Piece], job: JobContext) -> list[Piece]:
+def _merged_sources(pieces: Sequence[RowRange], job: JobContext) -> list[RowRange]:
     """Of a Parquet file one piece is enough: row groups that hold nothing wanted are not read."""
     lines = [piece for piece in pieces if job.files[piece.file].format == "jsonl"]
     rows = defaultdict(list)
     for piece in pieces:
         if job.files[piece.file].format != "jsonl":
             rows[piece.file].append(piece.start)
-    return [*lines, *(Piece(file, min(rows[file]), max(rows[file]) + 1, len(rows[file])) for file in rows)]
+    return [*lines, *(RowRange(file, min(rows[file]), max(rows[file]) + 1, len(rows[file])) for file in rows)]
 
 
 def _carry_over(records: Sequence[PreparedRecord], earlier: CarryOver) -> list[PreparedRecord]:

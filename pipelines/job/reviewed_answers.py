@@ -21,7 +21,7 @@ from pipelines.normalising.normalised import NORMALISED_COLUMNS
 from pipelines.reviewing.answer_rows import is_written
 from pipelines.reviewing.checked_items import ItemError, checked_items, with_unit
 from pipelines.reviewing.layer import Layer, by_answer
-from pipelines.reviewing.texts_in_run import LeftOut
+from pipelines.reviewing.texts_in_run import LeftOutReviews
 from pipelines.reviewing.verdicts import AnswerKey
 from pipelines.store.folders import Folder, map_requests
 from pipelines.store.tables import ATTRIBUTES, completed, open_part, read_part
@@ -44,7 +44,7 @@ class ReviewedAnswers:
 
     rows: pa.Table
     before: Mapping[str, CategorySchema]
-    left_out: Sequence[LeftOut]
+    left_out: Sequence[LeftOutReviews]
 
     @classmethod
     def read(cls, run: Folder, schemas: Mapping[str, CategorySchema]) -> ReviewedAnswers:

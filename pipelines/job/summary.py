@@ -20,7 +20,7 @@ from pipelines.job.base_changes import Changes
 from pipelines.job.carryover import EarlierRun
 from pipelines.job.category_counts import CatalogCounts
 from pipelines.job.cost_line import describe_cost
-from pipelines.job.driver import Outcome
+from pipelines.job.driver import RunOutcome
 from pipelines.job.named_models import sought_later
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.prices import why_no_price
@@ -33,14 +33,14 @@ _CATEGORY_WIDTH = 100
 _RENAMED_SHOWN = 3
 
 
-def exit_code(outcome: Outcome, max_dead_letter_share: float) -> int:
+def exit_code(outcome: RunOutcome, max_dead_letter_share: float) -> int:
     """0, or 3 if rows are unaccounted for or more were dead-lettered than the configuration allows."""
     if outcome.discrepancy is not None or outcome.totals.dead_letter_share > max_dead_letter_share:
         return EXIT_INCOMPLETE
     return EXIT_CLEAN
 
 
-def print_outcome(console: Console, job: PlannedJob, outcome: Outcome) -> None:
+def print_outcome(console: Console, job: PlannedJob, outcome: RunOutcome) -> None:
     """What happened, and where the results are."""
     totals, allowed = outcome.totals, job.config.max_dead_letter_share
     if outcome.was_finished:
@@ -121,7 +121,7 @@ def _print_changes(console: Console, changes: Changes) -> None:
         )
 
 
-def outcome_json(job: PlannedJob, outcome: Outcome, code: int) -> dict[str, Any]:
+def outcome_json(job: PlannedJob, outcome: RunOutcome, code: int) -> dict[str, Any]:
     """The totals for machines."""
     return {
         "run_id": outcome.plan.run_id,

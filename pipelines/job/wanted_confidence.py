@@ -11,8 +11,8 @@ from hpd_core.models.local_folders import local_folder
 from pipelines.confidence.calibration_file import CALIBRATION_NAME, CalibratedModel, Calibration
 from pipelines.confidence.run_confidence import (
     CONFIDENCE_NAME,
-    Acceptance,
     NamedCalibration,
+    RunAcceptance,
     RunConfidence,
     forget_confidence,
     run_confidence,
@@ -34,7 +34,7 @@ def wanted_confidence(config: JobConfig) -> RunConfidence:
         if uri is not None:
             found.append(NamedCalibration(uri, Calibration.read(uri), is_named, of_larger))
     accept = config.accept
-    return RunConfidence(tuple(found), None if accept is None else Acceptance(accept.precision, accept.pool_rare))
+    return RunConfidence(tuple(found), None if accept is None else RunAcceptance(accept.precision, accept.pool_rare))
 
 
 def beside(folder: str) -> str | None:

@@ -24,7 +24,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class JudgeAgreement:
     """Of two judgements, the judge's first.
 
     Attributes:
@@ -40,7 +40,7 @@ class Agreement:
     pairs: Sequence[Pair]
 
     @classmethod
-    def of(cls, pairs: Iterable[tuple[str, str]]) -> Agreement:
+    def of(cls, pairs: Iterable[tuple[str, str]]) -> JudgeAgreement:
         """Of answers judged twice."""
         counts = Counter(pairs)
         number = counts.total()
@@ -56,9 +56,9 @@ class Agreement:
         return cls(number, wilson(alike, number), kappa, [Pair(*pair, count) for pair, count in counts.most_common()])
 
 
-def with_exact_match(classes: Answers, exact: Mapping[tuple[RowKey, str], bool]) -> Agreement:
+def with_exact_match(classes: Answers, exact: Mapping[tuple[RowKey, str], bool]) -> JudgeAgreement:
     """Right or wrong, by the judge and by exact match, on the answers that gold labels and the judge decides."""
-    return Agreement.of(
+    return JudgeAgreement.of(
         (_word(found in RIGHT), _word(exact[key, name]))
         for key, answers in classes.items()
         for name, found in answers.items()
@@ -66,7 +66,7 @@ def with_exact_match(classes: Answers, exact: Mapping[tuple[RowKey, str], bool])
     )
 
 
-def of_judges(first: Answers, second: Answers, *, right_or_wrong: bool) -> Agreement:
+def of_judges(first: Answers, second: Answers, *, right_or_wrong: bool) -> JudgeAgreement:
     """Of two judges, on the answers that both decide: the same class, or right or wrong alike."""
     pairs = (
         (found, other)
@@ -75,8 +75,8 @@ def of_judges(first: Answers, second: Answers, *, right_or_wrong: bool) -> Agree
         if found is not None and (other := second.get(key, {}).get(name)) is not None
     )
     if right_or_wrong:
-        return Agreement.of((_word(found in RIGHT), _word(other in RIGHT)) for found, other in pairs)
-    return Agreement.of(pairs)
+        return JudgeAgreement.of((_word(found in RIGHT), _word(other in RIGHT)) for found, other in pairs)
+    return JudgeAgreement.of(pairs)
 
 
 def _word(is_right: bool) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Self
 from hpd_core.types import content_hash
 from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.errors import UsageError
-from pipelines.labelling.completions import Completion, well_formed
+from pipelines.labelling.completions import ChatCompletion, well_formed
 from pipelines.labelling.teacher_prompts import Message
 from pipelines.store.line_log import open_log, whole_lines
 
@@ -40,7 +40,7 @@ class JudgeAnswer:
     output_tokens: int | None = None
 
     @classmethod
-    def of(cls, completion: Completion) -> Self:
+    def of(cls, completion: ChatCompletion) -> Self:
         """As the endpoint gave it."""
         read, written = completion.usage or (None, None)
         text, declined = well_formed(completion.text), well_formed(completion.declined)

@@ -32,7 +32,7 @@ _LOG_SECONDS = 10.0
 
 
 @dataclass(slots=True)
-class Usage:
+class JudgeUsage:
     """Requests that brought an answer, their tokens and dollars. None: the endpoint, or nobody, says."""
 
     requests: int = 0
@@ -76,8 +76,8 @@ class Judged:
     classes: dict[RowKey, dict[str, Class | None]] = field(default_factory=dict)
     undecided: dict[RowKey, list[Undecided]] = field(default_factory=dict)
     unanswered: dict[str, list[str]] = field(default_factory=dict)
-    usage: Usage = field(default_factory=Usage)
-    paid: Usage = field(default_factory=Usage)
+    usage: JudgeUsage = field(default_factory=JudgeUsage)
+    paid: JudgeUsage = field(default_factory=JudgeUsage)
 
     @property
     def num_unanswered(self) -> int:

@@ -10,12 +10,17 @@ import typer
 from rich.console import Console
 
 from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_INCOMPLETE
-from pipelines.judging.driver import Wishes, judge_run
+from pipelines.judging.driver import JudgeWishes, judge_run
 from pipelines.judging.terminal_text import print_judgement
 
 
 def judge_and_print(
-    console: Console, run: str, wishes: Wishes, gold: str | None, by_attribute: bool, beside: Mapping[str, Any] | None
+    console: Console,
+    run: str,
+    wishes: JudgeWishes,
+    gold: str | None,
+    by_attribute: bool,
+    beside: Mapping[str, Any] | None,
 ) -> int:
     """The exit code: 3 if some products could not be asked about. Raises as `judge_run`.
 

@@ -30,7 +30,7 @@ Exact = dict[tuple[RowKey, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class JudgeWishes:
     """What the options ask for.
 
     Attributes:
@@ -50,7 +50,7 @@ class Wishes:
     out: str | None = None
 
 
-def judge_run(uri: str, wishes: Wishes, gold: str | None, console: Console) -> tuple[Judgement, str]:
+def judge_run(uri: str, wishes: JudgeWishes, gold: str | None, console: Console) -> tuple[Judgement, str]:
     """Judges the run and says where the result lies; with `gold`, of its products alone.
 
     Raises:
@@ -91,7 +91,7 @@ def judge_run(uri: str, wishes: Wishes, gold: str | None, console: Console) -> t
     return judgement, folder.describe(name)
 
 
-def _second(wishes: Wishes, first: OpenAITeacherConfig) -> OpenAITeacherConfig | None:
+def _second(wishes: JudgeWishes, first: OpenAITeacherConfig) -> OpenAITeacherConfig | None:
     if wishes.second is None:
         if wishes.second_changes:
             raise UsageError("--second-judge-set goes with --second-judge")

@@ -44,7 +44,7 @@ class JudgedProduct:
 
 
 @dataclass(slots=True)
-class Drawn:
+class DrawnProducts:
     """What was drawn.
 
     Attributes:
@@ -71,12 +71,12 @@ class _Row:
     input_hash: str
 
 
-def draw_products(side: Side, limit: int | None, seed: int, among: Collection[RowKey] | None = None) -> Drawn:
+def draw_products(side: Side, limit: int | None, seed: int, among: Collection[RowKey] | None = None) -> DrawnProducts:
     """At most `limit` products of the run, drawn by a hash of seed and row: a larger draw holds the smaller one.
 
     `among`: only these. Raises `UsageError` if parts of the run cannot be read, or no product's text can.
     """
-    drawn = Drawn()
+    drawn = DrawnProducts()
 
     def rows() -> Iterator[_Row]:
         for row in _rows(side, seed, among):

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.judging.agreement import Agreement
-from pipelines.judging.asking import Judged, Undecided, Usage
+from pipelines.judging.agreement import JudgeAgreement
+from pipelines.judging.asking import Judged, JudgeUsage, Undecided
 from pipelines.judging.classes import CLASSES, Class, count_classes, llm_estimates, llm_rates
 from pipelines.judging.judged_products import JudgedProduct
 from pipelines.quality.scoring import RateEstimates, Rates
@@ -49,8 +49,8 @@ class JudgeScore:
     by_attribute: Sequence[AttributeJudgement]
     undecided: Sequence[Undecided]
     unanswered: dict[str, list[str]]
-    usage: Usage
-    paid: Usage
+    usage: JudgeUsage
+    paid: JudgeUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ class Judgement:
     notes: Sequence[str]
     judge: JudgeScore
     second: JudgeScore | None
-    exact: Agreement | None
-    same_class: Agreement | None
-    right_or_wrong: Agreement | None
+    exact: JudgeAgreement | None
+    same_class: JudgeAgreement | None
+    right_or_wrong: JudgeAgreement | None
     verdicts: Sequence[dict[str, Any]]
 
     @property

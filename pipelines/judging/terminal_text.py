@@ -8,8 +8,8 @@ from rich.console import Console
 
 from pipelines.console.shown_names import with_shown_names
 from pipelines.console.terminal import SafeTable, printable
-from pipelines.judging.agreement import Agreement
-from pipelines.judging.asking import Usage
+from pipelines.judging.agreement import JudgeAgreement
+from pipelines.judging.asking import JudgeUsage
 from pipelines.judging.classes import CLASSES
 from pipelines.judging.judgement import AttributeJudgement, Judgement, JudgeScore
 from pipelines.labelling.progress_lines import format_cost
@@ -97,7 +97,7 @@ def _f1(score: AttributeJudgement) -> str:
     return f"{score.rates.f1:.3f}" if score.rates is not None else "-"
 
 
-def _print_agreement(console: Console, title: str, agreement: Agreement | None, other: str) -> None:
+def _print_agreement(console: Console, title: str, agreement: JudgeAgreement | None, other: str) -> None:
     if agreement is None:
         return
     if agreement.share is None:
@@ -112,7 +112,7 @@ def _print_agreement(console: Console, title: str, agreement: Agreement | None, 
             _say(console, f"  judge: {pair.judge}, {other}: {pair.other}: {pair.number:,}")
 
 
-def _usage(usage: Usage) -> str:
+def _usage(usage: JudgeUsage) -> str:
     if not usage.requests:
         return "nothing"
     tokens = (

@@ -17,7 +17,7 @@ _MAX_TOLD = 5  # attributes that the judge is told of, and people are
 _MAX_SHOWN = 40
 
 
-class Reading(NamedTuple):
+class VerdictReading(NamedTuple):
     """What an answer says: a class for each attribute that it judges, and why it judges the others not."""
 
     classes: Mapping[str, Class]
@@ -31,7 +31,7 @@ class Reading(NamedTuple):
         return "; ".join([*told, *([f"and {more} more"] if more else [])])
 
 
-def read_verdicts(text: str, values: Values) -> Reading:
+def read_verdicts(text: str, values: Values) -> VerdictReading:
     """Reads an answer about the attributes in `values`; the last JSON object that names some of them counts."""
     written = _written(text, values)
     classes, problems = {}, {}
@@ -48,7 +48,7 @@ def read_verdicts(text: str, values: Values) -> Reading:
             problems[name] = f"has {'no' if value is None else 'a'} value, which cannot be {judged!r}"
         else:
             classes[name] = judged
-    return Reading(classes, problems)
+    return VerdictReading(classes, problems)
 
 
 def _written(text: str, values: Values) -> dict[str, list[Any]]:

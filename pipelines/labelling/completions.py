@@ -19,7 +19,7 @@ _MAX_SHOWN = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class ChatCompletion:
     """What a teacher answered.
 
     Attributes:
@@ -39,7 +39,7 @@ class Completion:
     usage: tuple[int, int] | None = None
 
 
-def read_completion(content: bytes, charset: str | None = None) -> Completion | EndpointError:
+def read_completion(content: bytes, charset: str | None = None) -> ChatCompletion | EndpointError:
     """Read the body of an answer with status 200; the message of an error goes on from "HTTP 200, but".
 
     `charset` is what the header says of it; UTF-8 is tried first, as JSON has to be in that.
@@ -106,7 +106,7 @@ def _whole_number(digits: str) -> int | float:
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
-def _completion(message: Mapping[str, Any], finish: str, usage: tuple[int, int] | None) -> Completion:
+def _completion(message: Mapping[str, Any], finish: str, usage: tuple[int, int] | None) -> ChatCompletion:
     texts: dict[str, list[str]] = {"text": [], "thought": [], "refusal": []}
     for kind, text in _parts(message.get("content")):
         texts[kind].append(text)
@@ -123,7 +123,7 @@ def _completion(message: Mapping[str, Any], finish: str, usage: tuple[int, int] 
         texts["refusal"].append(text or "content filter")
     names = tuple(str(each.get("name", "")) for each in tools)
     declined, reasoning = "\n".join(texts["refusal"]), "\n".join(texts["thought"])
-    return Completion(text, declined, reasoning, names, finish in _CUT, usage)
+    return ChatCompletion(text, declined, reasoning, names, finish in _CUT, usage)
 
 
 def _parts(content: Any) -> Iterator[tuple[str, str]]:

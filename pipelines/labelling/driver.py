@@ -19,11 +19,12 @@ from pipelines.config.result_identity import LATER_INPUT_KEYS
 from pipelines.console.terminal import print_beginning, print_notes
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.chosen_rows import ChosenRows
-from pipelines.labelling.label_files import LabelFiles, LabelTotals, RowKey
+from pipelines.labelling.label_files import LabelFiles, LabelTotals
 from pipelines.labelling.outcome import LabelOutcome
 from pipelines.labelling.pacing import BudgetReached
 from pipelines.labelling.progress_lines import LabelProgress
-from pipelines.labelling.teachers import ENDING, UNANSWERED, USELESS, SelfTeacher, Teacher, Verdict
+from pipelines.labelling.teachers import ENDING, UNANSWERED, USELESS, SelfTeacher, Teacher, TeacherVerdict
+from pipelines.quality.run_answers import RowKey
 from pipelines.schemas.schema_file import load_schemas, schemas_hash
 
 # Refused questions before any answer that show the configuration to be wrong, not the products.
@@ -102,7 +103,7 @@ class _Job:
         self._config, self._output, self._totals = config, output, output.totals
         self._failures_in_a_row = 0
         self._has_answered = False
-        self._refused: list[tuple[RowKey, Record, Verdict]] = []
+        self._refused: list[tuple[RowKey, Record, TeacherVerdict]] = []
         self._all_refused: UsageError | None = None
         self._end: RunError | UsageError | BudgetReached | None = None
 
@@ -150,7 +151,7 @@ class _Job:
                 break
         return batch
 
-    def _take(self, key: RowKey, record: Record, verdict: Verdict, teacher: Teacher) -> None:
+    def _take(self, key: RowKey, record: Record, verdict: TeacherVerdict, teacher: Teacher) -> None:
         self.num_asked += 1
         if verdict.reason == "refused" and not verdict.is_answered and not self._has_answered:
             self._refused.append((key, record, verdict))
@@ -185,7 +186,7 @@ class _Job:
             self._write(key, record, verdict, teacher)
         self._refused.clear()
 
-    def _write(self, key: RowKey, record: Record, verdict: Verdict, teacher: Teacher) -> None:
+    def _write(self, key: RowKey, record: Record, verdict: TeacherVerdict, teacher: Teacher) -> None:
         self._output.add_verdict(key, record, verdict, teacher.provenance(record.category))
         self.num_accounted += 1
 
@@ -206,7 +207,7 @@ class _Job:
             if isinstance(record, Record):
                 holder = self._totals.holders.setdefault(record.id, key)
                 if holder != key:
-                    place = f"{holder.file}, row {holder.row}"
+                    place = f"{holder.source_file}, row {holder.source_row}"
                     record = RowRefusal(
                         "doubled_id", f"the id {record.id!r} is that of {place}: a gold file has it once"
                     )

@@ -14,24 +14,18 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from hpd_core import CategorySchema, Record
 from pipelines.catalog.rows import RowRefusal
 from pipelines.errors import UsageError
 from pipelines.labelling.completions import well_formed
-from pipelines.labelling.teachers import Verdict
+from pipelines.labelling.teachers import TeacherVerdict
+from pipelines.quality.run_answers import RowKey
 from pipelines.store.folders import Folder
 from pipelines.store.line_log import open_log, whole_lines
 
 _MAX_RAW = 20_000  # characters of a useless answer that are kept
-
-
-class RowKey(NamedTuple):
-    """A row of the catalog, for ever."""
-
-    file: str
-    row: int
 
 
 @dataclass(slots=True)
@@ -142,7 +136,7 @@ class LabelFiles:
         data = json.dumps(manifest, ensure_ascii=False, indent=2) + "\n"
         self._folder.write(self.manifest_path.name, data.encode())
 
-    def add_verdict(self, key: RowKey, record: Record, verdict: Verdict, provenance: Mapping[str, Any]) -> None:
+    def add_verdict(self, key: RowKey, record: Record, verdict: TeacherVerdict, provenance: Mapping[str, Any]) -> None:
         """Writes what became of a product."""
         line: dict[str, Any] = {"product_id": record.id, "category": record.category}
         if verdict.labels is not None:
@@ -185,4 +179,4 @@ class LabelFiles:
 
 
 def _source(key: RowKey) -> dict[str, Any]:
-    return {"source_file": key.file, "source_row": key.row}
+    return key._asdict()

@@ -22,15 +22,15 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from hpd_core import CategorySchema, Record
 from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.errors import RunError, UsageError
-from pipelines.labelling.completions import Completion, read_completion, read_error, well_formed
+from pipelines.labelling.completions import ChatCompletion, read_completion, read_error, well_formed
 from pipelines.labelling.endpoint_errors import DECLINED, SERVER_ERROR, EndpointError
 from pipelines.labelling.final_answer import NoAnswer, read_answer
 from pipelines.labelling.listed_values import split_lists
 from pipelines.labelling.pacing import Budget, BudgetReached, Pace
 from pipelines.labelling.teacher_answers import Labels, judge
 from pipelines.labelling.teacher_prompts import MODES, Message, answer_shape, asked_again, product_messages, prompt_hash
-from pipelines.labelling.teachers import UnansweredError, Usage, Verdict
-from pipelines.labelling.under_way import Question, UnderWay
+from pipelines.labelling.teachers import TeacherVerdict, UnansweredError, Usage
+from pipelines.labelling.under_way import OpenQuestion, UnderWay
 
 _MAX_SHOWN_MESSAGE = 300
 # The package waits up to 8 seconds between two tries, and up to 120 if the endpoint names a time.
@@ -45,7 +45,7 @@ class _Request(NamedTuple):
     """The request that a task has under way."""
 
     deadline: asyncio.Timeout
-    question: Question
+    question: OpenQuestion
 
 
 _request: ContextVar[_Request | None] = ContextVar("_request", default=None)
@@ -142,11 +142,11 @@ class OpenAITeacher:
             "schema_hash": self._schemas[category].hash,
         }
 
-    async def label(self, records: Sequence[Record]) -> list[Verdict]:
+    async def label(self, records: Sequence[Record]) -> list[TeacherVerdict]:
         """As `Teacher.label`; may run many times at once. Raises `BudgetReached` where no money is left to ask."""
         return [await self._label(record) for record in records]
 
-    async def ask(self, messages: list[Message]) -> Completion:
+    async def ask(self, messages: list[Message]) -> ChatCompletion:
         """The answer to a question that is not about a product's labels, as `json_mode` "off" has it: in words.
 
         Raises `UnansweredError` where this question has none, `RunError` or `UsageError` where none will have any more,
@@ -158,7 +158,7 @@ class OpenAITeacher:
             message = f"{self._config.base_url}: {failure.reason}: {failure}"
             raise UnansweredError(message, failure.reason) from failure
 
-    async def _label(self, record: Record) -> Verdict:
+    async def _label(self, record: Record) -> TeacherVerdict:
         """Asks until an answer is of use, at most `answer_attempts` times."""
         schema = self._schemas[record.category]
         question = messages = product_messages(self._config, schema, record)
@@ -172,27 +172,29 @@ class OpenAITeacher:
                     raise
                 # The first answer is paid: the verdict carries what it cost, and that the run ends here.
                 reason = "no_budget" if isinstance(end, BudgetReached) else "teacher_ended"
-                return Verdict(None, tally.usage, attempts, reason, str(end), raw, problems)
+                return TeacherVerdict(None, tally.usage, attempts, reason, str(end), raw, problems)
             except _Failure as failure:
                 # What was read before stays with the product: it may say why.
                 is_answered = attempts > 0 or failure.reason == "declined"
-                return Verdict(
+                return TeacherVerdict(
                     None, tally.usage, attempt, failure.reason, str(failure), raw, problems, is_answered=is_answered
                 )
             attempts = attempt
             raw = well_formed(completion.text if completion.text.strip() else completion.reasoning)
             if completion.declined:
                 declined = well_formed(completion.declined)
-                return Verdict(None, tally.usage, attempts, "declined", "the teacher declined to answer", declined)
+                return TeacherVerdict(
+                    None, tally.usage, attempts, "declined", "the teacher declined to answer", declined
+                )
             labels, problems, useless = self._read(schema, record, completion)
             if useless is None:
-                return Verdict(labels, tally.usage, attempts, problems=problems)
+                return TeacherVerdict(labels, tally.usage, attempts, problems=problems)
             reason, message = useless
             messages = asked_again(question, well_formed(completion.text), message)
-        return Verdict(None, tally.usage, attempts, reason, message, raw, problems)
+        return TeacherVerdict(None, tally.usage, attempts, reason, message, raw, problems)
 
     def _read(
-        self, schema: CategorySchema, record: Record, completion: Completion
+        self, schema: CategorySchema, record: Record, completion: ChatCompletion
     ) -> tuple[Labels | None, Counter[str], _Useless | None]:
         """Labels, what was wrong with the answer, and why it is of no use, if it is of none."""
         limit = self._config.max_output_tokens
@@ -210,7 +212,7 @@ class OpenAITeacher:
             return labels, problems, None
         return None, problems, _Useless("no_labels", "its JSON object has no usable value for any attribute")
 
-    async def _ask(self, messages: list[Message], schema: CategorySchema | None, tally: _Tally) -> Completion:
+    async def _ask(self, messages: list[Message], schema: CategorySchema | None, tally: _Tally) -> ChatCompletion:
         """The completion; counted."""
         config = self._config
         most_input = sum(len(message["content"].encode()) + _MESSAGE_TOKENS for message in messages)
@@ -228,7 +230,7 @@ class OpenAITeacher:
             self._budget.spend(cost or 0.0)
         return completion
 
-    async def _send(self, messages: list[Message], schema: CategorySchema | None) -> Completion:
+    async def _send(self, messages: list[Message], schema: CategorySchema | None) -> ChatCompletion:
         config, mode = self._config, self._mode
         request: dict[str, Any] = {"model": config.model, "messages": messages}
         request[config.token_limit_key] = config.max_output_tokens
@@ -244,7 +246,7 @@ class OpenAITeacher:
                         raw = await self._client.chat.completions.with_raw_response.create(
                             **request, extra_body=config.request
                         )
-                        completion: Completion = raw.http_response.extensions[_READ]
+                        completion: ChatCompletion = raw.http_response.extensions[_READ]
                         return completion
                     finally:
                         _request.reset(token)
@@ -322,7 +324,7 @@ class OpenAITeacher:
             return
         body, charset = await response.aread(), response.charset_encoding
         response.encoding = "utf-8"  # the package reads the text as well; not every charset that a header names can
-        read: Completion | EndpointError | None
+        read: ChatCompletion | EndpointError | None
         if response.has_redirect_location:
             # The question would be lost on the way there: it is a page to sign in, or another address.
             read = EndpointError(SERVER_ERROR, f"redirected to {response.headers['location']}")
@@ -378,7 +380,7 @@ def _api_key(config: OpenAITeacherConfig) -> str:
     return key
 
 
-def _no_answer(why: NoAnswer, completion: Completion, limit: int) -> _Useless:
+def _no_answer(why: NoAnswer, completion: ChatCompletion, limit: int) -> _Useless:
     """Why a text without an answer is of no use."""
     cut = f"teacher.max_output_tokens: {limit}"
     tool = f"it calls the tool {completion.tools[0]!r} without the attributes" if completion.tools else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.catalog.left_out import LeftOut
+from pipelines.catalog.left_out import LeftOutFiles
 from pipelines.config.labelling import LabelConfig
 from pipelines.console.exit_codes import EXIT_BUDGET, EXIT_CLEAN, EXIT_INCOMPLETE
 from pipelines.console.progress import describe_counts, format_seconds
@@ -37,7 +37,7 @@ class LabelOutcome:
     faults: Mapping[str, int]
     was_finished: bool = False
     stopped: str | None = None
-    left_out: LeftOut = field(default_factory=LeftOut)
+    left_out: LeftOutFiles = field(default_factory=LeftOutFiles)
 
     @property
     def products(self) -> int:

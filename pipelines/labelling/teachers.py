@@ -41,7 +41,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TeacherVerdict:
     """What became of one product: labels, or the reason why there are none with what the teacher wrote.
 
     Attributes:
@@ -73,7 +73,7 @@ class Teacher(Protocol):
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    async def label(self, records: Sequence[Record]) -> list[Verdict]:
+    async def label(self, records: Sequence[Record]) -> list[TeacherVerdict]:
         """One verdict a record. Raises `UsageError` or `RunError` where asking on makes no sense."""
         ...
 
@@ -106,7 +106,7 @@ class SelfTeacher:
     async def __aexit__(self, *_: object) -> None:
         self._model.close()
 
-    async def label(self, records: Sequence[Record]) -> list[Verdict]:
+    async def label(self, records: Sequence[Record]) -> list[TeacherVerdict]:
         """As `Teacher.label`; one call at a time."""
         try:
             with self.under_way.question() as batch:
@@ -125,16 +125,16 @@ class SelfTeacher:
             "schema_hash": self._schemas[category].hash,
         }
 
-    def _verdict(self, record: Record, result: RecordResult) -> Verdict:
+    def _verdict(self, record: Record, result: RecordResult) -> TeacherVerdict:
         if result.error is not None:
             reason = result.error_code.value if result.error_code is not None else "engine"
-            return Verdict(None, Usage(), reason=reason, message=result.error)
+            return TeacherVerdict(None, Usage(), reason=reason, message=result.error)
         schema = self._schemas[record.category]
         values, list_problems = split_lists(schema, result.values, record.fields)
         labels = judge(schema, values, record.fields, require_evidence=self._require_evidence)
         problems = list_problems + labels.problems
         usage = Usage(output_tokens=sum(value.num_tokens for value in result.values.values()))
         if labels.values:
-            return Verdict(labels, usage, problems=problems)
+            return TeacherVerdict(labels, usage, problems=problems)
         raw = "\n".join(f"{name}: {value.raw}" for name, value in result.values.items())
-        return Verdict(None, usage, 1, "no_labels", "no attribute has a usable answer", raw, problems)
+        return TeacherVerdict(None, usage, 1, "no_labels", "no attribute has a usable answer", raw, problems)

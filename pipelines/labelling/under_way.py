@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Question:
+class OpenQuestion:
     """One of them. `sent_at`: None as long as it only waits for its turn."""
 
     def __init__(self) -> None:
@@ -23,12 +23,12 @@ class UnderWay:
     """All of them."""
 
     def __init__(self) -> None:
-        self._questions: list[Question] = []
+        self._questions: list[OpenQuestion] = []
 
     @contextmanager
-    def question(self) -> Iterator[Question]:
+    def question(self) -> Iterator[OpenQuestion]:
         """One that is answered, or given up, when the block ends."""
-        question = Question()
+        question = OpenQuestion()
         self._questions.append(question)
         try:
             yield question

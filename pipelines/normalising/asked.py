@@ -10,7 +10,7 @@ from hpd_core import Attribute
 from pipelines.normalising.unit_names import COUNTS
 from pipelines.normalising.unit_reading import CONTRADICTED, OwnNames, Quantity
 from pipelines.normalising.units import (
-    Unit,
+    KnownUnit,
     accepted_units,
     convert,
     fold_word,
@@ -48,7 +48,7 @@ class Asked:
         own: names that only the schema has.
     """
 
-    wanted: Unit | None
+    wanted: KnownUnit | None
     accepted: frozenset[tuple[str, str]] | None
     own: OwnNames
 
@@ -89,11 +89,11 @@ class Asked:
         return tuple(dict.fromkeys(self._converted(quantity.number, unit, self.wanted) for unit in fitting))
 
     @staticmethod
-    def _converted(number: Fraction, unit: Unit, wanted: Unit) -> Amount:
+    def _converted(number: Fraction, unit: KnownUnit, wanted: KnownUnit) -> Amount:
         digits = None if unit.unit == wanted.unit else max(_CONVERTED_DIGITS, _num_digits(number) + _MORE_DIGITS)
         return Amount(convert(number, unit, wanted), wanted.shown, digits)
 
-    def _takes(self, unit: Unit) -> bool:
+    def _takes(self, unit: KnownUnit) -> bool:
         assert self.wanted is not None
         if not same_kind(unit, self.wanted):
             return False

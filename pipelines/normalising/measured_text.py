@@ -10,14 +10,14 @@ from hpd_core.text.number_atoms import VULGAR_FRACTIONS, fits
 from pipelines.normalising.asked import Amount, Asked, plain
 from pipelines.normalising.measures import Measure, read_measure
 from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, Normalised
-from pipelines.normalising.places import Place
+from pipelines.normalising.places import EvidencePlace
 from pipelines.normalising.quantities import without_unit
 
 _DECADE = re.compile(r"\d?\d?\d0['’]?s")  # "90s" are seconds only where these are asked for
 _BEGINS = re.compile(rf"[-+−~≈≥≤<>±]?=?\s?[\d.,{VULGAR_FRACTIONS}]")
 
 
-def normalise_measured(asked: Asked, raw: str, places: Sequence[Place], *, with_unit: bool) -> Normalised:
+def normalise_measured(asked: Asked, raw: str, places: Sequence[EvidencePlace], *, with_unit: bool) -> Normalised:
     """The measure that the whole text is; without a rule if it is none.
 
     Args:

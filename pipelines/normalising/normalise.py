@@ -13,7 +13,7 @@ from pipelines.normalising.dates import normalise_date
 from pipelines.normalising.measured_text import may_be_measure, normalise_measured, with_measure
 from pipelines.normalising.member_names import normalise_boolean
 from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, NORMALISED_COLUMNS, Normalised
-from pipelines.normalising.places import Place, places_of
+from pipelines.normalising.places import EvidencePlace, places_of
 from pipelines.normalising.quantities import normalise_number
 from pipelines.normalising.shared_names import EnumNames
 from pipelines.normalising.tidy_text import tidy_text
@@ -62,7 +62,7 @@ class Normaliser:
             return NO_RULE
         return with_measure(self._asked, text) if may_be_measure(text) else Normalised("ok", text)
 
-    def _compute(self, raw: str, places: tuple[Place, ...]) -> Normalised:
+    def _compute(self, raw: str, places: tuple[EvidencePlace, ...]) -> Normalised:
         match self._attribute.type:
             case "enum":
                 return self._members.find(raw)

@@ -9,7 +9,7 @@ CONTEXT = 32
 """Code points of the text that are kept before and after a value."""
 
 
-class Place(NamedTuple):
+class EvidencePlace(NamedTuple):
     """A place of a value.
 
     Attributes:
@@ -22,7 +22,7 @@ class Place(NamedTuple):
     after: str
 
 
-def places_of(evidence: Iterable[Mapping[str, Any]] | None) -> tuple[Place, ...]:
+def places_of(evidence: Iterable[Mapping[str, Any]] | None) -> tuple[EvidencePlace, ...]:
     """The places in a row's `evidence`, each once."""
-    found = (Place(each["match"], each.get("before") or "", each.get("after") or "") for each in evidence or ())
+    found = (EvidencePlace(each["match"], each.get("before") or "", each.get("after") or "") for each in evidence or ())
     return tuple(dict.fromkeys(found))

@@ -15,13 +15,13 @@ from hpd_core.text.number_atoms import fits
 from hpd_core.text.numbers import is_undecided, read_number
 from pipelines.normalising.asked import Amount, Asked, plain
 from pipelines.normalising.normalised import AMBIGUOUS, CONFLICT, NO_RULE, Normalised
-from pipelines.normalising.places import Place
+from pipelines.normalising.places import EvidencePlace
 from pipelines.normalising.unit_reading import quantity_at
 
 _SURELY_FITS = 300  # digits
 
 
-def normalise_number(asked: Asked, raw: str, places: Sequence[Place]) -> Normalised | None:
+def normalise_number(asked: Asked, raw: str, places: Sequence[EvidencePlace]) -> Normalised | None:
     """A number in the unit that is asked for; None if `raw` is not one number."""
     number = _read(raw)
     if not isinstance(number, Fraction):

@@ -23,7 +23,7 @@ from hpd_core.text.number_atoms import VULGAR_FRACTIONS
 from hpd_core.text.numbers import open_readings, read_number
 from hpd_core.text.separators import SPACES
 from pipelines.normalising.unit_names import LABELS
-from pipelines.normalising.units import Unit, convert, first_words, fold_word, same_kind, units_of
+from pipelines.normalising.units import KnownUnit, convert, first_words, fold_word, same_kind, units_of
 
 NUMBER = (
     rf"[-+−]?(?:[{VULGAR_FRACTIONS}]|[.,]?\d+(?:[.,'’]\d+|[{SPACES}]\d{{3}}(?!\d))*(?:[eE][+-]?\d{{1,3}})?"
@@ -131,7 +131,7 @@ class Quantity:
     """
 
     number: Fraction
-    units: tuple[Unit, ...] = ()
+    units: tuple[KnownUnit, ...] = ()
     is_sure: bool = True
     is_weak_sure: bool = True
 
@@ -140,16 +140,16 @@ class Quantity:
 class UnitFound:
     """The units that text[start:end] may mean; `is_sure` and `is_weak_sure` as in `Quantity`."""
 
-    units: tuple[Unit, ...]
+    units: tuple[KnownUnit, ...]
     end: int
     is_sure: bool = True
     is_weak_sure: bool = True
 
 
-CONTRADICTED = Unit("contradicted", "contradicted", "")
+CONTRADICTED = KnownUnit("contradicted", "contradicted", "")
 """The unit of a quantity beside which the text has quite another amount: of no kind that is asked for."""
 
-OwnNames = Mapping[str, Unit]
+OwnNames = Mapping[str, KnownUnit]
 """Units that a schema names, by `fold_word` of the name: they are read even if no table has them."""
 
 
@@ -287,7 +287,7 @@ def _restated(number: Fraction, found: UnitFound, before: str, after: str, own: 
     `CONTRADICTED` where it is that of none, alone in brackets; None where it says nothing new.
     """
     customary = [unit for unit in found.units if unit.unit in _OTHER_MEASURES]
-    units: tuple[Unit, ...] = ()
+    units: tuple[KnownUnit, ...] = ()
     is_alone = False
     if not customary or number <= 0:
         return None
@@ -350,7 +350,7 @@ def _with_second_part(number: Fraction, found: UnitFound, after: str, own: OwnNa
     return sums[0] if len(sums) == 1 else None
 
 
-def _sum(number: Fraction, unit: Unit, rest: Fraction, smaller: tuple[Unit, ...]) -> Fraction | None:
+def _sum(number: Fraction, unit: KnownUnit, rest: Fraction, smaller: tuple[KnownUnit, ...]) -> Fraction | None:
     """Both in `unit`; None unless the rest is less than one of it, as in "5 ft 6 in"."""
     fitting = [each for each in smaller if same_kind(unit, each) and each.unit != unit.unit]
     # "2 ft, 3 mm" are two lengths.
@@ -361,7 +361,7 @@ def _sum(number: Fraction, unit: Unit, rest: Fraction, smaller: tuple[Unit, ...]
     return number + worth if 0 < worth < 1 and _LEAST_PART <= one < 1 else None
 
 
-def _is_second_part(number: Fraction, units: tuple[Unit, ...], before: str) -> bool:
+def _is_second_part(number: Fraction, units: tuple[KnownUnit, ...], before: str) -> bool:
     first = _PART_BEFORE.search(before) if _DIGIT.search(before) else None
     value = number_of(first["number"]) if first else None
     if first is None or value is None:
@@ -415,7 +415,7 @@ def _enclosed(number: Fraction, after: str, own: OwnNames) -> Quantity | None:
     return Quantity(number, units) if units else None
 
 
-def _units_named(name: str, own: OwnNames) -> tuple[Unit, ...]:
+def _units_named(name: str, own: OwnNames) -> tuple[KnownUnit, ...]:
     mine = own.get(fold_word(name.strip())) if own else None
     return units_of(name.strip()) if mine is None else (mine,)
 

@@ -25,7 +25,7 @@ _ONE_LETTER = re.compile("[\u2113\u3371-\u33df\uff10-\uff5a]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class KnownUnit:
     """A unit.
 
     Attributes:
@@ -41,7 +41,7 @@ class Unit:
     is_weak: bool = False
 
 
-def units_of(name: str) -> tuple[Unit, ...]:
+def units_of(name: str) -> tuple[KnownUnit, ...]:
     """The units that a name in a text may mean ("oz": of mass, weakly of volume); empty if it is none."""
     if not name or len(name) > _MAX_LENGTH:
         return ()
@@ -49,46 +49,50 @@ def units_of(name: str) -> tuple[Unit, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _units_of(name: str) -> tuple[Unit, ...]:
+def _units_of(name: str) -> tuple[KnownUnit, ...]:
     tidy = tidy_name(name)
     found = _by_name().get(tidy) or _by_folded_name().get(tidy.casefold()) or ()
     return found or _composed(tidy)
 
 
-def meanings_of(name: str) -> tuple[Unit, ...]:
+def meanings_of(name: str) -> tuple[KnownUnit, ...]:
     """The units that the name of a schema's unit may mean, where these are several: "Gb" are bits or bytes."""
     strong = tuple(unit for unit in units_of(name) if not unit.is_weak)
     return strong if len(strong) > 1 else ()
 
 
 @cache
-def wanted_unit(name: str) -> Unit:
+def wanted_unit(name: str) -> KnownUnit:
     """The unit that a schema names: as texts write it, as pint calls it, or a word of which nothing else is known."""
     units = units_of(name)
     strong = [each for each in units if not each.is_weak]
     # Pint takes C for coulombs and "units" for nothing; who writes it into a schema means what texts do.
     meant = strong or [each for each in units if each.is_weak]
     if len(meant) == 1:
-        return Unit(meant[0].kind, meant[0].unit, name)
+        return KnownUnit(meant[0].kind, meant[0].unit, name)
     is_expression = len(name) <= _MAX_LENGTH and _EXPRESSION.fullmatch(name) is not None
     # One letter is too little to tell pint's "b" for barns from what a shop means: it is only known by its own name.
     is_pints = not strong and len(name) > 1 and is_expression and _dimension(name) is not None
-    return Unit(f"pint {_dimension(name)}", name, name) if is_pints else Unit(f"word {fold_word(name)}", name, name)
+    return (
+        KnownUnit(f"pint {_dimension(name)}", name, name)
+        if is_pints
+        else KnownUnit(f"word {fold_word(name)}", name, name)
+    )
 
 
-def is_known(unit: Unit) -> bool:
+def is_known(unit: KnownUnit) -> bool:
     """Whether anything is known of the unit but its name."""
     return not unit.kind.startswith("word ")
 
 
-def accepted_units(wanted: Unit, names: tuple[str, ...]) -> frozenset[tuple[str, str]] | None:
+def accepted_units(wanted: KnownUnit, names: tuple[str, ...]) -> frozenset[tuple[str, str]] | None:
     """Kind and unit of those that a text may have; None: all of the wanted one's kind."""
     if not names:
         return None
     return frozenset((unit.kind, unit.unit) for unit in (wanted, *map(wanted_unit, names)))
 
 
-def same_kind(one: Unit, other: Unit) -> bool:
+def same_kind(one: KnownUnit, other: KnownUnit) -> bool:
     """Whether numbers of one are worth something in the other."""
     if one.kind == other.kind:
         return True
@@ -99,7 +103,7 @@ def same_kind(one: Unit, other: Unit) -> bool:
     return dimension is not None and dimension == _dimension(other.unit) != "dimensionless"
 
 
-def convert(number: Fraction, unit: Unit, into: Unit) -> Fraction:
+def convert(number: Fraction, unit: KnownUnit, into: KnownUnit) -> Fraction:
     """The number, of a `unit` of the same kind, in another."""
     if unit.unit == into.unit:
         return number
@@ -156,18 +160,18 @@ def _names() -> tuple[UnitName, ...]:
 
 
 @cache
-def _by_name() -> Mapping[str, tuple[Unit, ...]]:
-    found: dict[str, dict[Unit, None]] = defaultdict(dict)
+def _by_name() -> Mapping[str, tuple[KnownUnit, ...]]:
+    found: dict[str, dict[KnownUnit, None]] = defaultdict(dict)
     shown: dict[str, str] = {}
     for each in _names():
         symbol = shown.setdefault(each.unit, each.name)
-        found[tidy_name(each.name)][Unit(each.kind, each.unit, symbol, each.is_weak)] = None
+        found[tidy_name(each.name)][KnownUnit(each.kind, each.unit, symbol, each.is_weak)] = None
     return {name: tuple(units) for name, units in found.items()}
 
 
 @cache
-def _by_folded_name() -> Mapping[str, tuple[Unit, ...]]:
-    found: dict[str, set[tuple[Unit, ...]]] = defaultdict(set)
+def _by_folded_name() -> Mapping[str, tuple[KnownUnit, ...]]:
+    found: dict[str, set[tuple[KnownUnit, ...]]] = defaultdict(set)
     exact = {tidy_name(each.name) for each in _names() if each.is_exact}
     for name, units in _by_name().items():
         if len(name) > 1 and name not in exact:
@@ -181,7 +185,7 @@ def first_words() -> frozenset[str]:
     return frozenset(name.split(" ")[0].casefold() for name in _by_name())
 
 
-def _composed(name: str) -> tuple[Unit, ...]:
+def _composed(name: str) -> tuple[KnownUnit, ...]:
     """A unit of several ("g/cm³"), or a power ("dm2"); empty if a part of it is none."""
     parts, signs = _FACTORS.split(name), _FACTORS.findall(name)
     if len(parts) > 3 or not all(parts):
@@ -193,7 +197,7 @@ def _composed(name: str) -> tuple[Unit, ...]:
     for sign, factor in zip(signs, factors[1:], strict=True):
         text += f" {'*' if sign.strip() in ('·', '⋅', '*') else '/'} {factor}"
     dimension = _dimension(text)
-    return (Unit(f"pint {dimension}", text, name),) if dimension is not None else ()
+    return (KnownUnit(f"pint {dimension}", text, name),) if dimension is not None else ()
 
 
 def _factor(part: str, *, is_alone: bool) -> str | None:

@@ -32,7 +32,7 @@ max_dead_letter_share: 0.01    # more dead letters than this: exit code 3
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ColumnPlaces:
     """Where the files of a job are: the two that are written, its output, and the adapter it runs with."""
 
     config: str
@@ -41,7 +41,7 @@ class Places:
     adapter: str
 
 
-def catalog_yaml(look: Look, guesses: Guesses, places: Places) -> str:
+def catalog_yaml(look: Look, guesses: Guesses, places: ColumnPlaces) -> str:
     """The text of the file."""
     lines = [
         f"# A job over {shown(look.source.path)}: {len(look.files):,} file(s), {look.num_rows:,} rows. Written by "

@@ -20,18 +20,18 @@ from pipelines.catalog.file_kinds import STAGED_FORMATS
 from pipelines.catalog.finding import FoundFile, find_files
 from pipelines.catalog.input_files import open_parquet
 from pipelines.catalog.json_lines import parse_line
-from pipelines.catalog.left_out import LeftOut
+from pipelines.catalog.left_out import LeftOutFiles
 from pipelines.catalog.parquet_rows import open_rows, to_rows
 from pipelines.catalog.paths import find_column, parquet_columns, value_at
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import DeadRows, RowRefusal
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.catalog.staged_rows import read_staged, staged_names
 from pipelines.catalog.staging import StagedFile, stage
 from pipelines.catalog.workbooks import SheetsError
-from pipelines.config.reading import InputFormat, Reading, encoding_name
+from pipelines.config.reading import InputFormat, ReadOptions, encoding_name
 from pipelines.errors import RunError, UsageError
-from pipelines.profiling.columns import Column, arrow_kinds, look_at
+from pipelines.profiling.columns import ProfiledColumn, arrow_kinds, look_at
 from pipelines.profiling.nested import nested_paths
 from pipelines.store.folders import open_filesystem
 
@@ -44,7 +44,7 @@ MAX_COUNTED = 2_000_000  # rows whose category is counted
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LookedSource:
     """What is to be looked into: a file, a folder or a glob, and how it is read. Raises `UsageError` if that is no
     way to read."""
 
@@ -61,9 +61,9 @@ class Source:
             raise UsageError(f"--encoding: {error}") from None
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         """As the catalog's readers want it."""
-        return Reading(self.format, encoding=self.encoding, sheet=self.sheet, anonymous=self.anonymous)
+        return ReadOptions(self.format, encoding=self.encoding, sheet=self.sheet, anonymous=self.anonymous)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +79,18 @@ class Look:
         doubled: columns that stand twice in a Parquet file, so that none of them can be meant; with that file.
     """
 
-    source: Source
+    source: LookedSource
     files: Sequence[FoundFile]
-    left_out: LeftOut
+    left_out: LeftOutFiles
     num_rows: int
-    columns: Sequence[Column]
+    columns: Sequence[ProfiledColumn]
     sample: Sequence[dict[str, Any]]
     doubled: Mapping[str, str]
     staged: Sequence[StagedFile] = ()
     guessed: Sequence[str] = ()
 
 
-def look_into(source: Source) -> Look:
+def look_into(source: LookedSource) -> Look:
     """Looks into the files at `source`. Raises `UsageError` for what cannot be read."""
     found = find_files([source.path], source.format, anonymous=source.anonymous)
     files = found.files
@@ -161,7 +161,7 @@ def count_categories(look: Look, column: str) -> tuple[Counter[str], DeadRows]:
     return counts, dead
 
 
-def _problem(file: FoundFile, kept: Mapping[str, StagedFile], source: Source) -> str:
+def _problem(file: FoundFile, kept: Mapping[str, StagedFile], source: LookedSource) -> str:
     """Why its first row is none."""
     if file.name in kept:
         with open(kept[file.name].path, "rb") as opened:
@@ -222,7 +222,7 @@ def _readable(name: str) -> Iterator[None]:
         raise UsageError(f"cannot read {name}: {error}") from error
 
 
-def _staged(files: Sequence[FoundFile], source: Source) -> tuple[Source, dict[str, StagedFile], list[str]]:
+def _staged(files: Sequence[FoundFile], source: LookedSource) -> tuple[LookedSource, dict[str, StagedFile], list[str]]:
     """Files that are read from their beginning on only, by name; with the encoding and the sheet that they need."""
     kept: dict[str, StagedFile] = {}
     guessed: list[str] = []
@@ -243,7 +243,7 @@ def _staged(files: Sequence[FoundFile], source: Source) -> tuple[Source, dict[st
 
 
 def _measure(
-    file: FoundFile, staged: StagedFile | None, source: Source
+    file: FoundFile, staged: StagedFile | None, source: LookedSource
 ) -> tuple[int, dict[str, pa.DataType], list[str]]:
     """A file's rows; where it says them, the types of its columns, and those that stand twice."""
     if staged is not None:
@@ -264,7 +264,7 @@ def _measure(
 
 
 def _whole_rows(
-    file: FoundFile, staged: StagedFile | None, source: Source, num_rows: int, types: Mapping[str, pa.DataType]
+    file: FoundFile, staged: StagedFile | None, source: LookedSource, num_rows: int, types: Mapping[str, pa.DataType]
 ) -> Iterator[dict[str, Any]]:
     """The file's rows that can be read, from its beginning on; of Parquet the columns that can be of use."""
     name = file.name
@@ -275,7 +275,7 @@ def _whole_rows(
     if file.format == "parquet":
         # Bytes may be pictures.
         columns = [column for column, kind in types.items() if "nested" not in arrow_kinds(kind) or _has_no_bytes(kind)]
-        piece = Piece(0, 0, num_rows, num_rows)
+        piece = RowRange(0, 0, num_rows, num_rows)
         rows = read_piece(name, "parquet", piece, columns, anonymous=source.anonymous)
         yield from (row.values for row in rows if row.values is not None)
         return
@@ -294,7 +294,7 @@ def _has_no_bytes(kind: pa.DataType) -> bool:
     return not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
-def _cells(file: FoundFile, staged: StagedFile | None, source: Source, column: str) -> Iterator[Any]:
+def _cells(file: FoundFile, staged: StagedFile | None, source: LookedSource, column: str) -> Iterator[Any]:
     """Read a column, or where a path leads, in each row; a refusal where the row cannot be read."""
     with _readable(file.name):
         if staged is not None:
@@ -315,7 +315,7 @@ def _cells(file: FoundFile, staged: StagedFile | None, source: Source, column: s
                 yield from (value_at(row, column) for row in to_rows(batch, [column]))
 
 
-def _lines(name: str, source: Source) -> Iterator[bytes]:
+def _lines(name: str, source: LookedSource) -> Iterator[bytes]:
     filesystem, path = open_filesystem(name, anonymous=source.anonymous)
     with filesystem.open(path, "rb") as file:
         yield from (line for line in file if line.strip())

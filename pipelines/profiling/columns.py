@@ -19,7 +19,7 @@ _MAX_EXAMPLES = 3
 
 
 @dataclass(slots=True)
-class Column:
+class ProfiledColumn:
     """A column, as far as it was looked at.
 
     Attributes:
@@ -94,13 +94,13 @@ class Column:
             self.examples.append(text)
 
 
-def look_at(rows: Iterable[Mapping[str, Any]], types: Mapping[str, pa.DataType]) -> list[Column]:
+def look_at(rows: Iterable[Mapping[str, Any]], types: Mapping[str, pa.DataType]) -> list[ProfiledColumn]:
     """The columns of `rows`; those that `types` has come first, in its order."""
-    columns = {name: Column(name, str(kind), arrow_kinds(kind)) for name, kind in types.items()}
+    columns = {name: ProfiledColumn(name, str(kind), arrow_kinds(kind)) for name, kind in types.items()}
     for number, row in enumerate(rows):
         for name, value in row.items():
             if name not in columns:
-                columns[name] = Column(name, num_rows=number, num_empty=number)
+                columns[name] = ProfiledColumn(name, num_rows=number, num_empty=number)
             columns[name].add(value)
         for column in columns.values():
             if column.num_rows == number:  # the row does not have it

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from hpd_core.types import is_encodable
 from pipelines.catalog.paths import last_name
-from pipelines.profiling.columns import Column
+from pipelines.profiling.columns import ProfiledColumn
 from pipelines.profiling.key_values import KEY_NAMES, VALUE_NAMES
 from pipelines.profiling.known_feeds import KnownFeed, known_feed
 
@@ -113,7 +113,7 @@ class Guesses:
         return next((purpose for purpose, guess in guesses if guess is not None and guess.is_of(column)), "")
 
 
-def guess(columns: Sequence[Column]) -> Guesses:
+def guess(columns: Sequence[ProfiledColumn]) -> Guesses:
     """The guesses for a catalog with these columns."""
     usable = [column for column in columns if column.is_everywhere and is_encodable(column.name)]
     language = _first([column for column in usable if _may_be_language(column)], lambda column: "its name says so")
@@ -134,13 +134,13 @@ def guess(columns: Sequence[Column]) -> Guesses:
     return Guesses(product_id, category, fields, unused, language)
 
 
-def _category(usable: Sequence[Column]) -> Guess | None:
+def _category(usable: Sequence[ProfiledColumn]) -> Guess | None:
     columns = sorted(filter(_may_be_category, usable), key=_category_rank)
     found = _first(columns, _category_reason)
     return found and replace(found, separator=_path_separator(columns[0]))
 
 
-def _path_separator(column: Column) -> str | None:
+def _path_separator(column: ProfiledColumn) -> str | None:
     """What stands between the parts of paths, if that is what the values are."""
     for separator in _PATH_SEPARATORS:
         parted = sum(separator in text for text in column.different)
@@ -149,11 +149,11 @@ def _path_separator(column: Column) -> str | None:
     return None
 
 
-def _known(feed: KnownFeed, usable: Sequence[Column]) -> Guesses | None:
+def _known(feed: KnownFeed, usable: Sequence[ProfiledColumn]) -> Guesses | None:
     """The guesses for a catalog in a published form; None without a title in it."""
     filled = {column.name: column for column in usable if column.num_filled or not column.num_rows}
 
-    def first(names: Sequence[str]) -> Column | None:
+    def first(names: Sequence[str]) -> ProfiledColumn | None:
         return next((filled[name] for name in names if name in filled), None)
 
     reason = f"so called in {feed.name}"
@@ -178,13 +178,13 @@ def _known(feed: KnownFeed, usable: Sequence[Column]) -> Guesses | None:
     )
 
 
-def _within(feed: KnownFeed, filled: Mapping[str, Column]) -> str | None:
+def _within(feed: KnownFeed, filled: Mapping[str, ProfiledColumn]) -> str | None:
     """The column that belongs to the id, if every row has it."""
     column = filled.get(feed.id_within or "")
     return None if column is None or column.num_empty else column.name
 
 
-def _category_of(feed: KnownFeed, column: Column, reason: str) -> Guess:
+def _category_of(feed: KnownFeed, column: ProfiledColumn, reason: str) -> Guess:
     """Of a list the last item counts, which is the narrowest; of a list of values, as others may follow, the first."""
     if feed.tagged is not None:
         name, _, key = column.name.rpartition(".")
@@ -196,7 +196,7 @@ def _category_of(feed: KnownFeed, column: Column, reason: str) -> Guess:
     return Guess(column.name, reason, separator=_path_separator(column))
 
 
-def _path_of(feed: KnownFeed, filled: Mapping[str, Column]) -> Callable[[str], str]:
+def _path_of(feed: KnownFeed, filled: Mapping[str, ProfiledColumn]) -> Callable[[str], str]:
     """Gives the path to the values of one language: English, or the most frequent one, where a product has it."""
     if feed.tagged is None:
         return lambda column: column
@@ -218,20 +218,22 @@ def _path_of(feed: KnownFeed, filled: Mapping[str, Column]) -> Callable[[str], s
     return path
 
 
-def _language_of(feed: KnownFeed, filled: Mapping[str, Column], tag: Callable[[str], str], reason: str) -> Guess | None:
+def _language_of(
+    feed: KnownFeed, filled: Mapping[str, ProfiledColumn], tag: Callable[[str], str], reason: str
+) -> Guess | None:
     """The language of the title, where values are tagged."""
     title = next(iter(feed.fields.values()))[0].rpartition(".")[0]
     column = f"{title}.{feed.tagged}"
     return Guess(tag(column), reason, looked_at=column) if column in filled else None
 
 
-def _first(columns: Sequence[Column], reason: Callable[[Column], str]) -> Guess | None:
+def _first(columns: Sequence[ProfiledColumn], reason: Callable[[ProfiledColumn], str]) -> Guess | None:
     if not columns:
         return None
     return Guess(columns[0].name, reason(columns[0]), [column.name for column in columns[1:]])
 
 
-def _may_be_category(column: Column) -> bool:
+def _may_be_category(column: ProfiledColumn) -> bool:
     if not column.may_be("text") or column.mean_chars > _MAX_CATEGORY_CHARS or column.num_links:
         return False
     if {text.casefold() for text in column.different} <= _WAYS_OF_SALE and column.different:
@@ -247,20 +249,20 @@ def _may_be_category(column: Column) -> bool:
     )
 
 
-def _category_rank(column: Column) -> tuple[int, int, float]:
+def _category_rank(column: ProfiledColumn) -> tuple[int, int, float]:
     return (_rank(column.name, _CATEGORY_NAMES), round(column.share_empty * 10), len(column.different))
 
 
-def _may_be_language(column: Column) -> bool:
+def _may_be_language(column: ProfiledColumn) -> bool:
     is_short = column.may_be("text") and column.mean_chars <= _MAX_LANGUAGE_CHARS
     return "_".join(_words(column.name)) in _LANGUAGE_NAMES and is_short and column.num_filled > 0
 
 
-def _is_nested(column: Column) -> bool:
+def _is_nested(column: ProfiledColumn) -> bool:
     return "." in column.name
 
 
-def _may_be_id(column: Column) -> bool:
+def _may_be_id(column: ProfiledColumn) -> bool:
     """Without an empty cell: a row whose id is empty cannot be taken."""
     if not column.may_be("text", "integer") or column.num_empty or column.mean_chars > _MAX_ID_CHARS:
         return False
@@ -271,11 +273,11 @@ def _may_be_id(column: Column) -> bool:
     return column.num_rows >= _FEW_ROWS and column.is_unique and column.may_be("text")
 
 
-def _may_be_field(column: Column) -> bool:
+def _may_be_field(column: ProfiledColumn) -> bool:
     return bool(column.kinds) and "nested" not in column.kinds and column.num_links <= column.num_filled / 2
 
 
-def _is_text(column: Column) -> bool:
+def _is_text(column: ProfiledColumn) -> bool:
     if not column.kinds <= {"text", "list"}:
         return False
     if not column.num_filled:
@@ -285,7 +287,7 @@ def _is_text(column: Column) -> bool:
     return _is_named(column.name, _FIELD_NAMES) or column.mean_words >= _WORDS_OF_A_TEXT
 
 
-def _is_half(column: Column, names: Collection[str]) -> bool:
+def _is_half(column: ProfiledColumn, names: Collection[str]) -> bool:
     """Whether it has the values of a list of pairs, of which the names are another column: alone they say little. (What
     stands below a title is prose.)"""
     pair, _, key = column.name.rpartition(".")
@@ -295,7 +297,7 @@ def _is_half(column: Column, names: Collection[str]) -> bool:
     return any(f"{pair}.{name}" in names for name in KEY_NAMES if name not in titles)
 
 
-def _id_reason(column: Column) -> str:
+def _id_reason(column: ProfiledColumn) -> str:
     named = _is_named(column.name, _ID_NAMES) or _words(column.name)[-1:] == ["id"]
     if not column.num_rows:
         return "its name reads like an id"
@@ -304,7 +306,7 @@ def _id_reason(column: Column) -> str:
     return f"{'its name reads like an id' if named else 'short, without spaces'}; no empty cell, {content}"
 
 
-def _category_reason(column: Column) -> str:
+def _category_reason(column: ProfiledColumn) -> str:
     named = "its name reads like a category" if _is_named(column.name, _CATEGORY_NAMES) else "short texts that repeat"
     if not column.num_rows:
         return named
@@ -312,7 +314,7 @@ def _category_reason(column: Column) -> str:
     return f"{named}; {len(column.different):,} different in {column.num_rows:,} rows looked at{empty}"
 
 
-def _field_reason(column: Column) -> str:
+def _field_reason(column: ProfiledColumn) -> str:
     if not column.num_filled:
         return "its name reads like a product's text"
     empty = f", {column.share_empty:.0%} empty" if column.num_empty else ""

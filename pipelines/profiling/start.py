@@ -18,8 +18,8 @@ from pipelines.catalog.rows import DeadRows
 from pipelines.config.shipped_files import shipped_file
 from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
-from pipelines.profiling.catalog_file import Places, catalog_yaml
-from pipelines.profiling.catalog_look import MAX_COUNTED, Look, Source, count_categories, found_forms, look_into
+from pipelines.profiling.catalog_file import ColumnPlaces, catalog_yaml
+from pipelines.profiling.catalog_look import MAX_COUNTED, Look, LookedSource, count_categories, found_forms, look_into
 from pipelines.profiling.guesses import Guesses, guess
 from pipelines.profiling.key_values import find_attributes
 from pipelines.profiling.schemas_file import MAX_CATEGORIES, schemas_yaml
@@ -40,10 +40,10 @@ class Start:
     guesses: Guesses
     categories: Counter[str]
     dead: DeadRows
-    places: Places
+    places: ColumnPlaces
 
 
-def start_job(source: Source, folder: Folder) -> Start:
+def start_job(source: LookedSource, folder: Folder) -> Start:
     """Looks into the catalog and writes `catalog.yaml` and `schemas.yaml`.
 
     Raises `UsageError` for what cannot be read, and before anything is written where one of the files is there.
@@ -55,7 +55,7 @@ def start_job(source: Source, folder: Folder) -> Start:
     guesses = guess(look.columns)
     counts, dead = count_categories(look, guesses.category.column) if guesses.category else (Counter[str](), DeadRows())
     found = find_attributes(_texts(look, guesses))
-    places = Places(
+    places = ColumnPlaces(
         config=_place(folder, CONFIG_NAME),
         schemas=_place(folder, SCHEMAS_NAME),
         output=f"runs/{_stem(source.path)}/first",  # a catalog's runs lie together, for --base

@@ -13,7 +13,7 @@ from pipelines.errors import RunError, UsageError
 from pipelines.labelling.openai_teacher import OpenAITeacher
 from pipelines.labelling.teachers import UnansweredError
 from pipelines.proposing.answers import Named, read_attributes
-from pipelines.proposing.products import Product
+from pipelines.proposing.products import ProposalProduct
 from pipelines.proposing.questions import asked_again, question
 
 # What the configuration of `hpd label` calls what is an option here.
@@ -50,7 +50,7 @@ def endpoint_config(endpoint: str, model: str, api_key_env: str | None) -> OpenA
         raise UsageError(_BARE_KEY.sub(lambda key: _OPTIONS[key[2]], reasons.strip())) from error
 
 
-def ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[Product]]) -> Answers:
+def ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[ProposalProduct]]) -> Answers:
     """Asks about the categories of `products`.
 
     Raises:
@@ -62,7 +62,7 @@ def ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[Product]]) 
         raise type(error)(_KEY.sub(lambda key: _OPTIONS[key[1]], str(error))) from error
 
 
-async def _ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[Product]]) -> Answers:
+async def _ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[ProposalProduct]]) -> Answers:
     answers = Answers()
     at_once = asyncio.Semaphore(config.max_concurrency)
     enough = max(_MAX_UNANSWERED, config.max_concurrency)
@@ -90,7 +90,11 @@ async def _ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[Prod
 
 
 async def _attributes(
-    teacher: OpenAITeacher, config: OpenAITeacherConfig, category: str, products: Sequence[Product], answers: Answers
+    teacher: OpenAITeacher,
+    config: OpenAITeacherConfig,
+    category: str,
+    products: Sequence[ProposalProduct],
+    answers: Answers,
 ) -> list[Named]:
     """Asks until an answer names attributes, at most `answer_attempts` times."""
     messages = first = question(category, products)

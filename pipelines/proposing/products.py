@@ -15,14 +15,14 @@ from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.paths import value_at
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import row_category
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.catalog.shown_text import shown_record
 from pipelines.config.catalog_input import HtmlMode, InputConfig
 from pipelines.config.loading import parse_config
 from pipelines.config.mapping import PATH_SEPARATOR
 from pipelines.config.yaml_files import load_yaml
 from pipelines.errors import UsageError
-from pipelines.profiling.catalog_look import Look, Source, look_into
+from pipelines.profiling.catalog_look import Look, LookedSource, look_into
 from pipelines.profiling.guesses import guess
 from pipelines.profiling.key_values import cell_pairs, text_pairs
 
@@ -35,7 +35,7 @@ _GOLD_TEXTS = frozenset({"product_id", "category"})
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class ProposalProduct:
     """A product: its texts by field, as they are shown, and its keys and values."""
 
     fields: Mapping[str, str]
@@ -43,14 +43,14 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ProductSample:
     """The products that were looked at, by category, the category with most of them first.
 
     Attributes:
         notes: what was guessed of the catalog.
     """
 
-    products: Mapping[str, Sequence[Product]]
+    products: Mapping[str, Sequence[ProposalProduct]]
     notes: Sequence[str] = ()
 
     @property
@@ -59,7 +59,7 @@ class Sample:
         return sum(map(len, self.products.values()))
 
 
-def read_sample(source: Source) -> Sample:
+def read_sample(source: LookedSource) -> ProductSample:
     """Products of a catalog, or of the one that a job's configuration names (a YAML file).
 
     Raises:
@@ -67,13 +67,13 @@ def read_sample(source: Source) -> Sample:
     """
     path = source.path
     if path.lower().endswith(_CONFIG_ENDINGS):
-        if source != Source(path):
+        if source != LookedSource(path):
             raise UsageError(f"{path} is a configuration: how its catalog is read is said in its section 'input'")
         config = _input_of(path)
         # What is the same for every product tells none from another.
         mapped = {name: each.columns for name, each in config.fields.items() if each.columns}
         rows = ((_category(row, config), _cells(row, mapped)) for row in _rows(config))
-        return Sample(_by_category(rows, path, config.html))
+        return ProductSample(_by_category(rows, path, config.html))
     look = look_into(source)
     if look.sample and _is_labelled(look.sample[0]):
         raise UsageError(
@@ -90,7 +90,7 @@ def read_sample(source: Source) -> Sample:
     named = (WHOLE_CATALOG if category is None else category_text(row.get(category)) for row in look.sample)
     rows = ((name, _cells(row, mapped)) for name, row in zip(named, look.sample, strict=True))
     notes = [f"read as texts: {', '.join(columns)}; as category: {category or 'none, all are of one'}"]
-    return Sample(_by_category(rows, path, "auto"), [*_notes(look), *notes])
+    return ProductSample(_by_category(rows, path, "auto"), [*_notes(look), *notes])
 
 
 def _notes(look: Look) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _rows(config: InputConfig) -> Iterator[Mapping[str, Any]]:
     files = scan_sources(config).files
     share = -(-_MAX_ROWS // max(1, len(files)))
     for number, file in enumerate(files):
-        piece = Piece(number, 0, file.stop, file.num_rows, 0, file.size)
+        piece = RowRange(number, 0, file.stop, file.num_rows, 0, file.size)
         rows = read_piece(*file.rows, piece, config.columns, anonymous=config.anonymous)
         yield from (row.values for row in islice(rows, share) if row.values is not None)
 
@@ -152,8 +152,8 @@ def _cells(row: Mapping[str, Any], mapped: Mapping[str, Sequence[str]]) -> dict[
 
 def _by_category(
     rows: Iterable[tuple[str | None, Mapping[str, Sequence[Any]]]], source: str, html: HtmlMode
-) -> dict[str, list[Product]]:
-    found: dict[str, list[Product]] = defaultdict(list)
+) -> dict[str, list[ProposalProduct]]:
+    found: dict[str, list[ProposalProduct]] = defaultdict(list)
     for category, cells in rows:
         if category and (product := _product(cells, html)) is not None:
             found[category].append(product)
@@ -162,7 +162,7 @@ def _by_category(
     return dict(sorted(found.items(), key=lambda each: -len(each[1])))
 
 
-def _product(fields: Mapping[str, Sequence[Any]], html: HtmlMode) -> Product | None:
+def _product(fields: Mapping[str, Sequence[Any]], html: HtmlMode) -> ProposalProduct | None:
     found = [pair for cells in fields.values() for cell in cells for pair in cell_pairs(cell)]
     texts = {name: "\n".join(filter(None, map(_text, cells))) for name, cells in fields.items()}
     shown = {name: text for name, text in shown_record(Record("", "", texts), html).fields.items() if text}
@@ -170,7 +170,7 @@ def _product(fields: Mapping[str, Sequence[Any]], html: HtmlMode) -> Product | N
     # A map's pairs are its text, where there is no other.
     if not shown:
         shown = {"details": "\n".join(f"{key}: {value}" for key, value in found)}
-    return Product(shown, found) if any(shown.values()) else None
+    return ProposalProduct(shown, found) if any(shown.values()) else None
 
 
 def _text(cell: Any) -> str:

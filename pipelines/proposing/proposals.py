@@ -13,7 +13,7 @@ from hpd_core.text.near_names import fold_name
 from pipelines.errors import UsageError
 from pipelines.profiling.key_values import FoundAttribute, count_pairs
 from pipelines.proposing.answers import Named
-from pipelines.proposing.products import Product, Sample
+from pipelines.proposing.products import ProductSample, ProposalProduct
 from pipelines.schemas.guessed_types import GuessedType, described_counts
 from pipelines.schemas.importing.imported import Imported, SourceCategory, listed
 
@@ -35,7 +35,7 @@ class _Proposal:
     is_least: bool = False
 
 
-def choose_categories(sample: Sample, wanted: Sequence[str]) -> dict[str, Sequence[Product]]:
+def choose_categories(sample: ProductSample, wanted: Sequence[str]) -> dict[str, Sequence[ProposalProduct]]:
     """The wanted categories; else the most frequent ones. Raises `UsageError` for one that the catalog has not."""
     if not wanted:
         return dict(list(sample.products.items())[:MAX_CATEGORIES])
@@ -48,7 +48,7 @@ def choose_categories(sample: Sample, wanted: Sequence[str]) -> dict[str, Sequen
     return {folded[fold_name(name)]: sample.products[folded[fold_name(name)]] for name in wanted}
 
 
-def propose(products: Mapping[str, Sequence[Product]], named: Mapping[str, Sequence[Named]]) -> Imported:
+def propose(products: Mapping[str, Sequence[ProposalProduct]], named: Mapping[str, Sequence[Named]]) -> Imported:
     """The proposals.
 
     Args:
@@ -87,7 +87,9 @@ def propose(products: Mapping[str, Sequence[Product]], named: Mapping[str, Seque
     return Imported(f"{sum(map(len, products.values())):,} products", library, categories, notes)
 
 
-def _merged(named: Iterable[Named], counted: Iterable[FoundAttribute], products: Sequence[Product]) -> list[_Proposal]:
+def _merged(
+    named: Iterable[Named], counted: Iterable[FoundAttribute], products: Sequence[ProposalProduct]
+) -> list[_Proposal]:
     """What a model named first, in its order, with what texts say of it; then what texts alone name."""
     by_name = {fold_name(found.name): found for found in counted}
     proposals = []
@@ -104,11 +106,11 @@ def _merged(named: Iterable[Named], counted: Iterable[FoundAttribute], products:
     return [*proposals, *rest]
 
 
-def _count(value: str, products: Iterable[Product]) -> int:
+def _count(value: str, products: Iterable[ProposalProduct]) -> int:
     return sum(_says(value, product) for product in products)
 
 
-def _says(value: str, product: Product) -> bool:
+def _says(value: str, product: ProposalProduct) -> bool:
     """Whether a product's text has the value, as words of its own."""
     pattern = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)", re.IGNORECASE)
     return any(pattern.search(text) for text in product.fields.values())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hpd_core.text.template import render_document
 from pipelines.labelling.teacher_prompts import Message
-from pipelines.proposing.products import Product
+from pipelines.proposing.products import ProposalProduct
 
 _MAX_PRODUCTS = 12
 _MAX_CHARACTERS = 1_500  # of a product
@@ -43,7 +43,7 @@ That answer cannot be used: it holds no <attribute> element with a <name>. Answe
 and nothing else."""
 
 
-def question(category: str, products: Sequence[Product]) -> list[Message]:
+def question(category: str, products: Sequence[ProposalProduct]) -> list[Message]:
     """The question about a category."""
     chosen = products[:: max(1, len(products) // _MAX_PRODUCTS)][:_MAX_PRODUCTS]
     texts = (render_document(product.fields)[:_MAX_CHARACTERS] for product in chosen)

@@ -18,13 +18,13 @@ from pipelines.errors import UsageError
 from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import GoldProduct, GoldValue, parse_gold, read_lines
 from pipelines.quality.run_answers import RunFolder, RunProduct, read_run
-from pipelines.quality.scoring import Answer, Comparison, Judgement, predicted_items
+from pipelines.quality.scoring import Answer, AnswerJudgement, Comparison, predicted_items
 from pipelines.store.folders import Folder
 
 _MAX_NOTES = 5
 
 
-class Kind(StrEnum):
+class DoubtKind(StrEnum):
     """What the runs say in place of a label."""
 
     OTHER_VALUE = "another value"
@@ -46,7 +46,7 @@ class DoubtfulLabel:
     attribute: str
     gold: GoldValue
     answer: Answer
-    kind: Kind
+    kind: DoubtKind
     sureness: float | None
 
 
@@ -97,10 +97,10 @@ class RecheckedLabels:
             "notes": list(self.notes),
         }
 
-    def kinds(self) -> dict[Kind, int]:
+    def kinds(self) -> dict[DoubtKind, int]:
         """How many doubtful labels there are of each kind."""
         counts = Counter(each.kind for each in self.doubtful)
-        return {kind: counts[kind] for kind in Kind}
+        return {kind: counts[kind] for kind in DoubtKind}
 
 
 def recheck_labels(runs: Sequence[str], gold: str, lines: Sequence[bytes] | None = None) -> RecheckedLabels:
@@ -175,7 +175,7 @@ def _says_something(answer: Answer) -> bool:
     return answer.status in ("value", "absent") and not answer.is_reviewed
 
 
-def _said(judgement: Judgement, product: RunProduct) -> tuple[str, ...]:
+def _said(judgement: AnswerJudgement, product: RunProduct) -> tuple[str, ...]:
     """What an answer says, as it is compared with gold, in any order; nothing where it is absent."""
     asked = product.asked.get(judgement.attribute)
     return tuple(sorted(predicted_items(judgement.answer, Comparison.FOLDED, asked)))
@@ -188,19 +188,19 @@ def _unasked_notes(unasked: Mapping[tuple[str, str, str], int]) -> Iterator[str]
         yield f"and {len(unasked) - _MAX_NOTES} more attributes that a run was not asked for"
 
 
-def _doubtful(product: GoldProduct, judgements: Sequence[Judgement]) -> DoubtfulLabel:
+def _doubtful(product: GoldProduct, judgements: Sequence[AnswerJudgement]) -> DoubtfulLabel:
     first = judgements[0]
     kind = _kind(first.gold, first.answer)
     return DoubtfulLabel(product, first.attribute, first.gold, first.answer, kind, _least_sure(judgements))
 
 
-def _kind(gold: GoldValue, answer: Answer) -> Kind:
+def _kind(gold: GoldValue, answer: Answer) -> DoubtKind:
     if gold.is_absent:
-        return Kind.A_VALUE
-    return Kind.OTHER_VALUE if answer.items else Kind.NO_VALUE
+        return DoubtKind.A_VALUE
+    return DoubtKind.OTHER_VALUE if answer.items else DoubtKind.NO_VALUE
 
 
-def _least_sure(judgements: Iterable[Judgement]) -> float | None:
+def _least_sure(judgements: Iterable[AnswerJudgement]) -> float | None:
     sure = [
         each.answer.probability if each.answer.confidence is None else each.answer.confidence for each in judgements
     ]

@@ -15,7 +15,7 @@ from pipelines.quality import scoring
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.normalisation import NormalisationScore, score_normalisation
 from pipelines.quality.run_answers import RunFolder, RunProduct, read_run
-from pipelines.quality.scoring import Answer, Comparison, Counts, Judgement, Outcome, RateEstimates, Rates
+from pipelines.quality.scoring import Answer, AnswerJudgement, AnswerOutcome, Comparison, Counts, RateEstimates, Rates
 
 _MAX_NAMES = 5  # products or attributes named in notes
 _BANDS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -109,7 +109,7 @@ class Evaluation:
     scores: tuple[Scorecard, ...]
     normalisation: NormalisationScore | None
     notes: tuple[str, ...]
-    judgements: tuple[Judgement, ...] = field(repr=False)
+    judgements: tuple[AnswerJudgement, ...] = field(repr=False)
 
     @property
     def exact(self) -> Scorecard:
@@ -185,7 +185,7 @@ def _missing_note(run: str, num_gold: int, missing: Sequence[str]) -> str:
     )
 
 
-def _misspelled_notes(judgements: Sequence[Judgement], products: Sequence[RunProduct]) -> Iterator[str]:
+def _misspelled_notes(judgements: Sequence[AnswerJudgement], products: Sequence[RunProduct]) -> Iterator[str]:
     """Labelled attributes that the run was not asked for, but for one of almost the same name that has no label."""
     asked: dict[str, set[str]] = defaultdict(set)
     for judgement in judgements:
@@ -208,7 +208,7 @@ def judge_products(
     gold: Sequence[GoldProduct],
     products: Mapping[int, RunProduct],
     comparison: Comparison,
-) -> list[Judgement]:
+) -> list[AnswerJudgement]:
     """Every labelled attribute of the products with these indexes in `gold`, in this order."""
     judgements = []
     for position, index in enumerate(indexes):
@@ -216,7 +216,7 @@ def judge_products(
             answer = products[index].answer(attribute)
             asked = products[index].asked.get(attribute)
             outcome = scoring.judge(value, answer, comparison, asked, gold[index].fields)
-            judgements.append(Judgement(position, gold[index].category, attribute, value, answer, outcome))
+            judgements.append(AnswerJudgement(position, gold[index].category, attribute, value, answer, outcome))
     return judgements
 
 
@@ -232,11 +232,12 @@ def _count_unlabelled(
     return Unlabelled(len(statuses), statuses.count("value"))
 
 
-def _by_probability(judgements: Sequence[Judgement]) -> tuple[ProbabilityBand, ...]:
+def _by_probability(judgements: Sequence[AnswerJudgement]) -> tuple[ProbabilityBand, ...]:
     values = [
-        (judgement.answer.probability, judgement.outcome is Outcome.VC)
+        (judgement.answer.probability, judgement.outcome is AnswerOutcome.VC)
         for judgement in judgements
-        if judgement.outcome in (Outcome.NV, Outcome.VC, Outcome.VW) and judgement.answer.probability is not None
+        if judgement.outcome in (AnswerOutcome.NV, AnswerOutcome.VC, AnswerOutcome.VW)
+        and judgement.answer.probability is not None
     ]
     bands = []
     for low, high in itertools.pairwise(_BANDS) if values else ():
@@ -245,14 +246,14 @@ def _by_probability(judgements: Sequence[Judgement]) -> tuple[ProbabilityBand, .
     return tuple(bands)
 
 
-def _reliability(judgements: Sequence[Judgement], sure: Callable[[Answer], float | None]) -> Reliability | None:
+def _reliability(judgements: Sequence[AnswerJudgement], sure: Callable[[Answer], float | None]) -> Reliability | None:
     values = [each for each in judgements if each.answer.status == "value"]
-    known = [(sure(each.answer), each.outcome is Outcome.VC) for each in values]
+    known = [(sure(each.answer), each.outcome is AnswerOutcome.VC) for each in values]
     return reliability((probability, is_right) for probability, is_right in known if probability is not None)
 
 
 def _scorecard(
-    comparison: Comparison, judgements: Sequence[Judgement], num_products: int, num_resamples: int, seed: int
+    comparison: Comparison, judgements: Sequence[AnswerJudgement], num_products: int, num_resamples: int, seed: int
 ) -> Scorecard:
     by_pair = scoring.count_by_pair(judgements)
     by_category: dict[str, Counts] = {}

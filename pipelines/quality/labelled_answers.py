@@ -13,7 +13,7 @@ from pipelines.confidence.labelled_answer import LabelledAnswer
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.run_answers import RowKey, RunFolder, matched_products
-from pipelines.quality.scoring import Answer, Outcome, judge
+from pipelines.quality.scoring import Answer, AnswerOutcome, judge
 from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.verdicts import AnswerKey
 from pipelines.store.asked_schemas import read_asked_schemas
@@ -89,7 +89,7 @@ def judged_answers(
             continue
         items = tuple(row["value_raw"] for row in rows if row["value_raw"] is not None)
         outcome = judge(label, Answer("value", items), attribute=attribute, fields=gold.fields)
-        yield _labelled(product, rows, known[name], is_right=outcome is Outcome.VC)
+        yield _labelled(product, rows, known[name], is_right=outcome is AnswerOutcome.VC)
 
 
 def _labelled(product: str, rows: Sequence[Row], attribute: Attribute, *, is_right: bool) -> LabelledAnswer:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipelines.quality import scoring
-from pipelines.quality.scoring import Comparison, Judgement, RateEstimates
+from pipelines.quality.scoring import AnswerJudgement, Comparison, RateEstimates
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class PairedRates:
 
 
 def paired_rates(
-    comparison: Comparison, first: Sequence[Judgement], second: Sequence[Judgement], num_products: int
+    comparison: Comparison, first: Sequence[AnswerJudgement], second: Sequence[AnswerJudgement], num_products: int
 ) -> PairedRates:
     """The rates of A, `first`, and of B, `second`: judgements of the same labels of the same `num_products`."""
     rates_a, rates_b = (

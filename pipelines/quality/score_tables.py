@@ -12,14 +12,14 @@ from pipelines.console.shown_names import shown_names
 from pipelines.console.terminal import titled_table
 from pipelines.quality.evaluation import AttributeScore, CategoryScore, Evaluation
 from pipelines.quality.normalisation import NormalisationScore
-from pipelines.quality.scoring import Counts, Estimate, Judgement, Outcome, few_products
+from pipelines.quality.scoring import AnswerJudgement, AnswerOutcome, Counts, Estimate, few_products
 
 _MAX_NAMES = 5  # products named in a line
 _MAX_WORST = 10  # attributes in the table of the worst
 _BAR = 30  # characters of a reliability curve's bar
 _SURE = 0.5  # from this probability on a value is more likely right than not, if the model is calibrated
-_OUTCOMES = [outcome.name for outcome in Outcome]
-_MISTAKES = (Outcome.VW, Outcome.NV, Outcome.VN)  # in the order in which examples are picked
+_OUTCOMES = [outcome.name for outcome in AnswerOutcome]
+_MISTAKES = (AnswerOutcome.VW, AnswerOutcome.NV, AnswerOutcome.VN)  # in the order in which examples are picked
 
 
 def print_evaluation(console: Console, evaluation: Evaluation, by_attribute: bool) -> None:
@@ -189,9 +189,9 @@ def _shown_attributes(evaluation: Evaluation) -> dict[str, str]:
     return shown_names(card.attribute for card in evaluation.exact.by_attribute)
 
 
-def _examples(judgements: Iterable[Judgement]) -> dict[tuple[str, str], Judgement]:
+def _examples(judgements: Iterable[AnswerJudgement]) -> dict[tuple[str, str], AnswerJudgement]:
     """The most telling mistake of every attribute: a wrong value before a made-up before a missed one."""
-    examples: dict[tuple[str, str], Judgement] = {}
+    examples: dict[tuple[str, str], AnswerJudgement] = {}
     for judgement in judgements:
         if judgement.outcome not in _MISTAKES:
             continue

@@ -53,7 +53,7 @@ class Comparison(StrEnum):
     FOLDED = "folded"
 
 
-class Outcome(IntEnum):
+class AnswerOutcome(IntEnum):
     """What became of one labelled attribute; the number is its column in count arrays."""
 
     NN = 0
@@ -65,7 +65,7 @@ class Outcome(IntEnum):
     @property
     def is_right(self) -> bool:
         """Whether the answer is what the label says: the correct value, or none where there is none."""
-        return self in (Outcome.NN, Outcome.VC)
+        return self in (AnswerOutcome.NN, AnswerOutcome.VC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class AnswerJudgement:
     """One labelled attribute, judged. `product` is the product's index among the evaluated ones."""
 
     product: int
@@ -96,7 +96,7 @@ class Judgement:
     attribute: str
     gold: GoldValue
     answer: Answer
-    outcome: Outcome
+    outcome: AnswerOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Counts:
         return Counts(*(a + b for a, b in zip(self.as_tuple(), other.as_tuple(), strict=True)))
 
     def as_tuple(self) -> tuple[int, int, int, int, int]:
-        """The counts in the order of `Outcome`."""
+        """The counts in the order of `AnswerOutcome`."""
         return self.nn, self.nv, self.vn, self.vc, self.vw
 
     @property
@@ -178,7 +178,7 @@ def judge(
     comparison: Comparison = Comparison.EXACT,
     attribute: Attribute | None = None,
     fields: Mapping[str, str] | None = None,
-) -> Outcome:
+) -> AnswerOutcome:
     """The outcome of one labelled attribute.
 
     A prediction is correct if it equals any accepted form of the gold value, character for character
@@ -193,9 +193,9 @@ def judge(
     """
     items = predicted_items(answer, comparison, attribute)
     if gold.is_absent:
-        return Outcome.NV if items else Outcome.NN
+        return AnswerOutcome.NV if items else AnswerOutcome.NN
     if not items:
-        return Outcome.VN
+        return AnswerOutcome.VN
     accepted = [
         frozenset(
             _normalise(reading, comparison) for form in forms for reading in _readings(form, attribute, fields or {})
@@ -205,18 +205,18 @@ def judge(
     if attribute is not None and attribute.values:
         # Two synonyms of one member are one value, as in an answer.
         accepted = list(dict.fromkeys(accepted))
-    return Outcome.VC if _match_one_to_one(items, accepted) else Outcome.VW
+    return AnswerOutcome.VC if _match_one_to_one(items, accepted) else AnswerOutcome.VW
 
 
-def count(outcomes: Iterable[Outcome]) -> Counts:
+def count(outcomes: Iterable[AnswerOutcome]) -> Counts:
     """The outcomes, counted."""
     tally = Counter(outcomes)
-    return Counts(*(tally[outcome] for outcome in Outcome))
+    return Counts(*(tally[outcome] for outcome in AnswerOutcome))
 
 
-def count_by_pair(judgements: Iterable[Judgement]) -> dict[tuple[str, str], Counts]:
+def count_by_pair(judgements: Iterable[AnswerJudgement]) -> dict[tuple[str, str], Counts]:
     """Counts of every (category, attribute) pair, in the order in which the pairs first occur."""
-    outcomes: dict[tuple[str, str], list[Outcome]] = {}
+    outcomes: dict[tuple[str, str], list[AnswerOutcome]] = {}
     for judgement in judgements:
         outcomes.setdefault((judgement.category, judgement.attribute), []).append(judgement.outcome)
     return {pair: count(pair_outcomes) for pair, pair_outcomes in outcomes.items()}
@@ -224,7 +224,7 @@ def count_by_pair(judgements: Iterable[Judgement]) -> dict[tuple[str, str], Coun
 
 def macro_rates(counts: Iterable[Counts]) -> Rates:
     """Mean precision, recall and F1 over the pairs that have more than NN; zeros if there is no such pair."""
-    cells = np.array([pair.as_tuple() for pair in counts], dtype=np.int64).reshape(1, -1, len(Outcome))
+    cells = np.array([pair.as_tuple() for pair in counts], dtype=np.int64).reshape(1, -1, len(AnswerOutcome))
     return Rates(*(float(rate) for rate in _macro_rates(cells)[0]))
 
 
@@ -236,7 +236,7 @@ class Resamples(NamedTuple):
 
 
 def bootstrap(
-    judgements: Sequence[Judgement],
+    judgements: Sequence[AnswerJudgement],
     num_products: int,
     *,
     num_resamples: int = NUM_RESAMPLES,
@@ -252,11 +252,14 @@ def bootstrap(
     pairs = {pair: index for index, pair in enumerate(count_by_pair(judgements))}
     products = np.array([judgement.product for judgement in judgements], dtype=np.int64)
     cells = np.array(
-        [pairs[judgement.category, judgement.attribute] * len(Outcome) + judgement.outcome for judgement in judgements],
+        [
+            pairs[judgement.category, judgement.attribute] * len(AnswerOutcome) + judgement.outcome
+            for judgement in judgements
+        ],
         dtype=np.int64,
     )
-    counts = _resampled_counts(products, cells, num_products, len(pairs) * len(Outcome), num_resamples, seed)
-    counts = counts.reshape(num_resamples, len(pairs), len(Outcome))
+    counts = _resampled_counts(products, cells, num_products, len(pairs) * len(AnswerOutcome), num_resamples, seed)
+    counts = counts.reshape(num_resamples, len(pairs), len(AnswerOutcome))
     return Resamples(_rates(counts.sum(axis=1)), _macro_rates(counts))
 
 
@@ -342,7 +345,9 @@ def _match_one_to_one(items: Sequence[str], accepted: Sequence[frozenset[str]]) 
 
 def _rates(counts: npt.NDArray[Any]) -> _Floats:
     """(..., 5) counts -> (..., 3) precision, recall, F1."""
-    nv, vn, vc, vw = (counts[..., outcome] for outcome in (Outcome.NV, Outcome.VN, Outcome.VC, Outcome.VW))
+    nv, vn, vc, vw = (
+        counts[..., outcome] for outcome in (AnswerOutcome.NV, AnswerOutcome.VN, AnswerOutcome.VC, AnswerOutcome.VW)
+    )
     predicted, labelled = nv + vc + vw, vn + vc + vw
     # 2 VC / (predicted + labelled) is 2 P R / (P + R) in a form that needs no case for P + R = 0.
     return np.stack(
@@ -357,7 +362,7 @@ def _rates(counts: npt.NDArray[Any]) -> _Floats:
 
 def _macro_rates(counts: npt.NDArray[Any]) -> _Floats:
     """(resamples, pairs, 5) counts -> (resamples, 3) means over the pairs that have more than NN."""
-    counted = counts[..., Outcome.NV :].sum(axis=-1) > 0  # (resamples, pairs)
+    counted = counts[..., AnswerOutcome.NV :].sum(axis=-1) > 0  # (resamples, pairs)
     num_counted = np.maximum(counted.sum(axis=1), 1)  # (resamples,)
     means: _Floats = (_rates(counts) * counted[..., None]).sum(axis=1) / num_counted[:, None]
     return means

@@ -13,7 +13,7 @@ from pipelines.reporting.cost_account import ShardTotals, read_account
 from pipelines.reporting.dead_letters import read_dead_letters
 from pipelines.reporting.facts.dead_letters import DeadReason
 from pipelines.reporting.facts.report import Facts
-from pipelines.reporting.facts.run import Identity, InputFile, Totals
+from pipelines.reporting.facts.run import Identity, InputFile, ReportTotals
 from pipelines.reporting.gold_scores import GoldScores, read_gold_scores
 from pipelines.reporting.other_runs import compared_run, read_compared
 from pipelines.reporting.outlook import find_forecast, forecast_facts, outlook, priced
@@ -28,7 +28,7 @@ from pipelines.store.asked_schemas import read_schemas
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ReportWishes:
     """What the reader asks for beside the run itself.
 
     Attributes:
@@ -45,7 +45,7 @@ class Wishes:
     seed: int = 0
 
 
-def gather(uri: str, wishes: Wishes) -> Facts:
+def gather(uri: str, wishes: ReportWishes) -> Facts:
     """All facts of the run in the folder `uri`.
 
     Raises `UsageError` if there is no run, a part of it cannot be read, or gold or a compared run does not fit.
@@ -129,9 +129,9 @@ def _identity(run: OpenedRun, machines: ShardTotals) -> Identity:
     )
 
 
-def _totals(run: OpenedRun, dead_letters: Sequence[DeadReason]) -> Totals:
+def _totals(run: OpenedRun, dead_letters: Sequence[DeadReason]) -> ReportTotals:
     totals = run.status.totals
-    return Totals(
+    return ReportTotals(
         planned_rows=run.status.planned_rows,
         planned_shards=run.status.planned_shards or 0,
         shards=totals.shards,

@@ -9,7 +9,7 @@ from pipelines.errors import UsageError
 from pipelines.quality.evaluation import Evaluation, evaluate_run
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.scoring import Counts
-from pipelines.reporting.facts.quality import Band, Quality
+from pipelines.reporting.facts.quality import Band, ReportQuality
 from pipelines.reporting.run_folder import OpenedRun
 from pipelines.store.asked_schemas import read_schemas
 
@@ -24,7 +24,7 @@ class GoldScores:
         notes: what a reader must know of them.
     """
 
-    quality: Quality | None = None
+    quality: ReportQuality | None = None
     products: Sequence[GoldProduct] = ()
     by_category: Mapping[str, float] = field(default_factory=dict)
     by_attribute: Mapping[tuple[str, str], Counts] = field(default_factory=dict)
@@ -58,10 +58,10 @@ def read_gold_scores(run: OpenedRun, gold: str) -> GoldScores:
     )
 
 
-def _quality(evaluation: Evaluation) -> Quality:
+def _quality(evaluation: Evaluation) -> ReportQuality:
     exact = evaluation.exact
     of_probability = evaluation.reliability_of_probability
-    return Quality(
+    return ReportQuality(
         gold=evaluation.gold,
         num_products=evaluation.num_products,
         num_labels=exact.counts.num_labels,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hpd_core.types import MatchKind
-from pipelines.reporting.facts.sample import Segment
+from pipelines.reporting.facts.sample import TextSegment
 
 # The strictest first.
 MATCHES: tuple[MatchKind, ...] = ("exact", "equal number", "folded", "fuzzy", "ambiguous")
@@ -23,7 +23,7 @@ class Mark(NamedTuple):
     match: str
 
 
-def cut(text: str, marks: Sequence[Mark]) -> tuple[Segment, ...]:
+def cut(text: str, marks: Sequence[Mark]) -> tuple[TextSegment, ...]:
     """The text in order; each segment has the same values all along.
 
     0    5    10
@@ -41,7 +41,7 @@ def cut(text: str, marks: Sequence[Mark]) -> tuple[Segment, ...]:
         )
         values = tuple(dict.fromkeys(mark.value for mark in here))
         match = min((mark.match for mark in here), key=_strictness, default=None)
-        segments += [Segment(text[start:end], values, match)] if values else _shortened(text[start:end])
+        segments += [TextSegment(text[start:end], values, match)] if values else _shortened(text[start:end])
     return tuple(segments)
 
 
@@ -59,9 +59,9 @@ def _strictness(match: str) -> int:
     return MATCHES.index(match) if match in MATCHES else len(MATCHES)
 
 
-def _shortened(text: str) -> list[Segment]:
+def _shortened(text: str) -> list[TextSegment]:
     """Text without values; the middle of a long one is left out."""
     omitted = len(text) - 2 * _SHOWN
     if omitted <= _SHOWN:
-        return [Segment(text)]
-    return [Segment(text[:_SHOWN]), Segment("", omitted=omitted), Segment(text[-_SHOWN:])]
+        return [TextSegment(text)]
+    return [TextSegment(text[:_SHOWN]), TextSegment("", omitted=omitted), TextSegment(text[-_SHOWN:])]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pipelines.errors import UsageError
 from pipelines.reporting.cost_account import read_account
 from pipelines.reporting.facts.cost import Account
-from pipelines.reporting.facts.quality import ComparedRun, Quality
+from pipelines.reporting.facts.quality import ComparedRun, ReportQuality
 from pipelines.reporting.gold_scores import read_gold_scores
 from pipelines.reporting.run_folder import OpenedRun, open_run, state_notes
 
@@ -43,7 +43,9 @@ def _unlike(run: OpenedRun, this: OpenedRun) -> Iterator[str]:
         yield f"It ran on {run.device}, the run of this report on {this.device}."
 
 
-def compared_run(run: OpenedRun, account: Account | None, quality: Quality | None, *, is_this: bool) -> ComparedRun:
+def compared_run(
+    run: OpenedRun, account: Account | None, quality: ReportQuality | None, *, is_this: bool
+) -> ComparedRun:
     """The line of an opened run. `is_this`: the report is its own."""
     billed = account.time.billed if account is not None and account.decoded else None
     return ComparedRun(

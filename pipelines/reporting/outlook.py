@@ -12,7 +12,7 @@ from pipelines.costing.scenarios import deadlines, sensitivity
 from pipelines.errors import UsageError
 from pipelines.reporting.facts.cost import Account
 from pipelines.reporting.facts.forecast import DeadlineFacts, Expectation, ForecastFacts, Outlook, SensitivityFacts
-from pipelines.reporting.facts.run import Totals
+from pipelines.reporting.facts.run import ReportTotals
 from pipelines.reporting.facts.values import CategoryFacts
 from pipelines.reporting.run_folder import OpenedRun
 from pipelines.store.folders import Folder
@@ -46,7 +46,7 @@ def forecast_facts(
     place: str,
     account: Account | None,
     categories: tuple[CategoryFacts, ...],
-    totals: Totals,
+    totals: ReportTotals,
     run: OpenedRun,
 ) -> ForecastFacts:
     """What was expected of the run, and what came of it."""
@@ -108,7 +108,9 @@ def _is_priced(account: Account) -> bool:
     return account.money is None or account.money.shards == account.shards
 
 
-def _lines(forecast: Forecast, account: Account | None, totals: Totals, is_comparable: bool) -> Iterator[Expectation]:
+def _lines(
+    forecast: Forecast, account: Account | None, totals: ReportTotals, is_comparable: bool
+) -> Iterator[Expectation]:
     time = account.time if account is not None else None
     money = account.money if account is not None else None
 
@@ -137,7 +139,7 @@ def _hours_of(category: CategoryFacts | None) -> float | None:
     return None if category is None or category.engine_seconds is None else category.engine_seconds / 3600
 
 
-def outlook(account: Account, totals: Totals, forecast: Forecast | None) -> Outlook | None:
+def outlook(account: Account, totals: ReportTotals, forecast: Forecast | None) -> Outlook | None:
     """What all planned rows would take in other circumstances, by what this run measured; None if it has no work."""
     measured = _as_forecast(account, totals, forecast)
     if measured is None:
@@ -167,7 +169,7 @@ def _ratio(hours: float, usd: float | None, measured: Forecast) -> float:
     return hours / measured.billed_hours.estimate - 1
 
 
-def _as_forecast(account: Account, totals: Totals, forecast: Forecast | None) -> Forecast | None:
+def _as_forecast(account: Account, totals: ReportTotals, forecast: Forecast | None) -> Forecast | None:
     """The run's own measurements in a forecast's form; rows that are still to come are taken to be like the others."""
     time, engines = account.time, max(1, account.engines)
     running = time.billed - time.load

@@ -13,7 +13,7 @@ from pipelines.quality.scoring import few_products
 from pipelines.reporting import charts, formats
 from pipelines.reporting.facts.forecast import Expectation
 from pipelines.reporting.facts.report import Facts
-from pipelines.reporting.facts.sample import SampledProduct, SampledValue, Segment
+from pipelines.reporting.facts.sample import SampledProduct, SampledValue, TextSegment
 from pipelines.reporting.facts.values import CategoryFacts
 from pipelines.reporting.highlight import MATCHES, match_class
 from pipelines.reporting.table_scan import DOUBTFUL
@@ -146,7 +146,7 @@ def _coded(text: str) -> Markup:
     return Markup("").join(Markup("<code>{}</code>").format(part) if index % 2 else part for index, part in parts)
 
 
-def _colours(segment: Segment) -> Markup:
+def _colours(segment: TextSegment) -> Markup:
     """The classes of a highlighted stretch; from a closed set of words, so safe in an attribute."""
     several = " multi" if len(segment.values) > 1 else ""
     return Markup(f"c{segment.values[0] % _NUM_COLOURS} {match_class(segment.match or 'fuzzy')}{several}")

@@ -16,11 +16,18 @@ from pipelines.confidence.answer_features import answer_probability
 from pipelines.job.run_plan import Plan
 from pipelines.quality.gold import GoldProduct
 from pipelines.quality.scoring import Answer, judge
-from pipelines.reporting.facts.sample import FieldText, Place, ReplacedAnswer, Sample, SampledProduct, SampledValue
+from pipelines.reporting.facts.sample import (
+    FieldText,
+    ReplacedAnswer,
+    ReportSample,
+    SampledProduct,
+    SampledValue,
+    TextPlace,
+)
 from pipelines.reporting.formats import shortened
 from pipelines.reporting.highlight import Mark, cut
 from pipelines.reporting.part_reader import Parts
-from pipelines.reporting.sample_draw import Drawn
+from pipelines.reporting.sample_draw import DrawnSample
 from pipelines.reporting.source_texts import Key, SourceText, Wanted, read_texts
 from pipelines.reporting.table_scan import Pairs
 from pipelines.store.evidence import stored_evidence
@@ -68,11 +75,11 @@ def build_sample(
     parts: Parts,
     plan: Plan,
     input_settings: Mapping[str, Any],
-    drawn: Sequence[Drawn],
+    drawn: Sequence[DrawnSample],
     seed: int,
     booleans: Pairs,
     gold: GoldIndex | None,
-) -> tuple[Sample, list[str]]:
+) -> tuple[ReportSample, list[str]]:
     """The sample in the order of `drawn`, and notes on texts that cannot be shown."""
     keys = {each.scored[:2] for each in drawn}
     # Dealt anew, a row can be in any of them.
@@ -88,11 +95,11 @@ def build_sample(
         key = each.scored[:2]
         if key in products:
             sampled.append(_product(each, products[key], values[key], texts.get(key), booleans, gold))
-    return Sample(seed, len(sampled), tuple(sampled)), notes
+    return ReportSample(seed, len(sampled), tuple(sampled)), notes
 
 
 def _product(
-    drawn: Drawn,
+    drawn: DrawnSample,
     row: Row,
     values: Sequence[Row],
     fields: Mapping[str, SourceText] | None,
@@ -140,7 +147,7 @@ def normal_form(item: Row) -> str | None:
 def _value(item: Row, is_boolean: bool, verdict: tuple[str | None, bool | None]) -> SampledValue:
     evidence = item["evidence"]
     looked_for = item["status"] == "value" and evidence is not None and not is_boolean
-    places = tuple(Place(each["field"], each["start"], each["end"], each["match"]) for each in evidence or ())
+    places = tuple(TextPlace(each["field"], each["start"], each["end"], each["match"]) for each in evidence or ())
     probability = item["probability"]
     if probability is None:  # an older run
         probability = answer_probability(item["num_tokens"], item["logprob_mean"])

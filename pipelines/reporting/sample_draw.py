@@ -19,7 +19,7 @@ _MIN_CANDIDATES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnSample:
     """A product of the sample and why it is in it."""
 
     scored: Scored
@@ -54,7 +54,7 @@ _REASONS: Mapping[str, tuple[float, Callable[[Scored], float | None]]] = {
 }
 
 
-def draw(products: Iterable[Scored], size: int, seed: int) -> list[Drawn]:
+def draw(products: Iterable[Scored], size: int, seed: int) -> list[DrawnSample]:
     """At most `size` products, those the model is least sure of first."""
     best: dict[str, dict[str, _Best]] = {why: {} for why in _REASONS}
     categories: set[str] = set()
@@ -65,7 +65,7 @@ def draw(products: Iterable[Scored], size: int, seed: int) -> list[Drawn]:
         for why, (_, rank) in _REASONS.items():
             if (value := rank(product)) is not None:
                 best[why].setdefault(product.category, _Best()).add(value, tie, product, capacity)
-    chosen: dict[Key, Drawn] = {}
+    chosen: dict[Key, DrawnSample] = {}
     for why, (share, _) in _REASONS.items():
         _take(chosen, why, best[why], min(size, len(chosen) + round(share * size)))
     # What one reason had no use for goes to chance.
@@ -73,7 +73,7 @@ def draw(products: Iterable[Scored], size: int, seed: int) -> list[Drawn]:
     return sorted(chosen.values(), key=lambda drawn: (drawn.scored.lowest, drawn.scored[:2]))
 
 
-def _take(chosen: dict[Key, Drawn], why: str, best: Mapping[str, _Best], until: int) -> None:
+def _take(chosen: dict[Key, DrawnSample], why: str, best: Mapping[str, _Best], until: int) -> None:
     """Adds the best of each category, then the second best of each, and so on."""
     queues = [iter(best[category].ranked()) for category in sorted(best)]
     while queues and len(chosen) < until:
@@ -82,7 +82,7 @@ def _take(chosen: dict[Key, Drawn], why: str, best: Mapping[str, _Best], until: 
             if scored is None:
                 queues.remove(queue)
             elif len(chosen) < until:
-                chosen[scored[:2]] = Drawn(scored, why)
+                chosen[scored[:2]] = DrawnSample(scored, why)
 
 
 def _lot(product: Scored, seed: int) -> float:

@@ -24,7 +24,7 @@ from pipelines.catalog.parquet_rows import open_rows, to_rows
 from pipelines.catalog.paths import find_column, parquet_columns
 from pipelines.catalog.readers import pick_rows
 from pipelines.catalog.rows import mapped_text
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.catalog.shown_text import shown_record
 from pipelines.catalog.staging import STAGED, stage, staged_format
 from pipelines.config.catalog_input import InputConfig
@@ -132,12 +132,12 @@ def _fields(row: Mapping[str, Any] | None, config: InputConfig) -> dict[str, str
         return None
 
 
-def _pieces(plan: Plan, file: int) -> list[Piece]:
+def _pieces(plan: Plan, file: int) -> list[RowRange]:
     return sorted((p for shard in plan.shards for p in shard.pieces if p.file == file), key=lambda piece: piece.start)
 
 
 def _read_rows(
-    file: PlannedFile, pieces: Sequence[Piece], numbers: Sequence[int], config: InputConfig
+    file: PlannedFile, pieces: Sequence[RowRange], numbers: Sequence[int], config: InputConfig
 ) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
     """The rows with these numbers, ascending; None where there is no readable row."""
     if file.staged is not None:
@@ -157,7 +157,7 @@ def _staged_rows(
     staged = stage(file.name, staged_format(file.format), config.reading)
     if (staged.size, staged.fingerprint) != file.content:
         return  # it has changed
-    piece = Piece(0, 0, sys.maxsize, file.num_rows)
+    piece = RowRange(0, 0, sys.maxsize, file.num_rows)
     yield from ((row.number, row.values) for row in pick_rows(staged.path, STAGED, piece, numbers, config.columns))
 
 
@@ -192,7 +192,7 @@ def _group_rows(
 
 
 def _jsonl_rows(
-    filesystem: Any, path: str, pieces: Sequence[Piece], numbers: Sequence[int]
+    filesystem: Any, path: str, pieces: Sequence[RowRange], numbers: Sequence[int]
 ) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
     starts = [piece.start for piece in pieces]
     by_piece: defaultdict[int, list[int]] = defaultdict(list)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pipelines.reporting.answer_sums import CERTAIN, AnswerSum
-from pipelines.reporting.facts.values import Verdict
+from pipelines.reporting.facts.values import ReportVerdict
 
 
-def verdict_of(answers: AnswerSum, products: int, precision: float | None) -> Verdict:
+def verdict_of(answers: AnswerSum, products: int, precision: float | None) -> ReportVerdict:
     """The verdict on all answers of a run.
 
     Args:
@@ -15,7 +15,7 @@ def verdict_of(answers: AnswerSum, products: int, precision: float | None) -> Ve
     """
     is_decided = precision is not None or answers.decided > 0
     headline, advice = _decided(answers, precision) if is_decided else _undecided(answers, products)
-    return Verdict(
+    return ReportVerdict(
         headline=headline,
         advice=advice,
         values=answers.values,

@@ -39,7 +39,7 @@ _COLUMNS = (
 )
 
 
-class Candidate(NamedTuple):
+class ReviewCandidate(NamedTuple):
     """An answer that may be reviewed. `certainty` is the confidence that it is right, or what stands in for it."""
 
     key: AnswerKey
@@ -64,7 +64,7 @@ class Candidates:
     """
 
     kind: Literal["review", "all", "sample"]
-    lines: list[list[Candidate]] = field(default_factory=list)
+    lines: list[list[ReviewCandidate]] = field(default_factory=list)
     waiting: dict[Pair, int] = field(default_factory=dict)
 
 
@@ -87,7 +87,7 @@ def draw_sample(parts: Parts, num_products: int, seed: int) -> Candidates:
     places = heapq.nsmallest(num_products, _ranked(parts, seed))
     order = {(file, number): place for place, (_, file, number) in enumerate(places)}
     numbers = pa.array(sorted({number for _, number in order}), pa.int64())
-    found: list[tuple[int, Candidate]] = []
+    found: list[tuple[int, ReviewCandidate]] = []
     for shard, part in _by_shard(parts):
         near = part.filter(pc.and_(pc.is_in(part["source_row"], numbers), pc.equal(part["value_index"], 0)))
         certainty = _certainty(near).tolist()
@@ -95,7 +95,7 @@ def draw_sample(parts: Parts, num_products: int, seed: int) -> Candidates:
             place = order.get((row["source_file"], row["source_row"]))
             if place is not None:
                 key = AnswerKey(row["source_file"], row["source_row"], row["attribute"])
-                found.append((place, Candidate(key, row["category"], number, shard)))
+                found.append((place, ReviewCandidate(key, row["category"], number, shard)))
     # Sorting is stable: a product's attributes keep their order.
     line = [candidate for _, candidate in sorted(found, key=lambda pair: pair[0])]
     return Candidates("sample", [line], dict(Counter(candidate.pair for candidate in line)))
@@ -173,16 +173,16 @@ class _Held:
         names = list(self._codes)
         return {names[code]: count for code, count in self._counts.items()}
 
-    def lines(self, reviewed: Mapping[Pair, int], max_held: int) -> list[list[Candidate]]:
+    def lines(self, reviewed: Mapping[Pair, int], max_held: int) -> list[list[ReviewCandidate]]:
         if not self._arrays:
             return []
         self._reduce(reviewed, max_held)
         names = list(self._codes)
-        found: dict[int, list[Candidate]] = {}
+        found: dict[int, list[ReviewCandidate]] = {}
         for pair, certainty, file, number, shard in zip(*(each.tolist() for each in self._arrays[0]), strict=True):
             category, attribute = names[pair]
             key = AnswerKey(names[file], number, attribute)
-            found.setdefault(pair, []).append(Candidate(key, category, certainty, shard))
+            found.setdefault(pair, []).append(ReviewCandidate(key, category, certainty, shard))
         return list(found.values())
 
     def _numbers(self, names: Iterable[Any]) -> npt.NDArray[np.int64]:

@@ -13,7 +13,7 @@ from typing import Any
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
 from pipelines.reporting.run_folder import OpenedRun
-from pipelines.review_desk.candidates import Candidate, Candidates, draw_sample, find_candidates
+from pipelines.review_desk.candidates import Candidates, ReviewCandidate, draw_sample, find_candidates
 from pipelines.review_desk.products import Products, ReviewedProduct, places_of_items, shard_of
 from pipelines.review_desk.queue import Queue, Wish
 from pipelines.review_desk.shown_answer import is_unclear, seen_forms, seen_items, shown_answer, shown_vocabulary
@@ -22,8 +22,8 @@ from pipelines.reviewing.checked_items import ItemError, checked_items, number_f
 from pipelines.reviewing.corrections import latest
 from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.log_files import ReviewLog
-from pipelines.reviewing.texts_in_run import LeftOut
-from pipelines.reviewing.verdicts import AnswerKey, SeenAnswer, Verdict, VerdictName
+from pipelines.reviewing.texts_in_run import LeftOutReviews
+from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict, SeenAnswer, VerdictName
 
 _READ_AHEAD = 8
 
@@ -51,7 +51,7 @@ class OtherTextError(ValueError):
     """A verdict is of another text than the row has."""
 
 
-class Desk:
+class ReviewDesk:
     """May be used by several threads. Whatever is returned as said is in the log."""
 
     def __init__(self, run: OpenedRun, schemas: Mapping[str, CategorySchema], options: DeskOptions) -> None:
@@ -75,7 +75,7 @@ class Desk:
         self._log.close()
 
     @property
-    def left_out(self) -> Sequence[LeftOut]:
+    def left_out(self) -> Sequence[LeftOutReviews]:
         """What was said of other texts or answers than the run has now, or of rows that it does not have."""
         return self._layer.left_out
 
@@ -178,10 +178,10 @@ class Desk:
 
     def _say(
         self, id: str, reviewer: str, key: AnswerKey, product: ReviewedProduct, verdict: VerdictName, **parts: Any
-    ) -> Verdict:
+    ) -> ReviewVerdict:
         rows = product.answers[key.attribute]
         attribute = self._attribute(product.category, key.attribute)
-        said = Verdict(
+        said = ReviewVerdict(
             id=id,
             time=self._next_time(),
             reviewer=reviewer,
@@ -197,7 +197,7 @@ class Desk:
         self._keep(said)
         return said
 
-    def _keep(self, said: Verdict) -> None:
+    def _keep(self, said: ReviewVerdict) -> None:
         self._log.append(said)
         with self._lock:
             if said.id not in self._verdicts:
@@ -241,7 +241,7 @@ class Desk:
                 return attribute
         raise UnknownAnswerError(f"{category} > {name}")
 
-    def _refilled(self, reviewer: str, wish: Wish) -> Candidate | None:
+    def _refilled(self, reviewer: str, wish: Wish) -> ReviewCandidate | None:
         """Of what was not held; the least certain answers of each attribute are, and they may be done."""
         if not self._queue.has_more(wish):
             return None

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from pipelines.review_desk.candidates import Candidate, Candidates, Pair
-from pipelines.reviewing.verdicts import AnswerKey, Verdict
+from pipelines.review_desk.candidates import Candidates, Pair, ReviewCandidate
+from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict
 
 LEASE_SECONDS = 900.0
 
@@ -26,7 +26,7 @@ class Wish:
     category: str | None = None
     attribute: str | None = None
 
-    def fits(self, candidate: Candidate) -> bool:
+    def fits(self, candidate: ReviewCandidate) -> bool:
         """Whether an answer is among it."""
         return self.fits_pair(candidate.pair)
 
@@ -47,11 +47,11 @@ class Queue:
     """Answers in the order of their urgency; each is lent to one reviewer at a time."""
 
     def __init__(
-        self, candidates: Candidates, verdicts: Iterable[Verdict], overlap: float, clock: Callable[[], float]
+        self, candidates: Candidates, verdicts: Iterable[ReviewVerdict], overlap: float, clock: Callable[[], float]
     ) -> None:
         """`overlap`: share of the answers that two reviewers are asked for. `clock`: seconds that never go back."""
         self._overlap, self._clock = overlap, clock
-        self._verdicts: defaultdict[AnswerKey, list[Verdict]] = defaultdict(list)
+        self._verdicts: defaultdict[AnswerKey, list[ReviewVerdict]] = defaultdict(list)
         self._said: defaultdict[AnswerKey, _Said] = defaultdict(_Said)
         self._reviews: Counter[Pair] = Counter()
         self._leases: dict[AnswerKey, dict[str, float]] = {}
@@ -86,7 +86,7 @@ class Queue:
         self._by_key = {each.key: each for line in self._lines for each in line}
         self._starts = [0] * len(self._lines)
 
-    def record(self, verdict: Verdict) -> None:
+    def record(self, verdict: ReviewVerdict) -> None:
         """Counts a verdict, and gives its answer back."""
         here = self._verdicts[verdict.key]
         here.append(verdict)
@@ -104,7 +104,7 @@ class Queue:
         self._said[verdict.key] = said
         self.give_back(verdict.key, verdict.reviewer)
 
-    def next(self, reviewer: str, wish: Wish) -> Candidate | None:
+    def next(self, reviewer: str, wish: Wish) -> ReviewCandidate | None:
         """The most urgent answer that the reviewer has not been asked, lent to them from now on."""
         for held in (frozenset(), self._held_by(reviewer)):
             # What they have moved on from comes again when there is nothing else.
@@ -114,11 +114,11 @@ class Queue:
                 return found
         return None
 
-    def upcoming(self, reviewer: str, wish: Wish, count: int) -> list[Candidate]:
+    def upcoming(self, reviewer: str, wish: Wish, count: int) -> list[ReviewCandidate]:
         """Roughly what the reviewer will be asked next, the most urgent first."""
         return sorted(self._heads(reviewer, wish, frozenset()), key=self._urgency, reverse=True)[:count]
 
-    def find(self, key: AnswerKey) -> Candidate | None:
+    def find(self, key: AnswerKey) -> ReviewCandidate | None:
         """The candidate of an answer; None where it is not held."""
         return self._by_key.get(key)
 
@@ -133,7 +133,7 @@ class Queue:
         if not leases:
             self._leases.pop(key, None)
 
-    def _heads(self, reviewer: str, wish: Wish, held: Collection[AnswerKey]) -> Iterator[Candidate]:
+    def _heads(self, reviewer: str, wish: Wish, held: Collection[AnswerKey]) -> Iterator[ReviewCandidate]:
         """Of each line, the first one that the reviewer may be asked; those in `held` may be asked again."""
         for index, line in enumerate(self._lines):
             while self._starts[index] < len(line) and self._is_done(line[self._starts[index]].key):
@@ -167,6 +167,6 @@ class Queue:
         digest = hashlib.sha256("\0".join(map(str, key)).encode()).digest()
         return 2 if int.from_bytes(digest[:8], "big") < self._overlap * 2**64 else 1
 
-    def _urgency(self, candidate: Candidate) -> float:
+    def _urgency(self, candidate: ReviewCandidate) -> float:
         worth = self._waiting.get(candidate.pair, 0) / (1 + self._reviews[candidate.pair])
         return (1 - candidate.certainty) * worth

@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 
 from pipelines.console.web_server import serve_until_told
 from pipelines.errors import RunError, UsageError
-from pipelines.review_desk.desk import Desk, OtherTextError, UnknownAnswerError
+from pipelines.review_desk.desk import OtherTextError, ReviewDesk, UnknownAnswerError
 from pipelines.review_desk.queue import Wish
 from pipelines.reviewing.checked_items import ItemError
 from pipelines.reviewing.verdicts import MAX_ITEM_CHARACTERS, MAX_ITEMS, AnswerKey, ReviewerName, VerdictName
@@ -65,7 +65,7 @@ class AskingNext(Asking):
     attribute: str | None = None
 
 
-class Place(_Question):
+class DeskPlace(_Question):
     """Which answer."""
 
     source_file: str
@@ -81,7 +81,7 @@ class Place(_Question):
 class AskingAnswer(Asking):
     """Who wants to see an answer again."""
 
-    key: Place
+    key: DeskPlace
 
 
 class Saying(AskingAnswer):
@@ -107,7 +107,7 @@ class AskingVocabulary(_Question):
     attribute: str
 
 
-def build_app(desk: Desk, token: str) -> FastAPI:
+def build_app(desk: ReviewDesk, token: str) -> FastAPI:
     """The server's application; everything lies below `/<token>/`."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.middleware("http")(_guard)
@@ -122,7 +122,7 @@ def build_app(desk: Desk, token: str) -> FastAPI:
     return app
 
 
-def _routes(desk: Desk) -> APIRouter:
+def _routes(desk: ReviewDesk) -> APIRouter:
     router = APIRouter()
     for path, (name, kind) in _FILES.items():
         router.get(f"/{path}")(_file(name, kind))
@@ -233,7 +233,7 @@ async def _try_again(_: Request, error: Exception) -> Response:
     return _json({"problem": str(error)}, 503)
 
 
-def serve(desk: Desk, sock: socket.socket, announce: Callable[[str], None]) -> None:
+def serve(desk: ReviewDesk, sock: socket.socket, announce: Callable[[str], None]) -> None:
     """Serves until SIGTERM or Ctrl-C.
 
     Args:

@@ -12,14 +12,14 @@ from pipelines.reporting.highlight import MATCHES, Mark, cut
 from pipelines.reporting.source_texts import SourceText
 from pipelines.review_desk.products import ReviewedProduct
 from pipelines.reviewing.checked_items import known_forms
-from pipelines.reviewing.verdicts import AnswerKey, Verdict
+from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict
 from pipelines.store.evidence import stored_evidence
 
 Row = Mapping[str, Any]
 
 
 def shown_answer(
-    key: AnswerKey, product: ReviewedProduct, attribute: Attribute, mine: Verdict | None
+    key: AnswerKey, product: ReviewedProduct, attribute: Attribute, mine: ReviewVerdict | None
 ) -> dict[str, Any]:
     """What a reviewer is shown.
 

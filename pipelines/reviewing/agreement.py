@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from pipelines.reviewing.corrections import latest, same_answer
-from pipelines.reviewing.verdicts import Verdict
+from pipelines.reviewing.verdicts import ReviewVerdict
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class ReviewerAgreement:
     """Over all pairs of reviewers of an answer.
 
     Attributes:
@@ -32,7 +32,7 @@ class Agreement:
         return self.same / self.pairs if self.pairs else None
 
 
-def agreement(verdicts: Iterable[Verdict]) -> Agreement:
+def agreement(verdicts: Iterable[ReviewVerdict]) -> ReviewerAgreement:
     """Of verdicts in order, those taken back left out."""
     same = 0
     judged: Counter[tuple[bool, bool]] = Counter()
@@ -41,10 +41,10 @@ def agreement(verdicts: Iterable[Verdict]) -> Agreement:
         for first, second in combinations([by_reviewer[name] for name in sorted(by_reviewer)], 2):
             same += same_answer(first.answer, second.answer)
             judged[_finds_right(first), _finds_right(second)] += 1
-    return Agreement(judged.total(), same, _kappa(judged))
+    return ReviewerAgreement(judged.total(), same, _kappa(judged))
 
 
-def _finds_right(verdict: Verdict) -> bool:
+def _finds_right(verdict: ReviewVerdict) -> bool:
     return same_answer(verdict.answer, verdict.seen)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipelines.reviewing.checked_items import plain_number
 from pipelines.reviewing.log_files import read_verdicts
-from pipelines.reviewing.verdicts import AnswerKey, SeenAnswer, Verdict
+from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict, SeenAnswer
 from pipelines.store.folders import Folder
 
 
@@ -25,8 +25,8 @@ class Correction:
         others: the last ones of other reviewers, oldest first.
     """
 
-    verdict: Verdict
-    others: tuple[Verdict, ...] = ()
+    verdict: ReviewVerdict
+    others: tuple[ReviewVerdict, ...] = ()
 
     @property
     def key(self) -> AnswerKey:
@@ -80,7 +80,7 @@ def corrections(run: Folder) -> dict[AnswerKey, Correction]:
     return settle(read_verdicts(run))
 
 
-def settle(verdicts: Iterable[Verdict]) -> dict[AnswerKey, Correction]:
+def settle(verdicts: Iterable[ReviewVerdict]) -> dict[AnswerKey, Correction]:
     """The corrections of verdicts in order, as `in_order` has them."""
     found: dict[AnswerKey, Correction] = {}
     for key, by_reviewer in latest(verdicts).items():
@@ -89,14 +89,14 @@ def settle(verdicts: Iterable[Verdict]) -> dict[AnswerKey, Correction]:
     return found
 
 
-def latest(verdicts: Iterable[Verdict]) -> dict[AnswerKey, dict[str, Verdict]]:
+def latest(verdicts: Iterable[ReviewVerdict]) -> dict[AnswerKey, dict[str, ReviewVerdict]]:
     """For each answer, every reviewer's last verdict that says what is right, in the order of time.
 
     Whoever skips an answer afterwards does not know any more.
     """
     verdicts = list(verdicts)
     undone = {verdict.undoes for verdict in verdicts if verdict.verdict == "undo"}
-    found: dict[AnswerKey, dict[str, Verdict]] = {}
+    found: dict[AnswerKey, dict[str, ReviewVerdict]] = {}
     for verdict in verdicts:
         if verdict.verdict == "undo" or verdict.id in undone:
             continue

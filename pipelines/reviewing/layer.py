@@ -22,8 +22,8 @@ from pipelines.normalising.normalise import normalisers
 from pipelines.reviewing.answer_rows import corrected_rows
 from pipelines.reviewing.corrections import Correction, settle
 from pipelines.reviewing.log_files import REVIEWS_FOLDER, read_verdicts
-from pipelines.reviewing.texts_in_run import LeftOut, TextsInRun, divided
-from pipelines.reviewing.verdicts import AnswerKey, Verdict
+from pipelines.reviewing.texts_in_run import LeftOutReviews, TextsInRun, divided
+from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict
 from pipelines.store.folders import Folder, map_requests
 from pipelines.store.tables import ATTRIBUTES, encode_table, open_part
 
@@ -51,8 +51,8 @@ class Layer:
     corrections: Mapping[AnswerKey, Correction]
     kept: Mapping[AnswerKey, Sequence[Row]]
     schemas: Mapping[str, CategorySchema]
-    verdicts: Sequence[Verdict]
-    left_out: Sequence[LeftOut]
+    verdicts: Sequence[ReviewVerdict]
+    left_out: Sequence[LeftOutReviews]
     texts: TextsInRun
 
     @classmethod

@@ -18,14 +18,14 @@ from itertools import count
 from pathlib import Path
 
 from pipelines.errors import RunError
-from pipelines.reviewing.verdicts import Verdict, parse_log
+from pipelines.reviewing.verdicts import ReviewVerdict, parse_log
 from pipelines.store.folders import Folder, map_requests
 
 REVIEWS_FOLDER = "reviews"
 _SUFFIX = ".jsonl"
 
 
-def read_verdicts(run: Folder) -> list[Verdict]:
+def read_verdicts(run: Folder) -> list[ReviewVerdict]:
     """Everything that was ever said of the run's answers, each verdict once, oldest first.
 
     Raises `UsageError` for a damaged log, `OSError` if one cannot be read.
@@ -35,9 +35,9 @@ def read_verdicts(run: Folder) -> list[Verdict]:
     return in_order(verdict for name, data in logs for verdict in parse_log(data, run.describe(name)))
 
 
-def in_order(verdicts: Iterable[Verdict]) -> list[Verdict]:
+def in_order(verdicts: Iterable[ReviewVerdict]) -> list[ReviewVerdict]:
     """Each verdict once, oldest first, however the logs were read. Of equal ids the oldest counts."""
-    found: dict[str, Verdict] = {}
+    found: dict[str, ReviewVerdict] = {}
     for verdict in sorted(verdicts, key=lambda each: (each.time, each.id)):
         found.setdefault(verdict.id, verdict)
     return list(found.values())
@@ -53,7 +53,7 @@ class ReviewLog:
         self._numbers = count()
         self._lock = threading.Lock()
 
-    def append(self, verdict: Verdict) -> None:
+    def append(self, verdict: ReviewVerdict) -> None:
         """Writes a verdict; it is on the disk, or in the store, when this returns.
 
         Raises `OSError` or `RunError` if it may not be; the same verdict may then be appended again.
@@ -72,7 +72,7 @@ class ReviewLog:
                 os.close(file)
             self._files.clear()
 
-    def _append(self, folder: Path, verdict: Verdict) -> None:
+    def _append(self, folder: Path, verdict: ReviewVerdict) -> None:
         if verdict.reviewer not in self._files:
             self._files[verdict.reviewer] = _create(folder / f"{_plain(verdict.reviewer)}-{self._name()}{_SUFFIX}")
         file = self._files[verdict.reviewer]
@@ -88,7 +88,7 @@ class ReviewLog:
                 os.close(file)
             raise
 
-    def _put(self, verdict: Verdict) -> None:
+    def _put(self, verdict: ReviewVerdict) -> None:
         name = f"{REVIEWS_FOLDER}/{_plain(verdict.reviewer)}-{self._name()}{_SUFFIX}"
         data = verdict.line()
         # A repeated request can say that the object was there already, although it is ours.

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from hpd_core import CategorySchema
 from pipelines.reviewing.corrections import latest, settle
-from pipelines.reviewing.verdicts import AnswerKey, Verdict
+from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict
 from pipelines.store.folders import Folder, map_requests
 from pipelines.store.tables import open_part
 
@@ -61,7 +61,7 @@ class TextsInRun:
         """Whether the run's row has this text. Of a row that was not looked for: yes."""
         return self.hashes.get((key.source_file, key.source_row), text) == text
 
-    def refusal(self, verdict: Verdict) -> str | None:
+    def refusal(self, verdict: ReviewVerdict) -> str | None:
         """Why what was said stands for nothing in this run; None if it stands."""
         text = self.hashes[verdict.source_file, verdict.source_row]
         if text is None:
@@ -74,10 +74,10 @@ class TextsInRun:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOutReviews:
     """Something that was said and stands for nothing in this run; in `reviews/` it stays."""
 
-    verdict: Verdict
+    verdict: ReviewVerdict
     reason: str
 
     def describe(self) -> str:
@@ -88,8 +88,8 @@ class LeftOut:
 
 
 def divided(
-    verdicts: Iterable[Verdict], texts: TextsInRun, answers: Mapping[AnswerKey, Sequence[Mapping[str, Any]]]
-) -> tuple[list[Verdict], list[LeftOut]]:
+    verdicts: Iterable[ReviewVerdict], texts: TextsInRun, answers: Mapping[AnswerKey, Sequence[Mapping[str, Any]]]
+) -> tuple[list[ReviewVerdict], list[LeftOutReviews]]:
     """The verdicts that stand, undos and skips among them, and of the others what counts of each person's; in order.
 
     Of an answer that somebody has judged anew, nothing is left out.
@@ -110,10 +110,10 @@ def divided(
     judged = latest(standing).keys()
     left = latest(verdict for verdict in verdicts if verdict.id in refused)
     last = (each for key, here in left.items() if key not in judged for each in here.values())
-    return standing, [LeftOut(verdict, refused[verdict.id]) for verdict in last]
+    return standing, [LeftOutReviews(verdict, refused[verdict.id]) for verdict in last]
 
 
-def left_out_note(left_out: Sequence[LeftOut], uri: str) -> list[str]:
+def left_out_note(left_out: Sequence[LeftOutReviews], uri: str) -> list[str]:
     """For whoever shows the run's answers; empty where nothing is left out."""
     if not left_out:
         return []

@@ -48,7 +48,7 @@ class SeenAnswer(BaseModel):
     forms: tuple[str, ...] = ()
 
 
-class Verdict(BaseModel):
+class ReviewVerdict(BaseModel):
     """One line.
 
     Attributes:
@@ -110,7 +110,7 @@ class Verdict(BaseModel):
         return json.dumps(self.model_dump(mode="json", exclude_none=True), ensure_ascii=True).encode() + b"\n"
 
 
-def parse_log(data: bytes, place: str) -> Iterator[Verdict]:
+def parse_log(data: bytes, place: str) -> Iterator[ReviewVerdict]:
     """The verdicts of a log, in its order.
 
     A last line that is not whole was never acknowledged: whoever wrote it was killed, and it is passed over.
@@ -126,14 +126,14 @@ def parse_log(data: bytes, place: str) -> Iterator[Verdict]:
             yield _read(line, f"{place}, line {number}")
     if last.strip():
         try:
-            yield Verdict.model_validate_json(last)
+            yield ReviewVerdict.model_validate_json(last)
         except ValidationError:
             return
 
 
-def _read(line: bytes, place: str) -> Verdict:
+def _read(line: bytes, place: str) -> ReviewVerdict:
     try:
-        return Verdict.model_validate_json(line)
+        return ReviewVerdict.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

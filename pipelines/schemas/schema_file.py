@@ -27,7 +27,7 @@ from typing import Any
 from hpd_core import Attribute, CategorySchema
 from hpd_core.types import content_hash
 from pipelines.config.yaml_dumping import dump_yaml
-from pipelines.config.yaml_files import Places, parse_document, read_text
+from pipelines.config.yaml_files import YamlPlaces, parse_document, read_text
 from pipelines.schemas.category_entries import read_document
 from pipelines.schemas.nested_entries import as_written, bare
 from pipelines.schemas.spots import Spot
@@ -42,12 +42,12 @@ def load_schemas(path: str) -> dict[str, CategorySchema]:
     Raises `UsageError`, naming file, line, category and attribute, on anything that is not exactly a schema.
     """
     text = read_text(path)
-    return read_document(parse_document(text, path), Spot(path, Places(text)))
+    return read_document(parse_document(text, path), Spot(path, YamlPlaces(text)))
 
 
 def parse_schemas(document: Any, name: str) -> dict[str, CategorySchema]:
     """Category schemas from a parsed document; `name` stands for the file in messages. Raises as `load_schemas`."""
-    return read_document(document, Spot(name, Places("")))
+    return read_document(document, Spot(name, YamlPlaces("")))
 
 
 def dump_schemas(schemas: Mapping[str, CategorySchema]) -> str:

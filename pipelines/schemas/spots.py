@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpd_core.types import is_encodable
-from pipelines.config.yaml_files import Places, is_json
+from pipelines.config.yaml_files import YamlPlaces, is_json
 from pipelines.errors import UsageError
 
 _MAX_KNOWN = 10
@@ -23,12 +23,12 @@ class Spot:
     Attributes:
         file: the file's name in messages.
         places: the lines that are known of it.
-        path: the keys and numbers that lead there, as `Places` takes them.
+        path: the keys and numbers that lead there, as `YamlPlaces` takes them.
         label: what stands there, in messages: "category 'Bags', attribute 'Colour'"; empty for the file as a whole.
     """
 
     file: str
-    places: Places
+    places: YamlPlaces
     path: tuple[str | int, ...] = ()
     label: str = ""
 

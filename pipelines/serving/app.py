@@ -13,9 +13,9 @@ from hpd_core import Engine
 from pipelines.serving.api_errors import ApiError
 from pipelines.serving.chat_reply import ChatReply
 from pipelines.serving.chat_request import read_chat
-from pipelines.serving.desk import Desk
+from pipelines.serving.desk import ServingDesk
 from pipelines.serving.endpoint import Endpoint
-from pipelines.serving.gate import Gate
+from pipelines.serving.gate import RequestGate
 from pipelines.serving.limits import ServingLimits
 from pipelines.serving.metrics import ServingMetrics
 from pipelines.serving.refusal import error_response, json_response
@@ -40,7 +40,7 @@ def build_app(engine: Engine, model: str, limits: ServingLimits, api_key: str | 
         model: the name that clients call the engine's model by.
     """
     metrics = ServingMetrics()
-    desk = Desk(engine, limits, metrics)
+    desk = ServingDesk(engine, limits, metrics)
     card = {"id": model, "object": "model", "created": int(time.time()), "owned_by": "hpd"}
     # A redirect would lead to where a client's Host header says.
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
@@ -67,7 +67,7 @@ def build_app(engine: Engine, model: str, limits: ServingLimits, api_key: str | 
     async def counters() -> Response:
         return Response(metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    return Gate(app, api_key, (CHAT, RESPONSES, MODELS, HEALTH, METRICS), metrics)
+    return RequestGate(app, api_key, (CHAT, RESPONSES, MODELS, HEALTH, METRICS), metrics)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -8,14 +8,14 @@ from typing import Any
 from hpd_core import FieldAnswer, JsonResult
 from pipelines.serving.api_errors import ApiError
 from pipelines.serving.field_facts import answer_facts, field_facts, is_cut, json_text
-from pipelines.serving.question import Question
+from pipelines.serving.question import ServedQuestion
 from pipelines.serving.reply import event, new_id, now
 
 
 class ChatReply:
     """The answer to one question. As `reply.Reply`."""
 
-    def __init__(self, question: Question, model: str) -> None:
+    def __init__(self, question: ServedQuestion, model: str) -> None:
         self._question = question
         self._call_id = new_id("call_")
         self._head = {"id": new_id("chatcmpl-"), "created": now(), "model": model}

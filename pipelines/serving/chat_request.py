@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.serving.api_errors import refused
-from pipelines.serving.question import Question, flag, no_schema, read_messages, read_schema, refuse_keys
+from pipelines.serving.question import ServedQuestion, flag, no_schema, read_messages, read_schema, refuse_keys
 from pipelines.serving.tools import forced_tool
 
 _ONE = "one answer is given, and the same text gives the same one; leave it out"
@@ -29,7 +29,7 @@ _WAY = (
 )
 
 
-def read_chat(body: Mapping[str, Any]) -> Question:
+def read_chat(body: Mapping[str, Any]) -> ServedQuestion:
     """The question in the body of a request. Raises `ApiError`."""
     refuse_keys(body, _REFUSED)
     document, instruction = read_messages(body.get("messages"), "messages", _TEXT)
@@ -37,7 +37,7 @@ def read_chat(body: Mapping[str, Any]) -> Question:
     options = body.get("stream_options")
     if options is not None and not isinstance(options, Mapping):
         raise refused("stream_options", "an object is needed")
-    return Question(
+    return ServedQuestion(
         document,
         instruction,
         schema,

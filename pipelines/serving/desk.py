@@ -15,7 +15,7 @@ from pipelines.serving.api_errors import ApiError
 from pipelines.serving.limits import ServingLimits
 from pipelines.serving.metrics import ServingMetrics
 from pipelines.serving.ordered_json import OrderedJson
-from pipelines.serving.question import Question
+from pipelines.serving.question import ServedQuestion
 
 _LONGEST_WAIT = 60  # seconds that a client is told to wait before it tries again
 _WEIGHT = 0.1  # of the newest request in the mean of how long they take
@@ -65,7 +65,7 @@ class Answering:
         return result
 
 
-class Desk:
+class ServingDesk:
     """Hands questions to the engine. Of one event loop."""
 
     def __init__(self, engine: Engine, limits: ServingLimits, metrics: ServingMetrics) -> None:
@@ -108,7 +108,7 @@ class Desk:
             raise ApiError(504, f"there was no answer within {seconds:g} s", code="timeout") from error
 
     @asynccontextmanager
-    async def asked(self, question: Question, *, by_field: bool) -> AsyncIterator[Answering]:
+    async def asked(self, question: ServedQuestion, *, by_field: bool) -> AsyncIterator[Answering]:
         """The question in the engine; what is not decoded when this ends is given up.
 
         Args:
@@ -132,7 +132,7 @@ class Desk:
         """An answer was given."""
         self._metrics.count_answer(result)
 
-    def _submit(self, question: Question, answering: Answering, by_field: bool) -> JsonFuture:
+    def _submit(self, question: ServedQuestion, answering: Answering, by_field: bool) -> JsonFuture:
         """In a thread: texts are split into tokens."""
         limits = SchemaLimits(self.limits.max_branches, self.limits.max_depth, self.limits.max_members)
         try:

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pipelines.serving.api_errors import ApiError
-from pipelines.serving.desk import Desk
-from pipelines.serving.question import Question
+from pipelines.serving.desk import ServingDesk
+from pipelines.serving.question import ServedQuestion
 from pipelines.serving.refusal import error_response, json_response, refuse_unread
 from pipelines.serving.reply import Reply
 from pipelines.serving.request_body import read_body
@@ -35,9 +35,9 @@ class Endpoint:
 
     def __init__(
         self,
-        desk: Desk,
-        read: Callable[[Mapping[str, Any]], Question],
-        reply: Callable[[Question, str], Reply],
+        desk: ServingDesk,
+        read: Callable[[Mapping[str, Any]], ServedQuestion],
+        reply: Callable[[ServedQuestion, str], Reply],
         model: str,
     ) -> None:
         self._desk, self._read, self._reply, self._model = desk, read, reply, model
@@ -69,13 +69,13 @@ class Endpoint:
             else:
                 await refuse_unread(error, receive, send)
 
-    async def _whole(self, question: Question, reply: Reply) -> Response:
+    async def _whole(self, question: ServedQuestion, reply: Reply) -> Response:
         async with self._desk.asked(question, by_field=False) as answering:
             result = await answering.result()
         self._desk.count(result)
         return json_response(reply.whole(result))
 
-    async def _streamed(self, question: Question, reply: Reply, stream: _Stream) -> None:
+    async def _streamed(self, question: ServedQuestion, reply: Reply, stream: _Stream) -> None:
         async with self._desk.asked(question, by_field=True) as answering:
             waiting = ""  # the text of constants, before any field has ended
             async for text, fields in answering.pieces():

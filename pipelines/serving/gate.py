@@ -18,7 +18,7 @@ _GUARDED = "/v1/"
 _GONE = 499  # of a request whose client went before its answer began
 
 
-class Gate:
+class RequestGate:
     """An ASGI application around another.
 
     Args:

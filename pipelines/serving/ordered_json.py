@@ -13,7 +13,7 @@ from typing import Any
 from hpd_core import FieldAnswer, JsonResult, SchemaLimits
 from hpd_core.json_schema.answers import pointer
 from hpd_core.json_schema.assembly import MISSING, is_there, nothing
-from hpd_core.json_schema.form import Constant, Group, Leaf, Member, Node, Rows, Variants
+from hpd_core.json_schema.form import Constant, FormGroup, FormMember, Leaf, Node, Rows, Variants
 from hpd_core.json_schema.schema_reader import read_schema
 from hpd_core.text.value_kinds import spelled
 from pipelines.serving.field_facts import json_text
@@ -55,7 +55,7 @@ class OrderedJson:
 
     # The text's pieces; None where the next one is not known yet. They go on from there.
 
-    def _object(self, group: Group, path: Path) -> Iterator[str | None]:
+    def _object(self, group: FormGroup, path: Path) -> Iterator[str | None]:
         yield "{"
         separator = ""
         for name, member in group.fields.items():
@@ -76,7 +76,7 @@ class OrderedJson:
                 yield spelled(node.value)
             case Leaf():
                 yield spelled(self._answer(path).value)
-            case Group():
+            case FormGroup():
                 yield from self._object(node, path)
             case Rows():
                 yield from self._list(node, path)
@@ -94,7 +94,7 @@ class OrderedJson:
             yield ", " if number else "["
             yield from self._object(rows.row, (*path, number))
 
-    def _known_state(self, member: Member, path: Path) -> Generator[None, None, Any]:
+    def _known_state(self, member: FormMember, path: Path) -> Generator[None, None, Any]:
         while True:
             try:
                 return self._state(member, path)
@@ -103,13 +103,13 @@ class OrderedJson:
 
     # What is known now; `_NotKnownYet` where nothing is.
 
-    def _state(self, member: Member, path: Path) -> Any:
+    def _state(self, member: FormMember, path: Path) -> Any:
         """`_THERE` where a value or an object stands, MISSING where nothing does; or what stands for nothing."""
         node = member.node
         match node:
             case Constant():
                 return _THERE
-            case Group():
+            case FormGroup():
                 if is_there(node, member.is_required) or self._has_value(node, path):
                     return _THERE
                 return None if node.takes_null else MISSING
@@ -122,7 +122,7 @@ class OrderedJson:
                 answer = self._answer((*path, node.name))
                 return _THERE if answer.status == "value" else nothing(node, answer, member.is_required)
 
-    def _has_value(self, group: Group, path: Path) -> bool:
+    def _has_value(self, group: FormGroup, path: Path) -> bool:
         """Whether the model wrote any value of an object that may miss."""
         unknown = False
         for name, member in group.fields.items():
@@ -141,7 +141,7 @@ class OrderedJson:
                 return False
             case Leaf():
                 return self._answer(path).status != "absent"
-            case Group():
+            case FormGroup():
                 return self._has_value(node, path)
             case Rows():
                 return self._has_begun((*path, 0)) or self._answer(path).status not in ("absent", "value")

@@ -16,7 +16,7 @@ _NO_SCHEMA = (
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ServedQuestion:
     """One document and the schema that is to be filled in from it.
 
     Attributes:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.serving.api_errors import refused
-from pipelines.serving.question import Question, flag, no_schema, read_messages, read_schema, refuse_keys
+from pipelines.serving.question import ServedQuestion, flag, no_schema, read_messages, read_schema, refuse_keys
 from pipelines.serving.tools import forced_tool
 
 _STATELESS = "nothing is kept of earlier requests; send all texts in input"
@@ -23,7 +23,7 @@ _TEXT = ("input_text", "text")
 _WAY = 'text {"format": {"type": "json_schema", "name": ..., "schema": {...}}}, or one tool that must be called'
 
 
-def read_response(body: Mapping[str, Any]) -> Question:
+def read_response(body: Mapping[str, Any]) -> ServedQuestion:
     """The question in the body of a request. Raises `ApiError`."""
     refuse_keys(body, _REFUSED)
     asked, wanted = body.get("input"), body.get("instructions")
@@ -32,7 +32,7 @@ def read_response(body: Mapping[str, Any]) -> Question:
     messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
     document, instruction = read_messages(messages, "input", _TEXT)
     name, schema, place, as_call = _asked_schema(body)
-    return Question(
+    return ServedQuestion(
         document,
         "\n\n".join(filter(None, (wanted, instruction))) or None,
         schema,

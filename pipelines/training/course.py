@@ -12,8 +12,8 @@ from hpd_core.training.examples import ExampleBuilder
 from hpd_core.types import content_hash
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.errors import UsageError
-from pipelines.training.labelled_products import Product, load_products
-from pipelines.training.step_planner import Step, StepPlanner
+from pipelines.training.labelled_products import LabelledProduct, load_products
+from pipelines.training.step_planner import StepPlanner, TrainingStep
 from pipelines.training.trained_weights import TrainedModel
 from pipelines.training.validation import choose, split_products
 
@@ -31,11 +31,11 @@ class Course:
 
     config: FinetuneConfig
     trained: TrainedModel
-    training: Sequence[Product]
-    validation: Sequence[Product]
-    scored: Sequence[Product]
+    training: Sequence[LabelledProduct]
+    validation: Sequence[LabelledProduct]
+    scored: Sequence[LabelledProduct]
     planner: StepPlanner
-    first_epoch: Sequence[Step]
+    first_epoch: Sequence[TrainingStep]
     data_lines: Sequence[str]
 
     @classmethod

@@ -14,7 +14,7 @@ from pipelines.config.loading import load_config
 _FILE = Path(__file__).with_name("few_labels.yaml")
 
 
-class Point(Section):
+class FewPoint(Section):
     """What so many labels brought."""
 
     set: str = Field(description="public data set")
@@ -24,12 +24,12 @@ class Point(Section):
     high: float = Field(ge=0, le=1, description="its 95% interval's upper end")
 
 
-class Curve(Section):
+class FewCurve(Section):
     """F1 of a category that a model did not know, by the number of labels that it was then trained on."""
 
     model: str = Field(description="what was trained, as `model` of a fine-tuning names it")
     command: str = Field(description="what measured it")
-    points: tuple[Point, ...] = Field(description="in any order; may be empty")
+    points: tuple[FewPoint, ...] = Field(description="in any order; may be empty")
 
     def lines(self, model: str, per_category: Mapping[str, int]) -> Iterator[str]:
         """For the user.
@@ -76,6 +76,6 @@ class Curve(Section):
         return f"{yours}: {f'as in the line {own:,}' if below == above else f'between {below:,} and {above:,}'}"
 
 
-def read_curve(path: Path = _FILE) -> Curve:
+def read_curve(path: Path = _FILE) -> FewCurve:
     """The curve in a file; by default what comes along. Raises `UsageError` for a file that is none."""
-    return load_config(Curve, str(path))
+    return load_config(FewCurve, str(path))

@@ -50,7 +50,7 @@ _KEYS = (
 _ADAPTER = "adapters/smollm2-generalist"
 
 
-class Choice(NamedTuple):
+class SettingChoice(NamedTuple):
     """A setting for few labels. `key` is dotted."""
 
     key: str
@@ -90,7 +90,7 @@ def with_few_labels(config: FinetuneConfig, console: Console) -> FinetuneConfig:
     return config
 
 
-def choices(config: FinetuneConfig, records: Sequence[Record]) -> list[Choice] | None:
+def choices(config: FinetuneConfig, records: Sequence[Record]) -> list[SettingChoice] | None:
     """All that is chosen for so many labelled products, what the user has set included; None: they are not few."""
     count = len(records)
     row = next((row for row in _ROWS if count <= row.at_most), None)
@@ -98,28 +98,30 @@ def choices(config: FinetuneConfig, records: Sequence[Record]) -> list[Choice] |
         return None
     found = []
     if _can_start_from_shipped(config):
-        found.append(Choice("adapter", shipped_file(_ADAPTER), "the shipped adapter as the start: it answers already"))
+        found.append(
+            SettingChoice("adapter", shipped_file(_ADAPTER), "the shipped adapter as the start: it answers already")
+        )
     start = "a continued adapter" if config.adapter or found else "a new adapter"
     if config.method == "full":
         start = "all weights"
     found += [
-        Choice("optimizer.epochs", row.epochs, "times that every product is seen"),
-        Choice("optimizer.learning_rate", _LEARNING_RATES[start], f"for {start}"),
-        Choice("labels.variants", row.variants, "asked as your schemas ask, not otherwise"),
+        SettingChoice("optimizer.epochs", row.epochs, "times that every product is seen"),
+        SettingChoice("optimizer.learning_rate", _LEARNING_RATES[start], f"for {start}"),
+        SettingChoice("labels.variants", row.variants, "asked as your schemas ask, not otherwise"),
     ]
     return found + _validation(config, records, row)
 
 
-def _validation(config: FinetuneConfig, records: Sequence[Record], row: _Row) -> list[Choice]:
+def _validation(config: FinetuneConfig, records: Sequence[Record], row: _Row) -> list[SettingChoice]:
     share = row.validation_share
     held_out = sum(is_held_out(record, share) for record in records)
     # By chance a share may hold out nothing, which is refused where a user asks for it.
     why = f"{held_out:,} products are not trained on, and decoded to choose the best weights"
     if not held_out:
         share, why = 0.0, "a share of so few is too few to choose by: all are trained on"
-    found = [Choice("validation.share", share, why)]
+    found = [SettingChoice("validation.share", share, why)]
     if config.validation.share if is_set(config, "validation.share") else share:
-        found.append(Choice("validation.patience", _PATIENCE, "evaluations without a better F1, then it stops"))
+        found.append(SettingChoice("validation.patience", _PATIENCE, "evaluations without a better F1, then it stops"))
     return found
 
 
@@ -155,7 +157,9 @@ def _value(section: Any, key: str) -> Any:
     return section
 
 
-def _lines(config: FinetuneConfig, count: int, found: Sequence[Choice], missing: Sequence[Choice]) -> Iterator[str]:
+def _lines(
+    config: FinetuneConfig, count: int, found: Sequence[SettingChoice], missing: Sequence[SettingChoice]
+) -> Iterator[str]:
     """What is chosen and why, and what the user has set otherwise."""
     yield f"{count:,} labelled products; what is not set is chosen for so few" + (":" if missing else ": nothing")
     width = max((len(str(choice)) for choice in missing), default=0)

@@ -18,7 +18,7 @@ from pipelines.store.damaged import named_damage
 from pipelines.store.folders import Folder
 from pipelines.training.course import Course
 from pipelines.training.optimizer_step import Stepper
-from pipelines.training.step_planner import Step
+from pipelines.training.step_planner import TrainingStep
 from pipelines.training.validation import validate
 from pipelines.training.worker import LOG_FILE
 
@@ -28,7 +28,7 @@ _MEASURED_PRODUCTS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TrainingPace:
     """How fast it trains and validates.
 
     Attributes:
@@ -68,7 +68,7 @@ def forecast_lines(config: FinetuneConfig, output: Folder, begins: Callable[[str
     )
 
 
-def earlier_pace(output: Folder) -> Pace | None:
+def earlier_pace(output: Folder) -> TrainingPace | None:
     """What this run's own log says, if it has begun: the medians. Raises `UsageError` where it is damaged."""
     with named_damage(output, LOG_FILE, DAMAGED_WAY_OUT):
         try:
@@ -80,14 +80,14 @@ def earlier_pace(output: Folder) -> Pace | None:
     if not trained:
         return None
     source = f"By the pace of this run so far ({output.describe(LOG_FILE)})."
-    return Pace(statistics.median(trained), statistics.median(decoded) if decoded else None, source)
+    return TrainingPace(statistics.median(trained), statistics.median(decoded) if decoded else None, source)
 
 
 def _known(entries: Sequence[Mapping[str, Any]], name: str) -> list[float]:
     return [entry[name] for entry in entries if entry.get(name)]
 
 
-def _measured_pace(course: Course, begins: Callable[[str], None]) -> Pace:
+def _measured_pace(course: Course, begins: Callable[[str], None]) -> TrainingPace:
     """By real steps of this process, which does the part of one worker."""
     begins("taking a few steps, to measure")
     stepper = Stepper(course, rank=0, num_workers=1)
@@ -111,10 +111,10 @@ def _measured_pace(course: Course, begins: Callable[[str], None]) -> Pace:
     others = f", each of {workers} workers as fast" if workers > 1 else ""
     device = description.device_name(course.trained.model.device)
     source = f"Measured here, on {device}: {count} step{'s' if count > 1 else ''} in {seconds:.1f} s{others}."
-    return Pace(documents / seconds, decoded, source)
+    return TrainingPace(documents / seconds, decoded, source)
 
 
-def _forwarded(step: Step) -> int:
+def _forwarded(step: TrainingStep) -> int:
     """Tokens, a pack's prefix once."""
     return sum(
         sum(example.num_own_tokens for example in pack) + pack[0].num_prefix_tokens
@@ -124,7 +124,7 @@ def _forwarded(step: Step) -> int:
     )
 
 
-def _learned(step: Step) -> int:
+def _learned(step: TrainingStep) -> int:
     return step.num_targets
 
 

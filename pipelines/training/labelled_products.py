@@ -34,7 +34,7 @@ _NO_ANSWERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class LabelledProduct:
     """A labelled product.
 
     Attributes:
@@ -65,7 +65,7 @@ def is_held_out(record: Record, share: float) -> bool:
 
 def load_products(
     datasets: Iterable[DatasetConfig], labels: LabelPolicy, builder: ExampleBuilder, validation_share: float = 0.0
-) -> tuple[list[Product], DataReport]:
+) -> tuple[list[LabelledProduct], DataReport]:
     """All labelled products of all datasets, those for validation included.
 
     Raises `UsageError` for files that cannot be read or do not belong together, and for attributes that the schema
@@ -84,7 +84,7 @@ def load_products(
         for record, gold in pairs
         if not is_held_out(record, validation_share)
     )
-    products: list[Product] = []
+    products: list[LabelledProduct] = []
     for (dataset, schemas), pairs in zip(read, records, strict=True):
         for category in sorted({gold.category for _, gold in pairs}):
             _check_room(dataset, schemas[category], builder)
@@ -105,7 +105,7 @@ def load_products(
     return products + repeated * (labels.corrections_weight - 1), report
 
 
-def _corrections(product: Product) -> Product | None:
+def _corrections(product: LabelledProduct) -> LabelledProduct | None:
     """The product with those of its answers in which people corrected a model; None without any."""
     answers = {name: items for name, items in product.answers.items() if name in (product.gold.corrected or ())}
     return replace(product, answers=answers, assumed_absent=()) if answers else None
@@ -178,7 +178,7 @@ def _label(
     builder: ExampleBuilder,
     known: Mapping[str, re.Pattern[str]],
     report: DataReport,
-) -> Product:
+) -> LabelledProduct:
     text = "\n".join(record.fields.values())
     folded = fold(text)
     answers: dict[str, Items] = {}
@@ -207,7 +207,7 @@ def _label(
             else:
                 answers[attribute.name] = list(dict.fromkeys(filter(None, items)))
                 report.values += 1
-    return Product(record, schema, gold, answers, assumed, known)
+    return LabelledProduct(record, schema, gold, answers, assumed, known)
 
 
 def _taught(attribute: Attribute, forms: Sequence[str], record: Record, text: str) -> str | None:

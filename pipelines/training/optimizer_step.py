@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hpd_core.training.loss import attach_training, collate, forward_loss
 from pipelines.errors import UsageError
 from pipelines.training.course import Course
-from pipelines.training.step_planner import Step
+from pipelines.training.step_planner import TrainingStep
 from pipelines.training.trained_weights import MasterWeights
 
 # oneDNN prepares its kernels anew for every shape, which takes longer than a forward.
@@ -34,7 +34,7 @@ class Stepper:
             self._wrapped = DistributedDataParallel(model, device_ids=devices)
         self.weights = MasterWeights(course.trained.parameters, self._config.optimizer, course.num_steps)
 
-    def take(self, step: Step, number: int) -> tuple[float, int, float]:
+    def take(self, step: TrainingStep, number: int) -> tuple[float, int, float]:
         """Step `number` (from 0). Returns this worker's summed loss and right predictions, and the gradient's norm."""
         # Dropout of a step is the same, however often the run was stopped before.
         torch.manual_seed(hash((self._config.seed, number, self._rank)))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.training.step_planner import Step
+from pipelines.training.step_planner import TrainingStep
 
 
 class Meter:
@@ -21,7 +21,7 @@ class Meter:
         self._started = time.monotonic()
         self._loss, self._right, self._targets, self._documents, self._norm = 0.0, 0, 0, 0, 0.0
 
-    def add(self, step: Step, loss: float, num_right: int, norm: float) -> None:
+    def add(self, step: TrainingStep, loss: float, num_right: int, norm: float) -> None:
         """One step, this worker's part of it."""
         self._loss += loss
         self._right += num_right

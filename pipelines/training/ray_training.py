@@ -26,7 +26,7 @@ from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
 from pipelines.training.stop_wish import StopBoard
 from pipelines.training.worker import train_worker
-from pipelines.training.worker_messages import Begins, Runs
+from pipelines.training.worker_messages import Begins, TrainingRuns
 
 _CHECKPOINTS = "_checkpoints"
 _SECONDS_BETWEEN_LOOKS = 5.0
@@ -216,7 +216,7 @@ def _heard(console: Console, waiting: _Waiting, heard: Heard) -> Iterator[Queue]
                 heard.failures.append(said)
             elif isinstance(said, Begins):
                 waiting.begin(said.what)
-            elif isinstance(said, Runs):
+            elif isinstance(said, TrainingRuns):
                 waiting.end()
                 heard.is_running = True
             else:

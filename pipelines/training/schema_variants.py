@@ -104,7 +104,7 @@ DESCRIPTIONS: Mapping[str, Sequence[str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class VariantQuestion:
     """An attribute to ask for, and how its answer follows from the label of attribute `source`."""
 
     attribute: Attribute
@@ -123,7 +123,7 @@ class Variant:
     """
 
     schema: CategorySchema
-    questions: Sequence[Question]
+    questions: Sequence[VariantQuestion]
     specifications: Sequence[Specification]
     unasked: Sequence[Specification]
     language: str | None
@@ -141,7 +141,7 @@ class Variant:
 
 def draw_variant(schema: CategorySchema, values: Mapping[str, Counter[str]], generator: random.Random) -> Variant:
     """A variant of `schema`; `values` counts the values of every attribute of the category."""
-    questions: list[Question] = []
+    questions: list[VariantQuestion] = []
     names: set[str] = set()
     attributes = [attribute for attribute in schema.attributes if generator.random() < _KEPT]
     for attribute in attributes or schema.attributes[:1]:
@@ -168,7 +168,7 @@ def draw_variant(schema: CategorySchema, values: Mapping[str, Counter[str]], gen
     )
 
 
-def _renamed(question: Question, schema: CategorySchema, generator: random.Random) -> Question:
+def _renamed(question: VariantQuestion, schema: CategorySchema, generator: random.Random) -> VariantQuestion:
     """Under another name, if that is no name or word that the catalog uses for something else."""
     taken = frozenset(
         word for item in schema.attributes if item.name != question.source for word in topic_words(item.name)
@@ -179,11 +179,11 @@ def _renamed(question: Question, schema: CategorySchema, generator: random.Rando
     if not others or generator.random() >= _RENAMED:
         return question
     attribute = question.attribute.model_copy(update={"name": generator.choice(others)})
-    return Question(attribute, question.source, question.convert)
+    return VariantQuestion(attribute, question.source, question.convert)
 
 
-def _ask(attribute: Attribute, values: Counter[str], generator: random.Random) -> Question:
-    plain = Question(attribute, attribute.name, lambda items: items)
+def _ask(attribute: Attribute, values: Counter[str], generator: random.Random) -> VariantQuestion:
+    plain = VariantQuestion(attribute, attribute.name, lambda items: items)
     if attribute.type != "string" or attribute.multiple or not values:
         return plain
     kinds = [_as_number, _as_enum, _as_boolean, _as_list]
@@ -192,7 +192,7 @@ def _ask(attribute: Attribute, values: Counter[str], generator: random.Random) -
     return plain if question is None else question
 
 
-def _described(question: Question, values: Counter[str], generator: random.Random) -> Question:
+def _described(question: VariantQuestion, values: Counter[str], generator: random.Random) -> VariantQuestion:
     """With a description, if it has none and still asks for what the catalog's attribute of that name is."""
     attribute = question.attribute
     if attribute.description or attribute.name != question.source or generator.random() >= _DESCRIBED:
@@ -203,10 +203,10 @@ def _described(question: Question, values: Counter[str], generator: random.Rando
     if not choices:
         return question
     described = attribute.model_copy(update={"description": generator.choice(choices)})
-    return Question(described, question.source, question.convert)
+    return VariantQuestion(described, question.source, question.convert)
 
 
-def _as_number(attribute: Attribute, values: Counter[str], generator: random.Random) -> Question | None:
+def _as_number(attribute: Attribute, values: Counter[str], generator: random.Random) -> VariantQuestion | None:
     units: Counter[str] = Counter()
     for value, count in values.items():
         if match := QUANTITY.fullmatch(value):
@@ -227,10 +227,10 @@ def _as_number(attribute: Attribute, values: Counter[str], generator: random.Ran
     asked = Attribute(
         name=attribute.name, type="number", unit=Unit(want=unit), max_value_tokens=attribute.max_value_tokens
     )
-    return Question(asked, attribute.name, convert)
+    return VariantQuestion(asked, attribute.name, convert)
 
 
-def _as_enum(attribute: Attribute, values: Counter[str], generator: random.Random) -> Question | None:
+def _as_enum(attribute: Attribute, values: Counter[str], generator: random.Random) -> VariantQuestion | None:
     common = [value for value, count in values.items() if count >= _MIN_COUNT]
     if len(common) < 3:
         return None
@@ -241,10 +241,10 @@ def _as_enum(attribute: Attribute, values: Counter[str], generator: random.Rando
 
     members = tuple(Member(label=each) for each in chosen)
     asked = Attribute(name=attribute.name, type="enum", values=members, max_value_tokens=attribute.max_value_tokens)
-    return Question(asked, attribute.name, convert)
+    return VariantQuestion(asked, attribute.name, convert)
 
 
-def _as_boolean(attribute: Attribute, values: Counter[str], generator: random.Random) -> Question | None:
+def _as_boolean(attribute: Attribute, values: Counter[str], generator: random.Random) -> VariantQuestion | None:
     common = [value for value, count in values.items() if count >= _MIN_COUNT and re.fullmatch(r"[^\d]{3,20}", value)]
     if not common:
         return None
@@ -258,10 +258,10 @@ def _as_boolean(attribute: Attribute, values: Counter[str], generator: random.Ra
         # "Genuine Leather" is leather, too, perhaps.
         return ["false"] if teaches_false and fold(value) not in fold(items[0]) else UNTAUGHT
 
-    return Question(Attribute(name=value, type="boolean"), attribute.name, convert)
+    return VariantQuestion(Attribute(name=value, type="boolean"), attribute.name, convert)
 
 
-def _as_list(attribute: Attribute, values: Counter[str], generator: random.Random) -> Question | None:
+def _as_list(attribute: Attribute, values: Counter[str], generator: random.Random) -> VariantQuestion | None:
     def convert(items: Items) -> Items | str:
         if items is None:
             return None
@@ -271,4 +271,4 @@ def _as_list(attribute: Attribute, values: Counter[str], generator: random.Rando
 
     # Only one string is copied from the text.
     asked = attribute.model_copy(update={"multiple": True, "verbatim": False, "shares_text_with": ()})
-    return Question(asked, attribute.name, convert)
+    return VariantQuestion(asked, attribute.name, convert)

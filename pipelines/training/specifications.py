@@ -33,7 +33,7 @@ Statement = tuple[Items, str]
 """An answer, and a text from which it follows."""
 
 
-class Draw(Protocol):
+class SpecificationDraw(Protocol):
     """Draws an answer and its statement: in English, or in `language` where translations.yaml has one."""
 
     def __call__(self, generator: random.Random, language: str | None = None) -> Statement:
@@ -54,7 +54,7 @@ class Specification:
     """
 
     attribute: Attribute
-    draw: Draw
+    draw: SpecificationDraw
     topics: frozenset[str]
     cues: re.Pattern[str]
     units: re.Pattern[str]
@@ -74,7 +74,7 @@ def topic_words(text: str) -> frozenset[str]:
 
 def _specification(
     attribute: Attribute,
-    draw: Draw,
+    draw: SpecificationDraw,
     topics: str,
     cues: Iterable[str],
     units: Sequence[str] = (),

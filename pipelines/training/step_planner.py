@@ -25,7 +25,7 @@ from hpd_core.training.examples import Example, ExampleBuilder, LabelledDocument
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.quality.scoring import fold, words_pattern
 from pipelines.training.invented_texts import continue_text, may_hold_anything
-from pipelines.training.labelled_products import Items, Product
+from pipelines.training.labelled_products import Items, LabelledProduct
 from pipelines.training.retold_texts import retell
 from pipelines.training.schema_variants import Variant, draw_variant
 from pipelines.training.swapped_values import swap_values, swappable_values
@@ -38,7 +38,7 @@ Pack = Sequence[Example]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrainingStep:
     """One optimizer step.
 
     Attributes:
@@ -56,7 +56,11 @@ class StepPlanner:
     """Draws the steps of every epoch. All workers make the same plan."""
 
     def __init__(
-        self, products: Sequence[Product], documents: DocumentTokenizer, builder: ExampleBuilder, config: FinetuneConfig
+        self,
+        products: Sequence[LabelledProduct],
+        documents: DocumentTokenizer,
+        builder: ExampleBuilder,
+        config: FinetuneConfig,
     ) -> None:
         self._products = products
         self._documents = documents
@@ -83,7 +87,7 @@ class StepPlanner:
         self.num_too_long = 0
         self.num_unfitting = 0
 
-    def epoch(self, number: int) -> list[Step]:
+    def epoch(self, number: int) -> list[TrainingStep]:
         """The steps of epoch `number` (from 0)."""
         generator = random.Random(f"{self._config.seed}/{number}")
         self.num_too_long = self.num_unfitting = 0
@@ -180,7 +184,7 @@ class StepPlanner:
         self.num_unfitting += len(answers) - len(fitting)
         return fitting
 
-    def _steps(self, packs: Sequence[Pack]) -> Iterator[Step]:
+    def _steps(self, packs: Sequence[Pack]) -> Iterator[TrainingStep]:
         """Cuts after `documents_per_step` documents, and deals the packs of a step to the workers."""
         num_workers = self._config.scaling.num_workers
         taken: list[Pack] = []
@@ -195,7 +199,7 @@ class StepPlanner:
                 for w in range(num_workers)
             ]
             num_targets = sum(example.num_targets for item in taken for example in item)
-            yield Step(dealt, num_targets, num_documents)
+            yield TrainingStep(dealt, num_targets, num_documents)
             taken = []
 
 
@@ -207,7 +211,7 @@ def _without_stated(
     return {name: None for name in absent if name not in known or not known[name].search(text)}
 
 
-def _count_values(products: Sequence[Product]) -> dict[str, Counter[str]]:
+def _count_values(products: Sequence[LabelledProduct]) -> dict[str, Counter[str]]:
     """How often each value of each attribute occurs."""
     counts: dict[str, Counter[str]] = {}
     for product in products:

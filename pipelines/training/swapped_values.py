@@ -14,13 +14,13 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 
 from hpd_core import CategorySchema, Record
-from pipelines.training.labelled_products import Items, Product
+from pipelines.training.labelled_products import Items, LabelledProduct
 from pipelines.training.retold_texts import items_of, places_of, stands_alone
 
 _SWAPPED = 0.5  # share of the values of a product that are swapped
 
 
-def swappable_values(products: Iterable[Product]) -> dict[str, list[str]]:
+def swappable_values(products: Iterable[LabelledProduct]) -> dict[str, list[str]]:
     """By attribute, the values of a category's products that stand in their texts, as often as they do."""
     found: dict[str, list[str]] = {}
     for product in products:

@@ -13,7 +13,7 @@ from hpd_core.extractor import Extractor
 from hpd_core.training.loss import attach_training
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.quality.scoring import Answer, Counts, count, judge
-from pipelines.training.labelled_products import Product, is_held_out
+from pipelines.training.labelled_products import LabelledProduct, is_held_out
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 _MEASURED_PRODUCTS = 8
@@ -43,19 +43,21 @@ class ValidationScore:
         return asdict(self)
 
 
-def split_products(products: Sequence[Product], share: float) -> tuple[list[Product], list[Product]]:
+def split_products(
+    products: Sequence[LabelledProduct], share: float
+) -> tuple[list[LabelledProduct], list[LabelledProduct]]:
     """(for training, for validation); equal texts are on one side, and a product's side never changes."""
     held_out = [is_held_out(product.record, share) for product in products]
     training = [product for product, held in zip(products, held_out, strict=True) if not held]
     return training, [product for product, held in zip(products, held_out, strict=True) if held]
 
 
-def choose(products: Sequence[Product], limit: int) -> list[Product]:
+def choose(products: Sequence[LabelledProduct], limit: int) -> list[LabelledProduct]:
     """At most `limit` products, always the same ones, in no order of theirs."""
     return sorted(products, key=lambda product: product.fingerprint)[:limit]
 
 
-def seconds_for(products: Sequence[Product], score: Callable[[Sequence[Product]], object]) -> float:
+def seconds_for(products: Sequence[LabelledProduct], score: Callable[[Sequence[LabelledProduct]], object]) -> float:
     """How long it takes to `score` them all, by the first few: rather too long than too short, since many at once are
     decoded faster. 0 for none."""
     few = products[:_MEASURED_PRODUCTS]
@@ -86,7 +88,7 @@ def _extract(
 def validate(
     model: Any,
     tokenizer: Any,
-    products: Sequence[Product],
+    products: Sequence[LabelledProduct],
     config: FinetuneConfig,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> ValidationScore | None:

@@ -24,15 +24,15 @@ from pipelines.config.finetuning import FinetuneConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.store.folders import Folder
 from pipelines.training.course import Course
-from pipelines.training.labelled_products import Product
+from pipelines.training.labelled_products import LabelledProduct
 from pipelines.training.loss_curve import draw_curve
 from pipelines.training.optimizer_step import Stepper
 from pipelines.training.progress_lines import Meter, progress_line
-from pipelines.training.step_planner import Step
+from pipelines.training.step_planner import TrainingStep
 from pipelines.training.stop_wish import StopWatch
 from pipelines.training.trained_weights import load_state, save_state
 from pipelines.training.validation import ValidationScore, seconds_for, validate
-from pipelines.training.worker_messages import Begins, Runs
+from pipelines.training.worker_messages import Begins, TrainingRuns
 
 LOG_FILE = "log.jsonl"
 CURVE_FILE = "curve.svg"
@@ -122,7 +122,7 @@ class Trainer:
         """Trains from where the run stands to its end, or until it is stopped or time is up."""
         self._try_decoding()
         self._measure_validation()
-        self._say(Runs())
+        self._say(TrainingRuns())
         if not self._progress["is_evaluated"]:
             self._validate()
             self._checkpoint()
@@ -150,7 +150,7 @@ class Trainer:
         if self._agreed_end() != "stopped":
             self._finish(is_finished=self._progress["step"] == self._num_steps or self._is_hopeless())
 
-    def _step(self, step: Step, number: int, meter: Meter) -> None:
+    def _step(self, step: TrainingStep, number: int, meter: Meter) -> None:
         started = time.perf_counter()
         meter.add(step, *self._stepper.take(step, number))
         self._step_seconds = time.perf_counter() - started
@@ -178,7 +178,7 @@ class Trainer:
             self._say(Begins("decoding a few validation products, to measure"))
             self._progress["validation_seconds"] = seconds_for(self._course.scored, self._score)
 
-    def _score(self, products: Sequence[Product]) -> ValidationScore | None:
+    def _score(self, products: Sequence[LabelledProduct]) -> ValidationScore | None:
         """None where decoding was given up, because training is to be stopped."""
         return validate(self._trained.model, self._trained.tokenizer, products, self._config, self._watch.is_stopped)
 

@@ -16,5 +16,5 @@ class Begins:
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class TrainingRuns:
     """From here on there is something to keep."""

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import parse_config
-from pipelines.job.driver import Outcome, run_job
+from pipelines.job.driver import RunOutcome, run_job
 from pipelines.job.preflight import plan_job
 from tests.pipelines.browser import NoBrowserError, Page, missing, open_browser
 
@@ -102,7 +102,7 @@ class Workplace:
         path.write_text(yaml.safe_dump(self.document(**changes), sort_keys=False), encoding="utf-8")
         return path
 
-    def run(self, limit: int | None = None, **changes: Any) -> Outcome:
+    def run(self, limit: int | None = None, **changes: Any) -> RunOutcome:
         """Plan and run in this process."""
         return run_job(plan_job(self.config(**changes), limit), Console(file=io.StringIO()))
 

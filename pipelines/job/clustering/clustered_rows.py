@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hpd_core import Record
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.catalog.shown_text import MarkedUpRecord
 from pipelines.job.context import DeadRow, PreparedRecord
 
@@ -110,9 +110,9 @@ def from_values(values: Mapping[str, Any]) -> PreparedRecord | DeadRow:
     return PreparedRecord(file, row, record, values["input_hash"])
 
 
-def source_piece(values: Mapping[str, Any]) -> Piece:
+def source_piece(values: Mapping[str, Any]) -> RowRange:
     """Where the row stands in the catalog."""
-    return Piece(values["file"], values["row"], values["row"] + 1, 1, values["byte_start"], values["byte_stop"])
+    return RowRange(values["file"], values["row"], values["row"] + 1, 1, values["byte_start"], values["byte_stop"])
 
 
 def encode(table: pa.Table) -> bytes:

@@ -35,8 +35,8 @@ from rich.console import Console
 from pipelines.catalog.input_files import SourceFile
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import known_category
-from pipelines.catalog.segments import Segment
-from pipelines.catalog.sharding import BYTES_PER_TOKEN, Piece, Shard, plan_shards, tokens_per_row
+from pipelines.catalog.segments import FileSegment
+from pipelines.catalog.sharding import BYTES_PER_TOKEN, RowRange, Shard, plan_shards, tokens_per_row
 from pipelines.console.json_logs import about
 from pipelines.errors import RunError, causes
 from pipelines.job.clustering.clustered_rows import DealtRow, encode, segments, to_table
@@ -178,7 +178,9 @@ def _deal(shards: Sequence[Shard], context: JobContext, placement: Placement) ->
         tally.add(row["rows"], int(row["identities"]))
     stored.sort(key=lambda row: (row["partition"], row["name"]))
     return [
-        SourceFile(row["name"], "parquet", row["size"], "", [Segment(*each) for each in json.loads(row["segments"])])
+        SourceFile(
+            row["name"], "parquet", row["size"], "", [FileSegment(*each) for each in json.loads(row["segments"])]
+        )
         for row in stored
     ], tally
 
@@ -194,7 +196,7 @@ def deal(batch: pa.Table, job: JobContext, placement: Placement) -> pa.Table:
     return to_table(rows)
 
 
-def _dealt_rows(piece: Piece, job: JobContext, placement: Placement) -> Iterator[DealtRow]:
+def _dealt_rows(piece: RowRange, job: JobContext, placement: Placement) -> Iterator[DealtRow]:
     read = list(read_catalog(piece, job))
     # Kept for the dead letters: later they would have to be looked for all over the catalog.
     originals = read_originals(piece, [outcome for _, outcome in read if isinstance(outcome, DeadRow)], job)

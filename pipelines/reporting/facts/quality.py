@@ -20,7 +20,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class Quality:
+class ReportQuality:
     """Against gold, exact match.
 
     Attributes:

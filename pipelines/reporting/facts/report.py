@@ -13,10 +13,10 @@ from pipelines.reporting.facts.cascade import CascadeFacts
 from pipelines.reporting.facts.cost import Account
 from pipelines.reporting.facts.dead_letters import DeadReason
 from pipelines.reporting.facts.forecast import ForecastFacts, Outlook
-from pipelines.reporting.facts.quality import ComparedRun, Quality
-from pipelines.reporting.facts.run import Identity, Totals
-from pipelines.reporting.facts.sample import Sample
-from pipelines.reporting.facts.values import AttributeFacts, CategoryFacts, Verdict
+from pipelines.reporting.facts.quality import ComparedRun, ReportQuality
+from pipelines.reporting.facts.run import Identity, ReportTotals
+from pipelines.reporting.facts.sample import ReportSample
+from pipelines.reporting.facts.values import AttributeFacts, CategoryFacts, ReportVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Facts:
     """
 
     identity: Identity
-    verdict: Verdict
-    totals: Totals
+    verdict: ReportVerdict
+    totals: ReportTotals
     attributes: tuple[AttributeFacts, ...]
     by_category: tuple[AttributeFacts, ...]
     account: Account | None
@@ -41,10 +41,10 @@ class Facts:
     cascade: CascadeFacts | None
     outlook: Outlook | None
     categories: tuple[CategoryFacts, ...]
-    quality: Quality | None
+    quality: ReportQuality | None
     compared: tuple[ComparedRun, ...]
     dead_letters: tuple[DeadReason, ...]
-    sample: Sample
+    sample: ReportSample
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class InputFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class ReportTotals:
     """What became of the rows of the committed shards.
 
     Attributes:

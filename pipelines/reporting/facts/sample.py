@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TextPlace:
     """Where a value stands: code points [start, end) of the field."""
 
     field: str
@@ -48,7 +48,7 @@ class SampledValue:
     text: str | None
     status: str
     probability: float | None
-    places: tuple[Place, ...] | None
+    places: tuple[TextPlace, ...] | None
     confidence: float | None = None
     decision: str | None = None
     source: str | None = None
@@ -75,7 +75,7 @@ class SampledValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TextSegment:
     """A stretch of a field's text, and which of the product's values (by index) stand there, strictest match first.
 
     `omitted` counts characters that are left out here instead of shown.
@@ -92,7 +92,7 @@ class FieldText:
     """A field of a product as the model read it, cut into segments."""
 
     name: str
-    segments: tuple[Segment, ...]
+    segments: tuple[TextSegment, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class SampledProduct:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ReportSample:
     """Products to look at, and how they were drawn."""
 
     seed: int

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReportVerdict:
     """What may be taken of the run's answers.
 
     Attributes:
@@ -46,8 +46,8 @@ class AttributeFacts:
     Attributes:
         category: None: all `num_categories` of them.
         values, absent, failed: answers; `values` have one value or several.
-        accepted, review: as in `Verdict`.
-        certain: values that are likely right, as in `Verdict`.
+        accepted, review: as in `ReportVerdict`.
+        certain: values that are likely right, as in `ReportVerdict`.
         num_labels: labelled answers; `precision`, `recall` and `f1` are of them, exact, None without.
     """
 
@@ -86,7 +86,7 @@ class CategoryFacts:
             own price; None if none of its products is in a shard with a price.
         priced: products decoded in shards with a price.
         values: answers with a value, be it one or several; `doubtful` and `ungrounded` are some of them.
-        accepted, review: as in `Verdict`.
+        accepted, review: as in `ReportVerdict`.
         doubtful: those with a certainty below one half; None if none of them has one.
         ungrounded: those of which an item stands nowhere in the text (truth values are conclusions); None if no value
             was looked for.

@@ -13,7 +13,7 @@ _MAX_DEPTH = 50  # of what is written within each other
 Node = Mapping[str, Any]
 
 
-class References:
+class FileReferences:
     """Follows the references of a document. `name` is for messages."""
 
     def __init__(self, root: Any, name: str) -> None:

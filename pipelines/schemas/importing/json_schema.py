@@ -36,7 +36,7 @@ from pipelines.schemas.importing.imported import (
     told_apart,
     unique_members,
 )
-from pipelines.schemas.importing.json_references import BRANCHES, Node, References, items, nodes, type_of
+from pipelines.schemas.importing.json_references import BRANCHES, FileReferences, Node, items, nodes, type_of
 from pipelines.schemas.importing.json_types import held_type
 from pipelines.schemas.importing.sources import Document
 from pipelines.schemas.nested_entries import with_note
@@ -119,7 +119,7 @@ class _Reader:
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._references = References(document.data, document.name)
+        self._references = FileReferences(document.data, document.name)
         self._left_out: dict[str, list[str]] = {}
         self._mixed: list[str] = []
         self._count = 0

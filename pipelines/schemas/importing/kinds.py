@@ -20,7 +20,7 @@ _HEAD = 2**20  # bytes, in which a gold file's first line ends
 _GOLD_ENDINGS = (".jsonl", ".ndjson")
 
 
-class Kind(StrEnum):
+class SchemaKind(StrEnum):
     """A kind of source."""
 
     SHOPIFY = "shopify"
@@ -33,26 +33,26 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ImportWishes:
     """What a user says of a source: the language of its labels, and a name where it has none for a category."""
 
     language: str | None = None
     name: str | None = None
 
 
-_RECOGNISES: Mapping[Kind, Callable[[Document], bool]] = {
-    Kind.SHOPIFY: shopify.recognises,
-    Kind.AKENEO: akeneo.recognises,
-    Kind.MAGENTO: magento.recognises,
-    Kind.JSON_SCHEMA: json_schema.recognises,
-    Kind.GOOGLE: google.recognises,
+_RECOGNISES: Mapping[SchemaKind, Callable[[Document], bool]] = {
+    SchemaKind.SHOPIFY: shopify.recognises,
+    SchemaKind.AKENEO: akeneo.recognises,
+    SchemaKind.MAGENTO: magento.recognises,
+    SchemaKind.JSON_SCHEMA: json_schema.recognises,
+    SchemaKind.GOOGLE: google.recognises,
 }
-_READ: Mapping[Kind, Callable[[Sequence[Document], Wishes], Imported]] = {
-    Kind.SHOPIFY: lambda documents, _: shopify.read(documents),
-    Kind.AKENEO: lambda documents, wishes: akeneo.read(documents, wishes.language),
-    Kind.MAGENTO: lambda documents, wishes: magento.read(documents, wishes.name),
-    Kind.JSON_SCHEMA: lambda documents, wishes: json_schema.read(documents, wishes.name),
-    Kind.GOOGLE: lambda documents, _: google.read(documents),
+_READ: Mapping[SchemaKind, Callable[[Sequence[Document], ImportWishes], Imported]] = {
+    SchemaKind.SHOPIFY: lambda documents, _: shopify.read(documents),
+    SchemaKind.AKENEO: lambda documents, wishes: akeneo.read(documents, wishes.language),
+    SchemaKind.MAGENTO: lambda documents, wishes: magento.read(documents, wishes.name),
+    SchemaKind.JSON_SCHEMA: lambda documents, wishes: json_schema.read(documents, wishes.name),
+    SchemaKind.GOOGLE: lambda documents, _: google.read(documents),
 }
 
 
@@ -77,7 +77,7 @@ def is_gold(path: str) -> bool:
     return is_called_so and not (isinstance(first, dict) and first.keys() & {"code", "attribute_code", "_embedded"})
 
 
-def read_imported(paths: Sequence[str], kind: Kind | None, wishes: Wishes) -> Imported:
+def read_imported(paths: Sequence[str], kind: SchemaKind | None, wishes: ImportWishes) -> Imported:
     """What the sources hold, gold apart.
 
     Args:
@@ -88,12 +88,12 @@ def read_imported(paths: Sequence[str], kind: Kind | None, wishes: Wishes) -> Im
     Raises:
         UsageError: they cannot be read, are of no known kind, or of several.
     """
-    models = [path for path in paths if kind is Kind.PYDANTIC or (kind is None and is_model(path))]
+    models = [path for path in paths if kind is SchemaKind.PYDANTIC or (kind is None and is_model(path))]
     documents = [model_document(path) for path in models]
     documents += read_sources([path for path in paths if path not in models])
-    if kind is Kind.PYDANTIC or (kind is None and models):
-        kind = Kind.JSON_SCHEMA
-    by_kind: dict[Kind, list[Document]] = {}
+    if kind is SchemaKind.PYDANTIC or (kind is None and models):
+        kind = SchemaKind.JSON_SCHEMA
+    by_kind: dict[SchemaKind, list[Document]] = {}
     unknown: list[str] = []
     for document in documents:
         found = _kind_of(document) if kind is None else kind if _RECOGNISES[kind](document) else None
@@ -102,7 +102,8 @@ def read_imported(paths: Sequence[str], kind: Kind | None, wishes: Wishes) -> Im
         else:
             by_kind.setdefault(found, []).append(document)
     if not by_kind:
-        wanted = f"no source of the kind {kind}" if kind else f"none of {', '.join(Kind)}, as far as its content tells"
+        kinds = ", ".join(SchemaKind)
+        wanted = f"no source of the kind {kind}" if kind else f"none of {kinds}, as far as its content tells"
         raise UsageError(f"{listed(unknown)}: {wanted}; name the kind with --from, or see docs/import-schemas.md")
     if len(by_kind) > 1:
         told = "; ".join(f"{each}: {listed([one.name for one in found])}" for each, found in by_kind.items())
@@ -119,5 +120,5 @@ def read_imported(paths: Sequence[str], kind: Kind | None, wishes: Wishes) -> Im
     return imported
 
 
-def _kind_of(document: Document) -> Kind | None:
+def _kind_of(document: Document) -> SchemaKind | None:
     return next((kind for kind, recognises in _RECOGNISES.items() if recognises(document)), None)

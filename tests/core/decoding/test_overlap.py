@@ -16,7 +16,7 @@ from hpd_core import Engine, EngineConfig, EngineError
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.cohort_input import CohortInput
 from hpd_core.decoding.decoder import Decoder
-from hpd_core.decoding.next_token import Choice, Chosen
+from hpd_core.decoding.next_token import Chosen, TokenChoice
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.models.description import cache_shape
@@ -72,7 +72,7 @@ class Device:
             self.most_in_flight = max(self.most_in_flight, len(self._in_flight))
             return self._in_flight[-1]
 
-        def fetching(decoder: Decoder, choice: Choice) -> Chosen:
+        def fetching(decoder: Decoder, choice: TokenChoice) -> Chosen:
             assert choice is self._in_flight.pop(0), "steps end in the order in which they began"
             return fetch(decoder, choice)
 
@@ -248,7 +248,7 @@ def test_out_of_memory_with_a_step_in_flight(fail_at: int, device: Device, monke
     expected = [prompt.tokens for prompt in decode(LLAMA, some_cases(30), ENDINGS, EngineConfig(**SMALL))]
     launch, calls = Decoder._forward, 0
 
-    def failing(decoder: Decoder, inputs: list[CohortInput]) -> Choice:
+    def failing(decoder: Decoder, inputs: list[CohortInput]) -> TokenChoice:
         nonlocal calls
         calls += len(decoder._in_flight)
         if calls == fail_at and decoder._in_flight:
@@ -308,7 +308,7 @@ def test_an_error_with_a_step_in_flight_reaches_every_caller_and_the_engine_goes
     expected = answers(engine.extract(products(6), SCHEMAS))
     forward, calls = engine._decoder._forward, 0
 
-    def failing(inputs: list[CohortInput]) -> Choice:
+    def failing(inputs: list[CohortInput]) -> TokenChoice:
         nonlocal calls
         calls += 1
         if len(engine._decoder._in_flight) == 1 and calls > 4:

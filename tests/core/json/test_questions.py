@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hpd_core import Completion
 from hpd_core.errors import PromptError
 from hpd_core.json_schema.assembly import Assembly
-from hpd_core.json_schema.form import Group
+from hpd_core.json_schema.form import FormGroup
 from hpd_core.json_schema.form_prompt import _lines
 from hpd_core.json_schema.leaf_reader import FORMATS
-from hpd_core.json_schema.questions import Question, Questions
+from hpd_core.json_schema.questions import FormQuestion, Questions
 from hpd_core.json_schema.schema_reader import read_schema
 from hpd_core.json_schema.validation import checker
 from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, Pattern, ValueKind
@@ -49,12 +49,12 @@ ORDER = an_object(
 )
 
 
-def wave(questions: Questions) -> dict[str, Question]:
+def wave(questions: Questions) -> dict[str, FormQuestion]:
     """What is asked now, by the text of its branch."""
     return {question.branch(questions.answers).text: question for question in questions.next_wave()}
 
 
-def say(questions: Questions, asked: dict[str, Question], **values: Any) -> None:
+def say(questions: Questions, asked: dict[str, FormQuestion], **values: Any) -> None:
     """Answers all of a wave: by the path's last part, or null."""
     for question in asked.values():
         value = values.get("_".join(map(str, question.path)))
@@ -225,7 +225,7 @@ CHECKED = ("less than", "greater than", "too long", "required property", "is not
 @given(schema=SCHEMAS, data=st.data())
 def test_whatever_the_model_says_the_answer_fits_or_is_named(schema: Schema, data: st.DataObject) -> None:
     """Only limits that are checked afterwards, and what is missing in an object that may be, can fail."""
-    form: Group = read_schema(schema)
+    form: FormGroup = read_schema(schema)
     questions = Questions(form)
     asked_paths = set()
     while asked := questions.next_wave():

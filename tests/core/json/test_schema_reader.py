@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from hpd_core import SchemaError, SchemaLimits, check_schema
-from hpd_core.json_schema.form import Constant, Group, Leaf, Node, Rows
+from hpd_core.json_schema.form import Constant, FormGroup, Leaf, Node, Rows
 from hpd_core.json_schema.schema_reader import as_mapping, read_schema
 from hpd_core.json_schema.validation import checker
 from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, Pattern
@@ -77,7 +77,7 @@ def test_the_kind_of_a_field(schema: Any, kind: Any) -> None:
 
 def test_objects_lists_and_constants() -> None:
     assert field({"const": {"a": [1]}}) == Constant({"a": [1]})
-    assert isinstance(field(an_object()), Group)
+    assert isinstance(field(an_object()), FormGroup)
     rows = field({"type": "array", "items": an_object("sku", "name", sku={"enum": ["a"]}, name=TEXT), "maxItems": 5})
     assert isinstance(rows, Rows)
     assert (rows.key, rows.most, repr(rows.asked.kind)) == ("name", 5, repr(ListOf(JsonString(), most=5)))
@@ -189,7 +189,7 @@ def test_what_stands_beside_a_reference_is_joined_to_it() -> None:
     form = read_schema(an_object(a=TEXT, b={"$ref": "#/$defs/b"}, o=own) | {"$defs": waiting})
     assert form.fields["b"].after == ("a",)
     inner = form.fields["o"].node
-    assert isinstance(inner, Group)
+    assert isinstance(inner, FormGroup)
     assert {name: member.is_required for name, member in inner.fields.items()} == {"c": True, "d": True}
 
 

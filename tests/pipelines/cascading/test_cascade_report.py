@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.cascading.curve import CURVE_NAME
-from pipelines.reporting.gather_facts import Wishes, gather
+from pipelines.reporting.gather_facts import ReportWishes, gather
 from pipelines.reporting.page import render_html, render_json, render_markdown
 from pipelines.store.tables import to_table
 from tests.pipelines.cascading.test_curve import example
@@ -45,7 +45,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_both_models_engines_are_in_the_account(run: Path) -> None:
-    facts = gather(str(run), Wishes())
+    facts = gather(str(run), ReportWishes())
     account = facts.account
     assert account is not None
     assert account.money is not None
@@ -61,7 +61,7 @@ def test_both_models_engines_are_in_the_account(run: Path) -> None:
 
 
 def test_without_a_curve_it_says_how_to_make_one(run: Path) -> None:
-    facts = gather(str(run), Wishes())
+    facts = gather(str(run), ReportWishes())
     assert facts.cascade is not None
     assert (facts.cascade.answers, facts.cascade.asked, facts.cascade.changed) == (4, 2, 2)
     page = render_html(facts)
@@ -75,7 +75,7 @@ def test_the_curve_is_drawn_with_the_runs_own_threshold_marked(run: Path) -> Non
     pilot.mkdir()
     curve = example(larger_hours=10)
     (pilot / CURVE_NAME).write_text(json.dumps(curve.to_dict()))
-    facts = gather(str(run), Wishes())
+    facts = gather(str(run), ReportWishes())
     assert facts.cascade is not None
     assert facts.cascade.nearest == 2, "0.4 is closest to 0.35; the first model alone comes before the thresholds"
     page = render_html(facts)
@@ -90,7 +90,7 @@ def test_a_damaged_curve_is_left_out_and_said(run: Path) -> None:
     pilot = Path(f"{run}.pilot")
     pilot.mkdir()
     (pilot / CURVE_NAME).write_text('{"points": 5}')
-    facts = gather(str(run), Wishes())
+    facts = gather(str(run), ReportWishes())
     assert facts.cascade is not None
     assert facts.cascade.curve is None
     assert any("cascade.json is left out" in note for note in facts.notes)

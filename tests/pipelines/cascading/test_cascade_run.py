@@ -15,7 +15,7 @@ from pipelines.cascading.both_answers import asked_answers, judge_both
 from pipelines.cascading.curve import f1_at
 from pipelines.cascading.doubt import certainty, is_answer
 from pipelines.quality.run_answers import RunFolder
-from pipelines.quality.scoring import Outcome, count
+from pipelines.quality.scoring import AnswerOutcome, count
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.tables import TABLES
 from tests.pipelines.cascading.conftest import NUM_PRODUCTS
@@ -130,7 +130,7 @@ def test_what_only_the_larger_model_can_take_is_none_of_the_small_ones_answers(c
     gold = cascade.folder / "gold.jsonl"
     gold.write_text(json.dumps({"product_id": "p3", "category": of_it[0]["category"], "values": values}))
     judged = judge_both(output, str(gold))
-    assert set(judged.first) == {int(Outcome.VN)}
+    assert set(judged.first) == {int(AnswerOutcome.VN)}
     assert [point.value for point in f1_at(judged, [0.01, 1.0])] == [
-        count([Outcome(each) for each in judged.larger]).rates.f1
+        count([AnswerOutcome(each) for each in judged.larger]).rates.f1
     ] * 2

@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 from pipelines.cascading.both_answers import NEVER, AskedAnswer, BothJudged
 from pipelines.cascading.curve import Costs, Curve, f1_at, make_curve, thresholds
 from pipelines.cascading.second_cost import AskedProduct, TokenRates
-from pipelines.quality.scoring import Outcome, count
+from pipelines.quality.scoring import AnswerOutcome, count
 
-VC, VW, VN = int(Outcome.VC), int(Outcome.VW), int(Outcome.VN)
+VC, VW, VN = int(AnswerOutcome.VC), int(AnswerOutcome.VW), int(AnswerOutcome.VN)
 
 labels = st.lists(
-    st.tuples(st.integers(0, 3), st.sampled_from(Outcome), st.sampled_from(Outcome), st.floats(0, 1) | st.just(NEVER)),
+    st.tuples(
+        st.integers(0, 3),
+        st.sampled_from(AnswerOutcome),
+        st.sampled_from(AnswerOutcome),
+        st.floats(0, 1) | st.just(NEVER),
+    ),
     min_size=1,
     max_size=30,
 )
@@ -31,7 +36,7 @@ def judged(rows: list[tuple[int, int, int, float]]) -> BothJudged:
 
 @given(labels, st.floats(0, 1))
 def test_f1_is_that_of_the_answers_that_would_stand(
-    rows: list[tuple[int, Outcome, Outcome, float]], below: float
+    rows: list[tuple[int, AnswerOutcome, AnswerOutcome, float]], below: float
 ) -> None:
     (found,) = f1_at(judged(rows), [below])  # type: ignore[arg-type]
     stand = [

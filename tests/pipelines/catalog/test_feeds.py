@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.readers import read_piece
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.catalog.shown_text import shown_text
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
@@ -40,7 +40,7 @@ def scan(path: Path, **settings: Any) -> SourceFile:
 
 
 def rows(file: SourceFile, columns: Any = None) -> list[dict[str, Any] | None]:
-    return [row.values for row in read_piece(*file.rows, Piece(0, 0, file.stop, file.num_rows), columns)]
+    return [row.values for row in read_piece(*file.rows, RowRange(0, 0, file.stop, file.num_rows), columns)]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "iso-8859-1", "utf-16"])

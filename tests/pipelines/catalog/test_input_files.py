@@ -10,7 +10,7 @@ from pyarrow.parquet import encryption
 
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import read_piece
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import RunError, UsageError
 from tests.pipelines.conftest import Workplace, products
@@ -27,7 +27,7 @@ def test_any_rows_of_a_parquet_file_can_be_read(workplace: Workplace, row_group_
     path = workplace.write_parquet("c.parquet", products(10), row_group_size=row_group_size)
     for start in range(10):
         for stop in range(start + 1, 11):
-            rows = list(read_piece(str(path), "parquet", Piece(0, start, stop, stop - start), ["id"]))
+            rows = list(read_piece(str(path), "parquet", RowRange(0, start, stop, stop - start), ["id"]))
             assert [row.number for row in rows] == list(range(start, stop))
             assert [row.values for row in rows] == [{"id": f"p{number}"} for number in range(start, stop)]
 
@@ -133,7 +133,7 @@ def test_an_empty_catalog_is_refused(workplace: Workplace) -> None:
 def test_a_file_that_changes_under_the_run_stops_it(workplace: Workplace) -> None:
     path = workplace.write_parquet("c.parquet", products(3))
     with pytest.raises(RunError, match="has changed during the run"):
-        list(read_piece(str(path), "parquet", Piece(0, 0, 5, 5), None))
+        list(read_piece(str(path), "parquet", RowRange(0, 0, 5, 5), None))
     path.unlink()
     with pytest.raises(RunError, match="cannot read"):
-        list(read_piece(str(path), "parquet", Piece(0, 0, 3, 3), None))
+        list(read_piece(str(path), "parquet", RowRange(0, 0, 3, 3), None))

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.catalog.staging import StagedFile, stage, staged_path
-from pipelines.config.reading import Reading
+from pipelines.config.reading import ReadOptions
 from pipelines.store.folders import open_filesystem
 from tests.tables import table
 
@@ -62,7 +62,7 @@ def test_a_file_is_read_to_its_end_once(
 
     def staged() -> tuple[StagedFile, int]:
         files.num_bytes = 0
-        return stage(str(path), "csv", Reading("csv", "cp1252")), files.num_bytes
+        return stage(str(path), "csv", ReadOptions("csv", "cp1252")), files.num_bytes
 
     first, num_bytes = staged()
     assert num_bytes > 2 * len(PLAIN)
@@ -88,7 +88,7 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes, 
 
     def stage_it(data: bytes, named: str) -> tuple[str, str]:
         (tmp_path / "c.csv").write_bytes(data)
-        found = stage(str(tmp_path / "c.csv"), "csv", Reading("csv", named))
+        found = stage(str(tmp_path / "c.csv"), "csv", ReadOptions("csv", named))
         rows = pq.read_table(staged_path(found.name)).to_pylist()
         names = [name for name in rows[0] if name in ("id", "title", "编号", "标题")]
         lines = [",".join(names), *(",".join(str(row[name]) for name in names) for row in rows)]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pipelines.catalog.cells import CellError
 from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.readers import SourceRow, original_rows, read_piece
-from pipelines.catalog.sharding import Piece, plan_shards
+from pipelines.catalog.sharding import RowRange, plan_shards
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.operation import ShardConfig
 from pipelines.errors import UsageError
@@ -57,7 +57,7 @@ def scan(path: Path, *fields: str, **more: Any) -> SourceFile:
 def rows_of(file: SourceFile, start: int = 0, stop: int | None = None) -> list[SourceRow]:
     stop = file.stop if stop is None else stop
     count = sum(file.segments[number].num_rows for number in range(start, stop)) if file.is_in_lines else stop - start
-    return list(read_piece(*file.rows, Piece(0, start, stop, count, 0, file.size), ["id"]))
+    return list(read_piece(*file.rows, RowRange(0, start, stop, count, 0, file.size), ["id"]))
 
 
 def seen(row: SourceRow) -> tuple[Any, ...]:
@@ -75,8 +75,8 @@ def test_the_rows_are_those_of_the_lines(tmp_path: Path, ending: str) -> None:
     assert [*map(seen, rows_of(packed))] == every
     assert [*map(seen, rows_of(packed, 2, 4))] == every[1:3]
     assert packed.dead_in_sample.rows == plain.dead_in_sample.rows
-    assert original_rows(*packed.rows, Piece(0, 0, 6, 5), [3]) == {3: '{"id": "3", "title": "cut'}
-    assert "1.50" in original_rows(*packed.rows, Piece(0, 0, 6, 5), [0])[0]
+    assert original_rows(*packed.rows, RowRange(0, 0, 6, 5), [3]) == {3: '{"id": "3", "title": "cut'}
+    assert "1.50" in original_rows(*packed.rows, RowRange(0, 0, 6, 5), [0])[0]
 
 
 def test_paths_lead_into_it_and_what_is_in_no_line_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.parquet_rows import to_rows
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import Record, row_json, to_record
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from tests.pipelines.catalog.test_rows import CONFIG, SCHEMAS
@@ -122,7 +122,7 @@ def test_times_of_old_files_and_odd_zones(tmp_path: Path) -> None:
     path = tmp_path / "c.parquet"
     times = pa.array(days, pa.timestamp("us"))
     pq.write_table(pa.table({"x": times}), path, use_deprecated_int96_timestamps=True)
-    rows = [row.values or {} for row in read_piece(str(path), "parquet", Piece(0, 0, 3, 3), ["x"])]
+    rows = [row.values or {} for row in read_piece(str(path), "parquet", RowRange(0, 0, 3, 3), ["x"])]
     assert [cell_text(row["x"], "") for row in rows] == [day.isoformat() for day in days]
     for zone, hour in (
         ("+05:30", "15:30:00+05:30"),

@@ -15,7 +15,7 @@ from pipelines.catalog.cells import CellError
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.paths import parquet_columns, type_at, value_at
 from pipelines.catalog.readers import read_piece
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from tests.tables import table
@@ -143,7 +143,7 @@ def test_of_a_parquet_file_only_the_wanted_part_is_read(tmp_path: Path) -> None:
     (small,) = scan_sources(config(path, "details.Size.w")).files
     assert small.segments[0].num_bytes < 200 < file.segments[0].num_bytes
     read: list[int] = []
-    (found,) = read_piece(*file.rows, Piece(0, 0, 1, 1), ["id", "details.Size.w"], on_read=read.append)
+    (found,) = read_piece(*file.rows, RowRange(0, 0, 1, 1), ["id", "details.Size.w"], on_read=read.append)
     assert found.values == {"id": "1", "details": {"Size": {"w": 1}}}
     for wrong, message in {
         "details.Brnad": "has no 'Brnad'; there are Brand, Size",

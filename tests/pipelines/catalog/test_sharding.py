@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.catalog.input_files import SourceFile
-from pipelines.catalog.segments import LineSegments, Segment
+from pipelines.catalog.segments import FileSegment, LineSegments
 from pipelines.catalog.sharding import Shard, plan_shards, tokens_per_row
 from pipelines.config.operation import ShardConfig
 
 
 def parquet(name: str, *groups: tuple[int, int]) -> SourceFile:
-    return SourceFile(name, "parquet", 1, "f", [Segment(rows, size) for rows, size in groups])
+    return SourceFile(name, "parquet", 1, "f", [FileSegment(rows, size) for rows, size in groups])
 
 
 def jsonl(name: str, lengths: list[int], blank: set[int]) -> SourceFile:

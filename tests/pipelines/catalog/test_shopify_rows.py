@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.readers import SourceRow, original_rows, pick_rows, read_piece
-from pipelines.catalog.sharding import Piece, plan_shards
+from pipelines.catalog.sharding import RowRange, plan_shards
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.operation import ShardConfig
 from pipelines.errors import UsageError
@@ -39,7 +39,7 @@ def scan(path: Path, text: str, **settings: Any) -> SourceFile:
 
 
 def rows(file: SourceFile, columns: Any = None) -> list[SourceRow]:
-    return list(read_piece(*file.rows, Piece(0, 0, file.stop, file.num_rows), columns))
+    return list(read_piece(*file.rows, RowRange(0, 0, file.stop, file.num_rows), columns))
 
 
 def test_a_product_has_the_number_of_its_first_row(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_a_product_has_the_number_of_its_first_row(tmp_path: Path) -> None:
         8: "line 10: Handle is empty, so it belongs to no product",
         9: "line 11: Handle 'bag' is that of row 0, and others stand between; sort by it",
     }
-    assert original_rows(*file.rows, Piece(0, 3, 10, 5), [4])[4] == "broken,row,,,,,,,x"
-    assert [row.number for row in pick_rows(*file.rows, Piece(0, 0, 10, 6), [5], ["Title"])] == [5]
+    assert original_rows(*file.rows, RowRange(0, 3, 10, 5), [4])[4] == "broken,row,,,,,,,x"
+    assert [row.number for row in pick_rows(*file.rows, RowRange(0, 0, 10, 6), [5], ["Title"])] == [5]
     assert rows(file, ["Variant SKU", "Title"])[0].values == {"Title": "Bag", "Variant SKU": ["B-1", "B-2"]}
 
 
@@ -80,7 +80,7 @@ def test_variants_whose_product_is_elsewhere_are_no_product(tmp_path: Path, firs
     assert last.problem is not None
     assert last.problem.code == "broken_line"
     assert last.problem.message.startswith("Title is empty in all rows of Handle 'bag'")
-    assert original_rows(*file.rows, Piece(0, 0, 4, 3), [2])[2] == "bag,,,,,red,B-1,\nbag,,,,,blue,B-2,"
+    assert original_rows(*file.rows, RowRange(0, 0, 4, 3), [2])[2] == "bag,,,,,red,B-1,\nbag,,,,,blue,B-2,"
 
 
 def test_any_cut_covers_every_product_once(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from pipelines.catalog import staging
 from pipelines.catalog.csv_files import CsvFile
 from pipelines.catalog.input_files import SourceFile, Sources, scan_sources
 from pipelines.catalog.readers import SourceRow, original_rows, pick_rows, read_piece
-from pipelines.catalog.sharding import Piece, plan_shards
+from pipelines.catalog.sharding import RowRange, plan_shards
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.operation import ShardConfig
 from pipelines.errors import UsageError
@@ -49,9 +49,9 @@ def write(workplace: Workplace, name: str, data: bytes) -> Path:
 
 def rows_of(file: SourceFile, start: int = 0, stop: int | None = None, columns: Any = None) -> list[SourceRow]:
     stop = file.stop if stop is None else stop
-    every = read_piece(*file.rows, Piece(0, 0, file.stop, file.num_rows), columns)
+    every = read_piece(*file.rows, RowRange(0, 0, file.stop, file.num_rows), columns)
     count = sum(start <= row.number < stop for row in every)
-    return list(read_piece(*file.rows, Piece(0, start, stop, count), columns))
+    return list(read_piece(*file.rows, RowRange(0, start, stop, count), columns))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_rows_are_read_as_they_stand_however_they_are_packed(
     ]
     assert [row.number for row in rows_of(file, 1, 3)] == [1, 2]
     assert rows_of(file, 4, columns=["title"])[0].values == {"title": "Shoe 4, red"}
-    assert [row.number for row in pick_rows(*file.rows, Piece(0, 0, 5, 5), [1, 4], ["id"])] == [1, 4]
+    assert [row.number for row in pick_rows(*file.rows, RowRange(0, 0, 5, 5), [1, 4], ["id"])] == [1, 4]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_an_encoding_is_never_guessed(workplace: Workplace) -> None:
     assert broken.problem is not None
     assert broken.problem.code == "unreadable"
     assert "column 'title': not UTF-8" in broken.problem.message
-    assert original_rows(*file.rows, Piece(0, 0, 3, 3), [0, 1]) == {
+    assert original_rows(*file.rows, RowRange(0, 0, 3, 3), [0, 1]) == {
         0: '{"id": "1", "category": "Shoes", "title": "Größe"}',
         1: "2,Shoes,Gr\\xf6\\xdfe",
     }
@@ -301,10 +301,10 @@ def test_large_groups_are_cut(workplace: Workplace, monkeypatch: pytest.MonkeyPa
     (file,) = scan(write(workplace, "c.csv", text.encode())).files
     assert [segment.num_rows for segment in file.segments] == [10, 10, 10, 5]
     read: list[int] = []
-    rows = list(read_piece(*file.rows, Piece(0, 8, 22, 14), ["id"], on_read=read.append))
+    rows = list(read_piece(*file.rows, RowRange(0, 8, 22, 14), ["id"], on_read=read.append))
     assert [row.number for row in rows] == list(range(8, 22))
     assert len(read) == 3
-    assert [row.number for row in pick_rows(*file.rows, Piece(0, 0, 35, 35), [34], ["id"])] == [34]
+    assert [row.number for row in pick_rows(*file.rows, RowRange(0, 0, 35, 35), [34], ["id"])] == [34]
     assert staging.staged_format("csv") == "csv"
 
 

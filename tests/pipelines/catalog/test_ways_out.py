@@ -20,7 +20,7 @@ import pytest
 
 from pipelines.catalog.file_telling import kind_of
 from pipelines.catalog.finding import find_files
-from pipelines.catalog.left_out import LeftOut, LeftOutFile
+from pipelines.catalog.left_out import LeftOutFile, LeftOutFiles
 from pipelines.errors import UsageError
 
 ROWS = [{"id": "1", "title": "Größe 40"}, {"id": "2", "title": "rot"}]
@@ -118,5 +118,5 @@ def test_what_is_on_a_storage_is_mended_in_a_copy() -> None:
         "iconv -f UTF-16 -t UTF-8 'a b.jsonl' > 'a b.jsonl'.new && mv 'a b.jsonl'.new 'a b.jsonl'"
     )
     assert kind.remedy("file:///t/a.jsonl").endswith(" && mv /t/a.jsonl.new /t/a.jsonl")
-    backup = LeftOut([LeftOutFile("in/a.jsonl~", kind_of("a.jsonl~", LINES.encode()))])
+    backup = LeftOutFiles([LeftOutFile("in/a.jsonl~", kind_of("a.jsonl~", LINES.encode()))])
     assert list(backup.warnings()) == ["not read: 1 backup copy (in/a.jsonl~). To have it read, rename it"]

@@ -11,7 +11,7 @@ import xlsxwriter
 
 from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.readers import read_piece
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 
@@ -49,7 +49,7 @@ def scan(path: Path, **settings: Any) -> SourceFile:
 
 
 def rows(file: SourceFile) -> list[dict[str, Any] | None]:
-    return [row.values for row in read_piece(*file.rows, Piece(0, 0, file.stop, file.num_rows), None)]
+    return [row.values for row in read_piece(*file.rows, RowRange(0, 0, file.stop, file.num_rows), None)]
 
 
 def test_cells_become_texts(tmp_path: Path) -> None:

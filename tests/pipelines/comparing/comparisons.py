@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from pipelines import compare
 from pipelines.comparing.comparison import RunComparison
 from pipelines.reviewing.log_files import ReviewLog
-from pipelines.reviewing.verdicts import Verdict
+from pipelines.reviewing.verdicts import ReviewVerdict
 from pipelines.store.folders import Folder
 from tests.pipelines.conftest import read_table
 
@@ -47,7 +47,7 @@ def review(run: str, row: int, answers: Mapping[str, str], said: Mapping[str, tu
     log = ReviewLog(Folder(run))
     for number, (attribute, (verdict, *items)) in enumerate(said.items()):
         log.append(
-            Verdict.model_validate(
+            ReviewVerdict.model_validate(
                 {
                     "id": f"verdict-{row}-{number}",
                     "time": datetime.datetime.now(datetime.UTC),

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.catalog.sharding import Piece, Shard
+from pipelines.catalog.sharding import RowRange, Shard
 from pipelines.job.run_plan import Plan, PlannedFile
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import PLAN_NAME
@@ -43,7 +43,9 @@ def write_large_run(folder: Path, num_products: int, *, differs: bool) -> str:
         schema_hash="s",
         limit=None,
         files=[PlannedFile("catalog.parquet", "parquet", 1, "f1", num_products)],
-        shards=[Shard(index, (Piece(0, start, stop, stop - start),), stop - start, 1) for index, start, stop in cuts],
+        shards=[
+            Shard(index, (RowRange(0, start, stop, stop - start),), stop - start, 1) for index, start, stop in cuts
+        ],
     )
     output.write(PLAN_NAME, plan.to_json())
     output.write("_schemas.json", b"{}")

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from hpd_core import Attribute, CategorySchema, Record
-from pipelines.catalog.sharding import Piece, Shard
+from pipelines.catalog.sharding import RowRange, Shard
 from pipelines.job.prepare_stage import input_hash
 from pipelines.job.run_plan import Plan, PlannedFile
 from pipelines.store.asked_schemas import store_schemas
@@ -76,7 +76,7 @@ def write_run(
         limit=None,
         files=[PlannedFile(name, "parquet", 1, fingerprint, len(rows)) for name, fingerprint in files.items()],
         shards=[
-            Shard(index, (Piece(0, start, stop, stop - start),), stop - start, 10) for index, start, stop in shards
+            Shard(index, (RowRange(0, start, stop, stop - start),), stop - start, 10) for index, start, stop in shards
         ],
     )
     output.write(PLAN_NAME, plan.to_json())

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pipelines.comparing import phrases
 from pipelines.comparing.comparison import RunComparison, compare_runs
-from pipelines.comparing.examples import Example
+from pipelines.comparing.examples import ChangeExample
 from pipelines.comparing.pages import render_html, render_markdown
 from tests.pipelines.comparing.comparisons import ask, review
 from tests.pipelines.comparing.made_runs import ABSENT, Row, write_run
@@ -87,7 +87,7 @@ def test_both_texts_of_a_changed_product_are_shown_as_far_as_they_can_be_read(tm
         for name, catalog in catalogs.items()
     )
 
-    def marked(example: Example) -> list[list[str] | None]:
+    def marked(example: ChangeExample) -> list[list[str] | None]:
         return [
             None if fields is None else [each.text for field in fields for each in field.segments if each.values]
             for fields in (example.fields, example.fields_b)

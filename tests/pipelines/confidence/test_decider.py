@@ -11,7 +11,7 @@ from pipelines.confidence.calibration_file import THRESHOLDS, CalibratedModel, C
 from pipelines.confidence.curves import Platt
 from pipelines.confidence.decider import Decider
 from pipelines.confidence.precision_bounds import Taken
-from pipelines.confidence.run_confidence import Acceptance, NamedCalibration, RunConfidence
+from pipelines.confidence.run_confidence import NamedCalibration, RunAcceptance, RunConfidence
 from pipelines.confidence.score import KINDS, NUMBERS, Score
 from pipelines.errors import UsageError
 from tests.pipelines.confidence.made_answers import MODEL, OTHER
@@ -67,7 +67,7 @@ def named(whose: CalibratedModel, *, is_named: bool) -> NamedCalibration:
 def test_a_calibration_of_another_model_is_refused_where_it_was_named_and_else_said() -> None:
     with pytest.raises(UsageError, match=r"c\.json .* adapter_revision sha256:3 there, sha256:2 here"):
         RunConfidence((named(OTHER, is_named=True),)).check(MODEL)
-    found = RunConfidence((named(OTHER, is_named=False),), Acceptance(0.9))
+    found = RunConfidence((named(OTHER, is_named=False),), RunAcceptance(0.9))
     found.check(MODEL)
     unused, nothing = found.notes(MODEL)
     assert "is not used" in unused

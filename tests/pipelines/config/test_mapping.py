@@ -13,7 +13,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.config.result_identity import config_hash, result_config
 from pipelines.errors import UsageError
-from pipelines.profiling.catalog_look import Source
+from pipelines.profiling.catalog_look import LookedSource
 from tests.tables import table
 
 SCHEMAS = {"Bags": CategorySchema(category="Bags", attributes=(Attribute(name="Brand"),))}
@@ -100,4 +100,4 @@ def test_what_text_of_a_file_cannot_be_in_is_no_encoding(name: str) -> None:
     with pytest.raises(ValueError, match=r"encoding\n.*there is no encoding .* for texts; cp1252"):
         config(encoding=name)
     with pytest.raises(UsageError, match=r"--encoding: there is no encoding .* for texts; cp1252"):
-        Source("c.csv", encoding=name)
+        LookedSource("c.csv", encoding=name)

@@ -17,10 +17,10 @@ from pipelines.config.labelling import LabelConfig
 from pipelines.config.loading import load_config
 from pipelines.errors import UsageError
 from pipelines.serving.serve_config import ServeConfig
-from pipelines.training.few_curve import Curve
+from pipelines.training.few_curve import FewCurve
 from tests.tables import table
 
-CONFIGURATIONS = (JobConfig, FinetuneConfig, LabelConfig, ServeConfig, Curve)
+CONFIGURATIONS = (JobConfig, FinetuneConfig, LabelConfig, ServeConfig, FewCurve)
 MINIMAL: dict[str, Any] = {
     "input": {"path": "catalog.parquet", "fields": ["title"]},
     "schemas": "schemas.yaml",

@@ -18,10 +18,10 @@ from pipelines.costing.estimate import FloatArray, Measurements, estimate, stude
 from pipelines.costing.forecast import Interval
 from pipelines.costing.forecast_builder import _combined, _measurements
 from pipelines.costing.pilot import MeasuredRun, Pilot
-from pipelines.costing.pilot_rows import MIN_ROWS, Draw, draw_rows
+from pipelines.costing.pilot_rows import MIN_ROWS, PilotDraw, draw_rows
 from pipelines.costing.second_pilot import check_second, second_draw
 from pipelines.costing.strata import allocate, make_strata
-from pipelines.costing.survey import Candidate, Cell, CellCount, Survey, band, row_number
+from pipelines.costing.survey import CellCount, Survey, SurveyCandidate, SurveyCell, band, row_number
 from pipelines.errors import UsageError
 from tests.examples import examples
 from tests.tables import table
@@ -46,17 +46,17 @@ class Population:
         return cls([f"c{index}" for index in category], lengths.tolist(), seconds)
 
     def survey(self, seed: int, keep: int) -> Survey:
-        cells: dict[Cell, CellCount] = {}
+        cells: dict[SurveyCell, CellCount] = {}
         for row, (category, size) in enumerate(zip(self.categories, self.text_bytes, strict=True)):
-            cell = cells.setdefault(Cell(category, band(size)), CellCount())
+            cell = cells.setdefault(SurveyCell(category, band(size)), CellCount())
             cell.rows += 1
             cell.text_bytes += size
-            cell.candidates.append(Candidate(row_number(seed, "c", row), 0, row, size, category))
+            cell.candidates.append(SurveyCandidate(row_number(seed, "c", row), 0, row, size, category))
         for cell in cells.values():
             cell.candidates = sorted(cell.candidates)[:keep]
         return Survey(cells, Counter())
 
-    def measure(self, draw: Draw, names: Sequence[str], batch_factors: FloatArray) -> Measurements:
+    def measure(self, draw: PilotDraw, names: Sequence[str], batch_factors: FloatArray) -> Measurements:
         counts = np.zeros((len(draw.strata_rows), draw.num_batches))
         seconds = np.zeros_like(counts)
         for row in draw.rows:
@@ -137,8 +137,10 @@ cells = st.dictionaries(
 def _survey(sizes: dict[tuple[str, int], int]) -> Survey:
     counts, row = {}, 0
     for (category, level), num_rows in sizes.items():
-        candidates = [Candidate(row_number(1, "f", row + n), 0, row + n, 4**level, category) for n in range(num_rows)]
-        counts[Cell(category, level)] = CellCount(num_rows, num_rows * 4**level, sorted(candidates))
+        candidates = [
+            SurveyCandidate(row_number(1, "f", row + n), 0, row + n, 4**level, category) for n in range(num_rows)
+        ]
+        counts[SurveyCell(category, level)] = CellCount(num_rows, num_rows * 4**level, sorted(candidates))
         row += num_rows
     return Survey(counts, Counter())
 
@@ -170,7 +172,7 @@ def test_every_row_is_in_one_stratum_and_every_stratum_is_measured_twice(
     measured = Counter(row.stratum for row in draw.rows if row.batch in draw.measured_batches)
     for index, stratum in enumerate(strata):
         assert measured[index] >= min(2, stratum.num_rows)
-    assert Draw.from_dict(json.loads(json.dumps(draw.to_dict()))) == draw
+    assert PilotDraw.from_dict(json.loads(json.dumps(draw.to_dict()))) == draw
 
 
 def test_rare_categories_are_pooled_and_the_others_are_not() -> None:

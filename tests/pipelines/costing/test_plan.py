@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from hpd_core import Record
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import to_record
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.costing import driver
 from pipelines.costing.driver import Planner
 from pipelines.costing.forecast import Forecast
@@ -184,11 +184,11 @@ def test_a_pilot_asks_what_the_catalog_asks(workplace: Workplace) -> None:
     fields = {"input": {"path": str(path), "id": "id", "fields": ["sold", "bullets", "price", "weight", "stock"]}}
     planner = plan(workplace, **fields)
     planner.from_pilot(20, 0, 0, None)
-    sample = read_piece(str(pilot_folder(workplace) / "sample.jsonl"), "jsonl", Piece(0, 0, 20, 20, 0, 10**6), None)
+    sample = read_piece(str(pilot_folder(workplace) / "sample.jsonl"), "jsonl", RowRange(0, 0, 20, 20, 0, 10**6), None)
     config, schemas = planner.job.config.input, planner.job.schemas
     originals = {
         record.id: record
-        for row in read_piece(str(path), "parquet", Piece(0, 0, 200, 200), None)
+        for row in read_piece(str(path), "parquet", RowRange(0, 0, 200, 200), None)
         if row.values is not None and isinstance(record := to_record(row.values, "", config, schemas), Record)
     }
     records = [to_record(row.values or {}, "", config, schemas) for row in sample]

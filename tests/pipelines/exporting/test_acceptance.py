@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from hpd_core import Attribute, CategorySchema
-from pipelines.exporting.acceptance import FOR_REVIEW, LOW_LOGPROB, NO_CONFIDENCE, PART, UNCHECKED, Acceptance
+from pipelines.exporting.acceptance import FOR_REVIEW, LOW_LOGPROB, NO_CONFIDENCE, PART, UNCHECKED, ExportAcceptance
 from tests.pipelines.comparing.made_runs import Row
 from tests.pipelines.exporting.made_runs import exported, write_normalised_run, write_shop_run
 from tests.tables import table
@@ -25,17 +25,21 @@ def answers(
 
 
 def test_a_value_without_a_decision_is_for_review_in_a_run_that_has_decided() -> None:
-    assert Acceptance({}).reasons(answers(None, None)).to_pylist() == [None]
-    assert Acceptance({}, has_decided=True).reasons(answers(None, None)).to_pylist() == [FOR_REVIEW]
-    assert Acceptance({}, has_decided=True).reasons(answers("accept", None)).to_pylist() == [None]
+    assert ExportAcceptance({}).reasons(answers(None, None)).to_pylist() == [None]
+    assert ExportAcceptance({}, has_decided=True).reasons(answers(None, None)).to_pylist() == [FOR_REVIEW]
+    assert ExportAcceptance({}, has_decided=True).reasons(answers("accept", None)).to_pylist() == [None]
 
 
 def test_where_nothing_was_decided_a_value_needs_a_probability() -> None:
     """A calibrated one or, without a calibration, that of its tokens."""
 
-    others = Acceptance({}, takes_review=True), Acceptance({}, min_logprob=-5), Acceptance({}, min_confidence=0)
+    others = (
+        ExportAcceptance({}, takes_review=True),
+        ExportAcceptance({}, min_logprob=-5),
+        ExportAcceptance({}, min_confidence=0),
+    )
     scored = answers(None, None, -0.01, 0.55), answers(None, None, -3.0, 0.98)  # a share of several answers
-    assert [Acceptance({}).reasons(each).to_pylist() for each in scored] == [[UNCHECKED], [None]]
+    assert [ExportAcceptance({}).reasons(each).to_pylist() for each in scored] == [[UNCHECKED], [None]]
     for confidence, logprob, reason in (
         (0.79, -0.01, UNCHECKED),
         (0.81, -3.0, None),
@@ -45,7 +49,7 @@ def test_where_nothing_was_decided_a_value_needs_a_probability() -> None:
         (None, None, None),
     ):
         found = answers(None, confidence, logprob)
-        assert Acceptance({}).reasons(found).to_pylist() == [reason]
+        assert ExportAcceptance({}).reasons(found).to_pylist() == [reason]
         for each in others:
             assert each.reasons(found).to_pylist()[0] in (None, NO_CONFIDENCE, LOW_LOGPROB)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.exporting.akeneo_units import akeneo_unit
-from pipelines.exporting.answers import Item
+from pipelines.exporting.answers import ExportedItem
 from pipelines.exporting.rules import AKENEO, GOOGLE, GOOGLE_DETAILS, SHOPIFY
 from pipelines.exporting.value_forms import Rule
 from pipelines.schemas.importing.akeneo_units import SYMBOLS, unit_of
@@ -21,8 +21,8 @@ HANDLES = replace(
 """A rule for a taxonomy with these values."""
 
 
-def items(*texts: str, unit: str | None = None, id_: str | None = None) -> list[Item]:
-    return [Item(text, None, unit, id_) for text in texts]
+def items(*texts: str, unit: str | None = None, id_: str | None = None) -> list[ExportedItem]:
+    return [ExportedItem(text, None, unit, id_) for text in texts]
 
 
 @table(
@@ -63,7 +63,7 @@ def items(*texts: str, unit: str | None = None, id_: str | None = None) -> list[
         (AKENEO["multiselect"], [*items("Red", id_="red"), *items("Blue", id_="blue")], "red,blue"),
     ],
 )
-def test_what_is_written(rule: Rule, given_: list[Item], written: str) -> None:
+def test_what_is_written(rule: Rule, given_: list[ExportedItem], written: str) -> None:
     filled = rule.fill(given_)
     assert (rule.cell(filled), filled.reason) == (written, None)
 
@@ -116,7 +116,7 @@ def test_what_is_written(rule: Rule, given_: list[Item], written: str) -> None:
         (AKENEO["text"], items("x" * 256), "longer than 255 characters"),
     ],
 )
-def test_what_breaks_a_rule_is_named(rule: Rule, given_: list[Item], reason: str) -> None:
+def test_what_breaks_a_rule_is_named(rule: Rule, given_: list[ExportedItem], reason: str) -> None:
     assert rule.fill(given_) == ((), reason)
 
 

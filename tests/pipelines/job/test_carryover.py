@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from pipelines.errors import UsageError
-from pipelines.job.driver import Outcome
+from pipelines.job.driver import RunOutcome
 from pipelines.job.preflight import plan_job
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products, read_table
 
@@ -35,7 +35,7 @@ def nightly(workplace: Workplace, first_night: Path) -> Workplace:
     return workplace
 
 
-def second(workplace: Workplace, rows: Sequence[Any], base: str = "first", **changes: Any) -> Outcome:
+def second(workplace: Workplace, rows: Sequence[Any], base: str = "first", **changes: Any) -> RunOutcome:
     workplace.write_jsonl("c.jsonl", rows)
     return workplace.run(output=str(workplace.folder / "second"), base=str(workplace.folder / base), **changes)
 
@@ -258,7 +258,7 @@ def test_a_pattern_is_the_newest_finished_run(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", products(8))
     runs = workplace.folder / "runs"
 
-    def night(name: str, **changes: Any) -> Outcome:
+    def night(name: str, **changes: Any) -> RunOutcome:
         return workplace.run(output=str(runs / name), base=str(runs / "*"), run_id=name, **changes)
 
     first = night("2")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ray.exceptions import ActorUnschedulableError
 
 from hpd_core import Record
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.costing.earlier_run import read_earlier
 from pipelines.errors import BudgetError, RunError
 from pipelines.job.clustering import placement as placement_module
@@ -96,7 +96,10 @@ def test_a_clustered_file_gives_back_every_row_sorted(rows: list[DealtRow]) -> N
     assert keys == sorted(keys)
     read = [(from_values(values), source_piece(values)) for values in found]
     wanted = [
-        (row.outcome, Piece(row.outcome.file, row.outcome.row, row.outcome.row + 1, 1, row.byte_start, row.byte_stop))
+        (
+            row.outcome,
+            RowRange(row.outcome.file, row.outcome.row, row.outcome.row + 1, 1, row.byte_start, row.byte_stop),
+        )
         for row in rows
     ]
     assert sorted(map(repr, read)) == sorted(map(repr, wanted))

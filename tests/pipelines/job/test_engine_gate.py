@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from pipelines.job import engine_gate
-from pipelines.job.engine_gate import Gate
+from pipelines.job.engine_gate import EngineGate
 from tests.pipelines.commands import wait_until
 
 
 def test_several_share_and_one_alone_waits_for_all_and_goes_first() -> None:
-    gate, order = Gate(), []
+    gate, order = EngineGate(), []
     release = threading.Event()
 
     def share(name: str) -> None:
@@ -47,7 +47,7 @@ def test_several_share_and_one_alone_waits_for_all_and_goes_first() -> None:
 def test_idle_time_goes_to_the_one_that_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(engine_gate, "time", SimpleNamespace(perf_counter=lambda: now))
-    gate = Gate()
+    gate = EngineGate()
     now += 2
     with gate.hold(alone=False) as first:
         now += 3
@@ -61,7 +61,7 @@ def test_idle_time_goes_to_the_one_that_ends_it(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_holder_that_raises_leaves() -> None:
-    gate = Gate()
+    gate = EngineGate()
     for alone in (True, False):
         try:
             with gate.hold(alone=alone):

@@ -16,7 +16,7 @@ import ray
 from ray.remote_function import RemoteFunction
 
 from hpd_core import Engine, EngineConfig, Record
-from pipelines.catalog.sharding import Piece, Shard
+from pipelines.catalog.sharding import RowRange, Shard
 from pipelines.errors import RunError, UsageError
 from pipelines.job import ray_stages, rounds
 from pipelines.job.context import unpack
@@ -39,7 +39,7 @@ BAD_ROWS: list[Any] = [
 @pytest.mark.full
 def test_a_run_of_many_shards_begins_without_a_task_for_each(shared_ray: None) -> None:
     """Ray Data's `from_arrow` asks the cluster for one: as many CPUs as there are shards, before any work."""
-    shards = [Shard(number, (Piece(0, number, number + 1, 1),), 1, 10) for number in range(50)]
+    shards = [Shard(number, (RowRange(0, number, number + 1, 1),), 1, 10) for number in range(50)]
     with mock.patch.object(RemoteFunction, "_remote", side_effect=AssertionError("a task")):
         made = ray_stages.shard_dataset(shards)
     blocks = [ray.get(ref) for bundle in made.iter_internal_ref_bundles() for ref in bundle.block_refs]

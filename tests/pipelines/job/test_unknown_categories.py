@@ -18,7 +18,7 @@ from pipelines.errors import UsageError
 from pipelines.job import summary
 from pipelines.job.carryover import EarlierRun
 from pipelines.job.category_counts import CatalogCounts
-from pipelines.job.driver import Outcome
+from pipelines.job.driver import RunOutcome
 from pipelines.job.preflight import plan_job
 from pipelines.job.unknown_categories import count_unknown, unknown_json, unknown_lines
 from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, NameCounts, Totals
@@ -113,7 +113,7 @@ def test_the_end_of_a_run_and_its_plan_show_them(workplace: Workplace) -> None:
     rows = [product(0), product(1, category="coffee "), product(2, category="[red]\x1b[31m"), product(3, category=None)]
     workplace.write_jsonl("c.jsonl", rows)
     job = plan_job(workplace.config(output=str(workplace.folder / "out[men]")))
-    outcome = Outcome(job.plan, totals_of([manifest(["coffee ", "[red]\x1b[31m"])]))
+    outcome = RunOutcome(job.plan, totals_of([manifest(["coffee ", "[red]\x1b[31m"])]))
     stream = io.StringIO()
     summary.print_outcome(Console(file=stream, width=200), job, outcome)
     categories = CatalogCounts(Counter({"Shoes": 1, "coffee ": 1, "[red]\x1b[31m": 1, "": 1}))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute
-from pipelines.judging.agreement import Agreement
+from pipelines.judging.agreement import JudgeAgreement
 from pipelines.judging.classes import CLASSES, count_classes, fits, llm_estimates, llm_rates, read_class
 from pipelines.judging.questions import INSTRUCTION, asked_again, question
 from pipelines.judging.verdicts import read_verdicts
@@ -117,7 +117,7 @@ def test_products_of_which_nothing_was_decided_are_in_no_rate_and_no_interval() 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1))
 def test_kappa_is_cohens(pairs: list[tuple[str, str]]) -> None:
-    found = Agreement.of(pairs)
+    found = JudgeAgreement.of(pairs)
     number = len(pairs)
     alike = sum(a == b for a, b in pairs) / number
     firsts, seconds = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
@@ -130,7 +130,7 @@ def test_kappa_is_cohens(pairs: list[tuple[str, str]]) -> None:
     else:
         assert found.kappa == pytest.approx((alike - chance) / (1 - chance))
     assert sum(pair.number for pair in found.pairs) == number
-    assert Agreement.of([]).share is None
+    assert JudgeAgreement.of([]).share is None
 
 
 @given(st.text(), st.text())

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from hpd_core import Attribute, CategorySchema, Record
 from hpd_core.types import is_encodable
 from pipelines.config.labelling import OpenAITeacherConfig
-from pipelines.labelling.completions import Completion
-from pipelines.labelling.label_files import LabelFiles, RowKey
+from pipelines.labelling.completions import ChatCompletion
+from pipelines.labelling.label_files import LabelFiles
 from pipelines.labelling.openai_teacher import OpenAITeacher
+from pipelines.quality.run_answers import RowKey
 from tests.examples import examples
 
 SCHEMA = CategorySchema(
@@ -43,7 +44,7 @@ VALUES = st.recursive(
 OBJECTS = st.dictionaries(st.sampled_from(["Brand", "Shade", "Power", "Dimmable", "brand", "\ud83d"]), VALUES)
 ANSWERS = st.lists(OBJECTS.map(json.dumps) | TEXTS, max_size=3).map(" ".join)
 COMPLETIONS = st.builds(
-    Completion,
+    ChatCompletion,
     text=ANSWERS,
     declined=st.just("") | TEXTS,
     reasoning=TEXTS,
@@ -61,12 +62,12 @@ def a_teacher(require_evidence: bool) -> OpenAITeacher:
 @given(st.lists(COMPLETIONS, min_size=2, max_size=2), st.booleans())
 @settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_answer_is_a_verdict_and_a_line(
-    tmp_path: Path, completions: list[Completion], require_evidence: bool
+    tmp_path: Path, completions: list[ChatCompletion], require_evidence: bool
 ) -> None:
     teacher = a_teacher(require_evidence)
     asked: list[Any] = []
 
-    async def ask(messages: Any, *_: Any) -> Completion:
+    async def ask(messages: Any, *_: Any) -> ChatCompletion:
         asked.append(messages)
         return completions[len(asked) - 1]
 

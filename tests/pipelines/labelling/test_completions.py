@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.labelling.completions import Completion, read_completion
+from pipelines.labelling.completions import ChatCompletion, read_completion
 from pipelines.labelling.endpoint_errors import DECLINED, SERVER_ERROR, EndpointError
 from tests.examples import examples
 from tests.tables import table
@@ -26,7 +26,7 @@ def called(arguments: Any, name: str = "attributes") -> dict[str, Any]:
     )
 
 
-def read(body: Any) -> Completion | EndpointError:
+def read(body: Any) -> ChatCompletion | EndpointError:
     return read_completion(body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
@@ -48,7 +48,7 @@ ANSWERED: dict[str, Any] = {
 @table("name", ANSWERED)
 def test_an_answer_in_any_form(name: str) -> None:
     completion = read(ANSWERED[name])
-    assert isinstance(completion, Completion), completion
+    assert isinstance(completion, ChatCompletion), completion
     assert json.loads(completion.text) == json.loads(ANSWER)
     assert (completion.declined, completion.is_cut) == ("", False)
 
@@ -64,7 +64,7 @@ def test_an_answer_in_any_form(name: str) -> None:
 )
 def test_a_teacher_that_declines(body: Any, words: str) -> None:
     completion = read(body)
-    assert isinstance(completion, Completion)
+    assert isinstance(completion, ChatCompletion)
     assert completion.declined == words
 
 
@@ -127,7 +127,7 @@ def test_what_is_no_answer_is_an_error(body: Any, status: int, message: str) -> 
     ],
 )
 def test_a_teacher_may_write_of_errors(text: str) -> None:
-    assert read(chat(text)) == Completion(text)
+    assert read(chat(text)) == ChatCompletion(text)
 
 
 @table(
@@ -146,7 +146,7 @@ def test_a_teacher_may_write_of_errors(text: str) -> None:
 )
 def test_tokens(usage: Any, counted: tuple[int, int] | None) -> None:
     completion = read({**chat(ANSWER), "usage": usage})
-    assert isinstance(completion, Completion)
+    assert isinstance(completion, ChatCompletion)
     assert completion.usage == counted
 
 
@@ -163,11 +163,11 @@ def test_tokens(usage: Any, counted: tuple[int, int] | None) -> None:
 )
 def test_letters_beyond_ascii(encoding: str, charset: str | None) -> None:
     sent = json.dumps(chat("grün"), ensure_ascii=False).encode(encoding)
-    assert read_completion(sent, charset) == Completion("grün")
+    assert read_completion(sent, charset) == ChatCompletion("grün")
 
 
 def test_bytes_that_are_no_text() -> None:
-    assert read(json.dumps(chat("gr?n")).encode().replace(b"?", b"\xfc")) == Completion("gr\ufffdn")
+    assert read(json.dumps(chat("gr?n")).encode().replace(b"?", b"\xfc")) == ChatCompletion("gr\ufffdn")
 
 
 KEYS = st.sampled_from(
@@ -186,10 +186,10 @@ BODIES = st.recursive(
 @given(BODIES)
 @settings(max_examples=examples(400))
 def test_any_body_is_survived(body: Any) -> None:
-    assert isinstance(read_completion(json.dumps(body).encode()), Completion | EndpointError)
+    assert isinstance(read_completion(json.dumps(body).encode()), ChatCompletion | EndpointError)
 
 
 @given(st.binary(max_size=80))
 @settings(max_examples=examples(100))
 def test_any_bytes_are_survived(sent: bytes) -> None:
-    assert isinstance(read_completion(sent), Completion | EndpointError)
+    assert isinstance(read_completion(sent), ChatCompletion | EndpointError)

@@ -10,7 +10,7 @@ import pytest
 
 from hpd_core import Record
 from pipelines.labelling.openai_teacher import OpenAITeacher
-from pipelines.labelling.teachers import Verdict
+from pipelines.labelling.teachers import TeacherVerdict
 from tests.pipelines.commands import wait_until
 from tests.pipelines.labelling.labellings import Labelling, totals
 from tests.pipelines.labelling.served_teacher import INSTRUCTION, Reply, TroubleMaker, right_answer
@@ -21,7 +21,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What became of each product, as soon as the job hears of it: an answer that waits for that is surely later."""
     label, found = OpenAITeacher.label, []
 
-    async def telling(teacher: OpenAITeacher, records: Sequence[Record]) -> list[Verdict]:
+    async def telling(teacher: OpenAITeacher, records: Sequence[Record]) -> list[TeacherVerdict]:
         outcome = "the end"
         try:
             verdicts = await label(teacher, records)

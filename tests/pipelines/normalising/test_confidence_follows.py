@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from pipelines.confidence.calibration_file import CalibratedModel, Calibration
 from pipelines.confidence.curves import Platt
-from pipelines.confidence.run_confidence import Acceptance, NamedCalibration, RunConfidence
+from pipelines.confidence.run_confidence import NamedCalibration, RunAcceptance, RunConfidence
 from pipelines.confidence.score import KINDS, NUMBERS, Score
 from pipelines.normalise import app
 from pipelines.rewriting.decided_run import decide_run
@@ -34,7 +34,7 @@ def by_status(weight: float) -> RunConfidence:
     kinds: dict[str, dict[str, float]] = {kind: {} for kind in KINDS} | {"norm_status": {"ok": weight}}
     score = Score(-1.0, (0.0,) * len(NUMBERS), kinds, {})
     calibration = Calibration(CalibratedModel.of(ENGINE), score, Platt(1.0, 0.0), {})
-    return RunConfidence((NamedCalibration("here", calibration, is_named=True),), Acceptance(0.9))
+    return RunConfidence((NamedCalibration("here", calibration, is_named=True),), RunAcceptance(0.9))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from pipelines.errors import UsageError
 from pipelines.quality.evaluation import evaluate_run
-from pipelines.quality.scoring import Counts, Outcome
+from pipelines.quality.scoring import AnswerOutcome, Counts
 from pipelines.store.tables import to_table
 from tests.examples import examples
 from tests.pipelines.commands import ROOT
@@ -270,7 +270,7 @@ def test_a_run_that_says_what_gold_says_is_perfect(
     gold = write_gold(folder / "gold.jsonl", *products)
     answers = [{name: ABSENT if value is None else value[-1] for name, value in each.items()} for each in products]
     evaluation = evaluate_run(write_run(folder / "run", answers), gold, num_resamples=10)
-    assert {each.outcome for each in evaluation.judgements} <= {Outcome.NN, Outcome.VC}
+    assert {each.outcome for each in evaluation.judgements} <= {AnswerOutcome.NN, AnswerOutcome.VC}
     has_value = any(value for each in products for value in each.values())
     assert evaluation.exact.micro.f1.value == evaluation.exact.macro.f1.value == (1.0 if has_value else 0.0)
 

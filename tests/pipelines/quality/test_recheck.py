@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
-from pipelines.quality.doubtful_labels import DoubtfulLabel, Kind, recheck_labels
+from pipelines.quality.doubtful_labels import DoubtfulLabel, DoubtKind, recheck_labels
 from pipelines.quality.gold import parse_gold
 from pipelines.quality.gold_without import without_doubtful
 from pipelines.quality.scoring import Answer
@@ -268,7 +268,7 @@ def test_what_is_left_out_is_no_label_and_all_else_is_what_it_was(data: st.DataO
     pairs = [(product, name) for product in before for name in product.values]
     gone = data.draw(st.lists(st.sampled_from(pairs), unique_by=lambda each: (each[0].row, each[1]))) if pairs else []
     doubtful = [
-        DoubtfulLabel(product, name, product.values[name], Answer("value", ("Zenith",)), Kind.OTHER_VALUE, 0.5)
+        DoubtfulLabel(product, name, product.values[name], Answer("value", ("Zenith",)), DoubtKind.OTHER_VALUE, 0.5)
         for product, name in gone
     ]
     kept = without_doubtful(lines, doubtful, "g")

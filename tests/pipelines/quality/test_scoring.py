@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hpd_core import Attribute, Member
 from pipelines.quality import scoring
 from pipelines.quality.gold import GoldValue
-from pipelines.quality.scoring import Answer, Comparison, Counts, Judgement, Outcome, Rates, judge
+from pipelines.quality.scoring import Answer, AnswerJudgement, AnswerOutcome, Comparison, Counts, Rates, judge
 from tests.tables import table
 
 ACME = GoldValue((("Acme", "ACME Inc."),))
@@ -26,8 +26,8 @@ def value(*items: str) -> Answer:
     return Answer("value", items)
 
 
-def judgement(product: int, attribute: str, outcome: Outcome, category: str = "Coffee") -> Judgement:
-    return Judgement(product, category, attribute, ACME, value("Acme"), outcome)
+def judgement(product: int, attribute: str, outcome: AnswerOutcome, category: str = "Coffee") -> AnswerJudgement:
+    return AnswerJudgement(product, category, attribute, ACME, value("Acme"), outcome)
 
 
 @table(
@@ -42,24 +42,26 @@ def judgement(product: int, attribute: str, outcome: Outcome, category: str = "C
 )
 def test_folded_comparison(accepted: str, predicted: str) -> None:
     gold = GoldValue(((accepted,),))
-    assert judge(gold, value(predicted)) is Outcome.VW
-    assert judge(gold, value(predicted), Comparison.FOLDED) is Outcome.VC
-    assert judge(gold, value("another"), Comparison.FOLDED) is Outcome.VW
+    assert judge(gold, value(predicted)) is AnswerOutcome.VW
+    assert judge(gold, value(predicted), Comparison.FOLDED) is AnswerOutcome.VC
+    assert judge(gold, value("another"), Comparison.FOLDED) is AnswerOutcome.VW
 
 
 @table(
     ("gold", "answer", "outcome"),
     [
-        ([["noir"]], ["Black"], Outcome.VC),
-        ([["NOIR", "jet"]], ["Black"], Outcome.VC),
-        ([["noir"]], ["White"], Outcome.VW),
-        ([["noir"], ["jet"]], ["Black"], Outcome.VC),  # one member under two names
-        ([["noir"], ["White"]], ["White", "Black"], Outcome.VC),
-        ([["noir"], ["White"]], ["Black"], Outcome.VW),
-        ([["ebony"]], ["Black"], Outcome.VW),  # no name of a member
+        ([["noir"]], ["Black"], AnswerOutcome.VC),
+        ([["NOIR", "jet"]], ["Black"], AnswerOutcome.VC),
+        ([["noir"]], ["White"], AnswerOutcome.VW),
+        ([["noir"], ["jet"]], ["Black"], AnswerOutcome.VC),  # one member under two names
+        ([["noir"], ["White"]], ["White", "Black"], AnswerOutcome.VC),
+        ([["noir"], ["White"]], ["Black"], AnswerOutcome.VW),
+        ([["ebony"]], ["Black"], AnswerOutcome.VW),  # no name of a member
     ],
 )
-def test_gold_spelled_as_a_synonym_is_the_member(gold: list[list[str]], answer: list[str], outcome: Outcome) -> None:
+def test_gold_spelled_as_a_synonym_is_the_member(
+    gold: list[list[str]], answer: list[str], outcome: AnswerOutcome
+) -> None:
     members = (Member(label="Black", synonyms=("noir", "jet")), Member(label="White"))
     colours = Attribute(name="Colours", type="enum", values=members, multiple=True)
     accepted = GoldValue(tuple(map(tuple, gold)))
@@ -91,16 +93,16 @@ def test_macro_by_hand() -> None:
 # Bootstrap
 
 
-def sample(num_products: int = 60, seed: int = 1) -> list[Judgement]:
+def sample(num_products: int = 60, seed: int = 1) -> list[AnswerJudgement]:
     choices = random.Random(seed)
     return [
-        judgement(product, attribute, choices.choice(list(Outcome)), choices.choice(["Coffee", "Tea"]))
+        judgement(product, attribute, choices.choice(list(AnswerOutcome)), choices.choice(["Coffee", "Tea"]))
         for product in range(num_products)
         for attribute in ("Brand", "Roast", "Form")
     ]
 
 
-def naive_bootstrap(judgements: Sequence[Judgement], num_products: int, num: int, seed: int) -> list[Rates]:
+def naive_bootstrap(judgements: Sequence[AnswerJudgement], num_products: int, num: int, seed: int) -> list[Rates]:
     """Micro and macro rates of the same draws, with products written out as many times as they were drawn."""
     generator = np.random.default_rng(seed)
     rates = []
@@ -162,7 +164,7 @@ def test_every_label_is_counted_once_and_rates_stay_in_bounds(
 @given(labels=labels, seed=st.integers(0, 100))
 def test_the_order_of_labels_does_not_matter(labels: list[tuple[GoldValue, Answer]], seed: int) -> None:
     judgements = [
-        Judgement(index, "C", f"a{index % 3}", gold, answer, judge(gold, answer))
+        AnswerJudgement(index, "C", f"a{index % 3}", gold, answer, judge(gold, answer))
         for index, (gold, answer) in enumerate(labels)
     ]
     shuffled = random.Random(seed).sample(judgements, len(judgements))
@@ -178,7 +180,7 @@ def test_accepted_forms_in_any_order_are_right(gold: GoldValue, choose: random.R
     items = [choose.choice(forms) for forms in gold.items]
     choose.shuffle(items)
     answer = value(*items) if items else Answer("absent")
-    assert judge(gold, answer) is (Outcome.NN if gold.is_absent else Outcome.VC)
+    assert judge(gold, answer) is (AnswerOutcome.NN if gold.is_absent else AnswerOutcome.VC)
 
 
 @given(gold=gold_values, items=st.lists(words, min_size=1, max_size=3))
@@ -189,14 +191,14 @@ def test_matching_equals_trying_every_order(gold: GoldValue, items: list[str]) -
         all(item in forms for item, forms in zip(items, order, strict=True))
         for order in itertools.permutations(gold.items)
     )
-    assert judge(gold, value(*items)) is (Outcome.VC if right else Outcome.VW)
+    assert judge(gold, value(*items)) is (AnswerOutcome.VC if right else AnswerOutcome.VW)
 
 
 @given(labels=labels)
 def test_folding_never_makes_a_right_answer_wrong(labels: list[tuple[GoldValue, Answer]]) -> None:
     for gold, answer in labels:
-        if judge(gold, answer) is Outcome.VC and not {"N/A", "NONE", "none"} & set(answer.items):
-            assert judge(gold, answer, Comparison.FOLDED) in (Outcome.VC, Outcome.VN)
+        if judge(gold, answer) is AnswerOutcome.VC and not {"N/A", "NONE", "none"} & set(answer.items):
+            assert judge(gold, answer, Comparison.FOLDED) in (AnswerOutcome.VC, AnswerOutcome.VN)
 
 
 @given(st.text())
@@ -233,7 +235,7 @@ def test_forms_are_read_as_answers_are(
     form: str, predicted: str, attribute: Attribute | None, right: bool, comparison: Comparison
 ) -> None:
     outcome = judge(GoldValue(((form,),)), value(predicted), comparison, attribute)
-    assert outcome is (Outcome.VC if right else Outcome.VW)
+    assert outcome is (AnswerOutcome.VC if right else AnswerOutcome.VW)
 
 
 def test_the_product_s_text_tells_what_a_gold_number_is_worth() -> None:
@@ -241,4 +243,4 @@ def test_the_product_s_text_tells_what_a_gold_number_is_worth() -> None:
     outcomes = [
         judge(gold, value(text), attribute=NUMBER, fields={"title": "flour, 1,500 g"}) for text in ("1500", "1.5")
     ]
-    assert outcomes == [Outcome.VC, Outcome.VW]
+    assert outcomes == [AnswerOutcome.VC, AnswerOutcome.VW]

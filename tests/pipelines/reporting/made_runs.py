@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from hpd_core import Attribute, Record
 from hpd_core.text.grounding import Grounder
-from pipelines.catalog.sharding import Piece, Shard
+from pipelines.catalog.sharding import RowRange, Shard
 from pipelines.job.prepare_stage import input_hash
 from pipelines.job.run_plan import Plan, PlannedFile
 from pipelines.store.tables import to_table
@@ -155,7 +155,7 @@ def _fields(products: Sequence[Product]) -> list[str]:
 
 def _write_catalog(
     path: Path, products: Sequence[Product], shards: Sequence[Sequence[Product]], file_format: str
-) -> list[Piece]:
+) -> list[RowRange]:
     path.parent.mkdir(parents=True, exist_ok=True)
     columns = _fields(products)
     rows = [
@@ -170,7 +170,7 @@ def _write_catalog(
     pieces, row, offset = [], 0, 0
     for shard in shards:
         size = sum(map(len, lines[row : row + len(shard)]))
-        pieces.append(Piece(0, row, row + len(shard), len(shard), offset, offset + size))
+        pieces.append(RowRange(0, row, row + len(shard), len(shard), offset, offset + size))
         row, offset = row + len(shard), offset + size
     return pieces
 

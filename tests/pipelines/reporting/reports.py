@@ -16,7 +16,7 @@ from pipelines import report
 from pipelines.costing.forecast import CategoryForecast, Forecast, Interval, Price
 from pipelines.reporting.facts.forecast import ForecastFacts
 from pipelines.reporting.facts.report import Facts
-from pipelines.reporting.gather_facts import Wishes, gather
+from pipelines.reporting.gather_facts import ReportWishes, gather
 from pipelines.reporting.page import render_html, render_json
 from tests.pipelines.reporting.made_runs import Answer, Product, metrics, write_run
 
@@ -105,7 +105,7 @@ def forecast(rows: int = 7, usd: float | None = 3.6, dead_rows: int = 0) -> Fore
 
 
 def facts_of(run: Path, **wishes: Any) -> Facts:
-    return gather(str(run), Wishes(**wishes))
+    return gather(str(run), ReportWishes(**wishes))
 
 
 def verdicts(run: Path, expected: Forecast) -> tuple[ForecastFacts, set[bool | None]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.reporting.gather_facts import Wishes, gather
+from pipelines.reporting.gather_facts import ReportWishes, gather
 from pipelines.reporting.page import render_html
 from tests.pipelines.browser import Page
 from tests.pipelines.commands import wait_until
@@ -47,7 +47,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [f'{{"product_id": "s{n}", "category": "Shoes", "values": {{"Brand": ["Velor"]}}}}' for n in range(4)]
     gold.write_text("\n".join(lines))
     path = folder / "report.html"
-    path.write_text(render_html(gather(str(run), Wishes(gold=str(gold), compare=[str(other)]))), encoding="utf-8")
+    path.write_text(render_html(gather(str(run), ReportWishes(gold=str(gold), compare=[str(other)]))), encoding="utf-8")
     return path
 
 
@@ -249,7 +249,7 @@ def test_on_paper_is_all_that_fits_the_filters(browser: Page, tmp_path: Path) ->
     ]
     run = write_run(tmp_path, [products], [metrics(0, 10)])
     path = tmp_path / "report.html"
-    path.write_text(render_html(gather(str(run), Wishes())), encoding="utf-8")
+    path.write_text(render_html(gather(str(run), ReportWishes())), encoding="utf-8")
     browser.open(path)
     index = browser.evaluate("[...document.getElementById('sample-category').options].findIndex(e => e.text == 'B')")
     browser.evaluate(choose("sample-category", index))
@@ -274,7 +274,7 @@ def test_on_paper_is_all_that_fits_the_filters(browser: Page, tmp_path: Path) ->
 def test_a_hostile_catalog_runs_nothing(browser: Page, tmp_path: Path) -> None:
     run = write_run(tmp_path, [hostile_products()], [metrics(0, 10, busy_seconds=9.0)])
     path = tmp_path / "report.html"
-    path.write_text(render_html(gather(str(run), Wishes())), encoding="utf-8")
+    path.write_text(render_html(gather(str(run), ReportWishes())), encoding="utf-8")
     browser.open(path)
     # Everything that could set something off.
     browser.evaluate(

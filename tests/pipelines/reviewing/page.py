@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from pipelines.reviewing.log_files import read_verdicts
-from pipelines.reviewing.verdicts import Verdict
+from pipelines.reviewing.verdicts import ReviewVerdict
 from pipelines.store.folders import Folder
 from tests.pipelines.browser import Page
 
@@ -52,7 +52,7 @@ def shown(page: Page, selector: str) -> str:
     return text
 
 
-def press_and_wait(page: Page, run: Path, key: str) -> Verdict:
+def press_and_wait(page: Page, run: Path, key: str) -> ReviewVerdict:
     """Presses a key that says something; returns what is in the log then, and the next answer is shown."""
     before, at = len(read_verdicts(Folder(str(run)))), shown(page, "#progress")
     page.press(key)

@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.reporting.run_folder import open_run
-from pipelines.review_desk.desk import Desk, DeskOptions
-from pipelines.reviewing.verdicts import AnswerKey, Verdict
+from pipelines.review_desk.desk import DeskOptions, ReviewDesk
+from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict
 from pipelines.store.asked_schemas import read_schemas
 
 START = datetime.datetime(2026, 11, 21, 9, tzinfo=datetime.UTC)
 
 
-def desk(run: Path | str, **options: Any) -> Desk:
+def desk(run: Path | str, **options: Any) -> ReviewDesk:
     opened = open_run(str(run))
-    return Desk(opened, read_schemas(opened.folder) or {}, DeskOptions(**options))
+    return ReviewDesk(opened, read_schemas(opened.folder) or {}, DeskOptions(**options))
 
 
-def say(desk: Desk, key: AnswerKey, verdict: Any, *items: str, reviewer: str = "Ada") -> str:
+def say(desk: ReviewDesk, key: AnswerKey, verdict: Any, *items: str, reviewer: str = "Ada") -> str:
     """Says it and returns the verdict's id."""
     id_ = uuid.uuid4().hex
     desk.judge(id_, reviewer, key, desk.answer(key, reviewer)["input_hash"], verdict, items)
     return id_
 
 
-def verdict(second: float, reviewer: str = "Ada", kind: Any = "accept", **changes: Any) -> Verdict:
+def verdict(second: float, reviewer: str = "Ada", kind: Any = "accept", **changes: Any) -> ReviewVerdict:
     """A line of a log, `second` seconds after the start."""
     fields: Mapping[str, Any] = {
         "id": uuid.uuid4().hex,
@@ -43,4 +43,4 @@ def verdict(second: float, reviewer: str = "Ada", kind: Any = "accept", **change
         "seen": {"status": "value", "items": ["Acme"]},
         "input_hash": "00",
     }
-    return Verdict.model_validate({**fields, **changes})
+    return ReviewVerdict.model_validate({**fields, **changes})

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pipelines.errors import UsageError
 from pipelines.reviewing.corrections import corrections, settle
 from pipelines.reviewing.log_files import ReviewLog, in_order, read_verdicts
-from pipelines.reviewing.verdicts import AnswerKey, Verdict, parse_log
+from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict, parse_log
 from pipelines.store.folders import Folder
 from tests.examples import examples
 from tests.pipelines.commands import ROOT
@@ -28,18 +28,18 @@ REVIEWERS = ("Ada", "Béla", "../Ada")
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 
 
-def answer(second: float, reviewer: str, attribute: str, item: str | None) -> Verdict:
+def answer(second: float, reviewer: str, attribute: str, item: str | None) -> ReviewVerdict:
     kind = "accept" if item is None else "correct"
     return verdict(second, reviewer, kind, attribute=attribute, items=[item] if item is not None else [])
 
 
-def undo(second: float, of: Verdict) -> Verdict:
+def undo(second: float, of: ReviewVerdict) -> ReviewVerdict:
     return verdict(second, of.reviewer, "undo", attribute=of.attribute, undoes=of.id)
 
 
-def expected(said: Sequence[Verdict]) -> dict[AnswerKey, tuple[str, tuple[str, ...]]]:
+def expected(said: Sequence[ReviewVerdict]) -> dict[AnswerKey, tuple[str, tuple[str, ...]]]:
     """By an oracle that keeps, for each answer, a stack of what stands."""
-    stacks: dict[AnswerKey, list[Verdict]] = {}
+    stacks: dict[AnswerKey, list[ReviewVerdict]] = {}
     for each in said:
         stack = stacks.setdefault(each.key, [])
         if each.verdict == "undo":
@@ -57,7 +57,7 @@ def found(said: dict[AnswerKey, Any]) -> dict[AnswerKey, tuple[str, tuple[str, .
 @given(st.data())
 def test_whoever_says_what_in_between_and_is_killed_at_whichever_byte_it_comes_to_what_was_said(data: Any) -> None:
     with TemporaryDirectory() as folder:
-        run, said = Folder(folder), list[Verdict]()
+        run, said = Folder(folder), list[ReviewVerdict]()
         log = ReviewLog(run)
         for second in range(data.draw(st.integers(1, 15), label="how much is said")):
             reviewer, action = data.draw(st.sampled_from(REVIEWERS)), data.draw(st.integers(0, 9))
@@ -84,7 +84,7 @@ def test_whoever_says_what_in_between_and_is_killed_at_whichever_byte_it_comes_t
         assert read_verdicts(run) == said
 
 
-def _tear(folder: str, lost: Verdict, data: Any) -> None:
+def _tear(folder: str, lost: ReviewVerdict, data: Any) -> None:
     line = lost.line()
     (path,) = (each for each in Path(folder, "reviews").iterdir() if each.read_bytes().endswith(line))
     kept = data.draw(st.integers(0, len(line) - 2), label="bytes that were written")

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.reviewing.corrections import corrections
 from pipelines.reviewing.log_files import read_verdicts
-from pipelines.reviewing.verdicts import Verdict
+from pipelines.reviewing.verdicts import ReviewVerdict
 from pipelines.store.folders import Folder
 from tests.pipelines.browser import Page
 from tests.pipelines.reporting.made_runs import HOSTILE, Answer
@@ -84,7 +84,7 @@ def test_by_keyboard_alone(browser: Page, run: Path, server: Server) -> None:
     assert all(url.startswith((server.address, "data:")) for url in browser.requests)
 
 
-def press_and_wait_for_skip(page: Page, run: Path) -> Verdict:
+def press_and_wait_for_skip(page: Page, run: Path) -> ReviewVerdict:
     """A skip is no review: the progress stays as it is."""
     before, place = len(read_verdicts(Folder(str(run)))), shown(page, "#place") + shown(page, "#asked")
     page.press("s")

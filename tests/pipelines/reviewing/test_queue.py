@@ -9,9 +9,9 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.review_desk.candidates import Candidate, Candidates
+from pipelines.review_desk.candidates import Candidates, ReviewCandidate
 from pipelines.review_desk.queue import LEASE_SECONDS, Queue, Wish
-from pipelines.reviewing.verdicts import AnswerKey, Verdict
+from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict
 from tests.examples import examples
 from tests.pipelines.reviewing.said import verdict
 
@@ -28,7 +28,10 @@ class Clock:
 def candidates(**certainties: list[float]) -> Candidates:
     """Answers by attribute."""
     lines = [
-        [Candidate(AnswerKey("f", row, name), "Coffee", certainty, 0) for row, certainty in enumerate(sorted(numbers))]
+        [
+            ReviewCandidate(AnswerKey("f", row, name), "Coffee", certainty, 0)
+            for row, certainty in enumerate(sorted(numbers))
+        ]
         for name, numbers in certainties.items()
     ]
     waiting = {("Coffee", name): len(numbers) for name, numbers in certainties.items()}
@@ -39,7 +42,7 @@ def queue(overlap: float = 0.0, clock: Clock | None = None, **certainties: list[
     return Queue(candidates(**certainties), [], overlap, clock or Clock())
 
 
-def said_of(candidate: Candidate, reviewer: str, kind: str = "accept", second: float = 0) -> Verdict:
+def said_of(candidate: ReviewCandidate, reviewer: str, kind: str = "accept", second: float = 0) -> ReviewVerdict:
     return verdict(second, reviewer, kind, **candidate.key._asdict())
 
 
@@ -84,7 +87,7 @@ def test_everybody_is_asked_once_and_every_answer_by_as_many_as_it_needs(
 ) -> None:
     found = queue(overlap, Brand=brands, Roast=roasts)
     generator = random.Random(seed)
-    reviewers, held = ["Ada", "Bob", "Eve"], dict[str, Candidate]()
+    reviewers, held = ["Ada", "Bob", "Eve"], dict[str, ReviewCandidate]()
     answered: dict[AnswerKey, list[str]] = defaultdict(list)
     skipped: dict[AnswerKey, list[str]] = defaultdict(list)
     numbers, is_open = count(), dict.fromkeys(reviewers, True)

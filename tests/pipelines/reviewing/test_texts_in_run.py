@@ -14,10 +14,9 @@ from typer.testing import CliRunner
 from pipelines import calibrate
 from pipelines.comparing.comparison import compare_runs
 from pipelines.confidence.calibration_file import CalibratedModel
-from pipelines.exporting.driver import Wishes as ExportWishes
-from pipelines.exporting.driver import export_run
+from pipelines.exporting.driver import ExportWishes, export_run
 from pipelines.quality.labelled_answers import reviewed_answers
-from pipelines.reporting.gather_facts import Wishes, gather
+from pipelines.reporting.gather_facts import ReportWishes, gather
 from pipelines.reporting.run_folder import open_run
 from pipelines.review_desk.desk import OtherTextError, UnknownAnswerError
 from pipelines.review_desk.gold_file import write_gold
@@ -102,7 +101,7 @@ def test_what_is_judged_anew_is_not_left_out(reviewed: Path) -> None:
 def test_everybody_who_shows_answers_says_that_some_are_left_out(reviewed: Path, tmp_path: Path) -> None:
     made_again(reviewed, coffee(5), coffee(1), coffee(2))
     said = "of what people said of this run's answers 1 verdict is left out"
-    assert any(note.startswith(said) for note in gather(str(reviewed), Wishes()).notes)
+    assert any(note.startswith(said) for note in gather(str(reviewed), ReportWishes()).notes)
     exported = export_run(str(reviewed), ExportWishes(kind="csv", out=str(tmp_path / "out.csv")))
     assert any(note.startswith(said) for note in exported.notes)
     other = tmp_path / "other"

@@ -5,17 +5,17 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-from pipelines.schemas.importing.kinds import Kind
+from pipelines.schemas.importing.kinds import SchemaKind
 from tests.pipelines.schemas.imports import done, refused, write
 from tests.tables import table
 
 SAMPLES = {
-    Kind.SHOPIFY: ("x.yml", "- {id: a, name: Bags, children: [], attributes: [color]}\n"),
-    Kind.GOOGLE: ("x.txt", "# Google_Product_Taxonomy_Version: 1\n1 - Bags\n"),
-    Kind.AKENEO: ("x.csv", "type;code\npim_catalog_text;color\n"),
-    Kind.MAGENTO: ("x.csv", "attribute_code,frontend_input\ncolor,text\n"),
-    Kind.JSON_SCHEMA: ("x.json", '{"properties": {"color": {"type": "string"}}}'),
-    Kind.GOLD: ("x.jsonl", '{"product_id": "1", "category": "Bags", "values": {"color": ["red"]}}\n'),
+    SchemaKind.SHOPIFY: ("x.yml", "- {id: a, name: Bags, children: [], attributes: [color]}\n"),
+    SchemaKind.GOOGLE: ("x.txt", "# Google_Product_Taxonomy_Version: 1\n1 - Bags\n"),
+    SchemaKind.AKENEO: ("x.csv", "type;code\npim_catalog_text;color\n"),
+    SchemaKind.MAGENTO: ("x.csv", "attribute_code,frontend_input\ncolor,text\n"),
+    SchemaKind.JSON_SCHEMA: ("x.json", '{"properties": {"color": {"type": "string"}}}'),
+    SchemaKind.GOLD: ("x.jsonl", '{"product_id": "1", "category": "Bags", "values": {"color": ["red"]}}\n'),
 }
 
 
@@ -29,8 +29,8 @@ def test_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
 
 
 def test_several_kinds_are_refused_and_others_told(tmp_path: Path) -> None:
-    google = write(tmp_path, "g.txt", SAMPLES[Kind.GOOGLE][1])
-    model = write(tmp_path, "m.json", SAMPLES[Kind.JSON_SCHEMA][1])
+    google = write(tmp_path, "g.txt", SAMPLES[SchemaKind.GOOGLE][1])
+    model = write(tmp_path, "m.json", SAMPLES[SchemaKind.JSON_SCHEMA][1])
     assert "these are of several kinds (google: " in refused(tmp_path, google, model)
     assert "not read, of another kind: " in done(tmp_path, google, model, "--from", "google").printed
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Member
-from pipelines.config.yaml_files import Places
+from pipelines.config.yaml_files import YamlPlaces
 from pipelines.errors import UsageError
 from pipelines.schemas.schema_file import load_schemas
 from tests.examples import examples
@@ -145,9 +145,9 @@ def test_json_is_read(tmp_path: Path) -> None:
 
 
 def test_places_that_are_not_there_have_no_line() -> None:
-    places = Places("a: [x]\n")
+    places = YamlPlaces("a: [x]\n")
     assert (places.line("a"), places.line("b"), places.line("a", 0, "c"), places.line(7)) == (", line 1", "", "", "")
-    assert Places("a: [").line("a") == ""
+    assert YamlPlaces("a: [").line("a") == ""
 
 
 fragments = st.sampled_from(

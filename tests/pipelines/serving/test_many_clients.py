@@ -20,7 +20,7 @@ from hpd_core import Engine, EngineConfig
 from pipelines.serving.api_errors import ApiError
 from pipelines.serving.chat_reply import ChatReply
 from pipelines.serving.limits import ServingLimits
-from pipelines.serving.question import Question
+from pipelines.serving.question import ServedQuestion
 from pipelines.serving.responses_reply import ResponsesReply
 from tests.pipelines.commands import wait_until
 from tests.pipelines.serving.served import MODEL, SHOE, Served, chat, serving_here
@@ -162,7 +162,7 @@ def test_a_stream_that_runs_out_of_time_ends_with_an_error(slow_engine: Remember
 
 
 def test_a_stream_that_has_begun_ends_with_its_error() -> None:
-    question = Question("Velor", None, SHOE, "shoe", "schema", stream=True)
+    question = ServedQuestion("Velor", None, SHOE, "shoe", "schema", stream=True)
     for reply in (ChatReply(question, MODEL), ResponsesReply(question, MODEL)):
         events = b"".join([*reply.begin(), *reply.fail(ApiError(504, "too late", code="timeout"))])
         last = events.decode().strip().split("\n\n")[-1]

@@ -18,7 +18,7 @@ from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.loading import apply_override, parse_config
 from pipelines.errors import UsageError
 from pipelines.finetune import app
-from pipelines.training.few_curve import Curve, Point
+from pipelines.training.few_curve import FewCurve, FewPoint
 from pipelines.training.few_settings import with_few_labels
 from tests.pipelines.training.test_stopping import assert_equal_weights, interrupted
 from tests.pipelines.training.trainings import Training
@@ -142,11 +142,11 @@ def test_no_product_at_all(training: Training) -> None:
         chosen(training)
 
 
-CURVE = Curve(
+CURVE = FewCurve(
     model="smollm2",
     command="bench --few",
     points=tuple(
-        Point(set=name, labels=labels, f1=round(0.4 + labels / 10_000, 3), low=0.3, high=0.9)
+        FewPoint(set=name, labels=labels, f1=round(0.4 + labels / 10_000, 3), low=0.3, high=0.9)
         for name, labels in (("oa", 10), ("ae", 100), ("ae", 10), ("ae", 1500))
     ),
 )

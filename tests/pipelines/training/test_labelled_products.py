@@ -15,7 +15,7 @@ from hpd_core.training.examples import ExampleBuilder
 from pipelines.config.finetuning import DatasetConfig, LabelPolicy
 from pipelines.errors import UsageError
 from pipelines.training.data_report import DataReport
-from pipelines.training.labelled_products import Product, is_held_out, load_products
+from pipelines.training.labelled_products import LabelledProduct, is_held_out, load_products
 from tests.tiny_model import build_tokenizer
 
 TOKENIZER = build_tokenizer()
@@ -44,7 +44,9 @@ class Files:
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
         return DatasetConfig(gold=str(path), schemas=str(self.folder / "schemas.yaml"), **options)
 
-    def load(self, lines: list[dict[str, Any]], k_max: int = 30, **labels: Any) -> tuple[list[Product], DataReport]:
+    def load(
+        self, lines: list[dict[str, Any]], k_max: int = 30, **labels: Any
+    ) -> tuple[list[LabelledProduct], DataReport]:
         builder = ExampleBuilder(TOKENIZER, EngineConfig(max_value_tokens=k_max), "tree", None)
         return load_products([self.dataset(lines)], LabelPolicy(**labels), builder)
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from hpd_core import Attribute, CategorySchema, Record
 from hpd_core.training.examples import Example
 from pipelines.quality.gold import GoldProduct, GoldValue
-from pipelines.training.labelled_products import Product
+from pipelines.training.labelled_products import LabelledProduct
 from pipelines.training.validation import choose, split_products
 from tests.examples import examples
 from tests.pipelines.training.planners import TOKENIZER, examples_of, make_planner
 from tests.tables import table
 
 
-def make_products(count: int, seed: int = 0) -> list[Product]:
+def make_products(count: int, seed: int = 0) -> list[LabelledProduct]:
     rng = random.Random(seed)
     products = []
     for number in range(count):
@@ -30,7 +30,7 @@ def make_products(count: int, seed: int = 0) -> list[Product]:
         text = " ".join(rng.choice(["red", "velor", "soft", "42"]) for _ in range(rng.randint(1, 30)))
         record = Record(str(number), category, {"title": f"{text} #{number}"})
         gold = GoldProduct(number, str(number), category, {f"{category}1": GoldValue(((f"v{number}",),))})
-        products.append(Product(record, schema, gold, {f"{category}1": [f"v{number}"]}, ["Other"], {}))
+        products.append(LabelledProduct(record, schema, gold, {f"{category}1": [f"v{number}"]}, ["Other"], {}))
     return products
 
 
@@ -75,7 +75,7 @@ def shown_products(examples: list[Example]) -> Counter[str]:
     )
 
 
-def least_positions(products: list[Product]) -> int:
+def least_positions(products: list[LabelledProduct]) -> int:
     """Positions of the smallest model that every product fits into alone."""
 
     def fits(positions: int) -> bool:
@@ -104,7 +104,7 @@ def test_how_many_products_are_in_a_prompt(layout: str) -> None:
 def test_products_without_anything_to_teach_are_not_too_long() -> None:
     """They fill a prompt at most: where it must be cut down to them, there is nothing to learn, and nothing is lost."""
     taught = make_products(40)
-    untaught = [Product(each.record, each.schema, each.gold, {}, [], {}) for each in taught[:30]]
+    untaught = [LabelledProduct(each.record, each.schema, each.gold, {}, [], {}) for each in taught[:30]]
     products = untaught + taught[30:]
     longest = least_positions(taught)
     for epoch in range(10):
@@ -139,7 +139,9 @@ def test_assumed_absents_are_drawn_anew_each_epoch() -> None:
 def test_equal_texts_are_on_one_side_of_the_split() -> None:
     products = make_products(200)
     again = [
-        Product(Record(f"again {p.record.id}", p.record.category, p.record.fields), p.schema, p.gold, {}, [], {})
+        LabelledProduct(
+            Record(f"again {p.record.id}", p.record.category, p.record.fields), p.schema, p.gold, {}, [], {}
+        )
         for p in products
     ]
     training, validation = split_products([*products, *again], 0.2)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hpd_core import CategorySchema, Record
 from pipelines.quality.gold import GoldProduct
 from pipelines.quality.scoring import words_pattern
-from pipelines.training.labelled_products import Items, Product
+from pipelines.training.labelled_products import Items, LabelledProduct
 from pipelines.training.swapped_values import swap_values, swappable_values
 from tests.examples import examples
 from tests.pipelines.training.planners import TOKENIZER, examples_of, make_planner
@@ -35,9 +35,9 @@ SHOES = CategorySchema.model_validate(
 VALUES = {"Brand": ["Crocs", "Ellie Shoes"], "Model": ["Jayna", "8400"], "Colour": ["Red Patent", "Blue"]}
 
 
-def product(labels: dict[str, Items], **fields: str) -> Product:
+def product(labels: dict[str, Items], **fields: str) -> LabelledProduct:
     record = Record("1", "Shoes", fields)
-    return Product(record, SHOES, GoldProduct(0, None, "Shoes", {}), labels, (), {})
+    return LabelledProduct(record, SHOES, GoldProduct(0, None, "Shoes", {}), labels, (), {})
 
 
 def swap(labels: dict[str, Items], seed: int, **fields: str) -> tuple[dict[str, str], dict[str, Items]]:
@@ -90,7 +90,7 @@ HATS = CategorySchema.model_validate(
 )
 
 
-def hats() -> list[Product]:
+def hats() -> list[LabelledProduct]:
     """Velor is a brand and a line: a text into which it is put may state either."""
     made: list[tuple[dict[str, Items], str, list[str]]] = [
         ({"Brand": ["Crocs"], "Colour": ["red"]}, "Crocs hat, red", ["Line"]),
@@ -100,7 +100,9 @@ def hats() -> list[Product]:
     words = {"Brand": ["crocs", "velor", "ellie"], "Colour": ["red", "blue"], "Line": ["velor"]}
     known = {name: words_pattern(values) for name, values in words.items()}
     return [
-        Product(Record(str(n), "Hats", {"title": text}), HATS, GoldProduct(n, None, "Hats", {}), labels, absent, known)
+        LabelledProduct(
+            Record(str(n), "Hats", {"title": text}), HATS, GoldProduct(n, None, "Hats", {}), labels, absent, known
+        )
         for n, (labels, text, absent) in enumerate(made)
     ]
 

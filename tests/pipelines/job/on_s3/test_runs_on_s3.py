@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from hpd_core.errors import ModelError, StorageError
 from hpd_core.models.loading import resolve_source
 from pipelines.catalog.readers import read_piece
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.compare import app as compare_app
 from pipelines.errors import RunError
 from pipelines.job.run_status import read_status
@@ -185,7 +185,7 @@ def test_storage_that_stays_broken_is_no_damaged_data(
 
         with FaultyProxy(server, choose) as proxy:
             reach(proxy.server, AWS_MAX_ATTEMPTS="1")
-            rows = read_piece(f"{bucket}/{name}", file_format, Piece(0, 0, 30, 30, 0, size), None)
+            rows = read_piece(f"{bucket}/{name}", file_format, RowRange(0, 0, 30, 30, 0, size), None)
             with pytest.raises(RunError, match=f"cannot read s3://.*{name}"):
                 list(rows)
         assert proxy.faults[fault]

@@ -14,7 +14,7 @@ from hpd_core.errors import StorageError
 from pipelines.catalog.finding import find_files
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import read_piece
-from pipelines.catalog.sharding import Piece
+from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.yaml_files import load_yaml
 from pipelines.errors import RunError, UsageError
@@ -37,7 +37,7 @@ from tests.pipelines.store.test_lease import lasting
 def test_an_input_that_is_deleted_during_the_run_is_no_damaged_data(bucket: str, tmp_path: Path) -> None:
     path = Workplace(tmp_path, tmp_path).write_parquet("a.parquet", products(30), row_group_size=10)
     uri = upload(path, f"{bucket}/a.parquet")
-    rows = read_piece(uri, "parquet", Piece(0, 0, 30, 30), None)
+    rows = read_piece(uri, "parquet", RowRange(0, 0, 30, 30), None)
     assert [next(rows).number for _ in range(10)] == list(range(10))
     Folder(bucket).remove("a.parquet")
     with pytest.raises(RunError, match="cannot read s3://"):
@@ -203,7 +203,7 @@ def test_a_public_bucket_is_read_without_credentials(server: S3Server, reach: An
     config = {"path": uri, "id": "id", "fields": ["title"], "anonymous": True}
     files = scan_sources(InputConfig.model_validate(config)).files
     assert [file.num_rows for file in files] == [5]
-    rows = list(read_piece(uri, "parquet", Piece(0, 0, 5, 5), ["title"], anonymous=True))
+    rows = list(read_piece(uri, "parquet", RowRange(0, 0, 5, 5), ["title"], anonymous=True))
     assert [row.number for row in rows] == [0, 1, 2, 3, 4]
     with pytest.raises(UsageError, match="no usable AWS credentials"):
         scan_sources(InputConfig.model_validate(config | {"anonymous": False}))
