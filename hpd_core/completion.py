@@ -1,11 +1,11 @@
-"""The layer under the catalog: branches that grow from trunks, whatever they are for. `Engine.complete` decodes them.
+"""Layer below the catalog: branches that grow from trunks, for any purpose. `Engine.complete` decodes them.
 
     trunk      prefix | text | suffix     what all its branches see; equal prefixes are computed once for all trunks
     branch     text                       private: no other branch sees it, nor its value
     value      decoded                    JSON on one line, constrained by the branch's kind; see text/value_kinds.py
 
-A branch's value is what ordinary decoding behind prefix + text + suffix + branch would be, whatever else is decoded
-beside it. Where documents are read both ways, text and suffix are.
+A branch's value equals that of ordinary decoding after prefix + text + suffix + branch, whatever else is decoded
+beside it. If documents are read both ways (bidirectional attention), text and suffix are.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _ANYTHING = FreeText()
 
 @dataclass(frozen=True, slots=True)
 class Trunk:
-    """What some branches grow from.
+    """Text that some branches grow from.
 
     Attributes:
-        prefix: what many trunks begin with. A `Piece` that is not trusted, and the text, can hold no control tokens.
-        text: its own: a document.
-        suffix: what stands between it and the branches.
-        decoded: behind all of it, what grew from it before (`joined`): never read both ways.
+        prefix: beginning that many trunks share. A `Piece` that is not trusted, and `text`, cannot hold control tokens.
+        text: the trunk's own text: a document.
+        suffix: text between the document and the branches.
+        decoded: text after all of that which grew from the trunk before (`joined`). It is always causal.
     """
 
     prefix: tuple[Piece, ...]
@@ -58,12 +58,12 @@ class Trunk:
 
 @dataclass(frozen=True, slots=True)
 class OpenBranch:
-    """An open end, from which a value grows.
+    """Open end, from which a value grows.
 
     Attributes:
-        text: what stands before the value, mostly a key and a colon; a space belongs to the value.
-        kind: what the value may be.
-        max_tokens: it is cut behind so many; None: as `EngineConfig.max_value_tokens` says.
+        text: text before the value, mostly a key and a colon; the space after it belongs to the value.
+        kind: constraint of the value.
+        max_tokens: number of tokens after which the value is cut; None: `EngineConfig.max_value_tokens`.
     """
 
     text: str
@@ -73,16 +73,16 @@ class OpenBranch:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a branch was completed with.
+    """Decoded value of a branch.
 
     Attributes:
-        value: plain JSON; None unless the status is "value". Of free text also what was written until it was cut.
+        value: plain JSON; None unless the status is "value". For free text also the text written until it was cut.
         status: "value", "absent" (null), "truncated" (cut), "invalid" (not of its kind) or "error" (not decoded).
-        raw: the text as it was written, up to the line's end.
-        num_tokens: the one that ends it included.
-        logprob_mean, logprob_min: over them; natural logarithms of the model's own probabilities.
-        probability: of a value that was chosen among all it could be, its share; else that of its tokens.
-        choice, margin: as `Value` has them.
+        raw: the text as it was written, up to the end of the line.
+        num_tokens: number of tokens, including the one that ends the value.
+        logprob_mean, logprob_min: over these tokens; natural logarithms of the model's own probabilities.
+        probability: share among all possible values if the value was chosen among them; else that of its tokens.
+        choice, margin: as in `Value`.
     """
 
     value: Any
@@ -98,9 +98,9 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class TrunkCompletions:
-    """Of one trunk: a completion per branch, in order. With `error` set, none of them was decoded.
+    """Completions of one trunk, one per branch, in order. If `error` is set, none of them was decoded.
 
-    `num_prompt_tokens` are those of the trunk and of its branches' texts.
+    `num_prompt_tokens` counts the tokens of the trunk and of its branches' texts.
     """
 
     branches: tuple[Completion, ...]
@@ -110,26 +110,26 @@ class TrunkCompletions:
 
 
 class CompletionFuture(Future[list[TrunkCompletions]]):
-    """What comes of `Engine.complete`, a trunk each, in order; `metrics` is complete once it is there."""
+    """Future of `Engine.complete`: one result per trunk, in order. `metrics` is complete when it is done."""
 
     def __init__(self, abandon: Callable[[], None]) -> None:
-        """`abandon`: what its method does."""
+        """Set the function that the method `abandon` calls."""
         super().__init__()
         self._abandon = abandon
         self.metrics = ExtractionMetrics()
 
     def abandon(self) -> None:
-        """Drops what is not decoded yet; if anything is, the future fails with CancelledError."""
+        """Drop all branches not decoded yet. The future fails with CancelledError unless it is already done."""
         self._abandon()
 
 
 OnBranch = Callable[[int, int, Completion], None]
-"""Told of a completion as soon as it is there: number of the trunk, number of the branch, the completion."""
+"""Callback, called for each completion as soon as it is decoded: number of the trunk, of the branch, the completion."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A prompt's trunk, by its number, and what its branches are: of the trunk's, those from number `first` on."""
+    """Trunk of a prompt, by its number, and the prompt's branches: the trunk's from number `first` on."""
 
     number: int
     text: str
@@ -138,7 +138,7 @@ class _Prepared:
 
 
 class Completions:
-    """Makes prompts of trunks and their branches, and completions of what comes of them. Thread-safe."""
+    """Builder of prompts from trunks with branches, and of completions from decoded prompts. Thread-safe."""
 
     def __init__(
         self,
@@ -151,8 +151,10 @@ class Completions:
         max_positions: int | None,
         both_ways: bool,
     ) -> None:
-        """`constraints`, `runs`: None where nothing is constrained; `both_ways`: how trunks are read behind their
-        prefixes."""
+        """Take None for `constraints` and `runs` if nothing is constrained.
+
+        `both_ways`: whether trunks are read both ways after their prefixes.
+        """
         self._segments, self._queue = segments, queue
         self._constraints, self._closed, self._runs = constraints, closed, runs
         self._max_value_tokens = max_value_tokens
@@ -164,7 +166,7 @@ class Completions:
     def submit(
         self, trunks: Sequence[Trunk], branches: Sequence[Sequence[OpenBranch]], on_branch: OnBranch | None = None
     ) -> CompletionFuture:
-        """As `Engine.complete`."""
+        """Queue branches; see `Engine.complete`."""
         (future,) = self.submit_each([(trunks, branches)], None if on_branch is None else [on_branch])
         return future
 
@@ -174,8 +176,10 @@ class Completions:
         on_branch: Sequence[OnBranch | None] | None = None,
         caller: object = None,
     ) -> list[CompletionFuture]:
-        """Several calls of `submit` whose prompts share their first step, too. `caller`: whom they are for, as
-        other calls may be; None: nobody who has others."""
+        """Submit several calls of `submit` together, so that their prompts share even the first step.
+
+        `caller` identifies whom they are for, across calls; None: a caller without other calls.
+        """
         listeners = on_branch or [None] * len(calls)
         tasks = [self._task(*call, listener) for call, listener in zip(calls, listeners, strict=True)]
         caller = object() if caller is None else caller
@@ -211,7 +215,7 @@ class Completions:
         return task
 
     def _prompts(self, number: int, trunk: Trunk, branches: Sequence[OpenBranch]) -> list[Prompt]:
-        """Raises PromptError where there are none."""
+        """Return the prompts of a trunk. Raise PromptError if it cannot be taken."""
         if not is_encodable(trunk.text + "".join(branch.text for branch in branches)):
             raise PromptError("the text, or a branch's, holds half of a surrogate pair, which no tokenizer takes")
         prefix = self._prefix(trunk.prefix)
@@ -262,7 +266,7 @@ class Completions:
         return found
 
     def _branch(self, ids: Sequence[int], branch: OpenBranch) -> tuple[Branch, list[Lease[Any]]]:
-        """And what keeps in the tables what it names."""
+        """Return a layout branch, and the leases that keep its states and members in the tables."""
         limit = branch.max_tokens or self._max_value_tokens
         if isinstance(branch.kind, Verbatim) and self._runs is not None:
             return Branch(ids, self._runs.limit(limit)), []
@@ -275,7 +279,7 @@ class Completions:
         longest = members.kept.longest if members.kept else 0
         return Branch(ids, max(limit, longest), state.kept, members.kept), [state, members]
 
-    # What comes of them, in the thread beside the one that decodes.
+    # Results, made in the thread beside the one that decodes.
 
     def _completion(self, item: _Prepared, end: BranchEnd, text: str) -> Completion:
         found = _completion(item, end, text)

@@ -1,4 +1,4 @@
-"""The engine's settings. Unknown keys are an error, never ignored."""
+"""Settings of the engine. Unknown keys are an error, never ignored."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Strings = Literal["free", "verbatim"]
 DocumentAttention = Literal["causal", "bidirectional"]
 Quantization = Literal["nf4", "int8", "fp8"]
 AutoCount = Annotated[int, Field(ge=1)] | Literal["auto"]
-"""A number from 1 on, or what fits the device (decoding/memory.py: `Limits`)."""
+"""Number >= 1, or "auto": the number that fits the device (decoding/memory.py: `Limits`)."""
 
 
 class EngineConfig(Section):
-    """How the engine decodes. Every field has a default that works on a laptop."""
+    """Settings of decoding. Every field has a default that works on a laptop."""
 
     layout: LayoutName = Field("tree", description="'tree' (ours, exact per product) or 'stacked' (the paper's)")
     document_attention: Literal["auto"] | DocumentAttention = Field(
@@ -144,24 +144,24 @@ class EngineConfig(Section):
 
     @property
     def why_no_threshold(self) -> str | None:
-        """What is in the way of a threshold of answers."""
+        """Reason why `answer_threshold` cannot be set; None if it can."""
         if self.max_scored_tokens == 0:
             return "is for answers that are scored: set max_scored_tokens above 0"
         return self.why_not_verbatim
 
     @property
     def why_not_verbatim(self) -> str | None:
-        """What is in the way of verbatim values."""
+        """Reason why values cannot be verbatim; None if they can."""
         if self.layout != "tree":
             return f"is for the layout 'tree', where no value sees another one, not for {self.layout!r}"
         return None if self.constrain_values else "is a constraint: set constrain_values to true"
 
     @property
     def reads_both_ways(self) -> bool:
-        """Whether a document's tokens see each other both ways; not where it is 'auto' still."""
+        """Whether a document's tokens see each other both ways; False while the setting is still 'auto'."""
         return self.document_attention == "bidirectional"
 
     def autoregressive(self) -> Self:
-        """The same for somebody who writes keys and values alike: one document a prompt, and whole keys."""
+        """Return a copy for autoregressive decoding of keys and values: one document a prompt, full keys."""
         prompt = self.prompt.model_copy(update={"keys": "full"})
         return self.model_copy(update={"layout": "tree", "prompt": prompt})

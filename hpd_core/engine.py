@@ -1,4 +1,4 @@
-"""The engine: records in, values out. Prompts are built in the caller's thread; one thread of ours decodes."""
+"""Engine: records in, values out. Prompts are built in the caller's thread; one engine thread decodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from hpd_core.types import CategorySchema, Record
 
 
 class Engine(Extractor):
-    """Extracts attribute values with a language model.
+    """Extractor of attribute values with a language model.
 
     `extract` waits; `submit` returns a future, and the work of several callers shares the same steps. Both may be
     called from any thread. Use as a context manager, or `close` it, to end its thread.
@@ -44,14 +44,13 @@ class Engine(Extractor):
     def __init__(
         self, model: Any, tokenizer: Any, config: EngineConfig | None = None, group: Group | None = None
     ) -> None:
-        """Takes an already loaded transformers model, for itself.
+        """Take over an already loaded transformers model.
 
         Its attention implementation is replaced, and on a GPU weights that are multiplied together are laid side by
-        side. Whoever puts others in their place later makes a new engine.
+        side. To replace weights later, create a new engine.
 
         Args:
-            group: the processes that have the other parts of the model, and this `config`; `from_pretrained` starts
-                them.
+            group: processes that hold the other parts of the model, with this `config`; started by `from_pretrained`.
 
         Raises:
             ModelError: the model cannot work with HPD; the message says why.
@@ -126,39 +125,39 @@ class Engine(Extractor):
 
     @property
     def layout(self) -> str:
-        """'tree' or 'stacked'."""
+        """Layout of prompts and answers: 'tree' or 'stacked'."""
         return self.config.layout
 
     @property
     def attention(self) -> str:
-        """What 'auto' has led to on this machine."""
+        """Attention implementation in use; if set to 'auto', the one chosen on this machine."""
         return self._decoder.way
 
     @property
     def layers(self) -> str:
-        """Whose code runs the model's layers: 'native', 'compiled' or 'transformers'."""
+        """Code that runs the model's layers: 'native', 'triton' or 'transformers'."""
         return self._decoder.layers
 
     @property
     def max_scored_tokens(self) -> int:
-        """As set; 0 where values see others, or are not constrained."""
+        """Maximum of scored tokens as configured; 0 if values see others or are not constrained."""
         is_scored = self.layout == "tree" and self.config.constrain_values
         return self.config.max_scored_tokens if is_scored else 0
 
     @property
     def limits(self) -> Limits:
-        """How much is decoded at a time now: less than at first where memory was missing."""
+        """Current limits of what is decoded at a time; lower than at first if memory ran out."""
         return self._decoder.limits
 
     @property
     def cached_bytes(self) -> int:
-        """Of a token in the KV cache, of all layers; with tensor parallelism, of all GPUs together."""
+        """Bytes of a token in the KV cache, over all layers; with tensor parallelism, over all GPUs."""
         shape = self._decoder.pool.shape
         return shape.numbers_per_token * shape.dtype.itemsize * self.config.tensor_parallel
 
     @property
     def overlaps_steps(self) -> bool:
-        """Whether the device has one step while the host does what is to be done for another."""
+        """Whether the device runs one step while the host works on another."""
         return self._decoder.overlaps_steps
 
     def submit(
@@ -168,7 +167,7 @@ class Engine(Extractor):
         document_ids: Sequence[Sequence[int]] | None = None,
         wanted: Sequence[Collection[str] | None] | None = None,
     ) -> ExtractionFuture:
-        """As `Extractor.submit`. A callback of the future must not wait for the engine."""
+        """Queue the records; see `Extractor.submit`. A callback of the future must not wait for the engine."""
         if (problem := self.config.why_not_verbatim) is not None:
             refuse_verbatim(schemas, problem)
         # A job has thousands of others.
@@ -200,18 +199,18 @@ class Engine(Extractor):
     def complete(
         self, trunks: Sequence[Trunk], branches: Sequence[Sequence[OpenBranch]], on_branch: OnBranch | None = None
     ) -> CompletionFuture:
-        """Queues branches that grow from trunks, and returns at once: the layer under records and their attributes.
+        """Queue branches that grow from trunks, and return at once: the layer below records and their attributes.
 
         A trunk that cannot be taken (too long for the model, say) comes back with `error` set.
 
         Args:
-            branches: of each trunk those that grow from it.
-            on_branch: told of each completion as soon as it is there, in a thread that all results go through: it must
-                not block.
+            branches: for each trunk, the branches that grow from it.
+            on_branch: called for each completion as soon as it is decoded, in a thread that all results go through:
+                it must not block.
 
         Raises:
             PatternError: the regular expression of a kind cannot be decoded.
-            ValueError: not as many lists of branches as trunks.
+            ValueError: not as many lists of branches as trunks, or a Verbatim kind although nothing is constrained.
         """
         return self._completions.submit(trunks, branches, on_branch)
 
@@ -224,14 +223,14 @@ class Engine(Extractor):
         on_field: OnField | None = None,
         limits: SchemaLimits | None = None,
     ) -> JsonFuture:
-        """Queues documents of which each is answered with JSON of a schema, and returns at once.
+        """Queue documents, each to be answered with JSON of a schema, and return at once.
 
         Args:
-            schema: JSON Schema (2020-12) of an object, or a pydantic model; docs/json.md says what of it is taken.
-            instruction: what to do, for the model to read; by default, to fill in a form.
-            on_field: told of each field as soon as its value has ended, in a thread that all results go through: it
-                must not block.
-            limits: of the schema; by default `SchemaLimits()`.
+            schema: JSON Schema (2020-12) of an object, or a pydantic model; docs/json.md lists the supported subset.
+            instruction: the task, for the model to read; by default, to fill in a form.
+            on_field: called for each field as soon as its value has ended, in a thread that all results go through:
+                it must not block.
+            limits: limits of the schema; by default `SchemaLimits()`.
 
         Raises:
             SchemaError: the schema is malformed, outside of the subset or too large.
@@ -245,7 +244,7 @@ class Engine(Extractor):
         schema: Mapping[str, Any] | type[BaseModel],
         instruction: str | None = None,
     ) -> list[JsonResult]:
-        """One result per document, in order; arguments and errors as `submit_json`.
+        """Return one result per document, in order; arguments and errors as `submit_json`.
 
         Raises:
             EngineError: decoding itself failed; the cause is attached.
@@ -253,7 +252,7 @@ class Engine(Extractor):
         return self.submit_json(documents, schema, instruction=instruction).result()
 
     def close(self) -> None:
-        """Ends the engine's thread; what is not finished fails with EngineError."""
+        """End the engine's thread; unfinished work fails with EngineError."""
         self._queue.close()
         if self._group is not None:
             self._group.close()

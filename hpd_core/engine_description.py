@@ -1,4 +1,4 @@
-"""What an engine says of itself, for whoever wants to know how an answer came about."""
+"""Description of an engine, to trace how an answer came about."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated, TypedDict
 
 
 class EngineDescription(TypedDict):
-    """What an engine says of itself, in `manifest.json` under `engine`: what answers and speed depend on.
+    """Description of an engine in `manifest.json` under `engine`: all that answers and speed depend on.
 
-    For a setting that is 'auto' it says what that has led to; null, where there is no such thing.
+    A setting that is 'auto' is given as resolved; a value that does not apply is null.
     """
 
     model_id: Annotated[str, "the model, as the user named it"]
@@ -48,7 +48,7 @@ class EngineDescription(TypedDict):
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computes the answers."""
+    """Return the versions of the packages that compute the answers; "source" if one is not installed."""
     found = {}
     for name, package in (("hpd", "hyper-parallel-decoding"), ("torch", "torch"), ("transformers", "transformers")):
         try:

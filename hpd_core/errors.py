@@ -6,23 +6,23 @@ import errno
 
 
 class HPDError(Exception):
-    """Root of everything this project raises on purpose; the message says what is wrong and the way out."""
+    """Root of all errors this project raises on purpose; the message says what is wrong and how to fix it."""
 
 
 class ModelError(HPDError):
-    """The model cannot be found, loaded or used; the message says why."""
+    """Failure to find, load or use the model; the message says why."""
 
 
 class PromptError(HPDError):
-    """A prompt template is malformed."""
+    """Malformed prompt template, or a text that cannot be put into a prompt."""
 
 
 class SchemaError(HPDError):
-    """A JSON Schema that cannot be decoded.
+    """JSON Schema that cannot be decoded.
 
     Attributes:
-        path: of the field in question, as the JSON pointer of its value; "*" stands for every item of a list.
-        message: what is wrong with it, and the way out.
+        path: JSON pointer of the field's value; "*" stands for every item of a list.
+        message: description of the problem and of its fix.
     """
 
     def __init__(self, path: str, message: str) -> None:
@@ -34,17 +34,17 @@ class SchemaError(HPDError):
 
 
 class EngineError(HPDError):
-    """The engine failed while decoding; all submissions in flight carry this error."""
+    """Failure of the engine while decoding; all submissions in flight carry this error."""
 
 
 class EngineMemoryError(EngineError, MemoryError):
-    """A process of an engine that has several ran out of memory, and the engine has ended."""
+    """Lack of memory in a process of a multi-process engine, which has ended because of it."""
 
 
 class StorageError(HPDError, OSError):
-    """A file or folder cannot be reached: no access, no network, no such protocol; the message says which and why.
+    """File or folder that cannot be reached: no access, no network, no such protocol; the message says which and why.
 
-    It has an `errno`, as every trouble of a file system has and damaged content has not.
+    Its `errno` is set, as for every error of a file system; errors of damaged content have none.
     """
 
     def __init__(self, message: str) -> None:

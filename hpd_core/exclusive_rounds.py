@@ -1,9 +1,9 @@
-"""Records of which some values are exclusive: those that found their place taken are asked again, until none is.
+"""Rounds for records with exclusive values: those whose place was taken are asked again, until none is left.
 
-A round is a submission of its own, of the contested attributes alone, each chosen among what is left of the text for
-it (text/exclusive_places.py). What has been taken is no answer any more, and its probability is nobody's: null and each
-run that is left have the shares that they had at first, of their sum. Every round gives a place to one value of a
-record at least. Mostly there is one more.
+A round is a submission of the contested attributes alone. Each is chosen among the text that is left for it
+(text/exclusive_places.py). Text that has been taken is not a possible answer any more, and its probability is dropped:
+null and the remaining runs keep their first shares, divided by their sum. Every round gives a place to at least one
+value of each record. Mostly there is one extra round.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Ask = Callable[
     [Sequence[Record], Mapping[str, CategorySchema], Sequence[Sequence[int]] | None, Wanted, Sequence[TextLeft] | None],
     ExtractionFuture,
 ]
-"""One submission: arguments as of `Engine.submit`, and what is left of each record's text."""
+"""Function that makes one submission: arguments of `Engine.submit`, and the text that is left of each record."""
 
 
 class ExclusiveRounds:
-    """The rounds of one submission; `start` it, once."""
+    """Rounds of one submission; call `start` once."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ExclusiveRounds:
         document_ids: Sequence[Sequence[int]] | None,
         wanted: Wanted,
     ) -> None:
-        """As `Engine.submit`."""
+        """Take the arguments of `Engine.submit`, and `ask`, which makes a submission."""
         self._ask, self._records, self._schemas = ask, list(records), dict(schemas)
         self._ids, self._wanted = document_ids, wanted
         self._results: dict[int, RecordResult] = {}
@@ -50,7 +50,7 @@ class ExclusiveRounds:
         self.future.set_running_or_notify_cancel()
 
     def start(self) -> ExtractionFuture:
-        """Asks for all. A wanted attribute is asked for together with all that it may have to give way to.
+        """Submit the first round. A wanted attribute is asked together with all exclusive ones, its possible rivals.
 
         Raises:
             ValueError, EngineError: as `Engine.submit`.
@@ -70,7 +70,7 @@ class ExclusiveRounds:
         return {*wanted, *schema.rivals} if known.issuperset(wanted) else wanted  # which is refused, as it was said
 
     def _go_on(self, numbers: Sequence[int], future: ExtractionFuture) -> None:
-        """Takes a round's answers, and asks for what is contested; in a thread of the engine's."""
+        """Take a round's answers and ask the contested attributes again; runs in a thread of the engine."""
         try:
             self._count(future.metrics)
             contested = {
@@ -100,7 +100,7 @@ class ExclusiveRounds:
         return self._places[number].left_for(name), self._rates[number][name]
 
     def _take(self, number: int, result: RecordResult) -> list[str]:
-        """Takes what a round says of a record. Returns what of it is contested."""
+        """Store a round's result of a record. Return the names of its contested attributes."""
         before = self._results.get(number)
         seconds = result.engine_seconds + (before.engine_seconds if before else 0.0)
         values = result.values if before is None or result.error is not None else {**before.values, **result.values}
@@ -130,7 +130,7 @@ class ExclusiveRounds:
 
 
 def _rate(value: Value) -> float | None:
-    """Of a value that is a run: what share a likelihood of 1 has. None where its share of all runs is not known."""
+    """Return the share per unit of likelihood of a value that is a run; None if its share of all runs is unknown."""
     if value.choice == "greedy" or value.logprob_mean is None or value.probability is None:
         return None
     likelihood = math.exp(value.num_tokens * value.logprob_mean)

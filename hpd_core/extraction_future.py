@@ -1,4 +1,4 @@
-"""What `submit` gives back: the results to come, and what they cost."""
+"""Return type of `submit`: a future of the results, and their cost."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hpd_core.types import RecordResult
 
 @dataclass(slots=True)
 class ExtractionMetrics:
-    """What one submission cost. Tokens are counted where they were forwarded.
+    """Cost of one submission. Tokens are counted where they were forwarded.
 
-    `document_tokens_shared` were not: others begin with the same text, which was forwarded once for all.
-    `scored_tokens` were forwarded to choose closed answers, and are no part of one.
-    `busy_seconds` is the engine's time, each step's split over the submissions in it by tokens forwarded; of it,
-    `prefix_seconds` went into categories' prefixes and shared text, the rest is the sum of the results'
-    `engine_seconds`. `num_records` grows while they are decoded.
+    `document_tokens_shared` were not forwarded: they belong to text shared with others, which was forwarded once.
+    `scored_tokens` were forwarded to choose closed answers, and are not part of one.
+    `busy_seconds` is the engine's time; each step's is split over its submissions by tokens forwarded. Of it,
+    `prefix_seconds` went into categories' prefixes and shared text; the rest is the sum of the results'
+    `engine_seconds`. `num_records` grows while records are decoded.
     """
 
     num_records: int = 0
@@ -36,7 +36,7 @@ class ExtractionMetrics:
 
 
 class ExtractionFuture(Future[list[RecordResult]]):
-    """The results of one `submit`, in input order; `metrics` is complete once they are there."""
+    """Results of one `submit`, in input order; `metrics` is complete when the future is done."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,9 +46,9 @@ class ExtractionFuture(Future[list[RecordResult]]):
 def answer_in_turn(
     executor: Executor, work: Callable[[ExtractionMetrics], list[RecordResult]], name: str
 ) -> ExtractionFuture:
-    """Queues `work` behind what the executor has to do; it fills in the future's metrics, its error is the future's.
+    """Queue `work` on the executor. It fills in the future's metrics, and its error becomes the future's.
 
-    Raises `EngineError`, saying that what has this `name` is closed, if the executor is shut down.
+    Raise `EngineError` ("`name` is closed") if the executor is shut down.
     """
     future = ExtractionFuture()
     # It cannot be called back.

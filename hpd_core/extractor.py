@@ -1,4 +1,4 @@
-"""What the engine and the baselines have in common: loading, names, results of refused records."""
+"""Base of the engine and the baselines: loading, names, results of refused records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class Extractor(ABC):
-    """Extracts attribute values with a language model. Use as a context manager, or `close` it."""
+    """Extractor of attribute values with a language model. Use as a context manager, or `close` it."""
 
     decoding: ClassVar[str]
     config: EngineConfig
@@ -39,7 +39,7 @@ class Extractor(ABC):
 
     @classmethod
     def from_pretrained(cls, model: str, config: EngineConfig | None = None, adapter: str | None = None) -> Self:
-        """Loads `model`: a hub id, a local folder, or an embedded name ("smollm2").
+        """Load `model`: a hub id, a local folder, or an embedded name ("smollm2").
 
         Args:
             adapter: a LoRA adapter in peft's format to put into it: a local folder, an fsspec URI or a hub id.
@@ -66,52 +66,52 @@ class Extractor(ABC):
 
     @property
     def model_id(self) -> str:
-        """The model as the user named it."""
+        """Model as the user named it."""
         return self._weights.model_id
 
     @property
     @abstractmethod
     def layout(self) -> str:
-        """The layout of prompts and answers."""
+        """Layout of prompts and answers."""
 
     @property
     @abstractmethod
     def attention(self) -> str:
-        """How it attends."""
+        """Attention implementation in use."""
 
     @property
     @abstractmethod
     def layers(self) -> str:
-        """Whose code runs the model's layers."""
+        """Code that runs the model's layers."""
 
     @property
     @abstractmethod
     def limits(self) -> Limits | None:
-        """How much is decoded at a time now; None where nothing is decoded."""
+        """Current limits of what is decoded at a time; None if nothing is decoded."""
 
     @property
     def cached_bytes(self) -> int:
-        """Of a token in the KV cache, of all layers; 0 where the cache is transformers'."""
+        """Bytes of a token in the KV cache, over all layers; 0 if the cache is transformers' own."""
         return 0
 
     @property
     def max_scored_tokens(self) -> int:
-        """Of each closed answer, the most tokens that are forwarded to score it; 0: none is scored."""
+        """Maximum number of tokens forwarded to score a closed answer; 0: none is scored."""
         return 0
 
     @property
     def overlaps_steps(self) -> bool:
-        """Whether there are two steps at a time."""
+        """Whether two steps are under way at a time."""
         return False
 
     @property
     def prompt_hash(self) -> str:
-        """A hash of all that the model reads around a document, the schema apart."""
+        """Hash of all that the model reads around a document, except the schema."""
         return self._builder.prompt_hash
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know about this combination of settings."""
+        """Notes for the user about this combination of settings."""
         adapter = self._weights.adapter
         if adapter is None:
             return []
@@ -126,7 +126,7 @@ class Extractor(ABC):
         document_ids: Sequence[Sequence[int]] | None = None,
         wanted: Sequence[Collection[str] | None] | None = None,
     ) -> list[RecordResult]:
-        """One result per record, in input order. A record that cannot be taken has `error` set. Arguments as `submit`.
+        """Return one result per record, in input order. A refused record has `error` set. Arguments as `submit`.
 
         Raises:
             EngineError: decoding itself failed; the cause is attached.
@@ -141,23 +141,23 @@ class Extractor(ABC):
         document_ids: Sequence[Sequence[int]] | None = None,
         wanted: Sequence[Collection[str] | None] | None = None,
     ) -> ExtractionFuture:
-        """Queues the records and returns at once.
+        """Queue the records and return at once.
 
         Args:
-            records: what to extract from; ids need not be unique.
+            records: records to extract from; ids need not be unique.
             schemas: category -> schema.
             document_ids: token ids of the documents, from `DocumentTokenizer.encode`, if already known.
-            wanted: names of the attributes to answer, by record; None for all. Their answers are those they would have
-                among all. For the layout `tree` only: elsewhere answers depend on each other.
+            wanted: names of the attributes to answer, by record; None for all. Answers are the same as if all were
+                asked. For the layout `tree` only: in others answers depend on each other.
 
         Raises:
             ValueError: `document_ids` or `wanted` do not fit the records, their schemas or the layout; or an attribute
-                is verbatim where that cannot be.
+                is verbatim where that is not supported.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Ends its thread."""
+        """End its thread."""
 
     def __enter__(self) -> Self:
         return self
@@ -166,7 +166,7 @@ class Extractor(ABC):
         self.close()
 
     def describe(self) -> EngineDescription:
-        """For a manifest: what answers and speed depend on."""
+        """Describe the engine for a manifest: all that answers and speed depend on."""
         model, adapter, limits = self._weights.model, self._weights.adapter, self.limits
         return {
             "model_id": self.model_id,
@@ -197,6 +197,6 @@ class Extractor(ABC):
 
 
 def refused_result(record: Record, refusal: Refusal, schema: CategorySchema | None) -> RecordResult:
-    """What comes back for a record that was not decoded: every attribute with the status "error"."""
+    """Return the result of a record that was not decoded: every attribute has the status "error"."""
     values = {attribute.name: error_value() for attribute in schema.attributes} if schema else {}
     return RecordResult(record.id, record.category, values, refusal.message, refusal.code)

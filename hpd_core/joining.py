@@ -1,11 +1,11 @@
-"""Steps apart, then one that sees them all: a trunk that holds another trunk, its branches and their values.
+"""Join of separate branches for a step that sees them all: a trunk that holds a trunk, its branches and values.
 
     trunk ─┬─ "price":  20             joined    trunk
            ├─ "weight": 1.2                      "price":  20
            └─ "colour": "red"                    "weight": 1.2
                                                  "colour": "red" ─── "summary": ...
 
-What grows from the joined trunk is what ordinary decoding behind that text would be.
+Values that grow from the joined trunk equal those of ordinary decoding after that text.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from hpd_core.text.template import Piece
 
 
 def joined(trunk: Trunk, branches: Sequence[OpenBranch], found: TrunkCompletions) -> Trunk:
-    """A trunk for a second `Engine.complete`: the first one, and behind it every branch with what was written there.
+    """Return a trunk for a second `Engine.complete`: the first one, followed by every branch with its value.
 
-    Each branch has a line, in order; a value that was cut is shown as far as it was written. No control tokens come
-    from branches or values. Equal prefixes are computed once: a document that stands in `trunk.prefix` is not computed
-    again for the second call, one that is `trunk.text` is.
+    Each branch has a line, in order; a value that was cut is shown up to the cut. Branches and values cannot bring in
+    control tokens. Equal prefixes are computed once: a document in `trunk.prefix` is not computed again for the second
+    call, one in `trunk.text` is.
 
     Args:
-        branches: those that grew from the trunk, all of them.
-        found: what they were completed with.
+        branches: all branches that grew from the trunk.
+        found: their completions.
 
     Raises:
         PromptError: the trunk was refused, or one of its values could not be decoded.

@@ -1,6 +1,6 @@
-"""Layouts: for every token its position id and which other tokens it sees. Pure functions.
+"""Layouts: position id of every token, and which other tokens it sees. Pure functions.
 
-A prompt is a *trunk* of tokens that everybody behind them sees, and *branches*: open ends from which values
+A prompt is a *trunk* of tokens, which all later tokens see, and *branches*: open ends from which values
 grow. One rule says what a token sees, for both layouts, for inference and for training:
 
     q sees k   if  scope(k) <= scope(q) <= last(k)
@@ -9,29 +9,29 @@ grow. One rule says what a token sees, for both layouts, for inference and for t
                and position(q) - position(k) < window        (sliding-window layers only)
                and position(q) // chunk = position(k) // chunk    (chunked layers only; written as a window of -chunk)
 
-A token is in a scope, a number, and seen from the scopes from its own up to `last`. What is PUBLIC is seen from all;
-each branch has a number, which sees what is public and what is its own. `step` is 0 for what the prompt holds and k for
-the k-th token of a value (k from 1). A token's `sight` is its own position, but where documents are read both ways.
+A token is in a scope, a number, and is seen from the scopes from its own up to `last`. PUBLIC tokens are seen from
+all; each branch has a scope, which sees public tokens and its own. `step` is 0 for the prompt's tokens and k for the
+k-th token of a value (k from 1). A token's `sight` is its own position, unless documents are read both ways.
 
-`tree`: one document; each key and its value are private to their branch and continue the trunk's positions, so
-a value's chain is ordinary autoregressive decoding of trunk + key:
+`tree`: one document. Each key and its value are private to their branch and continue the trunk's positions.
+So a value's chain is ordinary autoregressive decoding of trunk + key:
 
     token      P  P  D  D  {  | "Brand":  "Nike"  ,  | "Color":  "red"
     position   0  1  2  3  4  | 5  6      7  8    9  | 5  6      7  8
     scope      .  .  .  .  .  | 0  0      0  0    0  | 1  1      1  1
     step       0  0  0  0  0  | 0  0      1  2    3  | 0  0      1  2
 
-Where a value is one of few, it is chosen by the likelihood of each (decoding/scoring.py). They are a trie behind the
-key; its nodes are fed side by side. A branch has as many numbers as its trie has nodes, in preorder: a node sees those
-above it, and a sibling is in a scope of its own:
+If a value is one of few, it is chosen by the likelihood of each (decoding/scoring.py). They form a trie after the
+key, whose nodes are fed side by side. A branch has as many scopes as its trie has nodes, in preorder: a node sees those
+above it, and a sibling has its own scope:
 
     token      "Roast":  "  light brown dark |  "Form":       (what closes a value is never fed)
     position   5  6      7  8     9     8    |  5  6
     scope      0  0      1  2     3     4    |  5  5
     last       4  4      4  3     3     4    |  5  5
 
-A document is never generated, so that its tokens, up to the first key, may see each other both ways; the category's
-prefix stays causal, for it is computed before there is a document, and so do keys and values:
+A document is never generated, so its tokens, up to the first key, may see each other both ways. The category's
+prefix stays causal because it is computed before there is a document; keys and values stay causal, too:
 
     token      P  P  D  D  {  | "Brand":  "Nike"  ,
     position   0  1  2  3  4  | 5  6      7  8    9
@@ -56,29 +56,29 @@ import numpy as np
 import numpy.typing as npt
 
 PUBLIC = -1
-"""The scope of a token that is not private to one branch."""
+"""Scope of a token that is not private to one branch."""
 
 EVERYBODY = 2**31 - 1
-"""The last scope that sees what is public."""
+"""Last scope that sees PUBLIC tokens."""
 
 FREE = -1
-"""The state of a value that may be anything (see text/constraints.py)."""
+"""State of an unconstrained value (see text/constraints.py)."""
 
 NO_NODE = -1
-"""In the place of a node of a trie (see text/member_tries.py)."""
+"""Placeholder for a node of a trie (see text/member_tries.py) if there is none."""
 
 IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """What a value can be one of: a trie of a `TrieTable` (text/member_tries.py).
+    """Possible values of a branch: a trie of a `TrieTable` (text/member_tries.py).
 
     Attributes:
-        root: its first node; the others follow.
-        num_nodes: of the trie.
-        max_fed: the most of them that are fed; the root is none of them.
-        longest: the most tokens of a value, the one that ends it included.
+        root: first node of the trie; the others follow.
+        num_nodes: number of nodes of the trie.
+        max_fed: maximum number of nodes that are fed, the root not counted.
+        longest: maximum number of tokens of a value, including the one that ends it.
     """
 
     root: int
@@ -89,9 +89,9 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """An open end: the `tokens` before the value (the key), and the most tokens the value may take (K_max).
+    """Open end: the `tokens` before the value (the key), and the maximum tokens of the value (K_max).
 
-    `state` is the one in which the value's constraint begins; `members` are what it is chosen among, if it is.
+    `state` is the start state of the value's constraint; `members` are the possible values if it is chosen among them.
     """
 
     tokens: Sequence[int]
@@ -102,18 +102,18 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The tokens of one prompt in memory order, values not yet included.
+    """Tokens of one prompt in memory order, values not yet included.
 
     Attributes:
         token_ids, positions, sights, scopes, lasts: int64 [T]
         ends: int64 [B], index into the T tokens of the last token before each value.
         value_scopes: int64 [B], the scope of each value's tokens.
         max_new_tokens: int64 [B]
-        states: int64 [B], where each value's constraint begins.
-        roots: int64 [B], of the trie of what each value is chosen among; NO_NODE: it is decoded token by token.
-        max_fed: int64 [B], the most of its nodes that are fed.
-        num_prefix_tokens: the first tokens, which are the same for every prompt of the category.
-        num_key_tokens: tokens of the skeleton (keys and structure).
+        states: int64 [B], start state of each value's constraint.
+        roots: int64 [B], root of the trie that each value is chosen from; NO_NODE: it is decoded token by token.
+        max_fed: int64 [B], maximum number of its nodes that are fed.
+        num_prefix_tokens: number of first tokens, which all prompts of the category share.
+        num_key_tokens: number of tokens of the skeleton (keys and structure).
     """
 
     token_ids: IntArray
@@ -132,40 +132,44 @@ class Layout:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in the prompt, the prefix included."""
+        """Number of tokens in the prompt, including the prefix."""
         return len(self.token_ids)
 
     @property
     def trunk(self) -> IntArray:
-        """int64, the tokens up to the first key."""
+        """Tokens up to the first key, int64."""
         return self.token_ids[: self.num_tokens - self.num_key_tokens]
 
     @property
     def reads_both_ways(self) -> bool:
-        """Whether tokens of the document see some that stand behind them."""
+        """Whether tokens of the document see later ones."""
         return bool((self.sights != self.positions).any())
 
     @property
     def num_branches(self) -> int:
-        """Values to decode."""
+        """Number of values to decode."""
         return len(self.ends)
 
     @property
     def fallbacks(self) -> IntArray:
-        """int64 [B], the most tokens of each value that are fed token by token: none where all of its trie may be fed,
-        since its member is then known."""
+        """Maximum tokens of each value that are fed token by token, int64 [B].
+
+        0 if its whole trie may be fed, because its member is then known.
+        """
         is_whole = (self.roots != NO_NODE) & (self.max_fed == self.lasts[self.ends] - self.value_scopes)
         return np.where(is_whole, 0, self.max_new_tokens)
 
     @property
     def num_positions(self) -> int:
-        """Positions that the prompt needs when every value is as long as it may be."""
+        """Number of positions that the prompt needs if every value has its maximum length."""
         open_ends = self.positions[self.ends] + self.max_new_tokens if self.num_branches else self.positions[-1:]
         return int(max(self.positions.max(), open_ends.max())) + 1
 
     def with_members(self, found: Mapping[int, tuple[int, Members | None]]) -> Layout:
-        """The same, where it has become known what some branches' values may be: by branch, where the constraint
-        begins and what is chosen among. For the layout `tree`, and values that are no longer for it."""
+        """Return a copy with constraints for some branches: by branch, the start state and the members.
+
+        For the layout `tree`, and for members that are no longer than `max_new_tokens`.
+        """
         states, roots, max_fed = self.states.copy(), self.roots.copy(), self.max_fed.copy()
         widths = self.lasts[self.ends] - self.value_scopes + 1
         for branch, (state, members) in found.items():
@@ -185,7 +189,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class StackedObject:
-    """One document's part of a stacked skeleton: its opening, its keys, what closes it."""
+    """Part of one document in a stacked skeleton: opening, keys and closing."""
 
     header: Sequence[int]
     branches: Sequence[Branch]
@@ -200,14 +204,14 @@ def tree_layout(
     both_ways: bool = False,
     decoded: Sequence[int] = (),
 ) -> Layout:
-    """One document with private branches; see the module's first picture.
+    """Lay out one document with private branches; see the module's first picture.
 
     Args:
         prefix: ids shared by the category's prompts.
         document: ids of the document and of everything up to the first key.
         branches: one per attribute.
         both_ways: whether the document's tokens see each other both ways.
-        decoded: ids behind the document that belong to the trunk and are causal in any case: values among them.
+        decoded: ids after the document that belong to the trunk and are always causal, decoded values among them.
 
     Raises:
         ValueError: a branch without tokens, or no trunk at all.
@@ -248,17 +252,17 @@ def stacked_layout(
     objects: Sequence[StackedObject],
     separator: Sequence[int],
 ) -> Layout:
-    """J documents in one prompt; see the module's second picture.
+    """Lay out J documents in one prompt; see the module's second picture.
 
-    Algorithm 2 of the paper with its errata mended: the offset grows behind every one of the J x N keys, and
-    everything behind a key is shifted, structure tokens and the next document's header included. Values see others, so
-    none is chosen among members: they are decoded token by token.
+    Algorithm 2 of the paper with its errata corrected: the offset grows after each of the J x N keys. Everything after
+    a key is shifted, including structure tokens and the next document's header. Values see others, so none is chosen
+    among members: they are decoded token by token.
 
     Args:
         prefix: ids shared by the category's prompts.
         documents: ids of all J documents and of everything up to the skeleton.
         objects: one per document.
-        separator: structure ids that stand behind each value's gap.
+        separator: structure ids after each value's gap.
     """
     token_ids = [*prefix, *documents]
     start = len(token_ids)
@@ -307,7 +311,7 @@ def _branch_lengths(branches: Sequence[Branch]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class FilledLayout:
-    """A layout with its values: what is in memory when decoding has ended, and the targets for training.
+    """Layout with its values: the tokens in memory when decoding has ended, and the targets for training.
 
     All arrays are int64 [T']: the prompt's tokens, then every value's, branch by branch. `labels[i]` is the token
     that token i must predict, or -100. The token that closes a value is a label only: it is never fed.
@@ -325,12 +329,12 @@ class FilledLayout:
 def fill_layout(
     layout: Layout, values: Sequence[Sequence[int]], targets: Sequence[Sequence[int]] | None = None
 ) -> FilledLayout:
-    """Adds the values' tokens, each value with its closing token last (paper, section 4.4).
+    """Add the values' tokens, each value with its closing token last (paper, section 4.4).
 
     Args:
         values: ids per branch.
-        targets: per branch, what is to be learned in place of each of its ids; by default the ids themselves. -100
-            where nothing is.
+        targets: per branch, the id to learn in place of each of its ids; by default the ids themselves. -100: nothing
+            is learned there.
 
     Raises:
         ValueError: not one value per branch, or a value that is empty or longer than its branch allows.
@@ -362,7 +366,7 @@ def fill_layout(
 
 
 def attention_mask(filled: FilledLayout, window: int | None = None) -> npt.NDArray[np.bool_]:
-    """The mask of a filled layout, for training: bool [T', T'], row q is what token q sees."""
+    """Return the mask of a filled layout, for training: bool [T', T'], row q marks the tokens that q sees."""
     mask: npt.NDArray[np.bool_] = visible(
         filled.scopes[:, None],
         filled.sights[:, None],
@@ -375,13 +379,13 @@ def attention_mask(filled: FilledLayout, window: int | None = None) -> npt.NDArr
 
 
 def visible(q_scope: Any, q_sight: Any, k_scope: Any, k_last: Any, k_position: Any, window: int | None = None) -> Any:
-    """The rule above for arrays or tensors that broadcast, the steps apart.
+    """Apply the rule above, without steps, to arrays or tensors that broadcast.
 
     The engine needs no steps: in lock-step decoding a token of a later step does not exist yet.
 
     Args:
-        window: how many positions a token sees, itself among them; a negative one: the chunk of so many that it is in.
-            Only where every token's sight is its position.
+        window: number of positions a token sees, including its own; negative: size of the chunk in which it sees
+            tokens. Only if every token's sight is its position.
 
     Returns:
         bool, of the broadcast shape.

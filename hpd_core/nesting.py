@@ -1,8 +1,8 @@
-"""Values that stand in objects, and the places where they stand: the keys that lead to them.
+"""Values in nested objects, and their places: the keys that lead to them.
 
     {"brand": 1, "size": {"width": 2}}    is    ("brand",): 1, ("size", "width"): 2
 
-The name of a place is its keys with dots between them, "size.width": as fields of a JSON Schema are called.
+The name of a place is its keys joined by dots, "size.width", as for fields of a JSON Schema.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any
 
 Place = tuple[str, ...]
 MAX_DEPTH = 16
-"""Objects within each other that a catalog's schemas and labels may have."""
+"""Maximum depth of nested objects in a catalog's schemas and labels."""
 
 
 def joined(place: Iterable[str]) -> str:
-    """The name of a place."""
+    """Return the name of a place: its keys joined by dots."""
     return ".".join(place)
 
 
 def nested(values: Iterable[tuple[Sequence[str], Any]]) -> dict[str, Any]:
-    """The values in objects, in the order in which these are first needed.
+    """Return the values in nested objects, which are created in the order of first use.
 
-    Raises `ValueError` where a place stands twice, or is a value and an object.
+    Raise `ValueError` if a place occurs twice, or is both a value and an object.
     """
     found: dict[str, Any] = {}
     objects: dict[Place, dict[str, Any]] = {(): found}
@@ -45,7 +45,7 @@ def _put(objects: Mapping[Place, dict[str, Any]], place: Place, value: Any) -> N
 
 
 def flattened(tree: Mapping[str, Any], outer: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """The values of a tree with their places; every mapping in it is an object."""
+    """Yield the values of a tree with their places; every mapping in it is an object."""
     for key, value in tree.items():
         place = (*outer, key)
         if isinstance(value, Mapping):
@@ -55,7 +55,7 @@ def flattened(tree: Mapping[str, Any], outer: Place = ()) -> Iterator[tuple[Plac
 
 
 def held_twice(places: Iterable[Place]) -> Iterator[tuple[Place, Place]]:
-    """Each place that is a value and an object, and one within it."""
+    """Yield each place that is both a value and an object, with a place within it."""
     known = dict.fromkeys(places)
     for place in known:
         for depth in range(1, len(place)):

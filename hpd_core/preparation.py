@@ -1,8 +1,8 @@
-"""Prompts whose values are chosen among runs of their documents, before they are decoded.
+"""Preparation of prompts whose values are chosen among runs of their documents, before they are decoded.
 
-What that takes memory for (decoding/run_tries.py) is made a few prompts at a time in a thread of its own, shortly
-before they are decoded, and is given back when they are finished: a submission may have thousands of documents.
-Callers take turns, a prompt each: one that has few does not wait until those of another one are prepared.
+Their tries (decoding/run_tries.py) take memory. A separate thread builds them for a few prompts at a time, shortly
+before these are decoded, and they are freed when the prompts finish: a submission may have thousands of documents.
+Callers take turns, a prompt each, so one with few prompts does not wait for all of another one's.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from hpd_core.decoding.run_tries import RunTries
 
 _MOST_PROMPTS = 32
 _MOST_CHARACTERS = 4_000
-"""Of all texts that are prepared at once: whoever comes meanwhile waits for them."""
+"""Maximum characters of all texts prepared at once: later prompts wait for them."""
 
 Prepared = tuple[Prompt, Exception | None]
-"""A prompt that is ready; or that is not, and why."""
+"""Prompt that is ready, with None; or one whose preparation failed, with the error."""
 
 
 class Preparation:
-    """Prepares prompts, of each caller in the order in which they came. `close` it. All but `has_ready` is for one
-    thread."""
+    """Queue that prepares prompts, those of each caller in order of arrival. `close` it.
+
+    All but `has_ready` must be called from one thread.
+    """
 
     def __init__(self, runs: RunTries | None, tell: Callable[[], None]) -> None:
-        """`runs`: None where no prompt needs it. `tell` is called when prompts are ready, in another thread."""
+        """Take None for `runs` if no prompt needs it. `tell` is called in another thread when prompts are ready."""
         self._runs, self._tell = runs, tell
         self._waiting: dict[object, deque[Prompt]] = {}  # by caller; whose turn is next comes first
         self._ready: deque[list[Prepared]] = deque()
@@ -35,7 +37,7 @@ class Preparation:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hpd-prepare")
 
     def add(self, prompts: Iterable[Prompt]) -> list[Prompt]:
-        """Queues prompts. Returns those that need no preparation."""
+        """Queue prompts. Return those that need no preparation."""
         ready: list[Prompt] = []
         for prompt in prompts:
             if prompt.runs:
@@ -45,7 +47,7 @@ class Preparation:
         return ready
 
     def go_on(self, *, is_needed: bool) -> None:
-        """Begins with the next prompts, if there is room for them; if they are needed at once, in any case."""
+        """Prepare the next prompts if there is room or `is_needed`, unless others are under way or not yet taken."""
         if self._runs is None or self._is_running or self._ready or not self._waiting:
             return
         if is_needed or self._runs.has_room:
@@ -54,11 +56,11 @@ class Preparation:
 
     @property
     def has_ready(self) -> bool:
-        """Whether `take` has something."""
+        """Whether `take` would return prompts."""
         return bool(self._ready)
 
     def take(self) -> list[Prepared]:
-        """What has become ready; goes on with the next ones."""
+        """Return the prompts that have become ready, and start on the next ones if there is room."""
         found: list[Prepared] = []
         while self._ready:
             found += self._ready.popleft()
@@ -67,7 +69,7 @@ class Preparation:
         return found
 
     def _next(self) -> list[Prompt]:
-        """What is prepared at once: a prompt of each caller in turn, and at least one."""
+        """Remove and return the next batch: one prompt of each caller in turn, at least one in all."""
         some: list[Prompt] = []
         room = _MOST_CHARACTERS
         while self._waiting and len(some) < _MOST_PROMPTS:
@@ -79,15 +81,15 @@ class Preparation:
             some.append(prompts.popleft())
             del self._waiting[caller]
             if prompts:
-                self._waiting[caller] = prompts  # behind the others
+                self._waiting[caller] = prompts  # after the others
         return some
 
     def clear(self) -> None:
-        """Forgets all that wait."""
+        """Drop all waiting prompts."""
         self._waiting.clear()
 
     def close(self) -> None:
-        """Ends its thread."""
+        """End its thread."""
         self._executor.shutdown()
 
     def _prepare(self, runs: RunTries, prompts: Sequence[Prompt]) -> None:
@@ -96,14 +98,14 @@ class Preparation:
 
 
 def _num_characters(prompt: Prompt) -> int:
-    """Of the texts whose runs are found for it; none if nobody waits for it any more."""
+    """Count the characters of the texts whose runs the prompt needs; 0 if its task is settled."""
     if prompt.owner.task.is_settled:
         return 0
     return sum(len(line) for runs in set(prompt.runs.values()) for line in runs.lines)
 
 
 def _problem(runs: RunTries, prompt: Prompt) -> Exception | None:
-    """Prepares a prompt that somebody waits for. What goes wrong with it concerns no other one."""
+    """Prepare a prompt unless its task is settled. Return the error, if any, so that it affects no other prompt."""
     try:
         if not prompt.owner.task.is_settled:
             runs.prepare(prompt)

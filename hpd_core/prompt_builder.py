@@ -1,4 +1,4 @@
-"""From records and schemas to prompts: the thin layer between products and the decoder."""
+"""Prompts from records and schemas: the thin layer between products and the decoder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record
 
 @dataclass(frozen=True, slots=True)
 class CategoryTokens:
-    """The ids of everything in a prompt but the documents, for one category."""
+    """Token ids of everything in a prompt except the documents, for one category."""
 
     prefix: tuple[int, ...]
     suffix: list[int]
@@ -40,7 +40,7 @@ class CategoryTokens:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Which answer a branch gives: attribute number `attribute` of record number `record`."""
+    """Answer that a branch gives: attribute number `attribute` of record number `record`."""
 
     record: int
     attribute: int
@@ -48,9 +48,9 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class PreparedPrompt:
-    """A prompt and, per branch, the answer it gives.
+    """Prompt and, per branch, the answer it gives.
 
-    `twins` are records of the same text that get the same answers (`tree` only).
+    `twins` are records with the same text, which get the same answers (`tree` only).
     """
 
     prompt: Prompt
@@ -59,25 +59,25 @@ class PreparedPrompt:
 
     @property
     def records(self) -> list[int]:
-        """The records that it answers, each once."""
+        """Numbers of the records that the prompt answers, each once."""
         return [*dict.fromkeys(slot.record for slot in self.slots), *self.twins]
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a record gets no prompt."""
+    """Reason why a record gets no prompt."""
 
     code: ErrorCode
     message: str
 
 
 TextLeft = Mapping[str, tuple[tuple[str, ...], float | None]]
-"""By attribute, the lines that its value is copied from, and the rate of their runs (text/runs.py); of those that are
-not named, all lines of the record."""
+"""Lines that a value is copied from and the rate of their runs (text/runs.py), by attribute. Attributes not named are
+copied from all lines of the record."""
 
 
 class _Asked(NamedTuple):
-    """What of a record is asked for: the attributes (None: all), and what is left of the text for some of them."""
+    """Attributes asked of a record (None: all), and the text that is left for some of them."""
 
     names: Collection[str] | None
     left: TextLeft
@@ -90,25 +90,25 @@ class _Asked(NamedTuple):
 
 
 class DocumentTokenizer:
-    """Tokenizes documents without a model, so that it can be done elsewhere than where the accelerator is."""
+    """Tokenizer of documents that needs no model, so it can run on another machine than the accelerator's."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._segments = SegmentTokenizer(tokenizer)
 
     @classmethod
     def from_pretrained(cls, model: str, config: EngineConfig | None = None) -> Self:
-        """Loads the tokenizer only. `model` as in `Engine.from_pretrained`."""
+        """Load the tokenizer only. `model` as in `Engine.from_pretrained`."""
         from hpd_core.models.loading import load_tokenizer
 
         return cls(load_tokenizer(model, config or EngineConfig()))
 
     def encode(self, records: Sequence[Record]) -> list[list[int]]:
-        """Token ids of each record's document."""
+        """Return the token ids of each record's document."""
         return self._segments.encode_text([render_document(record.fields) for record in records])
 
 
 class PromptBuilder:
-    """Builds prompts in the configured layout."""
+    """Builder of prompts in the configured layout."""
 
     def __init__(
         self,
@@ -121,9 +121,11 @@ class PromptBuilder:
         *,
         num_rows: int | None = None,
     ) -> None:
-        """`constraints`: states for typed values; without it every value may be anything. `closed`: what those that are
-        constrained to a few answers are chosen among, with the layout 'tree'; `runs`: likewise, what is verbatim;
-        `num_rows`: the tokens that the model has an embedding of; None: nobody asks."""
+        """Build for one tokenizer and configuration. Without `constraints` (states of typed values) values are free.
+
+        `closed` has the members of closed values, and `runs` those of verbatim ones, for the layout 'tree'.
+        `num_rows`: number of tokens that the model has an embedding of; None: it is not checked.
+        """
         self._segments = SegmentTokenizer(tokenizer)
         self._constraints = constraints
         self._closed = closed if config.layout == "tree" else None
@@ -138,7 +140,7 @@ class PromptBuilder:
         self._encode_structure = cache(self._segments.encode_trusted)
 
     def category_tokens(self, schema: CategorySchema) -> CategoryTokens:
-        """The category's ids; computed once per schema."""
+        """Return the category's token ids; computed once per schema. Raise PromptError if it cannot be tokenized."""
         if schema not in self._categories:
             stacked = self._config.layout == "stacked"
             frame = render_frame(self._config.prompt, schema, self._segments.tokenizer, stacked=stacked)
@@ -166,7 +168,7 @@ class PromptBuilder:
     def _runs_of(
         self, record: Record, schema: CategorySchema, tokens: CategoryTokens, asked: Sequence[int], left: TextLeft
     ) -> dict[int, Runs]:
-        """By branch, what is chosen among where a value is verbatim."""
+        """Return the runs that verbatim values are chosen among, by branch."""
         if self._runs is None:
             return {}
         verbatim = [place for place, index in enumerate(asked) if self._is_verbatim(schema.attributes[index])]
@@ -178,7 +180,7 @@ class PromptBuilder:
         return found
 
     def _keys(self, schema: CategorySchema) -> list[list[int]]:
-        """The ids of each attribute's key."""
+        """Return the token ids of each attribute's key."""
         full = self._segments.encode_schema_text([render_key(attribute) for attribute in schema.attributes])
         if self._config.prompt.keys != "short":
             return full
@@ -187,7 +189,7 @@ class PromptBuilder:
         return [key if beginning is None else beginning for key, beginning in zip(full, short, strict=True)]
 
     def _says_something(self, ids: list[int]) -> bool:
-        """Whether there is a letter or a digit, and no part of a character."""
+        """Return whether the ids' text has a letter or a digit, and no incomplete character."""
         (text,) = self._segments.decode([ids])
         return any(map(str.isalnum, text)) and "\ufffd" not in text
 
@@ -199,17 +201,18 @@ class PromptBuilder:
         wanted: Sequence[Collection[str] | None] | None = None,
         left: Sequence[TextLeft] | None = None,
     ) -> tuple[list[PreparedPrompt], dict[int, Refusal]]:
-        """Prompts for all records that can be taken, and the reasons for the others by record number.
+        """Build prompts for all records that can be taken; return them and the refusals of the others by record number.
 
-        With `tree`, records of one category with the same document are decoded once: nothing else could tell their
-        answers apart.
+        With `tree`, records of one category with the same document are decoded once, because their answers are equal.
 
-        `wanted` names the attributes to answer, by record; None for all. The prompt shows them all in any case.
-        `left` has what is left of the text for some verbatim attributes, by record.
+        `wanted` names the attributes to answer, by record; None for all. The prompt always shows them all.
+        `left` is the text left for some verbatim attributes, by record.
 
-        The prompts of one category follow each other, short ones first: prompts that run together are then of
-        similar length. No answer depends on this order with `tree`; with `stacked`, documents are stacked in input
-        order, and only whole prompts are sorted.
+        The prompts of one category follow each other, short ones first, so that prompts that run together have similar
+        lengths. With `tree` no answer depends on this order. With `stacked`, documents are stacked in input order, and
+        only whole prompts are sorted.
+
+        Raise ValueError if `document_ids` or `wanted` do not fit the records, their schemas or the layout.
         """
         refusals = {number: problem for number, record in enumerate(records) if (problem := not_text(record))}
         if document_ids is None:
@@ -251,7 +254,7 @@ class PromptBuilder:
         return prepared, refusals
 
     def _unknown_token(self, ids: Sequence[int]) -> Refusal | None:
-        """That a document has a token which the model has no row for. Fed, it would end the step of all others."""
+        """Return a refusal if a document has a token without an embedding, which would fail the step of all prompts."""
         if self._num_rows is None or len(ids) == 0 or (min(ids) >= 0 and max(ids) < self._num_rows):
             return None
         unknown = next(token for token in ids if not 0 <= token < self._num_rows)
@@ -298,7 +301,7 @@ class PromptBuilder:
         document_ids: Sequence[Sequence[int]],
         refusals: dict[int, Refusal],
     ) -> Iterator[PreparedPrompt]:
-        """J documents a prompt; fewer where the gaps would not fit the model's positions."""
+        """Yield prompts of J documents each; of fewer if the gaps would not fit the model's positions."""
         rest = list(numbers)
         while rest:
             size = min(self._config.stack_size, len(rest))
@@ -315,13 +318,13 @@ class PromptBuilder:
             rest = rest[size:]
 
     def tree(self, tokens: CategoryTokens, document: Sequence[int], asked: Sequence[int] | None = None) -> Layout:
-        """The `tree` layout of one document. `asked`: the attributes to answer, by number; None for all."""
+        """Return the `tree` layout of one document. `asked`: the attributes to answer, by number; None for all."""
         branches = tokens.branches if asked is None else [tokens.branches[index] for index in asked]
         document = [*document, *tokens.suffix]
         return tree_layout(tokens.prefix, document, branches, both_ways=self._config.reads_both_ways)
 
     def stack(self, tokens: CategoryTokens, documents: Sequence[Sequence[int]]) -> Layout:
-        """The `stacked` layout of J documents."""
+        """Return the `stacked` layout of J documents."""
         text = self._encode_structure
         shown: list[int] = []
         objects: list[StackedObject] = []
@@ -340,7 +343,7 @@ class PromptBuilder:
         return stacked_layout(tokens.prefix, [*shown, *tokens.suffix], objects, separator)
 
     def fits(self, layout: Layout) -> bool:
-        """Whether the model has positions for the prompt and its longest values."""
+        """Return whether the model has positions for the prompt and its longest values."""
         return self._max_positions is None or layout.num_positions <= self._max_positions
 
     def _too_long(self, layout: Layout, num_document_tokens: int) -> Refusal:
@@ -364,19 +367,19 @@ class PromptBuilder:
 def distinct_beginnings(
     sequences: Sequence[list[int]], is_enough: Callable[[list[int]], bool]
 ) -> list[list[int] | None]:
-    """Of each sequence the shortest beginning that is enough and that no other one begins with; None: there is none."""
+    """Return each sequence's shortest beginning that is enough and begins no other sequence; None if there is none."""
     beginnings = [[ids[:length] for length in range(1, len(ids) + 1)] for ids in sequences]
     counts = Counter(tuple(beginning) for own in beginnings for beginning in own)
     return [next((ids for ids in own if counts[tuple(ids)] == 1 and is_enough(ids)), None) for own in beginnings]
 
 
 def schema_of(record: Record, schemas: Mapping[str, CategorySchema]) -> CategorySchema | None:
-    """The schema of its category, where there is one."""
+    """Return the schema of the record's category; None if there is none."""
     return schemas.get(record.category) if isinstance(record.category, str) else None
 
 
 def not_text(record: Record) -> Refusal | None:
-    """What is wrong with a category, or with fields, that no tokenizer takes: a table has NaN where nothing is."""
+    """Return a refusal if the category or a field is not text, such as the NaN of an empty table cell; else None."""
     category, fields = record.category, record.fields
     if not isinstance(category, str):
         return Refusal(ErrorCode.NOT_TEXT, f"the category is {type(category).__name__}, not text")
@@ -398,7 +401,7 @@ def not_text(record: Record) -> Refusal | None:
 
 
 def refuse_verbatim(schemas: Mapping[str, CategorySchema], problem: str) -> None:
-    """Raises ValueError, with the problem, if an attribute is verbatim."""
+    """Raise ValueError, with the problem, if an attribute is verbatim."""
     for schema in schemas.values():
         for attribute in schema.attributes:
             if attribute.verbatim:
@@ -408,7 +411,7 @@ def refuse_verbatim(schemas: Mapping[str, CategorySchema], problem: str) -> None
 
 
 def asked_attributes(schema: CategorySchema, names: Collection[str] | None) -> list[int]:
-    """The numbers of the named attributes, in the schema's order."""
+    """Return the numbers of the named attributes, in the schema's order. Raise ValueError if one is unknown."""
     found = [index for index, attribute in enumerate(schema.attributes) if names is None or attribute.name in names]
     if names is not None and (not found or len(found) != len(set(names))):
         known = [attribute.name for attribute in schema.attributes]

@@ -1,7 +1,7 @@
-"""What of a schema cannot be answered by a model, found by its tokenizer and configuration alone: no weights are read.
+"""Check of schemas for what a model cannot answer, by its tokenizer and configuration alone: no weights are read.
 
-A category's attribute list, keys and values take positions of the model's context before there is any product; and a
-value may have so many tokens and no more, also one that is a member of an enum.
+A category's attribute list, keys and values take positions of the model's context before any product's text does.
+A value may not exceed its maximum of tokens, even if it is a member of an enum.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Decoding = Literal["hpd", "ar", "made-up"]
 
 @dataclass(frozen=True, slots=True)
 class RoomProblem:
-    """What is wrong with a category. `is_fatal`: none of its products can be decoded."""
+    """Problem of a category. `is_fatal`: none of its products can be decoded."""
 
     category: str
     message: str
@@ -39,12 +39,12 @@ class RoomProblem:
 
 
 class SchemaRoom:
-    """Looks at schemas with one model's tokenizer and context."""
+    """Checker of schemas with one model's tokenizer and context."""
 
     def __init__(
         self, tokenizer: Any, config: EngineConfig, max_positions: int | None, decoding: Decoding = "hpd"
     ) -> None:
-        """`max_positions`: as `models.description.max_positions`."""
+        """Take `max_positions` from `models.description.max_positions`."""
         self._config = config.autoregressive() if decoding == "ar" else config
         self._decoding = decoding
         self._max_positions = max_positions
@@ -53,12 +53,12 @@ class SchemaRoom:
 
     @classmethod
     def from_pretrained(cls, model: str, config: EngineConfig, decoding: Decoding = "hpd") -> Self:
-        """Raises `HPDError` if tokenizer or configuration cannot be loaded. `model` as in `Engine.from_pretrained`."""
+        """Load tokenizer and configuration. Raise `HPDError` on failure. `model` as in `Engine.from_pretrained`."""
         max_positions = description.max_positions(loading.load_config(model, config))
         return cls(loading.load_tokenizer(model, config), config, max_positions, decoding)
 
     def problems(self, schema: CategorySchema) -> Iterator[RoomProblem]:
-        """Those of one category; none if all is well."""
+        """Yield the problems of one category."""
         try:
             tokens = self._builder.category_tokens(schema)
         except PromptError as error:
@@ -75,7 +75,7 @@ class SchemaRoom:
                 yield RoomProblem(schema.category, f"attribute {quoted(attribute.name)}: {message}", is_fatal=False)
 
     def _needed(self, tokens: CategoryTokens) -> int:
-        """Positions without any document."""
+        """Return the number of positions needed without any document."""
         if self._decoding == "ar":
             answers = sum(len(branch.tokens) + branch.max_new_tokens for branch in tokens.branches)
             return len(tokens.prefix) + len(tokens.suffix) + answers
@@ -108,9 +108,9 @@ class SchemaRoom:
         return text + "Ask for fewer of them, shorten descriptions and lists of values, or take a longer context"
 
     def _unwritable(self, attribute: Attribute) -> Iterator[str]:
-        """What can be no answer, for it has more tokens than one may have."""
+        """Yield a message if null, or if members, have more tokens than an answer of the attribute may have."""
         limit = _limit(attribute, self._config)
-        # A value that is cut behind its last letter or quote is whole.
+        # A value that is cut after its last letter or quote is whole.
         (null,) = self._segments.encode_schema_text([" null"])
         if len(null) > limit:
             yield f"max_value_tokens is {limit}, null alone takes {len(null)}: raise it"

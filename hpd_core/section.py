@@ -1,4 +1,4 @@
-"""A section of a configuration: unknown keys are refused, nothing changes it, and true is no number."""
+"""Section of a configuration: unknown keys are refused, it is immutable, and true is not a number."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _SAID = {
 
 
 class Section(BaseModel):
-    """What all sections have in common."""
+    """Base of all sections."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_truth_for_number(cls, data: Any) -> Any:
-        """Pydantic takes true for 1: who writes it means something else, and would never hear of it."""
-        # Of the whole section: pydantic lets nothing look at the field by which it tells sections apart.
+        """Refuse true and false for numbers: pydantic would silently take true for 1."""
+        # Check the whole section: pydantic allows no validator on the field by which it tells sections apart.
         if isinstance(data, Mapping) and (problems := [_problem(name, data.get(name)) for name in _truths(cls, data)]):
             raise ValidationError.from_exception_data(cls.__name__, problems)
         return data
 
 
 def _truths(section: type[BaseModel], data: Mapping[Any, Any]) -> list[str]:
-    """The fields that want numbers and hold a truth value, alone or in a list."""
+    """Return the number fields that hold a bool, alone or in a list."""
     return [name for name in _number_fields(section) if any(isinstance(item, bool) for item in _items(data.get(name)))]
 
 
@@ -51,7 +51,7 @@ def _number_fields(section: type[BaseModel]) -> tuple[str, ...]:
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """The types that a value, or an item of it, may have; those within a mapping are its own."""
+    """Return the types of a value and of its items; types within a mapping are not included."""
     origin = get_origin(annotation)
     if origin is Literal or (isinstance(origin, type) and issubclass(origin, Mapping)):
         return set()

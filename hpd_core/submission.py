@@ -1,4 +1,4 @@
-"""One caller's records on their way through the engine, and their results."""
+"""Records of one caller on their way through the engine, and their results."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NO_NUMBERS = Refusal(
     "the model's numbers are not finite (NaN or infinite): weights that are damaged, or a dtype that is too small for "
     "this model; try another engine.dtype",
 )
-"""Of records whose answers would have no probability: what such a model says is chance."""
+"""Refusal of records whose answers have no finite probability: such a model's answers are random."""
 
 
 @dataclass(eq=False, slots=True)
 class Submission:
-    """Records, and why some of them are not decoded, by their numbers."""
+    """Records of one call, and the refusals of those not decoded, by record number."""
 
     records: Sequence[Record]
     schemas: Mapping[str, CategorySchema]
@@ -37,7 +37,7 @@ class Submission:
     runs: RunTries | None = None
 
     def results(self, task: Task) -> list[RecordResult]:
-        """One a record, of a finished task; fills in the task's metrics."""
+        """Return one result per record of a finished task, and fill in the task's metrics."""
         answers: dict[int, dict[str, Value]] = {}
         seconds: Counter[int] = Counter()
         for prompt in task.finished:

@@ -1,4 +1,4 @@
-"""What callers wait for, and the one thread that decodes it: prompts of all callers share its steps."""
+"""Queue of callers' tasks, and the one thread that decodes them: prompts of all callers share its steps."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from hpd_core.preparation import Preparation
 
 @dataclass(eq=False)
 class Task:
-    """What one caller waits for.
+    """Unit of work that one caller waits for.
 
     Attributes:
-        prompts: to decode; each has the task as its owner's.
-        future: for what is made of their answers.
-        make_results: makes it of the task, in a thread beside the one that decodes, when all prompts are finished.
-        metrics: what it costs.
-        caller: whom it is for: those of one caller take their turns (hpd_core/preparation.py) as if they were one task.
+        prompts: prompts to decode; the owner of each names this task.
+        future: future of the results made from their answers.
+        make_results: makes the results, outside of the decoding thread, when all prompts are finished.
+        metrics: cost of the task.
+        caller: whom it is for: tasks of one caller take turns (hpd_core/preparation.py) as if they were one task.
     """
 
     prompts: Sequence[Prompt]
@@ -39,7 +39,7 @@ class Task:
     _settled: threading.Lock = field(default_factory=threading.Lock)
 
     def settle(self, result: Any = None, error: BaseException | None = None) -> bool:
-        """Gives the future a result or an error. False: it has one."""
+        """Give the future a result or an error. Return False if it already has one."""
         if not self._settled.acquire(blocking=False):
             return False
         if error is None:
@@ -49,7 +49,7 @@ class Task:
         return True
 
     def count_tokens(self) -> None:
-        """Adds the tokens of all finished prompts to the metrics, once."""
+        """Add the tokens of all finished prompts to the metrics; to be called once."""
         metrics, prefix_tokens = self.metrics, 0
         for prompt in self.finished:
             num_keys = prompt.layout.num_key_tokens
@@ -65,13 +65,13 @@ class Task:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether the task has its result or error, so that its prompts are not needed any more."""
         return self._settled.locked()
 
 
 @dataclass(slots=True)
 class Owner:
-    """Name the task of a prompt, its `item` in it, the records it answers and the seconds it has cost."""
+    """Task of a prompt, its `item` in it, the number of records it answers and the seconds it has cost."""
 
     task: Task
     item: Any
@@ -80,10 +80,10 @@ class Owner:
 
 
 class TaskQueue:
-    """Takes tasks from any thread. `close` it."""
+    """Queue of tasks, which may be added from any thread. `close` it."""
 
     def __init__(self, decoder: Decoder, runs: RunTries | None = None) -> None:
-        """Its thread starts with the first task. `runs`: what prepares prompts with verbatim values."""
+        """Create the queue; its thread starts with the first task. `runs` prepares prompts with verbatim values."""
         self._decoder = decoder
         self._preparation = Preparation(runs, self._wake_up)
         self._inbox: deque[Task] = deque()
@@ -95,7 +95,7 @@ class TaskQueue:
         self.is_closed = False
 
     def add(self, tasks: Iterable[Task]) -> None:
-        """Queues tasks, for steps that they share.
+        """Queue tasks, which then share steps.
 
         Raises:
             EngineError: it is closed.
@@ -110,14 +110,14 @@ class TaskQueue:
             self._wake.notify()
 
     def abandon(self, task: Task) -> None:
-        """Gives up a task that is not settled: its future fails with CancelledError, and what runs of it is dropped."""
+        """Abandon a task unless it is settled: its future fails with CancelledError, and its prompts are dropped."""
         if task.settle(error=CancelledError()):
             with self._wake:
                 self._abandoned.append(task)
                 self._wake.notify()
 
     def finish_later(self, work: Callable[[], None]) -> None:
-        """Does something that needs no model in the thread that makes results, and not in the one that decodes."""
+        """Run `work`, which needs no model, in the thread that makes results instead of the one that decodes."""
         self._finisher.submit(work)
 
     def _wake_up(self) -> None:
@@ -125,7 +125,7 @@ class TaskQueue:
             self._wake.notify()
 
     def close(self) -> None:
-        """Ends its threads; what is not finished fails with EngineError."""
+        """End its threads; unfinished tasks fail with EngineError."""
         with self._wake:
             self.is_closed = True
             self._wake.notify()
@@ -136,7 +136,7 @@ class TaskQueue:
 
     @property
     def thread(self) -> threading.Thread | None:
-        """The one that decodes, if it has been started."""
+        """Thread that decodes; None if it has not been started."""
         return self._thread
 
     # The thread that decodes.
@@ -152,7 +152,7 @@ class TaskQueue:
         self._fail_all(EngineError("the engine was closed"))
 
     def _take(self) -> bool:
-        """Moves new tasks to the decoder; sleeps while there is nothing to do. False: time to end."""
+        """Move new tasks to the decoder; sleep while there is nothing to do. Return False if the queue is closed."""
         self._preparation.go_on(is_needed=not self._decoder.has_work)
         with self._wake:
             while not (self._inbox or self._abandoned or self._has_work or self.is_closed):
@@ -182,7 +182,7 @@ class TaskQueue:
         wanted = []
         for prompt in prompts:
             if prompt.owner.task.is_settled:
-                prompt.leases.clear()  # whoever keeps the future keeps the prompts
+                prompt.leases.clear()  # a future that is kept keeps the prompts
             else:
                 wanted.append(prompt)
         if wanted:
@@ -193,7 +193,7 @@ class TaskQueue:
         return self._decoder.has_work or self._preparation.has_ready
 
     def _account(self, report: StepReport) -> None:
-        """Splits the step's time by tokens, and hands finished tasks on."""
+        """Split the step's time by tokens, and pass finished tasks on."""
         fed = list(chain.from_iterable(report.cohorts))
         seconds_per_token = report.seconds / max(1, sum(count for _, count in fed))
         for prompt, count in fed:
@@ -202,7 +202,7 @@ class TaskQueue:
             if prompt.layout.num_branches:
                 prompt.owner.seconds += seconds
             else:
-                metrics.prefix_seconds += seconds  # of all products that have it, whoever asked first
+                metrics.prefix_seconds += seconds  # of all products that share it, whoever asked first
         for task in {prompt.owner.task for prompt, _ in fed}:
             task.metrics.num_steps += 1
         for prompt in report.computed_prefixes:
@@ -220,7 +220,7 @@ class TaskQueue:
                 self._finish(task)
 
     def _finish(self, task: Task) -> None:
-        """Parsing needs no model: another thread does it while this one decodes on."""
+        """Pass a decoded task on: another thread parses its answers while this one decodes on."""
         self._active.discard(task)
         self._finisher.submit(_resolve, task)
 
@@ -229,7 +229,7 @@ class TaskQueue:
         self._preparation.clear()
         for task in self._fail(self._active, error):
             for prompt in task.prompts:
-                prompt.leases.clear()  # whoever keeps the future keeps the prompts
+                prompt.leases.clear()  # a future that is kept keeps the prompts
         self._active.clear()
 
     def _fail(self, tasks: Iterable[Task], error: Exception) -> list[Task]:

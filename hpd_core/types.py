@@ -1,4 +1,4 @@
-"""The public data model: what goes into the engine and what comes out.
+"""Public data model: input and output of the engine.
 
 Records and schemas are plain data, independent of torch. Everything here is immutable and picklable, so
 that it travels between processes unchanged.
@@ -29,7 +29,7 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",
 
 
 class ErrorCode(StrEnum):
-    """Why a record came back without values (`RecordResult.error_code`)."""
+    """Reason why a record came back without values (`RecordResult.error_code`)."""
 
     NO_SCHEMA = "no_schema"
     TOO_LONG = "too_long"
@@ -39,7 +39,7 @@ class ErrorCode(StrEnum):
 
 
 class Unit(Frozen):
-    """The unit of a number. A text alone is the one that is wanted."""
+    """Unit of a number. A text alone is the wanted unit."""
 
     want: str = Field(description="the unit a number is wanted in; shown to the model")
     accept: tuple[str, ...] = Field(default=(), description="units that texts may have instead; they are converted")
@@ -51,7 +51,7 @@ class Unit(Frozen):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All units that a number may be written with, the wanted one first."""
+        """All units that a number may be written in, the wanted one first."""
         return (self.want, *self.accept)
 
     @model_serializer
@@ -61,7 +61,7 @@ class Unit(Frozen):
 
 
 class Attribute(Frozen):
-    """One attribute to extract."""
+    """Attribute to extract."""
 
     name: str = Field(min_length=1, description="what it is called: in the prompt, and in the tables")
     id: str | None = Field(default=None, description="its id in the system that it is from; not shown to the model")
@@ -148,37 +148,37 @@ class Attribute(Frozen):
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether its value stands in a place of the text that no other exclusive one has."""
+        """Whether its value must be in a place of the text that no other exclusive value has."""
         return self.verbatim == "exclusive"
 
     @property
     def place(self) -> Place:
-        """The keys that lead to it in nested output: its path, or its name alone."""
+        """Keys that lead to it in nested output: its path, or its name alone."""
         return self.path or (self.name,)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The members of an enum by what texts call them; empty for another type."""
+        """Members of an enum by their spellings; empty for another type."""
         return Vocabulary(self.values or ())
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What an enum may be answered with; empty for another type."""
+        """Labels that an enum may be answered with; empty for another type."""
         return self.vocabulary.labels
 
     @property
     def is_closed(self) -> bool:
-        """Whether its value can only be one of a few, or null."""
+        """Whether its value is one of a few members, or null."""
         return self.type in ("enum", "boolean") and not self.multiple
 
     @property
     def is_text(self) -> bool:
-        """Whether its value may be any text: nothing is constrained then."""
+        """Whether its value may be any text, so that nothing is constrained."""
         return self.type in ("string", "date")
 
 
 class CategorySchema(Frozen):
-    """The attributes of one category, in the order in which they are asked for."""
+    """Attributes of one category, in the order in which they are asked for."""
 
     category: str = Field(description="its name, as catalogs have it")
     attributes: tuple[Attribute, ...] = Field(min_length=1, description="which are asked for, in this order")
@@ -217,8 +217,10 @@ class CategorySchema(Frozen):
 
     @cached_property
     def rivals(self) -> Mapping[str, frozenset[str]]:
-        """Of each exclusive attribute those whose values must not stand where its own stands; without those that have
-        none."""
+        """Rivals of each exclusive attribute: those whose values must not share a place with its own.
+
+        Attributes without rivals are left out.
+        """
         exclusive = [attribute for attribute in self.attributes if attribute.is_exclusive]
         sharing = {(one.name, name) for one in exclusive for name in (one.name, *one.shares_text_with)}
         found = {
@@ -232,7 +234,7 @@ class CategorySchema(Frozen):
         return {name: others for name, others in found.items() if others}
 
     def nested(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What is known of some of the attributes, by name, in objects as the schema file has them.
+        """Return values of attributes, given by name, in nested objects as in the schema file.
 
         `{"size.width": 2}` is `{"size": {"width": 2}}` where the schema has an object `size`.
         """
@@ -241,7 +243,7 @@ class CategorySchema(Frozen):
 
     @cached_property
     def hash(self) -> str:
-        """A short content hash: equal schemas have equal hashes, in every process."""
+        """Short content hash: equal schemas have equal hashes, in every process."""
         return content_hash(self.model_dump(mode="json"))
 
 
@@ -252,7 +254,7 @@ def _without_unset(data: dict[str, Any], *names: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One product (or any document). The order of `fields` is their order in the prompt."""
+    """Product (or any document). The order of `fields` is their order in the prompt."""
 
     id: str
     category: str
@@ -265,9 +267,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Where a value stands in the record: code-point offsets into the original field.
+    """Place of a value in the record: code-point offsets into the original field.
 
-    `match` says what was matched, of numbers "exact", "equal number" or "ambiguous"; a text that may end inside of a
+    `match` says how it was matched, for numbers "exact", "equal number" or "ambiguous". A text that may end inside a
     number is "ambiguous", too (text/grounding.py).
     """
 
@@ -283,28 +285,28 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The answer for one attribute.
+    """Answer for one attribute.
 
     Attributes:
-        text: the value as text when `status` is "value", else None. Several items are joined by "; ".
+        text: the value as text if `status` is "value", else None. Several items are joined by "; ".
         items: the single values; several only for `multiple` attributes, empty unless `status` is "value". A number is
-            a plain decimal ("1500" for "1,500 g", "0.5" for "1/2"); as the model wrote it where one separator with
-            three digits behind it may be either and the record's texts do not tell.
+            a plain decimal ("1500" for "1,500 g", "0.5" for "1/2"). It is left as the model wrote it if its one
+            separator before three digits may be a decimal sign or not, and the record's texts do not tell.
         status: "value"; "absent" (the model said null, or a word for nothing: an answer); "truncated" (cut at
             K_max); "invalid" (no complete JSON value, wrong type or outside the enum); "error" (the record was not
             decoded).
         raw: the text that the model wrote for this value, up to the first newline or to where it was all
             (text/endings.py).
-        num_tokens: number of generated tokens, the one that ends it included.
-        num_dropped: characters after the first complete JSON value that were dropped (a comma apart).
+        num_tokens: number of generated tokens, including the one that ends the value.
+        num_dropped: number of characters dropped after the first complete JSON value (a comma not counted).
         logprob_mean, logprob_min: over the generated tokens, natural logarithm; None if there are none.
-        evidence: per item, where it stands in the record; empty until `ground` has run.
-        choice: how one of few possible answers was chosen (enum, boolean, what is verbatim): "scored", the likeliest of
-            all; "beam", of those there was room for; "greedy", token by token. None where it may be any text.
-        probability: the model's own: of a scored answer its share among all possible ones, null among them, wrong by
-            0.01 at most (of a "beam" too low, by more); of another that of its tokens. None where there are no
+        evidence: per item, its places in the record; empty until `ground` has run.
+        choice: how one of few possible answers was chosen (enum, boolean, verbatim): "scored", the likeliest of all;
+            "beam", the likeliest of those there was room for; "greedy", token by token. None for any other value.
+        probability: the model's own. For a scored answer its share among all possible ones, including null, wrong by
+            0.01 at most (for a "beam" too low, by more); for any other that of its tokens. None if there are no
             log-probabilities (the baseline 'ar').
-        margin: of a scored answer, log probability above the next one's, or somewhat less.
+        margin: for a scored answer, log probability minus that of the next one, or somewhat less.
     """
 
     text: str | None
@@ -328,10 +330,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class RecordResult:
-    """All answers for one record. With `error` set, every value has the status "error".
+    """Answers for one record. If `error` is set, every value has the status "error".
 
     `engine_seconds` is the engine's time for this record alone: each step's, split by tokens forwarded. The category's
-    prefix is not in it.
+    prefix is not included.
     """
 
     id: str
@@ -349,12 +351,12 @@ class RecordResult:
 
 
 def content_hash(data: Any) -> str:
-    """16 hex digits of the SHA-256 of `data` as canonical JSON."""
+    """Return 16 hex digits of the SHA-256 of `data` as canonical JSON."""
     return hashlib.sha256(_CANONICAL.encode(data).encode()).hexdigest()[:16]
 
 
 def is_encodable(text: str) -> bool:
-    """False for half a surrogate pair, which an escape like \\ud83d makes and no file can hold."""
+    """Return False for half a surrogate pair, which an escape like \\ud83d makes and no file can hold."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
-"""The values that an enum may have: its members, and which of them a text means.
+"""Vocabulary of an enum: its members, and which of them a text means.
 
 member      label "Black", synonyms "noir", "schwarz"
-spelling    a label, or a synonym that is no label and of one member alone: "noir" is Black
-folded      "NOIR" and " black" are Black, too, where no two members are meant by it
+spelling    a label, or a synonym that is not a label and belongs to one member alone: "noir" is Black
+folded      "NOIR" and " black" are Black, too, unless the folded text could mean two members
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serial
 
 
 class Frozen(BaseModel):
-    """What the public data model has in common: nothing can be changed, and nothing is converted in silence."""
+    """Base of the public data model: immutable, without silent conversions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Pydantic's, without what was computed from the original's fields."""
+        """Copy as pydantic does, without cached values that were computed from the original's fields."""
         copy = super().model_copy(update=update, deep=deep)
         for name in copy.__dict__.keys() - type(self).model_fields.keys():
             del copy.__dict__[name]
@@ -27,14 +27,14 @@ class Frozen(BaseModel):
 
 
 def refuse_empty(text: str | None) -> str | None:
-    """A validator of labels and ids: an empty one says nothing, and no answer or column could be told from none."""
+    """Raise ValueError for an empty label or id, which could not be told from a missing one; else return it."""
     if text is not None and not text.strip():
         raise ValueError("is empty; leave it out where there is none")
     return text
 
 
 class Member(Frozen):
-    """One value of an enum. A text alone is its label."""
+    """Value of an enum. A text alone is its label."""
 
     label: str = Field(description="what is shown to the model and answered")
     id: str | None = Field(default=None, description="its id in the system that the vocabulary is from")
@@ -60,11 +60,11 @@ class Member(Frozen):
 
 
 class Vocabulary:
-    """The members of an enum by what texts call them; empty for what is no enum.
+    """Members of an enum by their spellings; empty for an attribute that is not an enum.
 
     Attributes:
-        labels: of all members, in order.
-        spellings: what may be written, exactly, and the label that it means; labels first.
+        labels: labels of all members, in order.
+        spellings: each exact spelling, and the label that it means; labels take precedence over synonyms.
     """
 
     def __init__(self, members: Iterable[Member]) -> None:
@@ -74,16 +74,16 @@ class Vocabulary:
         self._folded = _without_doubt(members, lambda text: text.strip().casefold())
 
     def label(self, text: str) -> str | None:
-        """The label of the member that `text` means; None: none, or several.
+        """Return the label of the member that `text` means; None if there is none, or several.
 
-        If need be without regard to white space at its ends, and then to capitals.
+        Fall back to `text` without white space at its ends, and then to ignoring case.
         """
         bare = text.strip()
         return self.spellings.get(text) or self.spellings.get(bare) or self._folded.get(bare.casefold())
 
 
 def _without_doubt(members: Iterable[Member], fold: Callable[[str], str]) -> dict[str, str]:
-    """The labels by their folded texts, then by synonyms that are no label; without what several members share."""
+    """Return labels by folded label, and by folded synonyms that are not labels; without texts of several members."""
     members = tuple(members)
     labels = _sole((fold(member.label), member.label) for member in members)
     synonyms = _sole((fold(text), member.label) for member in members for text in member.synonyms if text.strip())
@@ -102,7 +102,7 @@ def _found(labels: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def with_tuples(data: Any, *names: str) -> Any:
-    """`data` with tuples for lists. YAML and JSON know lists only, which strict mode refuses for a tuple."""
+    """Return `data` with tuples for lists. YAML and JSON have only lists, which strict mode refuses for a tuple."""
     if not isinstance(data, dict):
         return data
     return {**data, **{name: tuple(data[name]) for name in names if isinstance(data.get(name), list)}}

@@ -101,7 +101,7 @@ def main(
 
 
 def _left_out(run: str) -> list[str]:
-    """What people said that is no label of the run's answers."""
+    """Return a note on people's verdicts that are not labels of the run's answers."""
     folder = Folder(run)
     return left_out_note(Layer.open(folder, read_schemas(folder)).left_out, run)
 
@@ -122,7 +122,7 @@ def _check(
 
 
 def _check_used(learns: bool, out: str | None, force: bool, precision: float | None, pool_rare: bool) -> None:
-    """That no option is given which would do nothing."""
+    """Raise `UsageError` for an option that would have no effect."""
     if not learns and (out is not None or force):
         raise UsageError(
             "--out and --force are for what is learned (--gold FILE, --reviews); to use a file: --calibration"

@@ -43,11 +43,11 @@ COMMANDS = {
         "finetune": "fine-tune the model on labelled products",
     },
 }
-"""What a user is about to do -> the commands for it, each with a line."""
+"""Groups of commands by the user's task, each command with a line of help."""
 
 
 class _Commands(TyperGroup):
-    """Knows its commands by name and line; imports the one that is called."""
+    """Command group that lists commands by name and line, and imports only the one that is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, known, rest = super().resolve_command(ctx, args)
@@ -56,7 +56,7 @@ class _Commands(TyperGroup):
         return name, typer.main.get_command(importlib.import_module(f"pipelines.{name}").app), rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """The commands in their groups, and the options in a line: together they fit one screen."""
+        """Write the commands in their groups, and the options in a line, so that all fits one screen."""
         for group, commands in COMMANDS.items():
             for index, (name, line) in enumerate(commands.items()):
                 formatter.write(f"  {group if index == 0 else '':<14}{name:<10}{line}\n")
@@ -74,7 +74,7 @@ app = typer.Typer(
 
 
 def _is_imported_when_called() -> None:
-    """Stands for a command until `resolve_command` has imported it."""
+    """Serve as placeholder for a command until `resolve_command` has imported it."""
 
 
 for _commands in COMMANDS.values():
@@ -83,7 +83,7 @@ for _commands in COMMANDS.values():
 
 
 def main() -> None:
-    """The entry point of `hpd`."""
+    """Run `hpd`."""
     app(prog_name="hpd")
 
 

@@ -1,4 +1,4 @@
-"""What the user can put right: these errors are shown as one message, never as a stack trace."""
+"""Errors that the user can fix: shown as one message, never as a stack trace."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from hpd_core.errors import HPDError
 
 
 class UsageError(Exception):
-    """Wrong configuration, input or output folder. The command exits with 2 and prints the message."""
+    """Raised for a wrong configuration, input or output folder. The command prints the message and exits with 2."""
 
 
 class RunError(Exception):
-    """The run stopped before its end for an outside reason; a rerun continues it. The command exits with 1."""
+    """Raised if an outside reason stops the run early; a rerun continues it. The command exits with 1."""
 
 
 class BudgetError(RunError):
-    """The run has cost what it may cost; with a larger budget, a rerun continues it. The command exits with 4."""
+    """Raised if the run has reached its budget; a rerun with a larger one continues it. The command exits with 4."""
 
 
 class ProcessesDiedError(RunError):
-    """Ray gave up on processes that died again and again."""
+    """Raised if Ray gave up on processes that died repeatedly."""
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and what caused it, through Ray's wrapping, which has it as `cause`."""
+    """Yield the error and its causes, also through Ray's wrapping, which keeps the cause in `cause`."""
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in seen:

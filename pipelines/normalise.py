@@ -58,9 +58,9 @@ def main(
 
 
 def _decide(run: str, console: Console) -> int | None:
-    """Has confidences and decisions follow: how a value was normalised tells how probably it is right.
+    """Update confidences and decisions, because the normalised form is one of their features.
 
-    Returns how many answers have another one; None where the run has none.
+    Returns the number of changed answers; None if the run stores no calibration or acceptance rule.
     """
     kept = RunConfidence.read(Folder(run))
     if kept is None or not (kept.calibrations or kept.accept):

@@ -62,7 +62,7 @@ def recheck(
 
 
 def _write(place: str, data: bytes) -> None:
-    """Raises `UsageError` where something else is there: a gold file may hold work."""
+    """Write the file. Raises `UsageError` if it exists with other content, because a gold file may hold work."""
     folder, name = file_at(place, "--out")
     try:
         is_other = not folder.create(name, data) and folder.read(name) != data

@@ -87,7 +87,7 @@ def _console() -> Console:
 
 @contextmanager
 def _usage_errors() -> Iterator[None]:
-    """Prints what the user can put right as one message and exits with 2."""
+    """Print an error that the user can fix as one message and exit with 2."""
     try:
         yield
     except (UsageError, RunError, OSError) as error:
@@ -235,7 +235,7 @@ def _ask(
     products: Mapping[str, Sequence[ProposalProduct]],
     console: Console,
 ) -> Mapping[str, Sequence[Named]]:
-    """What the model names for each category; says what it took."""
+    """Ask the model for the attributes of each category; print notes and the tokens used."""
     try:
         from pipelines.proposing.asking import ask, endpoint_config
     except ImportError as error:

@@ -1,1 +1,1 @@
-"""Attention over packed rows, a file a way to attend; and the KV cache that it reads."""
+"""Attention over packed rows, one file per backend; and the KV cache that it reads."""

@@ -1,8 +1,8 @@
-"""ALiBi: scores that grow by a slope a head with a key's position (BLOOM, MPT, Falcon RW), in every way to attend.
+"""ALiBi: scores that grow by a slope per head with a key's position (BLOOM, MPT, Falcon RW), in every backend.
 
-A softmax does not change if all of its scores do by the same, so ALiBi's penalty for the distance is a bonus for the
-key's position, which no query has a part in. It stands in the keys, as some dimensions more, which queries multiply
-with the inverse of the scale. So kernels, caches and prefixes need to know nothing of it.
+A softmax does not change if the same number is added to all of its scores. So ALiBi's penalty for the distance is a
+bonus for the key's position, which does not depend on the query. It is stored in extra dimensions of the keys, which
+queries multiply with the inverse of the scale. So kernels, caches and prefixes do not know of it.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 EXTRA_SIZE = 8
-"""Dimensions that keys grow by: three are used, and heads stay aligned."""
+"""Number of dimensions that keys grow by: three are used, and heads stay aligned."""
 
 
 def with_key_bias(q: Tensor, k: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Queries and keys whose scores have the keys' bias.
+    """Extend queries and keys, so that their scores include the keys' bias.
 
-    In half precision bias and inverse scale are sums of two numbers each; the product of the two small ones is
-    below what fp32 tells apart.
+    In half precision bias and inverse scale are sums of two numbers each. The product of the two small ones is omitted:
+    it is below the resolution of fp32.
 
     Args:
         q, k: [1, H, T, D]
-        bias: fp32 [T, H], added to the scores of a key behind the scale.
-        scale: that the scores are multiplied by.
+        bias: fp32 [T, H], added to the scores of a key after scaling.
+        scale: factor of the scores.
 
     Returns:
         The same with `EXTRA_SIZE` more dimensions.

@@ -1,7 +1,7 @@
 """Memory for keys and values of single prompts, for an attention that finds them by address.
 
-A slot has room for all that its prompt may come to have, so nothing is moved when cohorts shrink, grow or are merged;
-it goes back when its prompt is finished. Beside keys and values lie the scope and the position of every column.
+A slot has room for the longest that its prompt may become, so nothing is moved when cohorts shrink, grow or are merged.
+It is released when its prompt is finished. After keys and values come the scope and the position of every column.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from hpd_core.layout import IntArray
 Count = TypeVar("Count", int, IntArray)
 
 _ALIGNMENT = 256
-"""Bytes, of what lies behind keys and values."""
+"""Alignment, in bytes, of the scopes and positions after keys and values."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CacheSlot:
-    """The memory of one prompt. What was not written yet may hold anything.
+    """Memory of one prompt. Columns that were not written yet may hold anything.
 
     Attributes:
         memory: uint8: keys [layers, H_kv, capacity, D], values, and int64 [2, capacity], scopes and positions.
-        capacity: columns that there is room for.
+        capacity: number of columns that it has room for.
     """
 
     shape: CacheShape
@@ -36,23 +36,23 @@ class CacheSlot:
 
     @classmethod
     def new(cls, shape: CacheShape, capacity: int) -> CacheSlot:
-        """One that nobody else has."""
+        """Allocate a slot."""
         size = seen_offset(shape, capacity) + 16 * capacity
         return cls(shape, torch.empty(size, dtype=torch.uint8, device=shape.device), capacity)
 
     @property
     def keys(self) -> Tensor:
-        """[layers, H_kv, capacity, D]"""
+        """Keys, [layers, H_kv, capacity, D]."""
         return self._numbers()[0]
 
     @property
     def values(self) -> Tensor:
-        """[layers, H_kv, capacity, D_v]"""
+        """Values, [layers, H_kv, capacity, D_v]."""
         return self._numbers()[1]
 
     @property
     def seen(self) -> Tensor:
-        """int64 [2, capacity]: scopes (first and last one: `packed_scopes` in step_tables.py) and positions."""
+        """Scopes (first and last one: `packed_scopes` in step_tables.py) and positions, int64 [2, capacity]."""
         return self.memory[seen_offset(self.shape, self.capacity) :].view(torch.int64).view(2, self.capacity)
 
     def _numbers(self) -> tuple[Tensor, Tensor]:
@@ -61,7 +61,7 @@ class CacheSlot:
         return keys[:, 0], values[:, 0]
 
     def grown(self, capacity: int, used: int) -> CacheSlot:
-        """A larger one with the same in its first `used` columns."""
+        """Return a larger slot with a copy of the first `used` columns."""
         larger = CacheSlot.new(self.shape, capacity)
         larger.keys[:, :, :used] = self.keys[:, :, :used]
         larger.values[:, :, :used] = self.values[:, :, :used]
@@ -70,6 +70,6 @@ class CacheSlot:
 
 
 def seen_offset(shape: CacheShape, capacity: Count) -> Count:
-    """Bytes in front of a slot's scopes and positions; of one slot, or of several."""
+    """Return the offset in bytes of a slot's scopes and positions; of one slot, or of several."""
     num_bytes = capacity * (shape.numbers_per_token * shape.dtype.itemsize)
     return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT

@@ -1,17 +1,18 @@
-"""Attention over packed rows: the function that transformers calls in place of its own.
+"""Attention over packed rows: the function that transformers calls instead of its own.
 
 The model runs over one packed row of tokens, [1, T]; it knows nothing of prompts. For every layer it calls
-`packed_attention` with that row's queries, keys and values. The `PackedBatch` that travels along says which
-stretch of the row belongs to which cohort (attention/plan.py), each of which stores its keys and values and attends on
-its own; or with `triton`, what all of them attend to (attention/step_tables.py).
+`packed_attention` with that row's queries, keys and values. The `PackedBatch` that travels along says which stretch of
+the row belongs to which cohort (attention/plan.py). Each cohort stores its keys and values and attends on its own. With
+`triton`, the batch says what all of them attend to (attention/step_tables.py).
 
-Layers that may keep a latent of each token in place of keys and values do so (attention/latent.py), but with `triton`.
+Layers that can keep a latent of each token instead of keys and values do so (attention/latent.py), except with
+`triton`.
 
-Four ways to attend. `sdpa` is torch's fused kernel; it takes no shared prefix. `eager` is made of plain matrix
-products, in tiles whose scores stay in the caches of a CPU; it takes softcap, sinks and prefixes, too.
-`native` is a kernel in C++ (native/attention.cpp), for CPUs; it takes all of that, too, and needs neither tiles nor
-masks, for it decides by positions and scopes who sees whom. `triton` is the same for GPUs (attention/triton.py), with
-one launch for all cohorts.
+There are four backends. `sdpa` is torch's fused kernel; it takes no shared prefix. `eager` consists of plain matrix
+products, in tiles whose scores fit in the caches of a CPU; it takes softcap, sinks and prefixes, too. `native` is a
+kernel in C++ (native/attention.cpp), for CPUs. It takes all of that, too, and needs neither tiles nor masks: it decides
+by positions and scopes which columns a token sees. `triton` is the same for GPUs (attention/triton.py), with one launch
+for all cohorts.
 """
 
 from __future__ import annotations
@@ -46,23 +47,23 @@ logger = logging.getLogger(__name__)
 Way = Literal["sdpa", "eager", "native", "triton"]
 
 ATTENTION_NAME = "hpd_packed"
-"""The name under which the function is registered with transformers."""
+"""Name under which the function is registered with transformers."""
 NO_BATCH = "the model runs by packed attention, and nobody has said what the tokens attend to"
 
 
 @dataclass(slots=True)
 class PackedBatch:
-    """What `packed_attention` needs to know about the packed row of one forward.
+    """Description of the packed row of one forward, for `packed_attention`.
 
     Attributes:
-        plans: of the cohorts; none with `triton`.
-        step: with `triton`, of all cohorts.
-        calls: of each call of attention in order, whose keys and values it attends to (`CacheShape.calls`).
-        num_calls: how many there were.
-        keeps_latents: layers that can keep latents do.
-        seen: where it is not None, the batch is for finding out what the calls are: shape, keys and values of each are
-            put there, and nothing is attended to.
-        positions: int64 [T], of the row's tokens, for who adds to scores by position; set by `attending_to`.
+        plans: plans of the cohorts; none with `triton`.
+        step: with `triton`, the step of all cohorts.
+        calls: for each attention call in order, the layer whose keys and values it attends to (`CacheShape.calls`).
+        num_calls: number of calls so far.
+        keeps_latents: whether layers that can keep latents do.
+        seen: if not None, the batch only records the calls: shape, keys and values of each are appended, and nothing is
+            attended to.
+        positions: int64 [T], of the row's tokens, for attention with a bias by position; set by `attending_to`.
     """
 
     plans: Sequence[AttentionPlan]
@@ -75,7 +76,7 @@ class PackedBatch:
     positions: Tensor | None = None
 
     def forget_masks(self) -> None:
-        """When all layers have been given to the device: they are large, and a plan is kept until its step ends."""
+        """Drop masks once all layers were given to the device: they are large, and a plan lives until its step ends."""
         for plan in self.plans:
             plan.forget_masks()
 
@@ -85,9 +86,9 @@ _batch: ContextVar[PackedBatch | None] = ContextVar("batch", default=None)
 
 @contextmanager
 def attending_to(batch: PackedBatch, positions: Tensor) -> Iterator[None]:
-    """For as long as it is entered, attention is that of this batch, by this thread.
+    """Make this batch the current one of this thread, as long as the context is entered.
 
-    Not a keyword of the model's forward: some families hand none on to their attention.
+    It is not a keyword of the model's forward, because some families do not pass keywords on to their attention.
 
     Args:
         positions: int64 [T]
@@ -101,21 +102,21 @@ def attending_to(batch: PackedBatch, positions: Tensor) -> Iterator[None]:
 
 
 def current_batch() -> PackedBatch | None:
-    """The one that is attended to now; None where the model runs by itself."""
+    """Return the batch of `attending_to`; None if the model runs by itself."""
     return _batch.get()
 
 
 def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
-    """What `engine.attention` means for this cache: with 'auto' the fastest way there is.
+    """Return the backend for `engine.attention` and this cache: with 'auto' the fastest one available.
 
     Raises:
-        ModelError: `native` or `triton` is asked for, and cannot be had.
+        ModelError: `native` or `triton` is asked for, but not available.
     """
     if asked in ("sdpa", "eager"):
         return asked
     on_cpu = shape.device.type == "cpu"
     if asked == "auto" and not shape.layers:
-        return "eager" if on_cpu else "sdpa"  # nobody attends, and no kernel would be faster
+        return "eager" if on_cpu else "sdpa"  # no layer attends, and no kernel would be faster
     shape = shape.with_keys_and_values()
     ours: Way = asked if asked != "auto" else "native" if on_cpu else "triton"
     reason = why_not_native(shape) if ours == "native" else why_not_triton(shape)
@@ -130,14 +131,15 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
 
 
 def kept_by(way: Way, shape: CacheShape) -> CacheShape:
-    """What a token takes in the cache where it is attended to in this way: our kernels take no latents, but that in C++
-    takes keys and values made of them, if all layers are so."""
+    """Return the shape of a token in the cache with this backend.
+
+    Our kernels take no latents, but that in C++ takes keys and values made of them, if all layers keep latents."""
     takes_latents = way in ("sdpa", "eager") or (way == "native" and all(layer.expanded for layer in shape.layers))
     return shape if takes_latents else shape.with_keys_and_values()
 
 
 def cache_order(way: Way, shape: CacheShape) -> CacheOrder:
-    """How this way to attend wants keys and values in memory."""
+    """Return the memory order of keys and values for this backend."""
     if way == "native":
         (block,) = value_blocks(shape.with_keys_and_values())
         return CacheOrder(block, fills=shape.keeps_latents)
@@ -145,8 +147,9 @@ def cache_order(way: Way, shape: CacheShape) -> CacheOrder:
 
 
 def reach(module: Any, sliding_window: int | None) -> int | None:
-    """The window of a layer as `layout.visible` takes it: chunks are not passed on by models, which steer them by the
-    mask alone."""
+    """Return the window of a layer as `layout.visible` takes it; negative: the size of its chunks.
+
+    Models do not pass on chunks, which they implement by the mask alone."""
     if sliding_window is not None:
         return sliding_window
     if not hasattr(module, "hpd_is_chunked"):  # found once: a configuration is slow to ask
@@ -156,12 +159,12 @@ def reach(module: Any, sliding_window: int | None) -> int | None:
 
 
 def _kernel_of(way: Way) -> Callable[[AttentionPlan], NativeAttention] | None:
-    """A kernel that attends for one cohort; None where it is torch's operations that do."""
+    """Return the kernel that attends for one cohort; None if torch's operations do."""
     return NativeAttention if way == "native" else None
 
 
 def _shape_of_call(module: Any, query: Tensor, key: Tensor, value: Tensor) -> LayerShape:
-    """What a token of this layer takes in the cache; arguments as `packed_attention` has them."""
+    """Return the shape of a token of this layer in the cache; arguments as in `packed_attention`."""
     num_heads = query.shape[1]
     if value.shape[3]:
         return LayerShape(key.shape[1], key.shape[3], value.shape[3], num_heads)
@@ -170,7 +173,7 @@ def _shape_of_call(module: Any, query: Tensor, key: Tensor, value: Tensor) -> La
 
 
 def _check(shape: LayerShape, kept: Tensor, layer: int) -> None:
-    """Keys of other sizes would be spread over those `kept`, [P, H_kv, capacity, D], without a word."""
+    """Raise `ModelError` if keys have other sizes than those `kept`, [P, H_kv, capacity, D]; torch would broadcast."""
     _, num_kv_heads, _, key_size = kept.shape
     if (num_kv_heads, key_size) != (shape.num_kv_heads, shape.key_size):
         raise ModelError(
@@ -195,21 +198,21 @@ def packed_attention(
     exact_scores: bool = False,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of one layer (transformers' AttentionInterface).
+    """Attend in one layer (transformers' AttentionInterface).
 
     Args:
         query: [1, H, T, D]; key, value: [1, H_kv, T, D] and [1, H_kv, T, D_v]; of a layer that keeps latents
             [1, 1, T, r + d] and [1, 1, T, 0] (models/latent_modules.py).
         hpd_batch: None: the one of `attending_to`.
-        sliding_window, softcap, s_aux: what the model family needs (Mistral; Gemma 2; gpt-oss sinks).
-        exact_scores: as `eager_attention` has it; the other ways round no scores.
+        sliding_window, softcap, s_aux: for model families that need them (Mistral; Gemma 2; gpt-oss sinks).
+        exact_scores: as in `eager_attention`; the other backends do not round scores.
 
     Returns:
         [1, T, H, D_v] and None for the attention weights.
 
     Raises:
         RuntimeError: there is no batch.
-        ModelError: the layer has been changed since the cache was made for it.
+        ModelError: the layer was changed after the cache was made for it.
     """
     hpd_batch = hpd_batch or current_batch()
     if hpd_batch is None:

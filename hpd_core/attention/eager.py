@@ -19,12 +19,12 @@ def eager_attention(
     prefix_bias: Tensor | None = None,
     exact_scores: bool = False,
 ) -> Tensor:
-    """Attention by matrix products, with logit softcap (Gemma 2), sinks (gpt-oss) and a prefix shared by all prompts.
+    """Attend by matrix products, with logit softcap (Gemma 2), sinks (gpt-oss) and a prefix shared by all prompts.
 
     Args:
         q: [P, H_kv, M, D], M folded query rows; k, v: [P, H_kv, C, D]; bias: [P, 1, M, C].
         prefix: keys and values, [H_kv, L, D] each; prefix_bias: [P, 1, M, L] or None.
-        exact_scores: not rounded to the dtype of queries and keys: they are larger than what they differ by.
+        exact_scores: whether to compute scores in fp32, because they are large compared to their differences.
 
     Returns:
         [P, H_kv, M, D_v]
@@ -46,7 +46,7 @@ def eager_attention(
     if prefix_bias is not None:
         scores[..., :shared].add_(prefix_bias)
     if sinks is not None:
-        # gpt-oss: one learned logit per head takes part in the softmax and gives nothing.
+        # gpt-oss: one learned logit per head takes part in the softmax and has no value.
         group = sinks.numel() // num_kv_heads
         sink = sinks.float().view(1, num_kv_heads, 1, group).expand(num_prompts, -1, num_rows // group, -1)
         scores = torch.cat([scores, sink.reshape(num_prompts, num_kv_heads, num_rows, 1)], dim=-1)
@@ -60,6 +60,6 @@ def eager_attention(
 
 
 def write_products(q: Tensor, k: Tensor, out: Tensor) -> None:
-    """Scores, unscaled: q [B, M, D] times k [B, N, D], into `out`, fp32 of B * M * N elements."""
+    """Write unscaled scores, q [B, M, D] times k [B, N, D], into `out`, fp32 of B * M * N elements."""
     # A transposed slice of a larger block would be copied element by element, three times slower than the product.
     out.copy_(torch.bmm(q, k.contiguous().transpose(1, 2)).view(out.shape))

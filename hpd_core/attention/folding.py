@@ -1,4 +1,4 @@
-"""Heads and rows in one matrix: a prompt's KV is read once for all its branches and all heads of a KV head."""
+"""Folding of heads and rows into one matrix: a prompt's KV is read once for all branches and heads of a KV head."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def fold(rows: Tensor, num_prompts: int, num_kv_heads: int) -> Tensor:
-    """[P * R, H, D] -> [P, H_kv, R * G, D]: rows of one prompt, and heads of one KV head, in one matrix."""
+    """Fold rows of one prompt, and heads of one KV head, into one matrix: [P * R, H, D] -> [P, H_kv, R * G, D]."""
     num_rows = rows.shape[0] // num_prompts
     group = rows.shape[1] // num_kv_heads
     split = rows.view(num_prompts, num_rows, num_kv_heads, group, -1)
@@ -14,7 +14,7 @@ def fold(rows: Tensor, num_prompts: int, num_kv_heads: int) -> Tensor:
 
 
 def unfold(folded: Tensor, num_heads: int) -> Tensor:
-    """[P, H_kv, R * G, D_v] -> [P * R, H, D_v], the inverse of `fold`."""
+    """Invert `fold`: [P, H_kv, R * G, D_v] -> [P * R, H, D_v]."""
     num_prompts, num_kv_heads, _, size = folded.shape
     group = num_heads // num_kv_heads
     split = folded.view(num_prompts, num_kv_heads, -1, group, size)

@@ -1,4 +1,4 @@
-"""Whether our kernels can be had on this machine, for a cache of this shape, and if not, why."""
+"""Availability of our kernels on this machine, for a cache of this shape, and the reasons if they are not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpd_core.system.compile_cache import prepare_compile_cache
 
 
 def why_not_native(shape: CacheShape) -> str | None:
-    """Why the kernel in C++ cannot be had for this cache; None where it can."""
+    """Return why the kernel in C++ is not available for this cache; None if it is."""
     if shape.device.type != "cpu":
         return f"the kernel in C++ runs on a CPU, not on {shape.device}"
     if shape.dtype not in library.DTYPES or any(layer.key_size % 2 for layer in shape.layers):
@@ -29,12 +29,12 @@ def why_not_native(shape: CacheShape) -> str | None:
 
 
 def value_blocks(shape: CacheShape) -> set[int]:
-    """Of how many columns the blocks of values are that the kernel in C++ reads."""
+    """Return the numbers of columns per value block that the kernel in C++ reads."""
     return {library.columns_of_block(shape.dtype, layer.key_size, layer.value_size) for layer, _ in shape.parts} or {1}
 
 
 def why_not_triton(shape: CacheShape) -> str | None:
-    """Why the kernel in Triton cannot be had for this cache; None where it can."""
+    """Return why the kernel in Triton is not available for this cache; None if it is."""
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     if shape.device.type != "cuda" and not interpreted:
         return f"the kernel in Triton runs on a GPU, not on {shape.device}"
@@ -52,7 +52,7 @@ def why_not_triton(shape: CacheShape) -> str | None:
 
 
 def _why_triton_cannot_compile(device: torch.device) -> str | None:
-    """Triton compiles a module of its own in C before any kernel; what is missing for it shows there."""
+    """Return what Triton lacks to compile here, or None. It compiles a C module of its own before any kernel."""
     from triton.runtime import driver
 
     prepare_compile_cache()  # that module is kept, too

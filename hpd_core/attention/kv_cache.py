@@ -17,25 +17,25 @@ from hpd_core.system.device import to_device
 logger = logging.getLogger(__name__)
 
 PAGE = 4096
-"""Bytes; parts of an arena begin at multiples of it, counted from the arena's start."""
+"""Page size in bytes; parts of an arena begin at multiples of it, counted from the arena's start."""
 
 UNUSED_FILL = 0.0
-"""What fresh cache holds, where it is filled. Must be finite (a masked NaN is still NaN); tests poison it with large
+"""Content of fresh cache that is filled. It must be finite (a masked NaN is still NaN); tests poison it with large
 numbers."""
 
 
 _SLOT_MULTIPLE = 64
-"""Columns, of which a prompt has whole multiples where it has memory of its own."""
+"""Columns; a prompt with memory of its own has whole multiples of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What one token takes in the cache of one layer.
+    """Size of one token in the cache of one layer.
 
     Attributes:
-        num_heads: query heads, which have nothing in the cache but share what is there; 0 where nobody asks.
-        expanded: of a layer that keeps latents (attention/latent.py) as if they were one head's keys, and no values:
-            what its keys and values would take. None in any other layer.
+        num_heads: query heads, which take nothing in the cache; 0 if not needed.
+        expanded: for a layer that keeps latents (attention/latent.py), as if they were one head's keys and no values:
+            the shape of its keys and values. None in any other layer.
     """
 
     num_kv_heads: int
@@ -46,26 +46,26 @@ class LayerShape:
 
     @property
     def numbers_per_token(self) -> int:
-        """Keys and values."""
+        """Number of elements of keys and values per token."""
         return self.num_kv_heads * (self.key_size + self.value_size)
 
     @property
     def attended_numbers(self) -> int:
-        """That a token has on its way through attention, all at once: its heads' queries, keys, values and answers."""
+        """Number of elements per token during attention: all heads' queries, keys, values and outputs."""
         full = self.expanded or self
         num_numbers = (full.num_heads + full.num_kv_heads) * (full.key_size + full.value_size)
-        # Absorbed: a query and an answer as large as what is kept, for each head.
+        # Absorbed: a query and an output as large as the cached latent, for each head.
         return num_numbers + (0 if self.expanded is None else 2 * self.num_heads * self.key_size)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
-    """What one token takes in the cache.
+    """Size of one token in the cache.
 
     Attributes:
-        layers: of each layer that has keys and values of its own.
-        calls: of each call of attention in a forward, in order, whose of `layers` it attends to: most models call once
-            a layer, some later layers attend to what an earlier one has stored, and some call several times.
+        layers: shapes of the layers that have keys and values of their own.
+        calls: for each attention call of a forward, in order, the index in `layers` of the cache that it attends to.
+            Most models call once per layer, some later layers attend to an earlier one's, and some call several times.
     """
 
     layers: tuple[LayerShape, ...]
@@ -83,39 +83,39 @@ class CacheShape:
         dtype: torch.dtype,
         device: torch.device,
     ) -> CacheShape:
-        """The same for every layer, each of which attends once."""
+        """Create the shape of equal layers, each of which attends once."""
         layer = LayerShape(num_kv_heads, key_size, value_size)
         return cls((layer,) * num_layers, dtype, device, tuple(range(num_layers)))
 
     @property
     def keeps_latents(self) -> bool:
-        """Whether any layer does."""
+        """Whether any layer keeps latents."""
         return any(layer.expanded for layer in self.layers)
 
     def with_keys_and_values(self) -> CacheShape:
-        """The same model's, if no layer kept latents."""
+        """Return the shape of the same model if no layer kept latents."""
         return replace(self, layers=tuple(layer.expanded or layer for layer in self.layers))
 
     @property
     def num_layers(self) -> int:
-        """That have keys and values of their own."""
+        """Number of layers that have keys and values of their own."""
         return len(self.layers)
 
     @property
     def is_uniform(self) -> bool:
-        """Whether every layer is like the others, and attends once, to its own."""
+        """Whether all layers are alike, and each attends once, to its own cache."""
         return len(set(self.layers)) <= 1 and self.calls == tuple(range(len(self.layers)))
 
     @property
     def layer(self) -> LayerShape:
-        """Of any layer. Raises `ValueError` where they differ."""
+        """Shape of any layer. Raises `ValueError` if they differ."""
         if len(set(self.layers)) != 1:
             raise ValueError(f"the cache of a layer is not like that of another: {sorted(map(str, set(self.layers)))}")
         return self.layers[0]
 
     @property
     def parts(self) -> list[tuple[LayerShape, list[int]]]:
-        """Each shape that there is, and the layers that have it, in order."""
+        """Distinct layer shapes, each with the layers that have it, in order."""
         found: dict[LayerShape, list[int]] = {}
         for number, layer in enumerate(self.layers):
             found.setdefault(layer, []).append(number)
@@ -123,17 +123,17 @@ class CacheShape:
 
     @property
     def numbers_per_token(self) -> int:
-        """Of all layers."""
+        """Number of elements per token, over all layers."""
         return sum(layer.numbers_per_token for layer in self.layers)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheOrder:
-    """How a way to attend wants keys and values in memory.
+    """Memory order of keys and values that a backend wants.
 
     Attributes:
-        block: values lie in blocks of so many columns, a block as rows of dimensions: [..., capacity / block, D,
-            block]. None: as keys do, [..., capacity, D].
+        block: columns per block of values, a block being rows of dimensions: [..., capacity / block, D, block]. None:
+            values are in the order of keys, [..., capacity, D].
         fills: fresh memory holds `UNUSED_FILL`; else anything, for an attention that reads only columns in use.
         by_address: the attention finds each prompt's keys and values by their address, so that one launch serves all
             cohorts (attention/step_tables.py).
@@ -144,15 +144,16 @@ class CacheOrder:
     by_address: bool = False
 
     def room_for(self, num_columns: int) -> int:
-        """So many columns, or some more: whole blocks, or what makes memory that was given back fit others."""
+        """Round a number of columns up to whole blocks, or to sizes whose freed memory fits other prompts."""
         multiple = _SLOT_MULTIPLE if self.by_address else self.block or 1
         return -(-num_columns // multiple) * multiple
 
     def tensors(
         self, shape: CacheShape, memory: Tensor, num_prompts: int, capacity: int
     ) -> list[tuple[Tensor, Tensor]]:
-        """Keys [layers, P, H_kv, capacity, D] and values of each of `shape.parts`, out of the first numbers of
-        `memory`, one part behind the other."""
+        """Return keys [layers, P, H_kv, capacity, D] and values of each of `shape.parts`, as views of `memory`.
+
+        They take its first numbers, one part after the other."""
         found, start = [], 0
         for layer, numbers in shape.parts:
             heads = (len(numbers), num_prompts, layer.num_kv_heads)
@@ -168,11 +169,11 @@ class CacheOrder:
         return found
 
     def places_of(self, num_columns: int) -> int:
-        """How many of a head's values, by the first dimension behind it, the first columns take: columns or blocks."""
+        """Return the extent of the first columns of values, along the dimension after a head's: columns or blocks."""
         return num_columns if self.block is None else -(-num_columns // self.block)
 
     def join_values(self, out: Tensor, first: Tensor, num_first: int, second: Tensor, num_second: int) -> None:
-        """Writes so many columns of `first`, and of `second` behind them, to `out`; 0 up to the end of its last block.
+        """Write the first columns of `first`, and those of `second` after them, to `out`; pad its last block with 0.
 
         Args:
             out, first, second: values in this order, [layers, H_kv, ...]; all of `out` is written.
@@ -192,11 +193,11 @@ class CacheOrder:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the keys and values of a prefix are, for kernels that find them by address.
+    """Addresses of a prefix's keys and values, for kernels that find them by address.
 
     Attributes:
         keys, values: addresses of the first number of layer 0.
-        key_strides, value_strides: numbers from one layer to the next, and from head to head.
+        key_strides, value_strides: distances, in numbers, from layer to layer, and from head to head.
     """
 
     keys: int
@@ -206,7 +207,7 @@ class Places:
 
     @classmethod
     def of(cls, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Places:
-        """Of tensors [H_kv, L, D], one a layer, at equal distances.
+        """Return the addresses of tensors [H_kv, L, D], one per layer, at equal distances.
 
         Raises:
             ValueError: they are at other distances, or a head's columns have gaps.
@@ -227,7 +228,7 @@ def _strides(layers: Sequence[Tensor]) -> tuple[int, int]:
 
 
 def by_layer(shape: CacheShape, parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
-    """Keys and values of each layer, out of those of the shape's parts [layers, ...]."""
+    """Return keys and values of each layer, from those of the shape's parts [layers, ...]."""
     found: dict[int, tuple[Tensor, Tensor]] = {}
     for (_, layers), (keys, values) in zip(shape.parts, parts, strict=True):
         found |= zip(layers, zip(keys, values, strict=True), strict=True)
@@ -236,7 +237,7 @@ def by_layer(shape: CacheShape, parts: Sequence[tuple[Tensor, Tensor]]) -> tuple
 
 
 def _columns(values: Tensor) -> Tensor:
-    """[layers, H_kv, blocks, D, columns of a block] -> [layers, H_kv, columns, D]"""
+    """Unblock values: [layers, H_kv, blocks, D, columns of a block] -> [layers, H_kv, columns, D]."""
     return values.transpose(3, 4).flatten(2, 3)
 
 
@@ -244,18 +245,18 @@ class CacheBlock:
     """Keys and values of P prompts, per layer [P, H_kv, capacity, D], the values in the pool's order."""
 
     def __init__(self, shape: CacheShape, order: CacheOrder, memory: Tensor, num_prompts: int, capacity: int) -> None:
-        """Takes the first numbers of `memory`."""
+        """Take the first numbers of `memory`."""
         self.memory = memory
         self._shape, self._order = shape, order
         self._parts = order.tensors(shape, memory, num_prompts, capacity)
         self.keys, self.values = by_layer(shape, self._parts)
 
     def copy_prompts(self, rows: IntArray, source: CacheBlock, source_rows: IntArray, num_columns: IntArray) -> None:
-        """Into `rows`, prompts of another block: of each so many columns of all layers, or more."""
+        """Copy prompts of another block into `rows`: at least the first `num_columns` of each, in all layers."""
         if self.memory.device.type == "cpu":
             for to, from_, width in zip(rows.tolist(), source_rows.tolist(), num_columns.tolist(), strict=True):
                 self._copy(to, source, from_, width)
-        elif len(rows):  # a GPU would rather copy more than be called once more
+        elif len(rows):  # on a GPU, copying more is cheaper than another call
             to, from_ = (to_device(index, self.memory.device) for index in (rows, source_rows))
             self._copy(to, source, from_, int(num_columns.max()))
 
@@ -268,12 +269,12 @@ class CacheBlock:
     def copy_of_prompt(
         self, row: int, num_columns: int, before: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """A prompt's first keys, per layer [H_kv, C, D], and values in their order, in memory of their own.
+        """Copy a prompt's first keys, per layer [H_kv, C, D], and values in their order, to memory of their own.
 
-        Behind the last column there is room up to the end of its block, where values are 0.
+        After the last column there is room up to the end of its block, where values are 0.
 
         Args:
-            before: such a copy, to stand in front of it.
+            before: such a copy, whose columns come first.
         """
         first = 0 if before is None or not before[0] else before[0][0].shape[1]
         stop = first + num_columns
@@ -296,31 +297,31 @@ class CacheBlock:
 
 
 class CachePool:
-    """Blocks, and the memory of those that were given back.
+    """Allocator of cache blocks, which reuses the memory of freed ones.
 
-    On a CPU the first touch of memory is its price: a page fault for every 4 KiB, for which threads wait for each
-    other, and a cohort takes some hundred MiB. So blocks are cut from one large piece of address space (an arena), each
-    from the lowest place that has room: pages that were touched once are used again, and those that nobody needs are
-    never touched. Nothing goes back to the system before the pool does. What the arena has no room for, in one piece,
-    comes from the system. On a GPU torch does the like.
+    On a CPU the cost of memory is its first touch: a page fault for every 4 KiB, for which threads wait for each other,
+    and a cohort takes some hundred MiB. So blocks are cut from one large piece of address space (an arena), each from
+    the lowest place that has room. Pages that were touched once are used again, and those that are not needed are never
+    touched. Nothing is returned to the system before the pool is. Blocks that do not fit in the arena, in one piece,
+    come from the system. On a GPU torch does the like.
     """
 
     def __init__(self, shape: CacheShape, order: CacheOrder | None = None, *, max_tokens: int = 0) -> None:
-        """Takes no memory yet.
+        """Start without memory.
 
         Args:
-            order: without one, as any way to attend can read it that is torch's.
-            max_tokens: that the blocks in use hold as a rule, on a CPU: the arena's size.
+            order: None: the order that all of torch's backends can read.
+            max_tokens: usual number of tokens of all blocks in use, on a CPU: the arena's size.
         """
         self.shape = shape
         self.order = order or CacheOrder()
         self.num_used = 0
-        """Numbers in blocks that are not given back."""
+        """Number of elements in blocks that are in use."""
         self._max_tokens = max_tokens if shape.device.type == "cpu" else 0
         self._arena: Arena | None = None
 
     def take(self, num_prompts: int, capacity: int) -> CacheBlock:
-        """A block that nobody else has. `capacity`: as `order.room_for` gives it."""
+        """Allocate a block. `capacity`: as `order.room_for` returns it."""
         size = num_prompts * capacity * self.shape.numbers_per_token
         if self._arena is None and self._max_tokens:
             self._arena = Arena(self._max_tokens * self.shape.numbers_per_token, self.shape.dtype)
@@ -329,32 +330,32 @@ class CachePool:
             memory = torch.empty(size, dtype=self.shape.dtype, device=self.shape.device)
         self.num_used += size
         if self.order.fills:
-            # Also what was used before: a NaN that a model made of one prompt must not reach another.
+            # Also memory that was used before: a NaN that a model made of one prompt must not reach another.
             memory.fill_(UNUSED_FILL)
         return CacheBlock(self.shape, self.order, memory, num_prompts, capacity)
 
     def give_back(self, block: CacheBlock) -> None:
-        """Nobody may read the block any more, nor give it back again."""
+        """Free a block. It must not be read any more, nor freed again."""
         self.num_used -= block.memory.numel()
         if self._arena:
             self._arena.give_back(block.memory)
 
     def limit(self, max_tokens: int) -> None:
-        """Sets what the blocks hold as a rule from now on, while none is in use."""
+        """Set the usual number of tokens of all blocks from now on, while none is in use."""
         self._max_tokens = max_tokens if self.shape.device.type == "cpu" else 0
         self._arena = None
 
     def clear(self) -> None:
-        """Forgets all blocks and frees its memory: after an error nobody knows which of them were given back."""
+        """Drop all blocks and free the memory: after an error it is not known which of them were given back."""
         self._arena = None
         self.num_used = 0
 
 
 class Arena:
-    """One piece of a CPU's memory, from which parts are taken and given back."""
+    """A piece of CPU memory, from which parts are taken and given back."""
 
     def __init__(self, size: int, dtype: torch.dtype) -> None:
-        """`size`: numbers. Where the system does not give so much address space, there is none of it."""
+        """Reserve `size` numbers; none if the system does not provide so much address space."""
         try:
             self._memory = torch.empty(size, dtype=dtype)
         except (MemoryError, RuntimeError):  # torch's CPU allocator has no class of its own
@@ -365,7 +366,7 @@ class Arena:
         self._taken: dict[int, tuple[int, int]] = {}  # by address
 
     def take(self, size: int) -> Tensor | None:
-        """So many numbers, from the lowest place that has room; None where there is none."""
+        """Take `size` numbers, from the lowest place that has room; return None if there is none."""
         needed = -(-size // self._unit) * self._unit
         for index, (start, stop) in enumerate(self._free):
             if needed <= stop - start:
@@ -376,7 +377,7 @@ class Arena:
         return None
 
     def give_back(self, part: Tensor) -> None:
-        """What does not come from here is none of its business."""
+        """Free a part; ignore one that is not from this arena."""
         place = self._taken.pop(part.data_ptr(), None)
         if place is None:
             return

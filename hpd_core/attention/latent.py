@@ -1,14 +1,14 @@
-"""Attention in layers that keep one latent a token, and no keys and values (multi-head latent attention, DeepSeek-V2,
-arXiv:2405.04434): several times less memory, and as many times less to read.
+"""Attention in layers that keep one latent per token, and no keys and values (multi-head latent attention, DeepSeek-V2,
+arXiv:2405.04434): several times less memory to hold and to read.
 
-Keys and values of all heads are linear in the latent c, and beside it each head has the same rotated part of a key:
+Keys and values of all heads are linear in the latent c; in addition, all heads share one rotated part of a key:
 
     score = q_nope (U_K c) + q_rope k_rope      answer = U_V of the values = sum of weights times (U_V c)
 
-Two forms give the same. `expanded` makes keys and values of c as the model's own code does. `absorbed` takes U_K to the
-query and U_V behind the sum, so that all heads attend to c itself, as to one KV head whose values are the first part of
-its keys. Which has fewer multiplications (attention/latent_sizes.py) is chosen for a prefix and for a prompt's own
-columns apart; one softmax is over both.
+Two forms give the same result. `expanded` makes keys and values of c as the model's own code does. `absorbed` applies
+U_K to the query and U_V after the sum. So all heads attend to c itself, as to one KV head whose values are the first
+part of its keys. The form with fewer multiplications (attention/latent_sizes.py) is chosen separately for a prefix and
+for a prompt's own columns; one softmax covers both.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from hpd_core.attention.latent_sizes import LatentSizes
 from hpd_core.attention.plan import AttentionPlan, PrefixCache, Tile
 
 Expand = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Latents [n, 1, C, r] and rotated parts [n, 1, C, d] to keys [n, H, C, n + d] and values [n, H, C, v]."""
+"""Expansion of latents [n, 1, C, r] and rotated parts [n, 1, C, d] to keys [n, H, C, n + d], values [n, H, C, v]."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Tiles of the same prompts, one behind the other, which attend to the first `num_columns` own columns."""
+    """Consecutive tiles of the same prompts, which attend to the first `num_columns` own columns."""
 
     prompts: slice
     num_columns: int
@@ -44,8 +44,8 @@ class _Stretch:
     """Tokens that attend to the same prefix, or to none.
 
     Attributes:
-        tokens: of the packed row; those of tiles are counted from the first of them.
-        heads_at_once: of a tile.
+        tokens: their range in the packed row; tokens of tiles are counted from its first.
+        heads_at_once: number of heads that a tile computes at once.
     """
 
     tokens: slice
@@ -56,17 +56,17 @@ class _Stretch:
 
     @property
     def absorbs(self) -> bool:
-        """Whether anything."""
+        """Whether anything is absorbed."""
         return self.absorbs_prefix or any(run.is_absorbed for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """What rows attend to, in one of the two forms.
+    """Columns that rows attend to, in one of the two forms.
 
     Attributes:
         keys, values: [n, H, C, n + d] and [n, H, C, v], expanded; [n, 1, C, r + d] and [n, 1, C, r], absorbed. n is
-            the number of prompts, or 1 where all see the same.
+            the number of prompts, or 1 if all see the same.
     """
 
     keys: Tensor
@@ -74,18 +74,18 @@ class _Columns:
     is_absorbed: bool
 
     def part(self, num_columns: int, heads: slice) -> _Columns:
-        """The first columns, for some of the heads."""
+        """Return the first columns, for some of the heads."""
         heads = slice(None) if self.is_absorbed else heads
         return replace(self, keys=self.keys[:, heads, :num_columns], values=self.values[:, heads, :num_columns])
 
     def write_scores(self, q: Tensor, out: Tensor) -> None:
-        """Unscaled, of q [n, H, R, D] into `out` [n, H, R, C]."""
+        """Write unscaled scores of q [n, H, R, D] into `out` [n, H, R, C]."""
         if self._is_by_head(q):
             q, out = q.transpose(0, 1), out.transpose(0, 1)
         write_products(q.reshape(self._batch, -1, q.shape[3]), self.keys.flatten(0, 1), out)
 
     def sums(self, weights: Tensor) -> Tensor:
-        """Weights [n, H, R, C] times values, [n, H, R, ...]."""
+        """Return weights [n, H, R, C] times values, [n, H, R, ...]."""
         by_head = self._is_by_head(weights)
         rows = weights.transpose(0, 1) if by_head else weights
         found = torch.bmm(rows.reshape(self._batch, -1, rows.shape[3]), self.values.flatten(0, 1))
@@ -97,7 +97,7 @@ class _Columns:
         return self.keys.shape[0] * self.keys.shape[1]
 
     def _is_by_head(self, rows: Tensor) -> bool:
-        """Whether all prompts' rows of a head are one matrix."""
+        """Return whether all prompts' rows of a head are one matrix."""
         return not self.is_absorbed and len(self.keys) < len(rows)
 
 
@@ -105,7 +105,7 @@ class LatentAttention:
     """Attention of one cohort's tokens of one step, layer by layer."""
 
     def __init__(self, plan: AttentionPlan, *, by_kernel: bool = False) -> None:
-        """`by_kernel`: the kernel in C++ attends in steps that are for the most part of expanded keys."""
+        """Prepare for a plan. `by_kernel`: use the kernel in C++ in steps with mostly expanded keys."""
         self._plan, self._by_kernel = plan, by_kernel
         self._expanded: dict[LatentSizes, ExpandedAttention] = {}
         self._stretches: dict[tuple[int | None, LatentSizes], list[_Stretch]] = {}
@@ -119,12 +119,12 @@ class LatentAttention:
         of: LatentLayer,
         window: int | None = None,
     ) -> None:
-        """Stores what is kept of the new tokens, and attends for them.
+        """Store the latents of the new tokens, and attend for them.
 
         Args:
-            q: [T, H, n + d]; k: [T, 1, r + d], latents and behind them rotated parts: of the whole packed row.
+            q: [T, H, n + d]; k: [T, 1, r + d], latents followed by rotated parts: of the whole packed row.
             out: [T, H, v]; the cohort's stretch of it is written.
-            window: as `packed_attention` has it.
+            window: as in `packed_attention`.
         """
         plan, keys = self._plan, self._plan.keys[layer]
         keys[plan.kv_prompts, :, plan.kv_columns] = k[plan.start : plan.stop]
@@ -139,10 +139,10 @@ class LatentAttention:
             of.attend(stretch, q[tokens], out[tokens], keys, prefix)
 
     def _cut(self, window: int | None, sizes: LatentSizes) -> list[_Stretch]:
-        """Equal layers share it."""
+        """Cut the tokens into stretches; equal layers share the result."""
         key = (window, sizes)
         if key not in self._stretches:
-            # A head's rows are as many then as fit a tile.
+            # A tile then fits as many rows of a head as possible.
             at_once = 1 if self._plan.q_sights.device.type == "cpu" and self._expands(sizes) else sizes.heads
             tiles = self._plan.tiles(window, 1, at_once)
             by_prefix = groupby(tiles, key=lambda tile: None if tile.prefix is None else id(tile.prefix))
@@ -150,14 +150,14 @@ class LatentAttention:
         return self._stretches[key]
 
     def _expands(self, sizes: LatentSizes) -> bool:
-        """Whether most scores are those of expanded keys."""
+        """Return whether most scores are those of expanded keys."""
         scores = {True: 0, False: 0}
         for num_rows, num_columns in zip(self._plan.counts.tolist(), self._plan.used.tolist(), strict=True):
             scores[sizes.is_absorbed(num_rows, num_columns)] += num_rows * num_columns
         return scores[False] > scores[True]
 
     def _attention(self, sizes: LatentSizes) -> ExpandedAttention:
-        """Equal layers share it."""
+        """Return the kernel's attention for these sizes; equal layers share it."""
         if sizes not in self._expanded:
             self._expanded[sizes] = ExpandedAttention(self._plan, sizes.expanded)
         return self._expanded[sizes]
@@ -172,7 +172,7 @@ def _stretch(tiles: Sequence[Tile], sizes: LatentSizes, heads_at_once: int) -> _
         num_columns = max(tile.columns.stop for tile in moved)
         prompts = moved[0].prompts
         num_tokens = moved[-1].tokens.stop - moved[0].tokens.start
-        # Of a prompt on the average: each has columns of its own.
+        # Rows of a prompt on average: each has columns of its own.
         num_rows = -(-num_tokens // (prompts.stop - prompts.start))
         runs.append(_Run(prompts, num_columns, sizes.is_absorbed(num_rows, num_columns), moved))
     return _Stretch(tokens, heads_at_once, prefix, absorbs_prefix, runs)
@@ -184,12 +184,12 @@ def _moved(part: slice, by: int) -> slice:
 
 @dataclass(frozen=True, slots=True)
 class LatentLayer:
-    """One layer's weights and settings.
+    """Weights and settings of one layer.
 
     Attributes:
-        weight: [H * (n + v), r], which makes a head's plain part of a key and its value of a latent.
-        expand: the same, and the rotated part beside it, as the model's own code does it.
-        scale, softcap, sinks: as `packed_attention` has them.
+        weight: [H * (n + v), r], which makes a head's plain part of a key and its value from a latent.
+        expand: the same as the model's own code does it, with the rotated part appended to keys.
+        scale, softcap, sinks: as in `packed_attention`.
     """
 
     sizes: LatentSizes
@@ -200,22 +200,22 @@ class LatentLayer:
     sinks: Tensor | None = None
 
     def columns(self, kept: Tensor, is_absorbed: bool) -> _Columns:
-        """Of what is kept, [n, 1, C, r + d]."""
+        """Return the columns of cached latents, [n, 1, C, r + d]."""
         if is_absorbed:
             return _Columns(kept, kept[..., : self.sizes.latent], is_absorbed)
         keys, values = self.expanded(kept)
         return _Columns(keys, values.contiguous(), is_absorbed)  # else it would be copied for each tile
 
     def expanded(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys [n, H, C, n + d] and values [n, H, C, v] of what is kept, [n, 1, C, r + d]."""
+        """Expand cached latents, [n, 1, C, r + d], to keys [n, H, C, n + d] and values [n, H, C, v]."""
         return self.expand(kept[..., : self.sizes.latent], kept[..., self.sizes.latent :])
 
     def attend(self, stretch: _Stretch, q: Tensor, out: Tensor, keys: Tensor, prefix: _Columns | None) -> None:
-        """For a stretch's tokens, q [t, H, n + d]; writes out [t, H, v].
+        """Attend for a stretch's tokens, q [t, H, n + d]; write out [t, H, v].
 
         Args:
-            keys: [P, 1, capacity, r + d], what is kept of the cohort's own tokens.
-            prefix: what is attended to beside it.
+            keys: [P, 1, capacity, r + d], cached latents of the cohort's own tokens.
+            prefix: columns that are attended to beside them.
         """
         both = self.weight.view(self.sizes.heads, -1, self.sizes.latent)
         to_keys, to_values = both[:, : self.sizes.plain], both[:, self.sizes.plain :]
@@ -239,10 +239,10 @@ class LatentLayer:
     def _sums(
         self, tile: Tile, rows: dict[bool, Tensor], parts: Sequence[_Columns], at_once: int
     ) -> dict[bool, Tensor]:
-        """Of a tile's rows [n, H, R, ...] the answers [n, H, R, ...], both by whether they are absorbed.
+        """Return the outputs [n, H, R, ...] of a tile's rows [n, H, R, ...], both keyed by whether they are absorbed.
 
         Args:
-            parts: what they attend to; the last one are own columns.
+            parts: columns that they attend to; the last part has own columns.
         """
         widths = [part.keys.shape[2] for part in parts[:-1]] + [tile.columns.stop]
         found: dict[bool, list[Tensor]] = {form: [] for form in rows}
@@ -263,7 +263,7 @@ class LatentLayer:
         return {form: torch.cat(of_heads, dim=1) for form, of_heads in found.items()}
 
     def _weights(self, scores: Tensor, tile: Tile, num_own: int, heads: slice) -> Tensor:
-        """The softmax of scores [n, heads, R, C], whose last `num_own` columns are own ones; they are written over."""
+        """Return the softmax of scores [n, heads, R, C], overwriting them; the last `num_own` columns are own ones."""
         scores.mul_(self.scale)
         if self.softcap is not None:
             scores.div_(self.softcap).tanh_().mul_(self.softcap)
@@ -278,7 +278,7 @@ class LatentLayer:
 
 
 def by_head(rows: Tensor, weights: Tensor) -> Tensor:
-    """Each head's rows [t, H, a] times its matrix [H, a, b], [t, H, b]."""
+    """Multiply each head's rows [t, H, a] by its matrix [H, a, b]; return [t, H, b]."""
     if rows.device.type == "cpu":  # which copies matrices that are parts of larger ones, where there are several
         return torch.stack([rows[:, head] @ weights[head] for head in range(len(weights))], dim=1)
     return torch.bmm(rows.transpose(0, 1), weights).transpose(0, 1)

@@ -1,7 +1,7 @@
-"""Keys and values made of latents, attended to by the kernel in C++.
+"""Attention to keys and values made of latents, by the kernel in C++.
 
-They are made anew for each layer and step, in memory that all layers of a step use in turn. It is worth it where many
-rows see them (attention/latent.py counts): then the kernel is faster than torch's operations.
+They are recomputed for each layer and step, in memory that all layers of a step use in turn. It is worth it if many
+rows see them (attention/latent.py decides): then the kernel is faster than torch's operations.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from hpd_core.attention.plan import AttentionPlan, PrefixCache
 from hpd_core.native import library
 
 ExpandKept = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""What is kept, [n, 1, C, r + d], to keys [n, H, C, n + d] and values [n, H, C, v]."""
+"""Expansion of cached latents, [n, 1, C, r + d], to keys [n, H, C, n + d] and values [n, H, C, v]."""
 
 
 class ExpandedAttention:
     """Attention of one cohort's tokens of one step."""
 
     def __init__(self, plan: AttentionPlan, layer: LayerShape) -> None:
-        """`layer`: heads of keys and values, and their sizes."""
+        """Allocate keys and values. `layer`: number of their heads, and their sizes."""
         self._plan = plan
         dtype = plan.keys[0].dtype
         block = library.columns_of_block(dtype, layer.key_size, layer.value_size)
@@ -47,7 +47,7 @@ class ExpandedAttention:
     def attend(
         self, layer: int, q: Tensor, k: Tensor, out: Tensor, expand: ExpandKept, settings: dict[str, Any]
     ) -> None:
-        """As `LatentAttention.attend` has it; what is kept of the new tokens is stored already."""
+        """Attend as `LatentAttention.attend` does; the latents of the new tokens are stored already."""
         plan = self._plan
         earlier = int((plan.used - plan.counts).max())
         if earlier:
@@ -59,7 +59,7 @@ class ExpandedAttention:
         self._attention.attend(0, q[tokens], new_keys, new_values, out[tokens], **settings)
 
     def _fill(self, block: CacheBlock, kept: Tensor, expand: ExpandKept) -> None:
-        """The first columns of all prompts, [P, 1, C, r + d]; the kernel reads whole blocks of values."""
+        """Fill the first columns of all prompts from latents [P, 1, C, r + d]; the kernel reads whole value blocks."""
         keys, values = expand(kept)
         num_columns, places = kept.shape[2], self._order.places_of(kept.shape[2])
         block.keys[0][:, :, :num_columns] = keys

@@ -1,6 +1,6 @@
-"""How large the parts of latent attention are, and which of its two forms takes fewer multiplications.
+"""Sizes of the parts of latent attention, and the choice of the form that takes fewer multiplications.
 
-A head, of R query rows that attend to C columns, by sizes r (latent), n, d and v (of a head's plain part, rotated part
+A head has R query rows that attend to C columns. Sizes are r (latent), n, d and v (a head's plain part, rotated part
 and value):
 
     expanded    C r (n + v)  +  R C (n + d + v)      each column becomes a key and a value
@@ -21,7 +21,7 @@ from hpd_core.attention.kv_cache import LayerShape
 
 @dataclass(frozen=True, slots=True)
 class LatentSizes:
-    """Of a layer: its heads, and the numbers of a latent, of a head's plain and rotated part of a key, of a value."""
+    """Sizes of a layer: number of heads; sizes of a latent, a head's plain and rotated part of a key, and a value."""
 
     heads: int
     latent: int
@@ -31,8 +31,13 @@ class LatentSizes:
 
     @classmethod
     def of(cls, weight: Tensor, query: Tensor, key: Tensor) -> LatentSizes:
-        """Of the matrix that makes keys and values, [H * (n + v), r], a query [..., H, n + d] and what is kept of a
-        token, [..., r + d]."""
+        """Infer the sizes from shapes.
+
+        Args:
+            weight: [H * (n + v), r], makes keys and values of latents.
+            query: [..., H, n + d]
+            key: [..., r + d], a token's cached latent.
+        """
         heads, latent = query.shape[-2], weight.shape[1]
         rotated = key.shape[-1] - latent
         plain = query.shape[-1] - rotated
@@ -40,11 +45,11 @@ class LatentSizes:
 
     @property
     def expanded(self) -> LayerShape:
-        """Of keys and values."""
+        """Shape of the expanded keys and values."""
         return LayerShape(self.heads, self.plain + self.rotated, self.value, self.heads)
 
     def is_absorbed(self, num_rows: int, num_columns: int) -> bool:
-        """Whether fewer multiplications are needed where these rows attend to latents than to keys made of them."""
+        """Return whether these rows need fewer multiplications with latents than with keys made of them."""
         of_weights = self.latent * (self.plain + self.value)
         absorbed = num_rows * (of_weights + num_columns * (2 * self.latent + self.rotated))
         return absorbed < num_columns * (of_weights + num_rows * (self.plain + self.rotated + self.value))

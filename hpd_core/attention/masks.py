@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 ALIGNMENT = 8
-"""Of the rows of a mask, in numbers: torch would copy one that is not aligned, in every layer, for its memory-efficient
-kernel."""
+"""Alignment of a mask's rows, in elements: torch's memory-efficient kernel would copy an unaligned one in every
+layer."""
 
 
 def additive(seen: Tensor, group: int, dtype: torch.dtype, alignment: int = 1) -> Tensor:
-    """Bool [n, rows, C] -> the additive mask [n, 1, rows * G, C], whose rows begin at multiples of `alignment`."""
+    """Make an additive mask [n, 1, rows * G, C] of bool [n, rows, C]; its rows begin at multiples of `alignment`."""
     num_columns = seen.shape[-1]
     padded = -(-num_columns // alignment) * alignment
     bias = torch.zeros(*seen.shape[:-1], padded, dtype=dtype, device=seen.device)

@@ -1,4 +1,4 @@
-"""The arguments of `attention.cpp`, from an attention plan."""
+"""Arguments of `attention.cpp`, from an attention plan."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _NO_WINDOW = 2**31 - 1
 _NEVER = 2**31 - 1
-"""A position that no token sees."""
+"""Position that no token sees."""
 _MOST_LANES = 32
-"""Of vectors and of tiles."""
+"""Most lanes of vectors and of tiles."""
 
 
 class _Problem(ctypes.Structure):
@@ -52,8 +52,8 @@ class NativeAttention:
     """Attention of one cohort's tokens of one step, layer by layer."""
 
     def __init__(self, plan: AttentionPlan) -> None:
-        """Raises `ValueError` for a plan whose arrays are not as the library reads them."""
-        # What the addresses below are of; not the plan, which holds this object.
+        """Prepare arguments. Raises `ValueError` for a plan whose arrays are not as the library reads them."""
+        # The tensors whose addresses are below; not the plan, which holds this object.
         self._keys, self._values = plan.keys, plan.values
         self._held = (plan.counts, plan.used, plan.q_scopes, plan.q_sights)
         self._kv_columns = plan.kv_columns
@@ -87,14 +87,14 @@ class NativeAttention:
 
     @property
     def problem(self) -> int:
-        """Address of what is the same in all layers, for `hpd_layers`."""
+        """Address of the arguments that all layers share, for `hpd_layers`."""
         return ctypes.addressof(self._problem)
 
     @property
     def addresses(self) -> tuple[int, int, int]:
-        """Addresses of where the layers' keys are, their values, and those of the prefixes ([layers, 2, prefixes]).
+        """Addresses of the tables of the layers' key addresses, value addresses, and prefixes ([layers, 2, prefixes]).
 
-        They are there for as long as this object is.
+        They are valid as long as this object lives.
         """
         if self._layers is None:
             pairs = [[x.data_ptr() for x in tensors] for tensors in (self._keys, self._values)]
@@ -104,11 +104,11 @@ class NativeAttention:
 
     @property
     def num_prefixes(self) -> int:
-        """Of those that prompts with tokens attend to."""
+        """Number of prefixes that prompts with tokens attend to."""
         return len(self._prefixes)
 
     def check_layers(self, num_layers: int, num_kv_heads: int, head_size: int, dtype: torch.dtype) -> None:
-        """Raises `RuntimeError` if the cache is not for such layers."""
+        """Raise `RuntimeError` if the cache is not for such layers."""
         keys, values = self._keys[0], self._values[0]
         if any(x.shape != first.shape for first, of in ((keys, self._keys), (values, self._values)) for x in of):
             raise RuntimeError("the cache of some layers is not like that of others")
@@ -130,17 +130,17 @@ class NativeAttention:
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> None:
-        """Stores the keys and values of the new tokens, and attends for them.
+        """Store the keys and values of the new tokens, and attend for them.
 
         Args:
             q: [t, H, D]; k, v: [t, H_kv, D] and [t, H_kv, D_v], in the dtype of the cache.
             out: [t, H, D_v], contiguous; it is written.
-            window, softcap, sinks: as `packed_attention` has them.
+            window, softcap, sinks: as in `packed_attention`.
 
         Raises:
             RuntimeError: the model's heads are not those that the cache was made for, as torch's operations raise it.
             ValueError: the scale is not positive.
-            MemoryError: there is none left.
+            MemoryError: out of memory.
         """
         keys, values = self._keys[layer], self._values[layer]
         check_sizes(q, k, v, out, keys, values, tuple(library.DTYPES))
@@ -168,20 +168,20 @@ class NativeAttention:
 
 
 def check_scale(scale: float) -> None:
-    """Raises `ValueError` for a factor of scores that the library does not take."""
+    """Raise `ValueError` for a scale of scores that the library does not take."""
     if not scale > 0:
         raise ValueError(f"scores are multiplied by {scale}; they must keep their order")
 
 
 def window_of(window: int | None) -> int:
-    """As the library takes it: a number in any case."""
+    """Return the window as the library takes it: a number, even if there is none."""
     return _NO_WINDOW if window is None else min(window, _NO_WINDOW)
 
 
 def check_sizes(
     q: Tensor, k: Tensor, v: Tensor, out: Tensor, keys: Tensor, values: Tensor, allowed: Sequence[torch.dtype]
 ) -> None:
-    """Kernels take sizes and types on trust. Raises `RuntimeError`; arguments as `NativeAttention.attend` has them."""
+    """Raise `RuntimeError` for wrong sizes or dtypes, which kernels do not check. Arguments as in `attend`."""
     num_prompts, num_kv_heads, capacity, key_size = keys.shape
     value_size = values.shape[3]
     expected = [
@@ -201,7 +201,7 @@ def check_sizes(
 
 
 def _address(x: Tensor | IntArray) -> int:
-    """Of what has no gaps: the library would read and write elsewhere."""
+    """Return the address. Raises `ValueError` for gaps or another type: the library would read and write elsewhere."""
     if isinstance(x, Tensor):
         if not x.is_contiguous() or x.dtype not in (torch.int64, *library.DTYPES):
             raise ValueError(f"not contiguous, or of another type: {x.dtype} {tuple(x.shape)} by {x.stride()}")
@@ -212,7 +212,7 @@ def _address(x: Tensor | IntArray) -> int:
 
 
 def _padded(columns: Tensor, fill: int) -> npt.NDArray[np.int32]:
-    """Of each prompt's columns, int64 [P, C]: int32, with some more behind them, so that whole vectors can be read."""
+    """Pad each prompt's columns, int64 [P, C], to int32 [P, C + lanes], so that whole vectors can be read."""
     num_prompts, num_columns = columns.shape
     padded = np.full((num_prompts, num_columns + _MOST_LANES), fill, dtype=np.int32)
     padded[:, :num_columns] = columns.clamp(max=_NEVER).numpy()
@@ -220,7 +220,7 @@ def _padded(columns: Tensor, fill: int) -> npt.NDArray[np.int32]:
 
 
 def _places(prefix: PrefixCache) -> tuple[int, IntArray]:
-    """A prefix's columns that there is memory for, and the addresses of its keys and values, [layers, 2]."""
+    """Return a prefix's capacity in columns, and the addresses of its keys and values, [layers, 2]."""
     if not prefix.places:  # looked up once
         room = _room(prefix.keys, prefix.values)
         addresses = [[x.data_ptr() for x in pair] for pair in zip(prefix.keys, prefix.values, strict=True)]
@@ -230,13 +230,13 @@ def _places(prefix: PrefixCache) -> tuple[int, IntArray]:
 
 
 def _room(keys: Sequence[Tensor], values: Sequence[Tensor]) -> int:
-    """The columns of a prompt that there is memory for, the same in all layers.
+    """Return a prompt's capacity in columns, the same in all layers.
 
     Args:
         keys: per layer [..., H_kv, C, D]
         values: per layer [..., H_kv, blocks, D_v, columns of a block]
 
-    Raises `ValueError` where they are not in order: the library would read and write elsewhere.
+    Raises `ValueError` if they are not in order: the library would read and write elsewhere.
     """
     room = values[0].shape[-3] * values[0].shape[-1]
     for k, v in zip(keys, values, strict=True):

@@ -1,9 +1,9 @@
-"""What a step's attention needs to know, built once for all layers: who sees whom, and where keys and values go.
+"""Plan of one step's attention, built once for all layers: who sees whom, and where keys and values go.
 
-A prompt's KV is read once for all its tokens: the query rows of all its branches, and of all query heads that
-share a KV head (GQA), are folded into one matrix. A prefix's KV is read once for all prompts that share it: their
-rows are one matrix, too. Such a row has two parts of scores, over the prefix and over its prompt's own columns, and
-one softmax over both.
+A prompt's KV is read once for all its tokens: the query rows of all its branches, and of all query heads that share a
+KV head (GQA), are folded into one matrix. A prefix's KV is read once for all prompts that share it: their rows are one
+matrix, too. Such a row has two parts of scores, over the prefix and over its prompt's own columns, and one softmax over
+both.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ from hpd_core.system.device import to_device
 Kernel = TypeVar("Kernel")
 
 TILE_SCORES = {"cpu": 2**19, "cuda": 2**26}
-"""Scores of one tile: 2 MiB in fp32 stay in the caches of a few CPU cores; a GPU wants large matrices."""
+"""Scores of one tile: 2 MiB in fp32 fit in the caches of a few CPU cores; a GPU prefers large matrices."""
 
 _PADDING = {"cpu": (0.25, 16)}
-"""Padding rows that a tile may have: a share of its tokens, or so few that a call more would cost as much. A GPU would
-rather compute more than be called once more."""
+"""Padding rows that a tile may have: a share of its tokens, or a number that costs less than another call. On a GPU,
+computing more is cheaper than another call."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixCache:
     """Keys and values of a category's prefix, per layer [H_kv, L, D]; at the positions 0 to L - 1, seen by all.
 
-    As `CacheBlock.copy_of_prompt` gives them: values in the order that the way to attend wants.
+    Their layout is that of `CacheBlock.copy_of_prompt`: values in the order that the backend wants.
     """
 
     keys: Sequence[Tensor]
     values: Sequence[Tensor]
     mixing: Any = None
-    """Where the trunk has come to in layers beside attention (mixers/states.py), if there are any."""
+    """State of the trunk in layers beside attention (mixers/states.py), if there are any."""
     places: list[Any] = field(default_factory=list, init=False)
-    """Where they are, as the way to attend has found out."""
+    """Their addresses, cached by the backend."""
 
     @property
     def num_tokens(self) -> int:
-        """L."""
+        """Number of tokens, L."""
         return self.keys[0].shape[1] if self.keys else int(self.mixing.num_tokens)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AddressedPlan:
-    """Where one cohort's tokens of this step go, for an attention that finds keys and values by address.
+    """Places of one cohort's tokens of this step, for an attention that finds keys and values by address.
 
     It stays on the host: the tables of all cohorts go to the device at once (attention/step_tables.py). P prompts, t
     tokens.
@@ -64,17 +64,17 @@ class AddressedPlan:
     Attributes:
         start, stop: the cohort's stretch of the packed row. Tokens of one prompt are neighbours.
         counts, used: int64 [P], the tokens of each prompt in this step, and its columns in use.
-        prompts, columns, scopes, lasts, positions, sights: int64 [t], of each token: its prompt, the column that it is
-            stored in, who sees it, and up to which position it sees: of columns behind its own none but leading ones,
-            and then all tokens that are in a tile with it see them.
-        num_leading, leading_positions: int64 [P]: of each prompt, so many of its first columns are public and at
-            neighbouring positions, and the position of column 0.
+        prompts, columns, scopes, lasts, positions, sights: int64 [t], for each token its prompt, the column that it is
+            stored in, who sees it, and up to which position it sees. It sees only leading columns after its own. If
+            it does, all tokens in a tile with it see them.
+        num_leading, leading_positions: int64 [P], number of each prompt's first columns that are public and at
+            consecutive positions, and the position of column 0.
         leads_only: bool [P], whether these are all of its public columns.
-        is_prefill: the tokens are the prompts' own: those of a branch come one behind the other, all behind the leading
+        is_prefill: whether the tokens are the prompts' own: those of a branch are consecutive, all after the leading
             columns.
-        slots: of each prompt, where its keys and values are.
-        hidden_prompts, hidden_columns: int64 [h], columns that nobody sees from now on.
-        prefixes: of each prompt, or None. What follows a prefix stands behind it.
+        slots: for each prompt, the slot of its keys and values.
+        hidden_prompts, hidden_columns: int64 [h], columns that no token sees from now on.
+        prefixes: for each prompt, or None. Tokens after a prefix have positions from its length on.
         mixing: for layers beside attention (mixers/step_plan.py), if there are any.
     """
 
@@ -101,7 +101,7 @@ class AddressedPlan:
 
 @dataclass(frozen=True, slots=True)
 class PromptGroup:
-    """Neighbouring prompts of a cohort, `start` to `stop`, and the prefix that they share, if they do."""
+    """Neighbouring prompts of a cohort, `start` to `stop`, and the prefix that they share, if any."""
 
     start: int
     stop: int
@@ -113,15 +113,14 @@ class Tile:
     """A part of a cohort's attention: n neighbouring prompts of one group, R rows of each, t tokens.
 
     Attributes:
-        prompts: which.
-        tokens: their stretch of the packed row: all they have in this step, or a part of a single prompt's.
-        rows: int64 [n * R], the token of each query row, counted from the stretch's first; None where there is no
-            padding.
+        prompts: range of its prompts.
+        tokens: their range in the packed row: all they have in this step, or a part of a single prompt's.
+        rows: int64 [n * R], the token of each query row, counted from the range's first; None if there is no padding.
         unrows: int64 [t], the query row of each token; None likewise.
-        columns: the first C' own columns; behind them nobody here sees anything.
+        columns: the first C' own columns; none of its tokens sees any after them.
         bias: [n, 1, R * G, C'], the additive mask.
-        prefix: what is attended to beside the own columns.
-        prefix_bias: [n, 1, R * G, L], or None where everybody sees all of it.
+        prefix: prefix that is attended to beside the own columns.
+        prefix_bias: [n, 1, R * G, L], or None if all tokens see all of it.
     """
 
     prompts: slice
@@ -134,14 +133,14 @@ class Tile:
     prefix_bias: Tensor | None
 
     def fold(self, tokens: Tensor, num_kv_heads: int) -> Tensor:
-        """The packed row [T, H, D] -> the tile's query rows [n, H_kv, R * G, D]."""
+        """Fold the packed row [T, H, D] into the tile's query rows [n, H_kv, R * G, D]."""
         own = tokens[self.tokens]
         # index_select moves whole rows, eight times faster on a CPU than indexing by brackets.
         rows = own if self.rows is None else own.index_select(0, self.rows)
         return fold(rows, self.prompts.stop - self.prompts.start, num_kv_heads)
 
     def unfold(self, folded: Tensor, out: Tensor) -> None:
-        """The tile's query rows [n, H_kv, R * G, D_v] into their place in `out`, [T, H, D_v]."""
+        """Write the tile's query rows [n, H_kv, R * G, D_v] to their place in `out`, [T, H, D_v]."""
         rows = unfold(folded, out.shape[1])
         if self.unrows is None:
             out[self.tokens] = rows
@@ -151,7 +150,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class AttentionPlan:
-    """Where one cohort's tokens of this step go. Built once per step, used by every layer.
+    """Places of one cohort's tokens of this step. Built once per step, used by every layer.
 
     P prompts, R rows (the most tokens that a prompt has in this step), C columns of KV in use, t tokens.
 
@@ -163,9 +162,9 @@ class AttentionPlan:
         unrows: int64 [t], the query row of each token.
         kv_prompts, kv_columns: int64 [t], contiguous: where each token's key and value are stored.
         q_scopes, q_sights: int64 [P, R]; padding rows are public and see position 0, so that they see something.
-        k_scopes, k_lasts, k_positions: int64 [P, C]; columns not in use have a position that nobody sees.
-        keys, values: one tensor per layer, [P, H_kv, capacity, D]; values in the order that the way to attend wants.
-        groups: all P prompts in order. What follows a prefix stands behind it: at positions from its length on.
+        k_scopes, k_lasts, k_positions: int64 [P, C]; columns not in use have a position that no token sees.
+        keys, values: one tensor per layer, [P, H_kv, capacity, D]; values in the order that the backend wants.
+        groups: all P prompts in order. Tokens after a prefix have positions from its length on.
         mixing: for layers beside attention (mixers/step_plan.py), if there are any.
     """
 
@@ -191,7 +190,7 @@ class AttentionPlan:
     _kernel: list[Any] = field(default_factory=list, init=False)
 
     def bias(self, window: int | None, group: int, dtype: torch.dtype) -> Tensor:
-        """The additive mask [P, 1, R * G, C] over the own columns, for folded query rows; equal layers share it."""
+        """Return the additive mask [P, 1, R * G, C] over own columns, for folded query rows; equal layers share it."""
         key = (window, group, dtype)
         if key not in self._biases:
             self._biases[key] = masks.additive(
@@ -200,7 +199,7 @@ class AttentionPlan:
         return self._biases[key]
 
     def tiles(self, window: int | None, group: int, num_kv_heads: int) -> list[Tile]:
-        """The cohort's attention in parts of about `TILE_SCORES` scores; equal layers share them."""
+        """Return the cohort's attention in parts of about `TILE_SCORES` scores; equal layers share them."""
         key = (window, group, num_kv_heads)
         if key not in self._tiles:
             self._tiles[key] = [
@@ -211,19 +210,19 @@ class AttentionPlan:
         return self._tiles[key]
 
     def kernel(self, kind: Callable[[AttentionPlan], Kernel]) -> Kernel:
-        """The cohort's attention by a kernel of ours, made of this plan by `kind`; all layers have the same."""
+        """Return the cohort's attention by a kernel of ours, made of this plan by `kind`; all layers share it."""
         if not self._kernel:
             self._kernel.append(kind(self))
         kernel: Kernel = self._kernel[0]
         return kernel
 
     def forget_masks(self) -> None:
-        """When all layers have been given to the device: they are large, and the plan is kept until the step ends."""
+        """Drop masks once all layers are given to the device: they are large, and a plan lives for a step."""
         self._biases.clear()
         self._tiles.clear()
 
     def _cut(self, part: PromptGroup, num_heads: int) -> Iterator[tuple[slice, slice]]:
-        """Several whole prompts of about as many tokens at a time, or rows of one where it is too large."""
+        """Cut a group into sets of whole prompts with similar numbers of tokens, or into rows of one large prompt."""
         num_columns = self.k_positions.shape[1] + (part.prefix.num_tokens if part.prefix else 0)
         most = max(1, TILE_SCORES.get(self.q_sights.device.type, 2**26) // (num_heads * num_columns))
         share, few = _PADDING.get(self.q_sights.device.type, (math.inf, 0))
@@ -249,7 +248,7 @@ class AttentionPlan:
         if seen.device.type == "cpu":
             last = seen.any(dim=1).any(dim=0).nonzero()[-1:]
             num_columns = int(last) + 1 if len(last) else 1
-        else:  # to look would be to wait for the device
+        else:  # reading `seen` would wait for the device
             num_columns = max(1, int(self.used[prompts].max()))
         prefix_bias = None
         if part.prefix is not None and window is not None:  # without a window all that follows a prefix sees it
@@ -274,7 +273,7 @@ class AttentionPlan:
         )
 
     def _seen(self, prompts: slice, rows: slice, window: int | None) -> Tensor:
-        """Bool [n, rows, C]: which own columns the tokens see."""
+        """Return which own columns the tokens see, bool [n, rows, C]."""
         seen: Tensor = visible(
             self.q_scopes[prompts, rows, None],
             self.q_sights[prompts, rows, None],
@@ -287,7 +286,9 @@ class AttentionPlan:
 
 
 def _padding(counts: IntArray) -> tuple[IntArray, IntArray] | tuple[None, None]:
-    """For neighbours of so many tokens each: the token of each of their padded rows, and the row of each token."""
+    """Return the token of each padded row and the row of each token, for neighbours with `counts` tokens each.
+
+    Both are None if there is no padding."""
     rows = np.arange(counts.max())
     is_token = rows < counts[:, None]
     if is_token.all():

@@ -12,10 +12,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def fused_kernels(device: torch.device) -> AbstractContextManager[None]:
-    """While it is entered, `sdpa_attention` has those of torch's kernels that suit packed rows; for a whole forward.
+    """Return a context in which `sdpa_attention` uses those of torch's kernels that suit packed rows.
 
-    Where torch prefers cuDNN's (Hopper), that one is planned on the host for every new shape, and here nearly every
-    step has one of its own. Flash attention takes no mask, but on a CPU.
+    It is entered for a whole forward. cuDNN's kernel, which torch prefers on Hopper, is planned on the host for every
+    new shape, and nearly every step has one. Flash attention takes no mask, except on a CPU.
     """
     if device.type != "cuda":
         return nullcontext()
@@ -24,5 +24,5 @@ def fused_kernels(device: torch.device) -> AbstractContextManager[None]:
 
 
 def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, **_: Any) -> Tensor:
-    """torch's fused attention. q: [P, H_kv, R * G, D]; k, v: [P, H_kv, C, D]; bias: [P, 1, R * G, C]."""
+    """Attend by torch's fused kernel. q: [P, H_kv, R * G, D]; k, v: [P, H_kv, C, D]; bias: [P, 1, R * G, C]."""
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)

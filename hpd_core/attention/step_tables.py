@@ -1,15 +1,15 @@
-"""What one step's kernels read besides tensors of the model: one array of numbers, which goes to the device at once.
+"""Tables that one step's kernels read besides the model's tensors: one array of numbers, copied to the device at once.
 
-    tiles    what one program of the attention computes: some neighbouring tokens of one prompt, and the columns that
+    tiles    the work of one program of the attention: some neighbouring tokens of one prompt, and the columns that
              they see
     prompts  where each prompt's keys and values are, and its prefix's
-    tokens   of every token its id, position, scope, prompt and column
+    tokens   every token's id, position, scope, prompt and column
     rows     the tokens whose logits are wanted
-    hidden   where the positions of columns are that nobody sees from now on
+    hidden   where the positions of columns are that no token sees from now on
 
-So a step has one copy to the device and one launch of attention a layer, whatever the number of cohorts, prefixes and
+So a step has one copy to the device and one launch of attention per layer, whatever the number of cohorts, prefixes and
 prompts. Everything is counted from 0 over all cohorts of the step. Addresses are distances, in numbers, from a tensor
-that the kernels get as an argument (an *origin*), so that Triton knows how what it loads is aligned.
+that the kernels get as an argument (an *origin*). So Triton knows how the data it loads is aligned.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from hpd_core.attention.plan import AddressedPlan, PrefixCache
 from hpd_core.layout import PUBLIC, IntArray
 
 TILE_FIELDS = ("prompt", "first_token", "num_tokens", "num_open", "begin", "end")
-"""Of a tile: its prompt, its first token of the packed row, its tokens (0: nothing to do); all of them see the first
-`num_open` columns, and beyond these none but some from `begin` to `end`."""
+"""Fields of a tile: its prompt, its first token in the packed row, its number of tokens (0: nothing to do). All tokens
+see the first `num_open` columns, and after these at most some from `begin` to `end`."""
 
 PROMPT_FIELDS = (
     *("keys", "keys_layer", "keys_head", "values", "values_layer", "values_head", "scopes", "positions"),
     *("prefix_length", "prefix_keys", "prefix_keys_layer", "prefix_keys_head"),
     *("prefix_values", "prefix_values_layer", "prefix_values_head"),
 )
-"""Of a prompt: where its column 0 is in layer 0 and head 0, the way to the next layer and the next head; where scopes
-and positions of its columns are; and the same of its prefix."""
+"""Fields of a prompt: where its column 0 is in layer 0 and head 0, the distance to the next layer and the next head;
+where scopes and positions of its columns are; and the length, keys and values of its prefix likewise."""
 
 TOKEN_FIELDS = ("id", "position", "scope", "prompt", "column")
-"""Of a token. `scope`: its own, and the last that sees it (`packed_scopes`). `prompt` is -1 for what only fills up a
-step of a fixed size: it is stored nowhere."""
+"""Fields of a token. `scope`: its own, and the last that sees it (`packed_scopes`). `prompt` is -1 for padding of a
+step of a fixed size, which is not stored."""
 
 Numbers = TypeVar("Numbers", IntArray, Tensor)
 
 _NOWHERE = np.iinfo(np.int64).min
-"""In the place of an address."""
+"""Placeholder for an address."""
 
 _TILE, _PROMPT = len(TILE_FIELDS), len(PROMPT_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How many query rows a tile has.
+    """Number of query rows of a tile.
 
     Attributes:
         rows: of a large tile. A query row is a token and one of the heads that share a KV head.
-        few_rows: tiles of at most so many are computed as small ones.
-        group: heads that share a KV head.
+        few_rows: tiles of at most this many rows are computed as small ones.
+        group: number of heads that share a KV head.
     """
 
     rows: int
@@ -67,16 +67,16 @@ class Cut:
 
     @property
     def tokens(self) -> int:
-        """Of a large tile."""
+        """Number of tokens of a large tile."""
         return max(1, self.rows // self.group)
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many rows each table has.
+    """Number of rows of each table.
 
     Attributes:
-        tiles, prompts, tokens, rows, hidden: of the tables.
+        tiles, prompts, tokens, rows, hidden: number for the table of this name.
     """
 
     tiles: int
@@ -87,23 +87,23 @@ class Sizes:
 
     @property
     def total(self) -> int:
-        """Numbers of all tables."""
+        """Number of elements of all tables."""
         numbers = self.tiles * _TILE + self.prompts * _PROMPT + self.tokens * len(TOKEN_FIELDS)
         return numbers + self.rows + self.hidden
 
     def holds(self, other: Sizes) -> bool:
-        """Whether such tables have room for those."""
+        """Return whether tables of these sizes have room for those of `other`."""
         return all(getattr(other, field.name) <= getattr(self, field.name) for field in fields(self))
 
 
 @dataclass(frozen=True, slots=True)
 class StepTables:
-    """The tables of one step, on the host.
+    """Tables of one step, on the host.
 
     Attributes:
-        numbers: int64, all tables one behind the other: tiles [tiles, 6], prompts [prompts, 15], the tokens' fields
+        numbers: int64, all tables one after the other: tiles [tiles, 6], prompts [prompts, 15], the tokens' fields
             [5, tokens], rows [rows], hidden [hidden].
-        sizes: of the tables.
+        sizes: sizes of the tables.
         last_position: the highest of all tokens.
     """
 
@@ -122,20 +122,20 @@ def step_tables(
     seen_origin: int,
     room: Sizes | None = None,
 ) -> StepTables:
-    """The tables of a step.
+    """Build the tables of a step.
 
     Args:
-        plans: of all cohorts, in the order of the packed row.
+        plans: plans of all cohorts, in the order of the packed row.
         token_ids: int64 [T]
-        logit_rows: int64 [n], of the packed row.
+        logit_rows: int64 [n], indices into the packed row.
         shape: of the cache.
         origin, seen_origin: addresses that those of keys and values, and of scopes and positions, are counted from.
-        room: tables of a fixed size, which are filled up with tiles and tokens of no effect. None: as large as needed.
+        room: tables of a fixed size, padded with tiles and tokens of no effect. None: as large as needed.
 
     Raises:
         ValueError: `room` is too small.
     """
-    if not plans:  # a step that only fills up
+    if not plans:  # a step of padding only
         assert room is not None
         return StepTables(_idle(room), room, 0)
     # A prompt without tokens in this step has no number.
@@ -170,7 +170,7 @@ def step_tables(
 
 
 def packed_scopes(scopes: IntArray, lasts: IntArray) -> IntArray:
-    """The scope of each token in the lower 32 bits, with its sign, and the last one that sees it in the upper ones.
+    """Pack each token's scope into the lower 32 bits, with its sign, and the last one that sees it into the upper ones.
 
     A kernel reads both at once.
     """
@@ -178,7 +178,7 @@ def packed_scopes(scopes: IntArray, lasts: IntArray) -> IntArray:
 
 
 def _idle(sizes: Sizes) -> IntArray:
-    """Tables of no effect."""
+    """Return tables of no effect."""
     numbers = np.zeros(sizes.total, dtype=np.int64)
     parts = views(numbers, sizes)
     parts.tokens[TOKEN_FIELDS.index("prompt")] = -1
@@ -188,7 +188,7 @@ def _idle(sizes: Sizes) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class Views(Generic[Numbers]):
-    """The tables in one array or tensor."""
+    """Views of the tables in one array or tensor."""
 
     tiles: Numbers
     prompts: Numbers
@@ -198,7 +198,7 @@ class Views(Generic[Numbers]):
 
 
 def views(numbers: Numbers, sizes: Sizes) -> Views[Numbers]:
-    """The tables that `numbers` holds, as `StepTables` has them."""
+    """Return views of the tables in `numbers`, as `StepTables` has them."""
     parts = (sizes.tiles * _TILE, sizes.prompts * _PROMPT, sizes.tokens * len(TOKEN_FIELDS), sizes.rows, sizes.hidden)
     ends = np.cumsum(parts)
     tiles, prompts, tokens, rows, hidden = (
@@ -214,7 +214,7 @@ def views(numbers: Numbers, sizes: Sizes) -> Views[Numbers]:
 
 
 def _hidden(plan: AddressedPlan, shape: CacheShape, seen_origin: int) -> IntArray:
-    """int64 [h], where the positions of its hidden columns are."""
+    """Return where the positions of its hidden columns are, int64 [h]."""
     rows, at = np.unique(plan.hidden_prompts, return_inverse=True)
     addresses, capacities = _slots(plan, rows)
     positions = _scopes(addresses, capacities, shape, seen_origin) + capacities
@@ -224,12 +224,12 @@ def _hidden(plan: AddressedPlan, shape: CacheShape, seen_origin: int) -> IntArra
 
 @dataclass(frozen=True, slots=True)
 class _Prompts:
-    """Of the P prompts that have tokens.
+    """Columns of the P prompts that have tokens.
 
     Attributes:
         counts, num_leading, leading_positions: int64 [P], as the plans have them.
-        may_skip: bool [P], whether a token sees none of the columns between the leading ones and its own branch, and
-            that is all in this step, but for the step's first one.
+        may_skip: bool [P], whether a token sees no column between the leading ones and its own branch, and its branch
+            is entirely in this step, unless it is the prompt's first one there.
     """
 
     counts: IntArray
@@ -239,7 +239,7 @@ class _Prompts:
 
     @classmethod
     def of(cls, plans: Sequence[AddressedPlan], here: Sequence[IntArray]) -> _Prompts:
-        """`here`: of each plan the prompts that have tokens."""
+        """Collect them from plans; `here`: for each plan the prompts that have tokens."""
         pairs = list(zip(plans, here, strict=True))
         return cls(
             np.concatenate([plan.counts[rows] for plan, rows in pairs]),
@@ -252,10 +252,10 @@ class _Prompts:
 def _tiles(
     of: _Prompts, prompts: IntArray, columns: IntArray, scopes: IntArray, sights: IntArray, cut: Cut
 ) -> IntArray:
-    """int64 [tiles, 6]: large ones first, each kind in the order of the tokens.
+    """Build the table of tiles, int64 [tiles, 6]: large ones first, each kind in the order of the tokens.
 
-    A document that is read both ways is the first of its prompt's leading columns, open to its tokens: by positions, as
-    kernels decide behind the open columns, these would not see what is behind their own.
+    A document that is read both ways is the first of its prompt's leading columns, all open to its tokens. After the
+    open columns kernels decide by positions, by which these tokens would not see the columns after their own.
     """
     per_prompt = -(-of.counts // cut.tokens)
     prompt = np.repeat(np.arange(len(of.counts)), per_prompt)
@@ -272,9 +272,9 @@ def _tiles(
 
 
 def _first_seen(of: _Prompts, prompts: IntArray, columns: IntArray, scopes: IntArray) -> IntArray:
-    """int64 [T]: of each token, a column before which it sees none but leading ones; 0 where nobody knows.
+    """Return for each token a column before which it sees only leading ones, int64 [T]; 0 if that is not known.
 
-    That is where its branch begins, if all of the branch is in this step.
+    It is the first of its branch, if the whole branch is in this step.
     """
     is_new_prompt = np.diff(prompts, prepend=-1) != 0
     begins = is_new_prompt | (np.diff(scopes, prepend=PUBLIC) != 0)
@@ -286,7 +286,7 @@ def _first_seen(of: _Prompts, prompts: IntArray, columns: IntArray, scopes: IntA
 
 
 def _prompts(plan: AddressedPlan, rows: IntArray, shape: CacheShape, origin: int, seen_origin: int) -> IntArray:
-    """int64 [n, 15], of the prompts `rows`."""
+    """Build the table of the prompts `rows`, int64 [n, 15]."""
     addresses, capacities = _slots(plan, rows)
     table = np.zeros((len(rows), _PROMPT), dtype=np.int64)
     table[:, 0] = (addresses - origin) // shape.dtype.itemsize
@@ -308,20 +308,22 @@ def _prompts(plan: AddressedPlan, rows: IntArray, shape: CacheShape, origin: int
 
 
 def _slots(plan: AddressedPlan, rows: IntArray) -> tuple[IntArray, IntArray]:
-    """int64 [n] each: where the slots of the prompts `rows` begin, in bytes, and their capacities."""
+    """Return the addresses of the slots of the prompts `rows`, in bytes, and their capacities, int64 [n] each."""
     slots = [plan.slots[row] for row in rows.tolist()]
     addresses = np.array([slot.memory.data_ptr() for slot in slots], dtype=np.int64)
     return addresses, np.array([slot.capacity for slot in slots], dtype=np.int64)
 
 
 def _scopes(addresses: IntArray, capacities: IntArray, shape: CacheShape, seen_origin: int) -> IntArray:
-    """int64 [n]: where the scopes of slots are; positions stand behind them."""
+    """Return where the scopes of slots are, int64 [n]; positions come after them."""
     found: IntArray = (addresses + seen_offset(shape, capacities) - seen_origin) // 8
     return found
 
 
 def _columns_of(places: Places, origin: int, itemsize: int) -> list[int]:
-    """Of keys, and then of values: where they are, the way to the next layer, and to the next head."""
+    """Return for keys, then values, their place and the distances to the next layer and head, in numbers.
+
+    Raises `ValueError` if an address is not aligned to a number."""
     found = []
     for address, (layer, head) in ((places.keys, places.key_strides), (places.values, places.value_strides)):
         distance, rest = divmod(address - origin, itemsize)
@@ -332,7 +334,7 @@ def _columns_of(places: Places, origin: int, itemsize: int) -> list[int]:
 
 
 def _places_of(prefix: PrefixCache) -> Places:
-    """Looked up once."""
+    """Return the addresses of a prefix, which are looked up once."""
     if not prefix.places:
         prefix.places.append(Places.of(prefix.keys, prefix.values))
     found: Places = prefix.places[0]

@@ -1,15 +1,15 @@
-"""Attention over packed rows by a kernel of our own on a GPU, in Triton: what native/attention.cpp is on a CPU.
+"""Attention over packed rows by our own Triton kernel on a GPU; native/attention.cpp is the same for a CPU.
 
-One launch a layer attends for all tokens of a step, whatever the number of cohorts, prefixes and prompts. A program
+One launch per layer attends for all tokens of a step, whatever the number of cohorts, prefixes and prompts. A program
 takes one tile (attention/step_tables.py: neighbouring tokens of one prompt, with all query heads that share a KV head)
-and one KV head. It reads the prefix and those own columns that all of the tile's tokens see without a mask; behind
-them it decides by positions and scopes who sees whom, and what nobody of the tile sees it does not read.
+and one KV head. It reads the prefix and those own columns that all of the tile's tokens see without a mask. After them
+it decides by positions and scopes which columns a token sees; columns that no token of the tile sees are not read.
 
     o = softmax(q k' * scale) v     with a running maximum and a running sum (Milakov and Gimelshein, arXiv:1805.02867),
                                     so that no scores are kept (FlashAttention, arXiv:2205.14135), by powers of two
 
 Products of fp32 are computed as fp32, not as TF32. With TRITON_INTERPRET=1 in the environment before this is imported,
-Triton runs the kernel on a CPU, which is how the tests run it where there is no GPU.
+Triton runs the kernel on a CPU; the tests run it so without a GPU.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _LOG2_E = tl.constexpr(math.log2(math.e))
 _TILE = tl.constexpr(len(TILE_FIELDS))
 _PROMPT = tl.constexpr(len(PROMPT_FIELDS))
 
-# Numbers that change from step to step or from layer to layer. Left alone, Triton compiles anew for one that is 1 or a
-# multiple of 16.
+# Numbers that change from step to step or from layer to layer. Without this, Triton compiles anew for one that is 1 or
+# a multiple of 16.
 _CHANGING = ("layer", "window")
-# The tables of a step stand one behind the other: where one begins is a multiple of 16 bytes in some steps only.
+# The tables of a step are consecutive: where one begins is a multiple of 16 bytes in some steps only.
 _TABLES = ("tiles", "prompts", "scopes", "positions")
 
 
 @triton.jit
 def _load(start, column, limit, by, SIZE: tl.constexpr, BLOCK: tl.constexpr, IS_CUT: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Columns of a head's keys or values, [C, BLOCK]; where `IS_CUT`, none from `limit` on."""
+    """Load columns of a head's keys or values, [C, BLOCK]; with `IS_CUT`, 0 from `limit` on."""
     # The product with the constant last, so that Triton knows how addresses are aligned.
     at = start + (column * SIZE)[:, None] + by[None, :]
     if IS_CUT:
@@ -54,7 +54,7 @@ def _load(start, column, limit, by, SIZE: tl.constexpr, BLOCK: tl.constexpr, IS_
 
 @triton.jit
 def _scores(q, k, scale, softcap, HAS_SOFTCAP: tl.constexpr):  # type: ignore[no-untyped-def]
-    """[R, C], times log2(e), which `scale` has already where there is no softcap."""
+    """Return scores [R, C], times log2(e), which `scale` already includes if there is no softcap."""
     scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
     if HAS_SOFTCAP:
         small = tl.exp(-2 * tl.abs(scores) / softcap)  # tanh, without an overflow
@@ -64,7 +64,7 @@ def _scores(q, k, scale, softcap, HAS_SOFTCAP: tl.constexpr):  # type: ignore[no
 
 @triton.jit
 def _fold_in(scores, v, best, total, sums):  # type: ignore[no-untyped-def]
-    """Takes scores [R, C] of values v [C, D_v] into the rows' running maximum [R], sum [R] and values [R, D_v]."""
+    """Add scores [R, C] of values v [C, D_v] to the rows' running maximum [R], sum [R] and values [R, D_v]."""
     now = tl.maximum(best, tl.max(scores, 1))
     weights = tl.exp2(scores - now[:, None])
     shrink = tl.exp2(best - now)
@@ -102,7 +102,7 @@ def _attend(  # type: ignore[no-untyped-def]
     HAS_SOFTCAP: tl.constexpr,
     HAS_SINKS: tl.constexpr,
 ):
-    """One tile and KV head, by `ROWS` query rows."""
+    """Attend for one tile and KV head, by `ROWS` query rows."""
     kv_head = tl.program_id(1).to(tl.int64)
     first, count = tl.load(tile + 1), tl.load(tile + 2)
     num_open, first_seen, end = (
@@ -121,7 +121,7 @@ def _attend(  # type: ignore[no-untyped-def]
     prefix_keys = origin + tl.multiple_of(key_at, ALIGNED)
     prefix_values = origin + tl.multiple_of(value_at, ALIGNED)
 
-    # What stays in registers for long is of 32 bits.
+    # Long-lived registers are of 32 bits.
     row = tl.arange(0, ROWS)
     is_row = row < count.to(tl.int32) * GROUP
     token = row // GROUP
@@ -136,15 +136,15 @@ def _attend(  # type: ignore[no-untyped-def]
     best = tl.full([ROWS], _LITTLE, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     sums = tl.zeros([ROWS, VALUE_BLOCK], tl.float32)
-    if HAS_SINKS:  # one more logit a head, which gives nothing
+    if HAS_SINKS:  # one more logit per head, without a value
         best = tl.load(sinks + kv_head * GROUP + head, is_row, 0.0).to(tl.float32) * _LOG2_E
         total += 1.0
 
     # The prefix: public, at the positions 0 to L - 1, before everything here.
     whole = prefix_length // COLUMNS * COLUMNS
     begin_at = 0
-    if HAS_WINDOW:  # what all rows have behind their windows is not read
-        # With a negative window, the chunk of so many positions that the row is in.
+    if HAS_WINDOW:  # columns before all rows' windows are not read
+        # With a negative window, the row sees its chunk of -window positions.
         lowest = tl.where(window > 0, position - window + 1, position // -window * -window)
         begin_at = tl.maximum(0, tl.min(tl.where(is_row, lowest, prefix_length))) // COLUMNS * COLUMNS
         whole = 0
@@ -195,7 +195,7 @@ def _attend(  # type: ignore[no-untyped-def]
         v = _load(values, column, limit, by_value, VALUE_SIZE, VALUE_BLOCK, True)
         best, total, sums = _fold_in(scores, v, best, total, sums)
 
-    # Every token sees itself; the rows behind the last have seen nothing, or what is not theirs.
+    # Every token sees itself; rows after the last one have seen nothing, or columns that are not theirs.
     answers = sums / tl.where(is_row, total, 1.0)[:, None]
     num_heads = GROUP * tl.num_programs(1)
     out_at = out + (first * num_heads + kv_head * GROUP) * VALUE_SIZE
@@ -234,7 +234,7 @@ def attend_kernel(  # type: ignore[no-untyped-def]
     HAS_SOFTCAP: tl.constexpr,
     HAS_SINKS: tl.constexpr,
 ):
-    """Program (tile, KV head).
+    """Run program (tile, KV head).
 
     Arguments: q [T, H, D] with strides q_token and q_head, and without gaps out [T, H, D_v] and sinks [H]; tiles,
     prompts, and of the tokens scopes and positions, as step_tables.py has them; keys and values from `origin`, scopes
@@ -261,13 +261,13 @@ def attend_kernel(  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """How a kernel is cut, for one kind of GPU.
+    """Block sizes of a kernel, for one kind of GPU.
 
     Attributes:
         rows, few_rows: query rows of a large and of a small tile.
-        columns: of the cache at a time.
-        num_warps, num_stages: Triton's.
-        max_registers: of a thread; the fewer, the more programs share a multiprocessor. None: as many as are of use.
+        columns: number of cache columns at a time.
+        num_warps, num_stages: Triton's options.
+        max_registers: per thread; with fewer, more programs share a multiprocessor. None: chosen by the compiler.
     """
 
     rows: int
@@ -278,36 +278,36 @@ class Blocks:
     max_registers: int | None = None
 
 
-# By compute capability, the next lower one counts: for heads of up to 256 bytes; what an L40S (8.9) has of shared
-# memory, 99 KiB a program, is less than an A100 (8.0: 163) or an H100 (9.0: 227) has. Measured on 9.0 alone.
+# By compute capability (the highest one not above the GPU's counts), for heads of up to 256 bytes. An L40S (8.9) has
+# less shared memory, 99 KiB per program, than an A100 (8.0: 163) or an H100 (9.0: 227). Measured on 9.0 alone.
 _BLOCKS = {
     (8, 0): Blocks(64, 32, 64, 4, 2),
     (8, 6): Blocks(64, 32, 32, 4, 2),
-    # Three programs share a multiprocessor, not two, as they would with the 188 registers that the compiler likes best.
+    # Three programs share a multiprocessor, not two, as they would with the 188 registers that the compiler prefers.
     (9, 0): Blocks(64, 64, 32, 4, 3, max_registers=168),
 }
 
-# Of small steps, where most prompts have few tokens: small programs, many of which are under way at a time, since each
-# waits for its keys and values. Measured on 9.0 alone.
+# For small steps, in which most prompts have few tokens: small programs, many of which run at a time, since each waits
+# for its keys and values. Measured on 9.0 alone.
 _BLOCKS_OF_SMALL_STEPS = Blocks(16, 16, 32, 1, 3)
 
 
 def blocks_for(
     capability: tuple[int, int], key_size: int, value_size: int, dtype: torch.dtype, *, small_steps: bool = False
 ) -> Blocks:
-    """How attention is cut on a GPU of this compute capability."""
+    """Return the block sizes of attention on a GPU of this compute capability."""
     known = [blocks for least, blocks in _BLOCKS.items() if least <= capability]
     blocks = _BLOCKS_OF_SMALL_STEPS if small_steps else known[-1] if known else _BLOCKS[8, 6]
     num_bytes = max(triton.next_power_of_2(key_size), triton.next_power_of_2(value_size)) * dtype.itemsize
     if num_bytes <= 256:
-        # Products of fp32 are no matter of tensor cores, and take registers.
+        # Products of fp32 do not use tensor cores, and need many registers.
         return replace(blocks, num_warps=4, max_registers=None) if dtype == torch.float32 else blocks
     most = 32 if num_bytes <= 512 else 16
     return Blocks(16 if small_steps else most, 16, most, 4, 2)
 
 
 def cut_of(blocks: Blocks, group: int) -> Cut:
-    """The same for who makes the tiles; `group`: heads that share a KV head."""
+    """Return the sizes of tiles for these blocks; `group`: number of heads that share a KV head."""
     return Cut(max(blocks.rows, triton.next_power_of_2(group)), blocks.few_rows, group)
 
 
@@ -329,12 +329,12 @@ def attend(
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> None:
-    """Attention of all tokens of a step, in one layer; their keys and values are stored.
+    """Attend for all tokens of a step, in one layer; their keys and values are stored.
 
     Args:
         q: [T, H, D], whose last dimension has no gaps; out: [T, H, D_v], contiguous; it is written.
         origin, seen_origin, tiles, prompts, scopes, positions: as step_tables.py has them.
-        window, softcap, sinks: as `packed_attention` has them.
+        window, softcap, sinks: as in `packed_attention`.
     """
     key_size, value_size = q.shape[2], out.shape[2]
     group = q.shape[1] // num_kv_heads

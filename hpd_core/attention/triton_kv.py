@@ -1,8 +1,8 @@
-"""Storing keys and values on a GPU, in Triton: one launch a layer for all tokens of a step.
+"""Storing keys and values on a GPU, in Triton: one launch per layer for all tokens of a step.
 
-`rotate_and_store` reads queries, keys and values as the fused projection leaves them, norms the heads where they have
-norms, turns queries (in place) and keys by their rotary angles, and stores keys and values where the cache wants them.
-`store` is the same for who has turned them already. `note` says beside the cache who may see the new columns.
+`rotate_and_store` reads queries, keys and values as the fused projection leaves them, and norms the heads if they have
+norms. It rotates queries (in place) and keys by their rotary angles, and stores keys and values in the cache. `store`
+is the same for callers that have rotated them already. `note` stores who may see the new columns.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _UNSEEN = tl.constexpr(2**62)  # cohort_cache.UNSEEN
 _CHANGING = ("layer", "num_tokens", "num_hidden", "row")
 _TABLES = ("prompts", "tokens", "prompt_of", "column_of", "hidden")  # where they begin changes, too (triton.py)
 _TOKENS = 16
-"""That a program takes."""
+"""Number of tokens per program."""
 
 
 @triton.jit
 def _normed(first, second, weight, eps, by, is_number, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Both halves of heads [T, HALF], behind their RMS norm."""
+    """Return both halves of heads [T, HALF], after their RMS norm."""
     squares = tl.sum(first * first, 1) + tl.sum(second * second, 1)
     factor = tl.rsqrt(squares / (2 * HALF) + eps)[:, None]
     first_weight = tl.load(weight + by, is_number, 0.0).to(tl.float32)
@@ -70,7 +70,7 @@ def _store_kernel(  # type: ignore[no-untyped-def]
     ROTATES: tl.constexpr,
     HAS_NORMS: tl.constexpr,
 ):
-    """Program (block of tokens, KV head).
+    """Run program (block of tokens, KV head).
 
     Arguments: q [T, H, D] with stride q_token and heads without gaps; k [T, H_kv, D] and v [T, H_kv, D_v] with theirs;
     cos, sin [T, D] without gaps; prompts, and of the tokens prompt and column, as step_tables.py has them.
@@ -133,7 +133,7 @@ def _store_kernel(  # type: ignore[no-untyped-def]
 def _note_kernel(  # type: ignore[no-untyped-def]
     seen_origin, prompts, tokens, hidden, num_tokens, num_hidden, row, TOKENS: tl.constexpr
 ):
-    """Program (block of tokens, and of hidden columns)."""
+    """Run program (block of tokens, and of hidden columns)."""
     token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     is_token = token < num_tokens
     prompt = tl.load(tokens + 3 * row + token, is_token, -1)
@@ -148,7 +148,7 @@ def _note_kernel(  # type: ignore[no-untyped-def]
 
 
 def note(seen_origin: Tensor, prompts: Tensor, tokens: Tensor, hidden: Tensor) -> None:
-    """Stores scope and position of every token beside the column that it has in the cache, and hides other columns.
+    """Store scope and position of every token for its column of the cache, and hide other columns.
 
     Args:
         prompts, tokens, hidden: as step_tables.py has them.
@@ -170,19 +170,19 @@ def rotate_and_store(
     tokens: Tensor,
     layer: int,
 ) -> None:
-    """Norms and turns queries, in place, and keys, and stores keys and values.
+    """Norm and rotate queries, in place, and keys; store keys and values.
 
     Args:
         q: [T, H, D], heads without gaps, D even; k, v: [T, H_kv, D] and [T, H_kv, D_v].
         cos, sin: [T, D], without gaps.
-        norms: of each head of the queries and of the keys.
+        norms: norms of each head of the queries and of the keys.
         origin, prompts, tokens: as step_tables.py has them.
     """
     _launch(q, k, v, origin, prompts, tokens, layer, cos, sin, norms)
 
 
 def store(q: Tensor, k: Tensor, v: Tensor, origin: Tensor, prompts: Tensor, tokens: Tensor, layer: int) -> None:
-    """Stores keys and values as they are. Arguments as above; `q` is only looked at."""
+    """Store keys and values as they are. Arguments as above; of `q` only the shape is read."""
     _launch(q, k, v, origin, prompts, tokens, layer, None, None, None)
 
 
@@ -239,5 +239,5 @@ def _launch(
 
 
 def empty_origin(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A tensor from which addresses are counted; it has to live as long as what counts from it."""
+    """Return a tensor from which addresses are counted; it has to live as long as the addresses are used."""
     return torch.zeros(64, dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""One step's attention by the kernels in Triton: its tables on the device, and the launches that read them."""
+"""Attention of one step by the kernels in Triton: its tables on the device, and the launches that read them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from hpd_core.system.device import to_device
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TritonStep:
-    """What all layers of one step read.
+    """Data that all layers of one step read.
 
     Attributes:
         tiles, prompts, tokens, logit_rows, hidden: the tables of step_tables.py, on the device.
         last_position: the highest of all tokens, on the host.
-        origin, seen_origin: what their addresses are counted from.
+        origin, seen_origin: tensors that their addresses are counted from.
     """
 
     tiles: Tensor
@@ -42,31 +42,31 @@ class TritonStep:
 
     @property
     def token_ids(self) -> Tensor:
-        """int64 [T]"""
+        """Token ids, int64 [T]."""
         return self.tokens[0]
 
     @property
     def positions(self) -> Tensor:
-        """int64 [T]"""
+        """Positions, int64 [T]."""
         return self.tokens[1]
 
     def note(self) -> None:
-        """Says beside the cache who may see the new columns: once, before the first layer."""
+        """Store who may see the new columns; call it once, before the first layer."""
         note(self.seen_origin, self.prompts, self.tokens, self.hidden)
 
     def store(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
-        """Stores keys [T, H_kv, D] and values [T, H_kv, D_v] of a layer."""
+        """Store keys [T, H_kv, D] and values [T, H_kv, D_v] of a layer."""
         k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (k, v))
         store(q, k, v, self.origin, self.prompts, self.tokens, layer)
 
     def rotate_and_store(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, norms: tuple[Norm, Norm] | None
     ) -> None:
-        """The same behind norms and rotary embedding; queries [T, H, D] are turned where they are."""
+        """Store them after norms and rotary embedding; queries [T, H, D] are rotated in place."""
         rotate_and_store(q, k, v, cos, sin, norms, self.origin, self.prompts, self.tokens, layer)
 
     def attend(self, layer: int, q: Tensor, out: Tensor, *, window: int | None = None, **options: Any) -> None:
-        """Attention of a layer, whose keys and values are stored. Arguments as `triton.attend` has them."""
+        """Attend in a layer whose keys and values are stored. Arguments as in `triton.attend`."""
         q = q if q.stride(2) == 1 else q.contiguous()
         attend(
             q,
@@ -80,24 +80,24 @@ class TritonStep:
             layer,
             self.num_kv_heads,
             self.blocks,
-            # Where everything is within the window, there is none.
+            # A window that covers everything is none.
             window=window if window is not None and abs(window) <= self.last_position else None,
             **options,
         )
 
 
 class TritonAttention:
-    """Makes the steps of one decoder."""
+    """Factory of the steps of one decoder."""
 
     def __init__(
         self, shape: CacheShape, group: int, *, small_steps: bool = False, blocks: Blocks | None = None
     ) -> None:
-        """For steps of one decoder.
+        """Prepare for steps of one decoder.
 
         Args:
-            group: query heads that share a KV head.
-            small_steps: they have few tokens of each prompt.
-            blocks: how they are cut; None: as suits the GPU.
+            group: number of query heads that share a KV head.
+            small_steps: whether steps have few tokens of each prompt.
+            blocks: block sizes; None: those that suit the GPU.
         """
         self._shape = shape
         is_gpu = shape.device.type == "cuda"
@@ -116,16 +116,16 @@ class TritonAttention:
         logit_rows: IntArray,
         room: Sizes | None = None,
     ) -> StepTables:
-        """Arguments as `step_tables` has them."""
+        """Build a step's tables. Arguments as in `step_tables`."""
         origins = self._origin.data_ptr(), self._seen_origin.data_ptr()
         return step_tables(plans, token_ids, logit_rows, self._cut, self._shape, *origins, room)
 
     def step(self, tables: StepTables) -> TritonStep:
-        """The tables, given to the device."""
+        """Copy the tables to the device and return the step."""
         return self.at(to_device(tables.numbers, self._shape.device), tables.sizes, tables.last_position)
 
     def at(self, numbers: Tensor, sizes: Sizes, last_position: int) -> TritonStep:
-        """A step whose tables are, or will be, `numbers` on the device."""
+        """Return a step whose tables are, or will be, `numbers` on the device."""
         parts = views(numbers, sizes)
         return TritonStep(
             parts.tiles,

@@ -1,1 +1,1 @@
-"""What the engine is held against: exact decoding, transformers' generate, and no model at all."""
+"""Baselines to compare the engine with: exact decoding, transformers' generate, and no model at all."""

@@ -1,8 +1,8 @@
-"""The paper's baseline `ar`: the same answer, written token by token by transformers' generate.
+"""Baseline `ar` of the paper: the same answer, written token by token by transformers' generate.
 
-It reads the very prompt of `tree` up to the opening brace, and must write keys, structure and values itself. What
-counts as a value is decided by the same rule as everywhere (text/values.py). K_max bounds the answer as a whole, as if
-every value took it; a single value may be longer.
+It reads exactly the prompt of `tree` up to the opening brace, and must write keys, structure and values itself. Values
+are parsed by the same rule as everywhere (text/values.py). K_max bounds the answer as a whole, as if every value took
+it; a single value may be longer.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AutoregressiveBaseline(Extractor):
     decoding = "ar"
 
     def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None:
-        """Takes a loaded model, for itself; it gets an attention of transformers' own.
+        """Take a loaded model, for itself; it gets an attention of transformers' own.
 
         `layout` and `prompt.keys` of `config` are ignored.
 
@@ -89,22 +89,22 @@ class AutoregressiveBaseline(Extractor):
 
     @property
     def layout(self) -> str:
-        """'ar': there is one prompt per product, and the answer follows it."""
+        """Layout 'ar': there is one prompt per product, and the answer follows it."""
         return "ar"
 
     @property
     def attention(self) -> str:
-        """transformers' name of the one that the model came with."""
+        """Name of the transformers attention that the model runs with."""
         return str(self._weights.model.config._attn_implementation)
 
     @property
     def layers(self) -> str:
-        """'transformers': by the code that the model came with."""
+        """Kind of layers, 'transformers': the model's own code."""
         return "transformers"
 
     @property
     def limits(self) -> Limits:
-        """`max_prompts_per_cohort` prompts are generated together, or fewer where they need more cache."""
+        """Limits: `max_prompts_per_cohort` prompts are generated together, or fewer if they need more cache."""
         return self._limits
 
     def submit(
@@ -114,7 +114,7 @@ class AutoregressiveBaseline(Extractor):
         document_ids: Sequence[Sequence[int]] | None = None,
         wanted: Sequence[Collection[str] | None] | None = None,
     ) -> ExtractionFuture:
-        """As `Extractor.submit`; submissions run one after the other."""
+        """Submit as `Extractor.submit`; submissions run one after the other."""
         if wanted is not None:
             raise ValueError("the baseline writes whole answers: all attributes or none")
 
@@ -129,7 +129,7 @@ class AutoregressiveBaseline(Extractor):
         return answer_in_turn(self._executor, work, "the baseline")
 
     def close(self) -> None:
-        """Waits for what is queued and ends the thread."""
+        """Wait for queued submissions and end the thread."""
         self._executor.shutdown()
 
     def _extract(
@@ -176,8 +176,9 @@ class AutoregressiveBaseline(Extractor):
         return [results[number] for number in range(len(records))]
 
     def _batches(self, prepared: Sequence[PreparedPrompt]) -> Iterator[list[PreparedPrompt]]:
-        """All of them in order, which is by length: each prompt of a batch is padded to the last one's, where the model
-        answers alike then."""
+        """Yield batches in order, which is by length. If padding does not change the model's answers, each prompt is
+        padded to the last one's length; else the prompts of a batch have one length.
+        """
         batch: list[PreparedPrompt] = []
         longest_answer = 0
         for item in prepared:
@@ -196,7 +197,7 @@ class AutoregressiveBaseline(Extractor):
     def _generate(
         self, prompts: list[list[int]], max_new_tokens: int, metrics: ExtractionMetrics
     ) -> list[tuple[list[int], bool]]:
-        """Greedy answers as ids, and whether each ended by itself. Prompts are padded on the left."""
+        """Return greedy answers as ids, and whether each ended by itself. Prompts are padded on the left."""
         width = max(len(ids) for ids in prompts)
         pad = self._end_ids[0] if self._end_ids else 0
         ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
@@ -223,7 +224,7 @@ class AutoregressiveBaseline(Extractor):
         return answers
 
     def _length(self, row: npt.NDArray[np.int64], closed_at: int | None) -> tuple[int, bool]:
-        """Tokens of the answer, and whether it ended by itself."""
+        """Return the number of the answer's tokens, and whether it ended by itself."""
         end = next((index for index, token in enumerate(row) if token in self._end_ids), None)
         ends = [stop for stop in (closed_at, None if end is None else end + 1) if stop is not None]
         return (min(ends), True) if ends else (len(row), False)
@@ -231,10 +232,10 @@ class AutoregressiveBaseline(Extractor):
     def _values(
         self, schema: CategorySchema, fields: Mapping[str, str], ids: list[int], ended: bool
     ) -> dict[str, Value]:
-        """Reads the answer line by line; an attribute that the model left out is invalid, not absent.
+        """Parse the answer line by line; an attribute that the model left out is invalid, not absent.
 
-        A model that must write the keys itself rarely writes them to the letter ("shoe_type" for "Shoe type"):
-        where no line has the very key, one that is equal when folded counts, if it is equal to one attribute only.
+        A model that must write the keys itself rarely writes them exactly ("shoe_type" for "Shoe type"). If no line has
+        the exact key, one that is equal when folded counts, if it is equal to one attribute only.
         """
         lines = self._segments.decode([ids])[0].split("\n")
         attributes = {attribute.name: attribute for attribute in schema.attributes}
@@ -262,7 +263,7 @@ class AutoregressiveBaseline(Extractor):
 
 
 class _ObjectClosed(StoppingCriteria):  # type: ignore[misc]
-    """Ends a row when a line of its answer starts with the closing brace."""
+    """Stopping criterion: a row ends when a line of its answer starts with the closing brace."""
 
     def __init__(self, segments: SegmentTokenizer, has_brace: Tensor, prompt_length: int) -> None:
         self._segments = segments
@@ -271,7 +272,7 @@ class _ObjectClosed(StoppingCriteria):  # type: ignore[misc]
         self._closed: dict[int, int] = {}
 
     def __call__(self, input_ids: Tensor, scores: Tensor, **kwargs: Any) -> Tensor:
-        """bool [batch]: which rows are done."""
+        """Return which rows are done, bool [batch]."""
         candidates = self._has_brace[input_ids[:, -1].cpu()].nonzero()[:, 0].tolist()
         for row in candidates:
             answer = input_ids[row, self._prompt_length :].tolist()
@@ -282,18 +283,18 @@ class _ObjectClosed(StoppingCriteria):  # type: ignore[misc]
         return done
 
     def closed_at(self, num_rows: int) -> list[int | None]:
-        """Per row, the answer's length when its object closed, or None."""
+        """Return, per row, the answer's length when its object closed, or None."""
         return [self._closed.get(row) for row in range(num_rows)]
 
 
 def _trunk(item: PreparedPrompt) -> list[int]:
-    """The prompt up to the first key."""
+    """Return the prompt up to the first key."""
     ids: list[int] = item.prompt.layout.trunk.tolist()
     return ids
 
 
 def _answer_limit(batch: Sequence[PreparedPrompt]) -> int:
-    """Room for every key, every value at K_max, and the closing brace."""
+    """Return the number of tokens for every key, every value at K_max, and the closing brace."""
     layouts = [item.prompt.layout for item in batch]
     return max(layout.num_key_tokens + int(layout.max_new_tokens.sum()) for layout in layouts) + 8
 
@@ -312,9 +313,11 @@ def _decode_key(text: str) -> str | None:
 
 @contextmanager
 def _without_wishes(model: Any) -> Iterator[None]:
-    """What a checkpoint wishes of `generate`, as a penalty for words of the prompt, is for chats, and not greedy.
+    """Hide the checkpoint's own settings for `generate`, such as a penalty for words of the prompt: they are for chats,
+    not for greedy decoding.
 
-    transformers takes from there what it is not told. The model keeps it: it says how answers end, and is saved.
+    transformers falls back to them for anything that it is not told. They are restored afterwards: they say how answers
+    end, and are saved with the model.
     """
     wishes = model.generation_config
     model.generation_config = GenerationConfig()

@@ -1,4 +1,4 @@
-"""For the oracle of `stacked`: families that count tokens in memory are made to count positions instead."""
+"""Patches for the oracle of `stacked`: families that count tokens in memory are made to count positions instead."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor
 from transformers import DynamicCache
 
 _ALIBI = ("build_alibi_tensor", "build_mpt_alibi_tensor")
-"""The functions of BLOOM, Falcon and MPT that make a bias for each token in memory."""
+"""Functions of BLOOM, Falcon and MPT that make a bias for each token in memory."""
 
 
 @contextmanager
 def counting_positions(model: Any, positions: Sequence[int]) -> Iterator[None]:
-    """For one forward over tokens at these positions, which its `position_ids` say to nobody."""
+    """Make one forward count these positions, in models that ignore `position_ids`."""
     at = torch.tensor(positions)
     module = sys.modules[type(model).__module__]
     with ExitStack() as stack:
@@ -40,9 +40,9 @@ def counting_positions(model: Any, positions: Sequence[int]) -> Iterator[None]:
 
 @contextmanager
 def hiding(model: Any, mask: Any) -> Iterator[Any]:
-    """For one forward, what is to be its `attention_mask`.
+    """Yield the `attention_mask` argument for one forward.
 
-    GPT takes none but of padding: who sees whom, [1, 1, T, T], stands in each of its layers.
+    GPT takes only a padding mask: its layers' own masks, [1, 1, T, T], are replaced.
     """
     if model.config.model_type != "openai-gpt":
         yield mask

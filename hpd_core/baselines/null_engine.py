@@ -1,4 +1,4 @@
-"""An engine without a model: its answers are made up, at once. It shows what everything around an engine can carry."""
+"""Engine without a model: its answers are made up, at once. It shows the throughput of everything around an engine."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class NullEngine(Extractor):
-    """Used like `Engine`; every answer follows from a hash of the record and the attribute.
+    """Stand-in used like `Engine`; every answer follows from a hash of the record and the attribute.
 
-    A text or a number is cut out of the record, an enum's or boolean's value is one of those that it may have, and
-    many are null. The answers are written as a model would write them and read by the same rule.
+    A text or a number is cut out of the record. An enum's or boolean's value is one of those that it may have. Many are
+    null. The answers are written as a model would write them and parsed by the same rule.
     """
 
     decoding = "made-up"
 
     def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None:
-        """`model` is not looked at and may be None."""
+        """Take a tokenizer; `model` is ignored and may be None."""
         started = time.perf_counter()
         self.config = config or EngineConfig()
         self._model_name = "model"
@@ -52,7 +52,7 @@ class NullEngine(Extractor):
 
     @classmethod
     def from_pretrained(cls, model: str, config: EngineConfig | None = None, adapter: str | None = None) -> Self:
-        """Loads the tokenizer of `model` alone. An adapter is not looked at. Raises ModelError as `Engine`."""
+        """Load only the tokenizer of `model`. An adapter is ignored. Raise ModelError as `Engine`."""
         config = config or EngineConfig()
         started = time.perf_counter()
         extractor = cls(None, loading.load_tokenizer(model, config), config)
@@ -62,36 +62,36 @@ class NullEngine(Extractor):
 
     @property
     def model_id(self) -> str:
-        """Names no model: nobody is to take the answers for one's."""
+        """Name that is not a model's, so that the answers are not mistaken for those of one."""
         return f"made-up (tokenizer of {self._model_name})"
 
     @property
     def layout(self) -> str:
-        """There are no prompts, so they have none."""
+        """Placeholder, since there are no prompts."""
         return "made-up"
 
     @property
     def attention(self) -> str:
-        """Nobody attends."""
+        """Placeholder, since there is no attention."""
         return "made-up"
 
     @property
     def layers(self) -> str:
-        """There are none."""
+        """Placeholder, since there are no layers."""
         return "made-up"
 
     @property
     def notes(self) -> list[str]:
-        """That the answers are made up."""
+        """Note that the answers are made up."""
         return [NOTE]
 
     @property
     def limits(self) -> None:
-        """Nothing is decoded."""
+        """None, since nothing is decoded."""
         return None
 
     def describe(self) -> EngineDescription:
-        """As `Extractor.describe`; what belongs to a model is None."""
+        """Describe as `Extractor.describe`; anything that belongs to a model is None."""
         return {
             "model_id": self.model_id,
             "model_revision": None,
@@ -126,7 +126,9 @@ class NullEngine(Extractor):
         document_ids: Sequence[Sequence[int]] | None = None,
         wanted: Sequence[Collection[str] | None] | None = None,
     ) -> ExtractionFuture:
-        """As `Extractor.submit`; submissions are answered one after the other, in a thread of the engine's own."""
+        """Submit as `Extractor.submit`; submissions are answered one after the other, in a thread of the engine's
+        own.
+        """
         for name, given in (("document_ids", document_ids), ("wanted", wanted)):
             if given is not None and len(given) != len(records):
                 raise ValueError(f"{len(given)} {name} for {len(records)} records")
@@ -137,7 +139,7 @@ class NullEngine(Extractor):
         )
 
     def close(self) -> None:
-        """Ends its thread."""
+        """End its thread."""
         self._executor.shutdown()
 
     def _answer(
@@ -206,18 +208,18 @@ class _Draw:
         self._state = seed
 
     def share(self) -> float:
-        """In [0, 1)."""
+        """Return a number in [0, 1)."""
         # The multiplier and the increment of Knuth's MMIX.
         self._state = (self._state * 6364136223846793005 + 1442695040888963407) % 2**64
         return (self._state >> 11) / 2**53
 
     def below(self, count: int) -> int:
-        """In [0, count)."""
+        """Return an integer in [0, count)."""
         return int(self.share() * count)
 
 
 def _literal(attribute: Attribute, texts: Sequence[str], draw: _Draw) -> str:
-    """An answer as a model would write it: JSON."""
+    """Return an answer as a model would write it: JSON."""
     if draw.share() < _NULLS or not texts:
         return "null"
     if attribute.multiple:

@@ -1,4 +1,4 @@
-"""Whether a model answers alike whatever padding stands before a prompt, as batches of `generate` need it."""
+"""Check that a model's answers do not depend on padding before a prompt, as batches of `generate` need it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 
 def takes_padding(model: Any) -> bool:
-    """Of nearly all: their masks hide it, and positions are counted behind it.
+    """Return whether padding changes no answer, as for nearly all models: masks hide it, and positions are counted
+    after it.
 
-    Llama 4 scales queries by how many tokens stand before, MiniMax M3 picks blocks counted from the first token, and
+    Llama 4 scales queries by the number of tokens before them. MiniMax M3 picks blocks counted from the first token.
     RecurrentGemma's state goes through padding as through text.
     """
     if model.config.get_text_config().model_type == "recurrent_gemma":

@@ -1,8 +1,8 @@
-"""The oracles: what exact decoding is, written plainly and slowly.
+"""Oracles: exact decoding, written plainly and slowly.
 
 They share no code with layouts, cohorts or attention. `tree`'s oracle decodes one value at a time with an ordinary
-causal forward over the tokens it may see, no cache, no batch, default positions; where a document is read both ways,
-with a mask written pair by pair. `stacked`'s runs all values of one prompt in lock-step, with a mask written pair by
+causal forward over the tokens it may see, no cache, no batch, default positions. If a document is read both ways, it
+uses a mask written pair by pair. `stacked`'s runs all values of one prompt in lock-step, with a mask written pair by
 pair from section 4.3 and 4.4 of the paper.
 """
 
@@ -20,15 +20,15 @@ from hpd_core.baselines.by_position import counting_positions, hiding
 from hpd_core.text.endings import Endings, Read
 
 Choices = Callable[[Sequence[int]], Collection[int] | None]
-"""From a value's tokens so far to the tokens that it may go on with; None: any."""
+"""Function from a value's tokens so far to the tokens that may follow; None: any."""
 
 CAUSAL = range(0)
-"""No tokens that see each other both ways."""
+"""Empty range: no tokens see each other both ways."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceValue:
-    """One decoded value.
+    """Decoded value.
 
     Attributes:
         tokens: generated ids, the closing one last if `closed`.
@@ -42,13 +42,15 @@ class ReferenceValue:
     closed: bool
 
     def margin(self, index: int) -> float:
-        """How far the best allowed token is before the second, in standard deviations of the logits."""
+        """Return how far the best allowed token is before the second, in standard deviations of the logits."""
         row, allowed = self.logits[index], self.allowed[index]
         ranked = (row if allowed is None else row[sorted(allowed)]).sort(descending=True).values
         return float((ranked[0] - ranked[1]) / row.std()) if len(ranked) > 1 else float("inf")
 
     def behind(self, index: int, token: int) -> float:
-        """How far `token` is behind the best allowed one, in standard deviations; infinite if it is not allowed."""
+        """Return how far `token` is behind the best allowed one, in standard deviations; infinite if it is not
+        allowed.
+        """
         row, allowed = self.logits[index], self.allowed[index]
         if allowed is not None and token not in allowed:
             return float("inf")
@@ -65,7 +67,7 @@ def decode_chain(
     choices: Choices | None = None,
     both_ways: range = CAUSAL,
 ) -> ReferenceValue:
-    """One value of the `tree` layout: greedy decoding behind prefix + document + key.
+    """Decode one value of the `tree` layout: greedy decoding after prefix + document + key.
 
     Args:
         model: with an attention of transformers' own.
@@ -101,14 +103,14 @@ def decode_chain(
 def spelling_logprobs(
     model: Any, ids: Sequence[int], spelling: Sequence[int], both_ways: range = CAUSAL
 ) -> list[float]:
-    """The log-probability of each token of a spelling behind `ids`: one plain forward over both."""
+    """Return the log-probability of each token of a spelling after `ids`: one plain forward over both."""
     rows = _forward_chain(model, [*ids, *spelling], both_ways)[len(ids) - 1 : -1].double().log_softmax(-1)
     return [float(row[token]) for row, token in zip(rows, spelling, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceAnswer:
-    """What a closed attribute is answered with.
+    """Answer of a closed attribute.
 
     Attributes:
         member: its number; `null` is 0.
@@ -129,17 +131,18 @@ def choose_member(
     both_ways: range = CAUSAL,
     threshold: float | None = None,
 ) -> ReferenceAnswer:
-    """The answer of a closed attribute behind `ids` (prefix, document, key), each spelling by a forward of its own.
+    """Return the answer of a closed attribute after `ids` (prefix, document, key), each spelling by a forward of its
+    own.
 
-    Null where it has a half of the model's probability, else the likeliest member. Null's share is its probability, the
-    others share the rest as their likelihoods are to each other. With a threshold: null where it can be null, and no
-    other's share comes up to that.
+    The answer is null if null has at least half of the model's probability, else the likeliest member. Null's share is
+    its probability; the others divide the rest in proportion to their likelihoods. With a threshold, the answer is null
+    if it can be null and no other share reaches the threshold.
 
     Args:
         model: with an attention of transformers' own.
         spellings: the tokens of each, up to the one that ends the value.
         members: which member each spelling means; 0 is null.
-        both_ways: as `decode_chain` has it.
+        both_ways: as in `decode_chain`.
         threshold: `EngineConfig.answer_threshold`.
     """
     found: dict[int, list[tuple[tuple[int, ...], list[float]]]] = {}
@@ -157,9 +160,9 @@ def choose_member(
 
 
 def _forward_chain(model: Any, ids: Sequence[int], both_ways: range) -> Tensor:
-    """Logits [T, vocabulary] of one chain of tokens at default positions.
+    """Return logits [T, vocabulary] of one chain of tokens at default positions.
 
-    Where a document is read both ways, under a mask written pair by pair, for models whose layers all see all tokens.
+    If a document is read both ways, the mask is written pair by pair, for models whose layers all see all tokens.
     """
     chain = torch.tensor([ids], device=model.device)
     if not both_ways:
@@ -179,7 +182,7 @@ def _best(row: Tensor, allowed: Collection[int] | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StackedSkeleton:
-    """A stacked prompt: the ids before the skeleton, then its parts in order; a key is followed by a value."""
+    """Stacked prompt: the ids before the skeleton, then its parts in order; a key is followed by a value."""
 
     prompt: Sequence[int]
     parts: Sequence[tuple[Sequence[int], bool]]  # (ids, is_key)
@@ -194,10 +197,10 @@ def decode_stacked(
     forced: Sequence[Sequence[int]] | None = None,
     choices: Sequence[Choices] | None = None,
 ) -> list[ReferenceValue]:
-    """All values of one stacked prompt, in lock-step: at step t every open value gets its t-th token.
+    """Decode all values of one stacked prompt, in lock-step: at step t every open value gets its t-th token.
 
     Args:
-        max_new_tokens: per key, K_max: also the gap behind it.
+        max_new_tokens: per key, K_max: also the gap after it.
         forced: per key, tokens to feed in place of the model's own choices.
         choices: per key, the value's constraint.
     """
@@ -246,10 +249,10 @@ def decode_stacked(
 
 
 def _forward_by_position(model: Any, ids: Sequence[int], positions: Sequence[int], steps: Sequence[int]) -> Tensor:
-    """Logits [T, vocabulary] under the mask that is causal in position order, written pair by pair.
+    """Return logits [T, vocabulary] under the mask that is causal in position order, written pair by pair.
 
-    The whole prompt is forwarded anew at every step. So that each token sees now what it saw when it was fed, a token
-    of a later step is hidden from it even if it stands earlier in position order (section 4.4: k' <= k).
+    The whole prompt is forwarded again at every step. Each token must see the same tokens as when it was fed.
+    So tokens of later steps are hidden from it even if they stand earlier in position order (section 4.4: k' <= k).
     """
     config = model.config.get_text_config()
     count = len(ids)
@@ -281,7 +284,7 @@ def _forward_by_position(model: Any, ids: Sequence[int], positions: Sequence[int
 
 
 def _reaches(config: Any) -> dict[str, tuple[int | None, int | None]]:
-    """Attention window and chunk per kind of layer."""
+    """Return attention window and chunk per kind of layer."""
     window, chunk = getattr(config, "sliding_window", None), getattr(config, "attention_chunk_size", None)
     kinds = set(getattr(config, "layer_types", None) or ())
     if kinds:

@@ -1,23 +1,23 @@
 """The decoder: prompts in, the tokens of their values out. It knows nothing of products.
 
-The words that every file here uses:
+Terms that every file here uses:
 
     trunk       the tokens of a prompt that all of its values see: the prefix, which prompts of a category share, and
                 the document
-    branch      an open end of the prompt: a key behind the trunk, and the value that grows behind the key
+    branch      an open end of the prompt: a key after the trunk, and the value that grows after the key
     scope       who sees a token: everybody (PUBLIC), or only the branch that it belongs to (hpd_core/layout.py)
     cohort      prompts that were admitted together; they share one block of KV cache and run in lock-step, each step
                 one more token for every value that is not finished
-    own tokens  what a prompt has behind its prefix
-    live        said of a value that is not finished
+    own tokens  the tokens of a prompt after its prefix
+    live        (of a value) not finished
 
-A prompt's way, and the file that has each part of it:
+The life of a prompt, and the file of each part:
 
     admit    Scheduler picks waiting prompts and makes them a cohort            scheduler.py, cohort.py
     prefill  the cohort feeds its prompts' own tokens, some columns a step      prefill.py
     decode   the cohort feeds the last token of every live value                value_states.py
     retire   finished prompts get their tokens and leave the cohort             cohort.py
 
-Decoder (decoder.py) runs the steps: it gathers what all cohorts feed into one packed row, gives the model one forward
-of it, chooses the next tokens (next_token.py) and hands them back to the cohorts.
+Decoder (decoder.py) runs the steps: it packs the tokens that all cohorts feed into one row and runs one forward of the
+model. Then it chooses the next tokens (next_token.py) and hands them back to the cohorts.
 """

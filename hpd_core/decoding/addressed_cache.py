@@ -1,7 +1,7 @@
 """The KV cache of one cohort for an attention that finds every prompt by its address: a slot for each.
 
-It is what cohort_cache.py is elsewhere. Rows are slots, so they come, go and are merged without a copy; and what is
-given to the device in a step are numbers alone, in the tables of all cohorts (attention/step_tables.py).
+It replaces cohort_cache.py there. Rows are slots, so they are added, removed and merged without a copy. A step copies
+only numbers to the device, in the tables of all cohorts (attention/step_tables.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AddressedCache:
     """Keys and values of P prompts.
 
     Attributes:
-        prefixes: of each prompt the prefix that it attends to where it is, if there is one.
+        prefixes: the prefix of each prompt that it attends to in place, or None.
         used: int64 [P], each prompt's columns in use.
     """
 
@@ -37,7 +37,7 @@ class AddressedCache:
         leading: LeadingColumns,
         hidden: Sequence[IntArray],
     ) -> None:
-        """Of parts whose rows are the prompts; `hidden`: columns that the next step hides."""
+        """Build from parts whose rows are the prompts; `hidden`: columns that the next step hides."""
         self._pool = pool
         self.prefixes, self.used = list(prefixes), used
         self._slots, self._leading, self._hidden = list(slots), leading, list(hidden)
@@ -46,10 +46,10 @@ class AddressedCache:
     def for_prompts(
         cls, pool: CachePool, prefixes: Sequence[PrefixCache | None], num_columns: IntArray
     ) -> AddressedCache:
-        """The cache of prompts that have fed nothing yet.
+        """Create the cache of prompts that have fed nothing yet.
 
         Args:
-            num_columns: int64 [P], that each may come to have.
+            num_columns: int64 [P], the most columns of each.
         """
         slots = [CacheSlot.new(pool.shape, pool.order.room_for(columns)) for columns in num_columns.tolist()]
         pool.num_used += sum(slot.capacity for slot in slots) * pool.shape.numbers_per_token
@@ -60,10 +60,10 @@ class AddressedCache:
 
     @classmethod
     def merge(cls, caches: Sequence[AddressedCache], picked: Sequence[IntArray], order: IntArray) -> AddressedCache:
-        """One cache out of several, whose other rows are released.
+        """Merge several caches into one and release the rows that are not picked.
 
         Args:
-            picked: of each cache, the rows to take along.
+            picked: the rows to keep, for each cache.
             order: int64 [P], where each row comes from: its number among all that are picked, cache by cache.
         """
         for cache, rows in zip(caches, picked, strict=True):
@@ -81,12 +81,12 @@ class AddressedCache:
         )
 
     def release(self) -> None:
-        """Gives the memory back; the cache cannot be used any more."""
+        """Release the memory; the cache cannot be used any more."""
         self._give_back(self._slots)
         self._slots = []
 
     def keep(self, rows: IntArray) -> None:
-        """Goes on with some of the rows."""
+        """Keep only these rows, in this order."""
         kept = set(rows.tolist())
         self._give_back([slot for row, slot in enumerate(self._slots) if row not in kept])
         self._slots = [self._slots[row] for row in rows]
@@ -96,31 +96,31 @@ class AddressedCache:
         self._leading = self._leading.rows(rows)
 
     def _give_back(self, slots: Sequence[CacheSlot]) -> None:
-        """What was given to the device before may still read them: torch gives their memory to what comes later."""
+        """Subtract slots from the pool's use. Queued kernels may still read them: torch reuses memory only later."""
         self._pool.num_used -= sum(slot.capacity for slot in slots) * self._pool.shape.numbers_per_token
 
     @property
     def num_columns(self) -> int:
-        """Columns in use, of the prompt that has the most."""
+        """Number of columns in use, of the prompt that has the most."""
         return int(self.used.max())
 
     @property
     def num_slots(self) -> int:
-        """Tokens that there is room for; shared prefixes are not in it."""
+        """Capacity in tokens, without shared prefixes."""
         return sum(slot.capacity for slot in self._slots)
 
     def slots_for(self, num_more: IntArray | int) -> int:
-        """The same when each prompt has so many more columns in use ([P], or alike for all)."""
+        """Return `num_slots` as it is with `num_more` more columns in use ([P], or one number for all prompts)."""
         capacities = np.array([slot.capacity for slot in self._slots], dtype=np.int64)
         return int(np.maximum(capacities, self.used + num_more).sum())
 
     def append(self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False) -> AddressedPlan:
-        """Gives each new token a column, and says where the attention stores and finds what it needs.
+        """Give each new token a column, and return where the attention stores and finds keys and values.
 
         Args:
             start: where the cohort's stretch of the packed row begins.
             kept: rows whose content is still needed.
-            is_prefill: the tokens are the prompts' own.
+            is_prefill: whether the tokens are the prompts' own.
         """
         columns = self.used[tokens.prompts] + tokens.ranks
         counts = np.bincount(tokens.prompts, minlength=len(self.used))
@@ -150,7 +150,7 @@ class AddressedCache:
         )
 
     def _reserve(self, num_columns: IntArray) -> None:
-        """Larger slots where some do not hold so many: rejected nodes leave columns behind that nobody uses again."""
+        """Grow slots that are too small: rejected nodes leave columns behind that are never used again."""
         for row in np.nonzero(num_columns > np.array([slot.capacity for slot in self._slots]))[0]:
             needed = int(num_columns[row])
             self._give_back([self._slots[row]])
@@ -158,12 +158,11 @@ class AddressedCache:
             self._pool.num_used += self._slots[row].capacity * self._pool.shape.numbers_per_token
 
     def reject(self, plan: AddressedPlan, wrong: npt.NDArray[np.bool_]) -> None:
-        """Hides tokens that are of no use, and lets the next step have the last columns of this one as far as they hold
-        such.
+        """Hide rejected tokens. Those at a prompt's end free their columns for the next step.
 
         Args:
-            plan: of this step, the last one.
-            wrong: bool [t], which of its tokens.
+            plan: that of this step, the last one.
+            wrong: bool [t], whether each of its tokens is rejected.
         """
         prompts = plan.prompts
         self.used = self.used - plan.counts + counts_without_last(prompts, wrong, len(plan.counts))
@@ -172,8 +171,9 @@ class AddressedCache:
             self._hidden[row] = np.concatenate([self._hidden[row], plan.columns[is_hole & (prompts == row)]])
 
     def prefix_caches(self) -> list[PrefixCache]:
-        """For prompts that are bare prefixes, or what follows one: the keys and values of each, with those of what it
-        attends to in front, in memory of their own."""
+        """Return each prompt's keys and values, after those that it attends to, in memory of their own.
+
+        Call it for prompts that are bare prefixes, or shared texts that follow one."""
         return [self._prefix_cache(*each) for each in zip(self._slots, self.used.tolist(), self.prefixes, strict=True)]
 
     def _prefix_cache(self, slot: CacheSlot, used: int, before: PrefixCache | None) -> PrefixCache:
@@ -192,12 +192,12 @@ def _none(count: int) -> list[IntArray]:
 
 @dataclass(frozen=True, slots=True)
 class LeadingColumns:
-    """Of P prompts, the first columns that are public and at neighbouring positions: the document.
+    """The first columns of P prompts that are public and at consecutive positions: the document.
 
     Attributes:
-        counts: int64 [P], how many these are.
-        positions: int64 [P], of column 0.
-        are_all: bool [P], no other column is public.
+        counts: int64 [P], their number.
+        positions: int64 [P], the position of column 0.
+        are_all: bool [P], whether no other column is public.
     """
 
     counts: IntArray
@@ -206,21 +206,21 @@ class LeadingColumns:
 
     @classmethod
     def of_prompts(cls, num_prompts: int) -> LeadingColumns:
-        """Of prompts that have no columns yet."""
+        """Create those of prompts that have no columns yet."""
         zeros = np.zeros(num_prompts, dtype=np.int64)
         return cls(zeros, zeros, np.ones(num_prompts, dtype=bool))
 
     @classmethod
     def merge(cls, parts: Sequence[LeadingColumns]) -> LeadingColumns:
-        """The prompts of all parts, one part behind the other."""
+        """Concatenate the prompts of all parts."""
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
     def rows(self, picked: IntArray) -> LeadingColumns:
-        """Some of the prompts, in the order of `picked`."""
+        """Select prompts, in the order of `picked`."""
         return LeadingColumns(self.counts[picked], self.positions[picked], self.are_all[picked])
 
     def with_tokens(self, tokens: NewTokens, columns: IntArray) -> LeadingColumns:
-        """When these are stored, too."""
+        """Return the leading columns after these tokens are stored."""
         of, is_public = tokens.prompts, tokens.scopes == PUBLIC
         positions = self.positions.copy()
         is_first = columns == 0

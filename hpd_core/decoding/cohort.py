@@ -1,9 +1,12 @@
 """A cohort: prompts that were admitted together and run in lock-step, from prefill to their last value.
 
-It says which tokens to feed next (`next_input`), takes back what was chosen behind them (`accept`) and lets go of the
-prompts that are finished (`retire`). It is put together of four parts, each in a file of its own: the prompts' own
-tokens that are still to be fed (prefill.py), the state of their values (value_states.py), those of them that are chosen
-among members (scoring.py), and their KV cache (cohort_cache.py). Row p of each part is prompt p.
+It says which tokens to feed next (`next_input`), takes the tokens chosen after them (`accept`) and returns the prompts
+that are finished (`retire`). It has four parts, in which row p is prompt p:
+
+    prefill.py       the prompts' own tokens that are still to be fed
+    value_states.py  the state of their values
+    scoring.py       the values that are chosen among members
+    cohort_cache.py  the KV cache
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ _NONE = np.zeros(0, dtype=np.int64)
 
 
 class Cohort:
-    """P prompts in lock-step. `admit` or `merge` makes one."""
+    """A group of P prompts in lock-step. `admit` or `merge` makes one."""
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class Cohort:
         cache: CohortCache | AddressedCache | HybridCache,
         max_finished: float,
     ) -> None:
-        """Of parts whose rows are the prompts. `prefill` is None where all own tokens are in the cache."""
+        """Build from parts whose rows are the prompts. `prefill` is None if all own tokens are in the cache."""
         self.prompts = prompts
         self._prefill = prefill
         self._values = values
@@ -56,8 +59,8 @@ class Cohort:
         self._cache = cache
         self._max_finished = max_finished
         self._retired: npt.NDArray[np.bool_] = np.zeros(len(prompts), dtype=bool)  # finished; the row waits to go
-        # Of the step whose tokens are awaited: the values that decode, and what was fed of them, if more than a token
-        # of each.
+        # For the step whose tokens are awaited: the values that decode, and the tokens fed, if more than one for each
+        # of them.
         self._decoding = NO_VALUES
         self._with_nodes: _StepWithNodes | None = None
 
@@ -73,17 +76,17 @@ class Cohort:
         mixers: Sequence[MixerShape] = (),
         rule: NullRule = BY_HALF,
     ) -> Cohort:
-        """A new cohort. It takes memory: whoever makes one has to `release` it.
+        """Create a cohort. It takes memory, so the caller has to `release` it.
 
         Args:
-            prefixes: of each prompt, or None; they are copied unless they are to be shared, which they must be where
+            prefixes: that of each prompt, or None. They are copied unless they are shared, which they must be if
                 values lie in blocks.
-            pool: whose memory it takes.
-            max_finished: the share of prompts that may be finished before their memory is given up, which means to
-                take the others to new memory.
-            tries: that the prompts name.
-            mixers: what layers beside attention keep.
-            rule: when an answer that is chosen among members is null.
+            pool: the pool whose memory it takes.
+            max_finished: the share of finished prompts at which their memory is freed, by moving the others to new
+                memory.
+            tries: the tries that the prompts name.
+            mixers: shapes of the states that layers beside attention keep.
+            rule: decides when an answer that is chosen among members is null.
         """
         order = side_by_side(prefixes, [prompt.num_own_tokens for prompt in prompts])
         ordered, prefixes = [prompts[row] for row in order], [prefixes[row] for row in order]
@@ -103,7 +106,7 @@ class Cohort:
 
     @classmethod
     def merge(cls, cohorts: Sequence[Cohort]) -> Cohort:
-        """One cohort out of several that are decoding, which end: a long tail does not cost a call for each."""
+        """Merge decoding cohorts into one, and end them: a long tail does not cost a call for each."""
         picked = [np.nonzero(~cohort._retired)[0] for cohort in cohorts]
         pairs = list(zip(cohorts, picked, strict=True))
         prefixes = [cohort._cache.prefixes[row] for cohort, rows in pairs for row in rows]
@@ -116,67 +119,68 @@ class Cohort:
         return cls([prompts[row] for row in order], None, values, scoring, cache, cohorts[0]._max_finished)
 
     def release(self) -> None:
-        """Gives its cache back; it cannot run any more."""
+        """Release its cache; it cannot run any more."""
         self._cache.release()
 
     # State, as the scheduler reads it.
 
     @property
     def num_prefill_tokens(self) -> int:
-        """Prompt tokens still to be fed."""
+        """Number of prompt tokens still to be fed."""
         return int(self._prefill.num_left.sum()) if self._prefill else 0
 
     @property
     def num_unfinished(self) -> int:
-        """Prompts that are not finished."""
+        """Number of prompts that are not finished."""
         return len(self.prompts) - int(self._retired.sum())
 
     @property
     def num_next_tokens(self) -> int:
-        """That it feeds next: all of its prompts', or of each value those that are to be fed in one step."""
+        """Number of tokens to feed next: all that prefill has left, else one per live value and the nodes of tries."""
         return self.num_prefill_tokens or self._values.num_live + self._scoring.num_next
 
     @property
     def num_next_scored(self) -> int:
-        """Of these, nodes of tries, which may wait for another step."""
+        """Number of nodes of tries among these, which may wait for another step."""
         return 0 if self.num_prefill_tokens else self._scoring.num_next
 
     @property
     def num_cached_tokens(self) -> int:
-        """Cache slots that the cohort occupies, padding included; shared prefixes are not its own."""
+        """Number of cache slots that the cohort occupies, with padding, without shared prefixes."""
         return self._cache.num_slots
 
     @property
     def most_cached_tokens(self) -> int:
-        """Cache slots that it will occupy if the values of its prompts, or its widest, become as long as they may."""
+        """Number of cache slots that it occupies if its values (or its widest prompt's) grow to their limits."""
         own = self._prefill.num_left if self._prefill else 0
         return self._cache.slots_for(own + self._values.num_left)
 
     @property
     def shared_prefixes(self) -> set[PrefixCache]:
-        """The prefixes that its prompts attend to where they are."""
+        """Prefixes that its prompts attend to in place."""
         return {prefix for prefix in self._cache.prefixes if prefix is not None}
 
     @property
     def num_columns(self) -> int:
-        """Columns of the cache in use."""
+        """Number of columns of the cache in use, of the prompt that has the most."""
         return self._cache.num_columns
 
     @property
     def is_finished(self) -> bool:
-        """Nothing left to feed or decode."""
+        """Whether nothing is left to feed or decode."""
         return self.num_prefill_tokens == 0 and not self._values.is_open.any()
 
     # One step.
 
     def next_input(self, start: int, max_prefill_tokens: int, max_scored: int = 0) -> CohortInput:
-        """The tokens of the next step: a part of the prompts while there is some, then one token per live value, and of
-        those that are chosen among members the next nodes.
+        """Return the tokens of the next step: a part of the prompts until all are fed, then one token per live value.
+
+        For values that are chosen among members, these are the next nodes of their tries.
 
         Args:
             start: where the cohort's stretch of the packed row begins.
-            max_prefill_tokens: at most about so many prompt tokens (at least one column of them).
-            max_scored: the most nodes that are fed, but that there is something to feed.
+            max_prefill_tokens: about the most prompt tokens (at least one column of them).
+            max_scored: the most nodes to feed, unless there is nothing else to feed.
         """
         if self._prefill and self.num_prefill_tokens:
             return self._prefill_input(self._prefill, start, max_prefill_tokens)
@@ -229,11 +233,11 @@ class Cohort:
         )
 
     def accept(self, chosen: Chosen, endings: Endings) -> None:
-        """Takes the decoded tokens of this step, one per logit row, and ends the values that closed.
+        """Take the decoded tokens of this step, one per logit row, and end the values that closed.
 
         Args:
             chosen: n tokens.
-            endings: what each id does.
+            endings: how each token id is read (text/endings.py).
         """
         step, self._with_nodes = self._with_nodes, None
         if step is None:
@@ -244,15 +248,15 @@ class Cohort:
         useless = np.zeros(len(step.fed.token_ids), dtype=bool)
         useless[step.scored[self._scoring.hear(self._values, chosen.ways)]] = True
         if useless.any():
-            cache: Any = self._cache  # whose plan it is
+            cache: Any = self._cache  # the cache that made the plan
             cache.reject(step.fed.plan, useless)
 
     # Between steps.
 
     def retire(self) -> list[Prompt]:
-        """Takes out the finished prompts, with their values; shrinks the cohort when enough of it is gone.
+        """Return newly finished prompts, with their values; compact the cohort once enough of its rows are free.
 
-        What was dropped ends as it is; prompts that want to know are told of single values.
+        Dropped prompts end as they are. Prompts with `on_ended` are told of single values.
         """
         self._drop()
         if self.num_prefill_tokens:
@@ -276,7 +280,7 @@ class Cohort:
             self._scoring.drop(dropped)
 
     def _keep(self, rows: IntArray) -> None:
-        """Goes on with some of the rows, when nothing is left to prefill."""
+        """Keep only these rows; nothing is left to prefill."""
         self._scoring.move(_new_rows([(self, rows)], np.arange(len(rows)))[0])
         self.prompts = [self.prompts[row] for row in rows]
         self._prefill = None
@@ -286,18 +290,18 @@ class Cohort:
         self._cache.keep(rows)
 
     def take_prefixes(self) -> list[PrefixCache]:
-        """For a cohort of bare prefixes: the KV of each, when they are fed."""
+        """Return the KV of each prompt, for a cohort of bare prefixes that are fed."""
         return self._cache.prefix_caches()
 
 
 @dataclass(frozen=True, slots=True)
 class _StepWithNodes:
-    """A step in which nodes of tries are fed, too.
+    """A step that feeds nodes of tries, too.
 
     Attributes:
-        fed: what is fed, t tokens.
-        own: which of them are values' last tokens.
-        scored: which of them are nodes.
+        fed: input of the step, t tokens.
+        own: indices of values' last tokens among them.
+        scored: indices of nodes among them.
     """
 
     fed: CohortInput
@@ -306,18 +310,18 @@ class _StepWithNodes:
 
 
 def _placed(own: IntArray, scored: IntArray, of_own: IntArray, of_scored: IntArray) -> IntArray:
-    """Of all tokens, whose places are `own` and `scored`, the elements of both."""
+    """Return the elements of both, int64 [t], at their places `own` and `scored`."""
     found = np.empty(len(own) + len(scored), dtype=np.int64)
     found[own], found[scored] = of_own, of_scored
     return found
 
 
 def _new_rows(pairs: Sequence[tuple[Cohort, IntArray]], places: IntArray) -> list[IntArray]:
-    """Of each cohort, the row that each of its rows becomes; -1 for those that are not picked.
+    """Return the new row of each row, for each cohort; -1 for rows that are not picked.
 
     Args:
-        pairs: cohorts and the rows that are picked of each.
-        places: int64 [P], where each of those that are picked comes to stand, cohort by cohort.
+        pairs: cohorts and the rows picked of each.
+        places: int64 [P], the new place of each picked row, cohort by cohort.
     """
     numbers = []
     for cohort, rows in pairs:

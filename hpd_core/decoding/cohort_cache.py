@@ -1,8 +1,8 @@
 """The KV cache of one cohort: a block of the pool, and who may see each of its columns.
 
 Every prompt has a row of the block and appends to it in whatever order its tokens come; a column is the place of one
-token. The scopes and the position kept beside each column say who sees it (hpd_core/layout.py), so nothing is ever
-moved within a row: a column that holds nothing, or a rejected node, has a position that nobody sees.
+token. The scopes and the position kept for each column say who sees it (hpd_core/layout.py), so nothing is ever moved
+within a row. An empty column, or that of a rejected node, has a position that no token sees.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from hpd_core.layout import EVERYBODY, PUBLIC, IntArray
 from hpd_core.system.device import to_device
 
 UNSEEN = 2**62
-"""The position of a cache column that holds nothing: later than every token's, so that nobody sees it."""
+"""Position of an empty cache column: later than every token's, so that none sees it."""
 
 
 class CohortCache:
     """Keys and values of P prompts, and for each column its first and last scope, and its position.
 
     Attributes:
-        prefixes: of each prompt the prefix that it attends to where it is, if there is one.
+        prefixes: the prefix of each prompt that it attends to in place, or None.
         used: int64 [P], each prompt's columns in use. A new array with every change: plans keep the old one.
     """
 
     def __init__(
         self, pool: CachePool, prefixes: Sequence[PrefixCache | None], used: IntArray, num_columns: int, room: int
     ) -> None:
-        """Takes memory for `num_columns` and `room`, the free columns worth having behind those in use."""
+        """Allocate `num_columns` and `room`, the number of free columns worth having after those in use."""
         self._pool, self._room = pool, room
         self.prefixes, self.used = list(prefixes), used
         self._allocate(num_columns + room)
@@ -59,13 +59,15 @@ class CohortCache:
         room: int,
         share_prefixes: bool,
     ) -> CohortCache:
-        """The cache of prompts that have fed nothing yet.
+        """Create the cache of prompts that have fed nothing yet.
 
         Args:
-            prefixes: of each prompt, or None.
+            prefixes: that of each prompt, or None.
             num_own_tokens: int64 [P]
-            share_prefixes: attend to prefixes where they are. Else each row begins with a copy of its prefix, which
-                cannot be where values lie in blocks.
+            share_prefixes: attend to prefixes in place. Else each row begins with a copy of its prefix.
+
+        Raises:
+            ValueError: prefixes are to be copied, but values lie in blocks.
         """
         copied = [None if share_prefixes else prefix for prefix in prefixes]
         if pool.order.block is not None and any(copied):
@@ -77,7 +79,7 @@ class CohortCache:
         return cache
 
     def _copy_prefixes(self, prefixes: Sequence[PrefixCache | None]) -> None:
-        """Fills each prompt's first columns."""
+        """Copy each prompt's prefix into its first columns."""
         for group in prompt_groups(prefixes):
             if group.prefix is None:
                 continue
@@ -89,10 +91,10 @@ class CohortCache:
 
     @classmethod
     def merge(cls, caches: Sequence[CohortCache], picked: Sequence[IntArray], order: IntArray) -> CohortCache:
-        """One cache out of several, which are released.
+        """Merge several caches into one and release them.
 
         Args:
-            picked: of each cache, the rows to take along.
+            picked: the rows to keep, for each cache.
             order: int64 [P], where each row comes from: its number among all that are picked, cache by cache.
         """
         pairs = list(zip(caches, picked, strict=True))
@@ -107,7 +109,7 @@ class CohortCache:
         return merged
 
     def release(self) -> None:
-        """Gives the memory back; the cache cannot be used any more."""
+        """Release the memory; the cache cannot be used any more."""
         self._pool.give_back(self._block)
 
     @property
@@ -116,26 +118,26 @@ class CohortCache:
 
     @property
     def num_columns(self) -> int:
-        """Columns in use, of the prompt that has the most."""
+        """Number of columns in use, of the prompt that has the most."""
         return int(self.used.max())
 
     @property
     def num_slots(self) -> int:
-        """Tokens that the block has room for, padding included; shared prefixes are not in it."""
+        """Capacity of the block in tokens, with padding, without shared prefixes."""
         return self._k_positions.numel()
 
     def slots_for(self, num_more: IntArray | int) -> int:
-        """The same when each prompt has so many more columns in use ([P], or alike for all)."""
+        """Return `num_slots` as it is with `num_more` more columns in use ([P], or one number for all prompts)."""
         widest = int((self.used + num_more).max())
         return max(self.num_slots, len(self.used) * self._pool.order.room_for(widest))
 
     def append(self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False) -> AttentionPlan:
-        """Gives each new token a column, and says where the attention stores and finds what it needs.
+        """Give each new token a column, and return where the attention stores and finds keys and values.
 
         Args:
             start: where the cohort's stretch of the packed row begins.
             kept: rows whose content is still needed, if the block has to grow.
-            is_prefill: the tokens are the prompts' own; here that makes no difference.
+            is_prefill: whether the tokens are the prompts' own; not used here.
         """
         columns = self.used[tokens.prompts] + tokens.ranks
         counts = np.bincount(tokens.prompts, minlength=len(self.used))
@@ -178,42 +180,41 @@ class CohortCache:
         )
 
     def reject(self, plan: AttentionPlan, wrong: npt.NDArray[np.bool_]) -> None:
-        """Hides tokens that are of no use, and lets the next step have the last columns of this one as far as they hold
-        such.
+        """Hide rejected tokens. Those at a prompt's end free their columns for the next step.
 
         Args:
-            plan: of this step, the last one.
-            wrong: bool [t], which of its tokens.
+            plan: that of this step, the last one.
+            wrong: bool [t], whether each of its tokens is rejected.
         """
         rejected = to_device(np.nonzero(wrong)[0], self._device)
-        # Their columns hold what nobody wrote: nobody may see them from now on.
-        unseen = torch.full_like(rejected, UNSEEN)  # a plain number would be copied to a GPU, and waited for
+        # No token may see their columns from now on.
+        unseen = torch.full_like(rejected, UNSEEN)  # a Python number would be copied to a GPU, and waited for
         self._k_positions[plan.kv_prompts[rejected], plan.kv_columns[rejected]] = unseen
         prompts = np.repeat(np.arange(len(plan.counts)), plan.counts)
         self.used = self.used - plan.counts + counts_without_last(prompts, wrong, len(plan.counts))
 
     def keep(self, rows: IntArray) -> None:
-        """Goes on with some of the rows, in a block of their own."""
+        """Keep only these rows, in a new block."""
         self.prefixes = [self.prefixes[row] for row in rows]
         self.used = self.used[rows]
         capacity = self._k_positions.shape[1]
         self._move(rows, np.arange(len(rows)), min(self.num_columns + self._room, capacity))
 
     def _reserve(self, num_columns: int, kept: IntArray) -> None:
-        """Grows the block by some columns when `num_columns` do not fit: most values have ended, few need them."""
+        """Grow the block by some columns if `num_columns` do not fit: most values have ended, few need them."""
         capacity = self._k_positions.shape[1]
         if num_columns > capacity:
             self._move(kept, kept, max(num_columns, capacity + capacity // 4, capacity + self._room))
 
     def _move(self, picked: IntArray, rows: IntArray, num_columns: int) -> None:
-        """Takes the rows `picked` of the block to `rows` of a new one; what is not picked is lost."""
+        """Move the rows `picked` to `rows` of a new block; those that are not picked are lost."""
         old = copy(self)
         self._allocate(num_columns)
         self._copy(old, picked, rows)
         old.release()
 
     def _copy(self, source: CohortCache, picked: IntArray, rows: IntArray) -> None:
-        """Into `rows`, what is in use of the rows of another cache that are `picked`."""
+        """Copy the used columns of the rows `picked` of another cache into `rows`."""
         num_columns = min(source._k_positions.shape[1], self._k_positions.shape[1])
         self._block.copy_prompts(rows, source._block, picked, np.minimum(self.used[rows], num_columns))
         to, from_ = to_device(rows, self._device), to_device(picked, self._device)
@@ -222,8 +223,9 @@ class CohortCache:
         self._k_positions[to, :num_columns] = source._k_positions[from_, :num_columns]
 
     def prefix_caches(self) -> list[PrefixCache]:
-        """For prompts that are bare prefixes, or what follows one: the keys and values of each, with those of what it
-        attends to in front, in memory of their own."""
+        """Return each prompt's keys and values, after those that it attends to, in memory of their own.
+
+        Call it for prompts that are bare prefixes, or shared texts that follow one."""
         return [
             PrefixCache(*self._block.copy_of_prompt(row, length, (prefix.keys, prefix.values) if prefix else None))
             for row, (length, prefix) in enumerate(zip(self.used.tolist(), self.prefixes, strict=True))

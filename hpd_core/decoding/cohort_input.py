@@ -1,4 +1,4 @@
-"""What a cohort feeds in one step."""
+"""The tokens that a cohort feeds in one step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NewTokens:
 
     @classmethod
     def of_parts(cls, *parts: TokensInAnyOrder) -> tuple[NewTokens, list[IntArray]]:
-        """Prompt by prompt, of each first those of the first part. And of each part, where its tokens are."""
+        """Merge parts, prompt by prompt and within each part by part. Return also where each part's tokens are."""
         token_ids, positions, scopes, lasts, prompts = (
             np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(TokensInAnyOrder)
         )
@@ -47,7 +47,7 @@ class NewTokens:
 
 @dataclass(frozen=True, slots=True)
 class TokensInAnyOrder:
-    """Tokens of values that a cohort feeds among others: int64 [t] each, as `NewTokens` has them."""
+    """Tokens of values, not ordered by prompt: int64 [t] each, as `NewTokens` has them."""
 
     token_ids: IntArray
     positions: IntArray
@@ -58,17 +58,17 @@ class TokensInAnyOrder:
 
 @dataclass(frozen=True, slots=True)
 class CohortInput:
-    """What one cohort feeds in one step: t tokens, n of which decode.
+    """Input of one cohort for one step: t tokens, n of which decode.
 
     Attributes:
         token_ids, positions: int64 [t]
         plan: for the attention.
         logit_rows: int64 [n], index into the t tokens, of those whose next token is wanted.
-        states: int64 [n], what each of them may go on with (text/constraints.py).
-        nodes: int64 [n], the node of a trie that each writes behind (text/member_tries.py), or NO_NODE.
+        states: int64 [n], the constraint state of each of them (text/constraints.py).
+        nodes: int64 [n], the trie node whose ways are scored after each (text/member_tries.py), or NO_NODE.
         prompts: the cohort's P prompts as they were when the step began.
-        tokens_per_prompt: int64 [P], how many of the t tokens are each prompt's.
-        num_scored: how many of the t tokens are nodes of tries.
+        tokens_per_prompt: int64 [P], each prompt's number of the t tokens.
+        num_scored: number of the t tokens that are nodes of tries.
     """
 
     token_ids: IntArray
@@ -83,12 +83,12 @@ class CohortInput:
 
 
 def ranks_within(groups: IntArray) -> IntArray:
-    """Numbers the elements of each group from 0: [3, 3, 5, 5, 5] -> [0, 1, 0, 1, 2]. `groups` is ascending."""
+    """Number the elements of each group from 0: [3, 3, 5, 5, 5] -> [0, 1, 0, 1, 2]. `groups` is ascending."""
     return np.arange(len(groups)) - np.searchsorted(groups, groups)
 
 
 def counts_without_last(groups: IntArray, wrong: npt.NDArray[np.bool_], num_groups: int) -> IntArray:
-    """int64 [num_groups], the elements of each group but for those at its end that are wrong. `groups` is ascending."""
+    """Count each group's elements, without the wrong ones at its end: int64 [num_groups]. `groups` is ascending."""
     counts = np.zeros(num_groups, dtype=np.int64)
     np.maximum.at(counts, groups[~wrong], ranks_within(groups)[~wrong] + 1)
     return counts

@@ -1,4 +1,4 @@
-"""Makes one cohort of several that have become small: a long tail does not cost a call for each."""
+"""Merging of cohorts that have become small: a long tail does not cost a call for each."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hpd_core.decoding.cohort import Cohort
 
 
 def merged(cohorts: Sequence[Cohort], most_prompts: int, has_room: Callable[[Sequence[Cohort]], bool]) -> list[Cohort]:
-    """Decoding cohorts that together fit one are one; the others as they are.
+    """Merge decoding cohorts that together fit one; return them with the others.
 
     Args:
-        most_prompts: of a cohort.
+        most_prompts: the most prompts of a cohort.
         has_room: whether there is memory to merge these.
     """
     left = [cohort for cohort in cohorts if cohort.num_prefill_tokens]
@@ -31,7 +31,7 @@ def merged(cohorts: Sequence[Cohort], most_prompts: int, has_room: Callable[[Seq
 
 
 def _num_rows(cohort: Cohort, most_prompts: int) -> int:
-    """What it adds to a merged one. A large one adds all: it would be copied for each small one that comes."""
+    """Return the rows it adds to a merged cohort. A large one counts all: it would be copied for each small one."""
     is_small = 2 * cohort.num_unfinished <= most_prompts
     return cohort.num_unfinished if is_small else len(cohort.prompts)
 

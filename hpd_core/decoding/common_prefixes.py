@@ -1,6 +1,6 @@
-"""The KV that prompts have in common: prefixes of categories, and texts that documents begin with alike.
+"""The KV that prompts have in common: prefixes of categories, and texts that several documents begin with.
 
-A text's KV is that of all before it and its own, in one piece, as if it were a longer prefix of the category.
+A text's KV includes that of all tokens before it, in one piece, as if it were a longer prefix of the category.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from hpd_core.layout import tree_layout
 
 
 class CommonPrefixes:
-    """What is computed, and what has to be before a prompt can run.
+    """Cache of computed prefixes and texts; knows what is missing before a prompt can run.
 
-    Prefixes of categories are kept after their last use; texts only as long as prompts wait that begin so.
+    Prefixes of categories are kept after their last use; texts only while prompts that begin with them wait.
     """
 
     def __init__(self, share_text: bool) -> None:
-        """Nothing is computed yet. `share_text`: texts, too."""
+        """Start empty. `share_text`: whether texts are shared, too."""
         self._share_text = share_text
         self._prefixes: OrderedDict[Any, PrefixCache] = OrderedDict()  # least recently used first
         self._texts: dict[SharedText, PrefixCache] = {}
-        self._longest: dict[Prompt, SharedText] = {}  # of prompts that wait, the longest text that they begin with
+        self._longest: dict[Prompt, SharedText] = {}  # the longest text of each waiting prompt
 
     def clear(self) -> None:
-        """Forgets the texts; no prompt waits any more."""
+        """Drop the texts; no prompt waits any more."""
         self._texts.clear()
         self._longest.clear()
 
     def clear_all(self) -> None:
-        """Forgets the prefixes, too."""
+        """Drop the prefixes, too."""
         self.clear()
         self._prefixes.clear()
 
     # Which prompts have something in common.
 
     def find_texts(self, arrived: Iterable[Prompt], waiting: Iterable[Prompt]) -> None:
-        """Finds what the documents of new prompts, and of those waiting that are alone so far, have in common."""
+        """Find the texts that documents of new prompts share, with each other and with waiting ones that have none."""
         if not self._share_text:
             return
         prompts = dict.fromkeys(prompt for prompt in waiting if prompt not in self._longest)
         by_prefix: dict[Any, list[Prompt]] = {}
         for prompt in prompts | dict.fromkeys(arrived):
-            if not prompt.layout.reads_both_ways:  # what its document begins with depends on what it ends with
+            if not prompt.layout.reads_both_ways:  # else the KV of its first tokens depends on its last ones
                 by_prefix.setdefault(prompt.prefix_key, []).append(prompt)
         for group in by_prefix.values():
             if len(group) > 1:
@@ -56,7 +56,7 @@ class CommonPrefixes:
                     self._longest.update(dict.fromkeys(text.members, text))  # longer ones come later
 
     def relatives(self, prompt: Prompt, most: int) -> Collection[Prompt]:
-        """Prompts that wait and begin as this one does, as far as they are no more than so many."""
+        """Return the waiting prompts that share a text with `prompt`; none if there are more than `most`."""
         text = self._longest.get(prompt)
         if text is None or text.num_waiting > most:
             return ()
@@ -64,10 +64,10 @@ class CommonPrefixes:
             text = text.parent
         return [member for member in text.members if member in self._longest]
 
-    # What there is.
+    # Cached KV.
 
     def of(self, prompt: Prompt) -> PrefixCache | None:
-        """What the prompt attends to, where `missing` finds nothing; notes that it is used."""
+        """Return the KV that the prompt attends to, if `missing` returned None, and mark it as used."""
         text = self._text(prompt)
         prompt.num_shared_tokens = 0 if text is None else text.length
         return self._before(prompt, text)
@@ -85,7 +85,7 @@ class CommonPrefixes:
         return None if longest is None else longest.or_above()
 
     def admit(self, prompt: Prompt) -> None:
-        """It does not wait any more: texts that nobody waits for are forgotten."""
+        """Mark the prompt as not waiting any more; evict texts that no other prompt waits for."""
         text = self._longest.pop(prompt, None)
         while text is not None:
             text.num_waiting -= 1
@@ -95,22 +95,22 @@ class CommonPrefixes:
 
     @property
     def texts(self) -> Collection[PrefixCache]:
-        """The KV of texts that prompts wait for."""
+        """KV of texts that prompts wait for."""
         return self._texts.values()
 
     @property
     def prefixes(self) -> Collection[PrefixCache]:
-        """The KV of categories' prefixes, the least recently used first."""
+        """KV of categories' prefixes, the least recently used first."""
         return self._prefixes.values()
 
     def forget(self, prefixes: Collection[PrefixCache]) -> None:
-        """They have to be computed again when they are needed."""
+        """Evict these prefixes; they are computed again when they are needed."""
         self._prefixes = OrderedDict((key, kept) for key, kept in self._prefixes.items() if kept not in prefixes)
 
-    # What there is not.
+    # Missing KV.
 
     def missing(self, prompt: Prompt) -> Any:
-        """The key of what has to be computed first: a prefix, or a `SharedText`. None: nothing."""
+        """Return the key of what has to be computed first: a prefix's, or a `SharedText`. None: nothing is missing."""
         text, missing = self._text(prompt), None
         while text is not None and text not in self._texts:
             missing, text = text, text.parent.or_above() if text.parent is not None else None
@@ -119,10 +119,10 @@ class CommonPrefixes:
         return missing
 
     def to_compute(self, key: Any, prompt: Prompt) -> tuple[Prompt, PrefixCache | None]:
-        """What is missing, as a prompt without branches whose `prefix_key` is `key`, and what it attends to itself.
+        """Return what is missing, as a prompt without branches whose `prefix_key` is `key`, and what it attends to.
 
         Args:
-            prompt: one for which it is missing.
+            prompt: one that needs it.
         """
         ids, num_prefix_tokens = prompt.layout.token_ids, prompt.layout.num_prefix_tokens
         if not isinstance(key, SharedText):
@@ -134,13 +134,13 @@ class CommonPrefixes:
         return bare, self._before(prompt, above)
 
     def is_wanted(self, key: Any) -> bool:
-        """Whether what is missing is worth computing still: prefixes of categories are, texts while a prompt waits."""
+        """Return whether a missing KV is still needed: prefixes of categories always, texts while a prompt waits."""
         return not isinstance(key, SharedText) or key.num_waiting > 0
 
     def computed(self, key: Any, prefix: PrefixCache, most: int) -> None:
-        """Takes what was missing; of prefixes, `most` are kept."""
+        """Store a KV that was missing; keep at most `most` prefixes (LRU)."""
         if isinstance(key, SharedText):
-            # Those who waited for it may have been dropped meanwhile: then nobody would ever forget it.
+            # All prompts that waited for it may have been dropped meanwhile: then nothing would ever evict it.
             if self.is_wanted(key):
                 self._texts[key] = prefix
             return

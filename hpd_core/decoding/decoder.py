@@ -1,5 +1,5 @@
-"""Runs the steps: one forward of the model over what all cohorts feed, packed into one row, and back to them the tokens
-that were chosen."""
+"""Decoder steps: one forward of the model over what all cohorts feed, packed into one row; then the chosen tokens go
+back to the cohorts."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ logger = logging.getLogger(__name__)
 
 
 _MAX_FINISHED: Mapping[Way, float] = {"native": 0.75, "triton": 0.0, "sdpa": 0.5, "eager": 0.5}
-"""Share of a cohort's prompts that may be finished before its others go on in memory of their own. Our kernel for CPUs
-goes past what is finished; for that on GPUs nothing has to be moved; elsewhere it is computed, too."""
+"""Share of a cohort's prompts that may be finished before the others move to memory of their own. Our CPU kernel skips
+finished prompts; for our GPU kernel nothing has to be moved; the other ways compute finished prompts, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What one step did.
+    """Report of one step.
 
     Attributes:
         finished: prompts whose last value ended.
-        computed_prefixes: prefixes that were computed, as prompts without branches; their owner asked for them.
-        cohorts: per cohort that ran, the prompts that were fed and how many tokens each.
+        computed_prefixes: prefixes that were computed, as prompts without branches, with the owner that needed them.
+        cohorts: for each cohort that ran, the prompts that were fed and the number of tokens of each.
         seconds: wall time of the step.
-        computed_texts: as `computed_prefixes`, what several documents begin with.
+        computed_texts: like `computed_prefixes`, for texts that several documents begin with.
     """
 
     finished: list[Prompt]
@@ -60,7 +60,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class _StepInFlight:
-    """A step that the device has, and whose tokens nobody has taken yet."""
+    """A step that was given to the device, and whose tokens were not taken yet."""
 
     cohorts: list[Cohort]
     inputs: list[CohortInput]
@@ -68,7 +68,7 @@ class _StepInFlight:
 
 
 class Decoder:
-    """Runs prompts to their end: `add` them, call `step` until `has_work` is False."""
+    """Runner of prompts to their end: `add` them, call `step` until `has_work` is False."""
 
     restarts_after_out_of_memory = True
 
@@ -81,8 +81,9 @@ class Decoder:
         constraints: StateTable | None = None,
         tries: TrieTable | None = None,
     ) -> None:
-        """`constraints`: whose states the prompts' values begin with, if there are any but FREE; `tries`: that their
-        members are of, if they have any."""
+        """Start without prompts.
+
+        `constraints` has the states that values begin with, if any but FREE; `tries` the tries of their members."""
         self._model = model
         self._endings = endings
         self._config = config
@@ -116,13 +117,13 @@ class Decoder:
         )
 
     def add(self, prompts: Iterable[Prompt]) -> None:
-        """Queues prompts; those added first run first, and take along what shares their prefix."""
+        """Queue prompts; those added first run first, together with others that share their prefix."""
         arrived = list(prompts)
         self._open.update(dict.fromkeys(arrived))
         self._scheduler.add(arrived)
 
     def drop(self, prompts: Iterable[Prompt]) -> None:
-        """Gives up prompts that nobody waits for any more, between steps: those that run are reported as finished."""
+        """Abort prompts that are not needed any more, between steps. Running ones are reported as finished."""
         found = [prompt for prompt in prompts if prompt in self._open]
         for prompt in found:
             prompt.is_dropped = True
@@ -137,21 +138,21 @@ class Decoder:
 
     @property
     def way(self) -> Way:
-        """How it attends."""
+        """Attention backend in use."""
         return self._runner.way
 
     @property
     def layers(self) -> Literal["native", "triton", "transformers"]:
-        """Whose code runs the model's layers."""
+        """Implementation that runs the model's layers."""
         return self._runner.layers
 
     @property
     def limits(self) -> Limits:
-        """As they are now: smaller ones where memory was missing."""
+        """Limits in use: smaller than the settings after running out of memory."""
         return self._scheduler.limits
 
     def fit(self) -> None:
-        """Sets limits that memory has room for, while there is no work; after a first step, which packs weights."""
+        """Set limits that fit free memory, while there is no work. Call it after a first step, which packs weights."""
         activations = activation_bytes(self._model, self._shape, self._runner.mixer_shapes)
         slot = slot_bytes(self._runner.mixer_shapes, self._shape)
         self.limit(fitted(self._config, self._shape, self._free_bytes(), activations, slot))
@@ -160,7 +161,7 @@ class Decoder:
         return free_bytes(self._shape.device)
 
     def limit(self, limits: Limits) -> None:
-        """Sets other limits, while there is no work."""
+        """Set other limits, while there is no work."""
         self._limits = limits
         self._restart(limits)
 
@@ -169,11 +170,11 @@ class Decoder:
         self._scheduler.restart(limits)
 
     def forget_prefixes(self) -> None:
-        """Drops the cached prefixes, while there is no work."""
+        """Drop the cached prefixes, while there is no work."""
         self._scheduler.restart(self._scheduler.limits)
 
     def clear(self) -> None:
-        """Drops all prompts, after an error."""
+        """Drop all prompts, after an error."""
         self._lost_seconds = 0.0
         self._open.clear()
         self._in_flight.clear()
@@ -181,12 +182,12 @@ class Decoder:
         self.pool.clear()
 
     def step(self) -> StepReport:
-        """One step. Where memory is missing, the prompts begin anew with half of the limits, from the next step on.
+        """Run one step. When out of memory, restart the prompts with halved limits, from the next step on.
 
         Raises:
-            Exception: what the forward raises; out of memory, where one prompt alone is too much. Then `clear`.
+            Exception: the forward's error; out of memory if one prompt alone is too much. Call `clear` then.
         """
-        # A step that failed is charged to those for which it is done again.
+        # A failed step is charged to the prompts for which it is done again.
         started = time.perf_counter() - self._lost_seconds
         try:
             report = self._step(started)
@@ -212,14 +213,14 @@ class Decoder:
                 del self._open[prompt]
             self._lost_seconds = 0.0
             return report
-        # Only now: the error's traceback has held on to what the step had made.
+        # Only now: the error's traceback held references to the step's tensors.
         finished = self._begin_anew(smaller)
         if self.has_work:
             self._lost_seconds = time.perf_counter() - started
         return StepReport(finished, [], [], 0.0)
 
     def _begin_anew(self, limits: Limits) -> list[Prompt]:
-        """Drops what runs and queues all that is not finished. Returns what was, and is not reported yet."""
+        """Drop everything that runs and requeue the unfinished prompts. Return the finished, unreported ones."""
         prompts = list(self._open)
         self.clear()
         self._restart(limits)
@@ -235,9 +236,9 @@ class Decoder:
 
     @torch.inference_mode()
     def _step(self, started: float) -> StepReport:
-        """Gives the device as many steps as it may have, and takes the tokens of the oldest.
+        """Give the device as many steps as may be in flight, and take the tokens of the oldest.
 
-        What is done on the host for one step, before and behind it, is done while the device has the other.
+        So the host's work before and after one step overlaps with the device's work on the other.
         """
         while len(self._in_flight) < self._most_in_flight:
             cohorts = self._scheduler.schedule()
@@ -248,7 +249,7 @@ class Decoder:
         return self._take(self._in_flight.popleft(), started)
 
     def _take(self, step: _StepInFlight, started: float) -> StepReport:
-        """Takes the new tokens, retires."""
+        """Hand a step's tokens to its cohorts, retire finished prompts, and return the report."""
         self._scatter(step.cohorts, step.inputs, self._fetch(step.choice))
         counts = [list(zip(fed.prompts, fed.tokens_per_prompt.tolist(), strict=True)) for fed in step.inputs]
         shares = [[(prompt, count) for prompt, count in cohort if count] for cohort in counts]
@@ -259,7 +260,7 @@ class Decoder:
         inputs: list[CohortInput] = []
         start = 0
         limit = self._scheduler.limits.max_tokens_per_step
-        # What is fed to choose members may wait, where a step would be too large: what is chosen stays the same.
+        # Nodes of tries may wait if a step would be too large: the chosen members stay the same.
         scored_room = limit - num_tokens(cohorts) + sum(cohort.num_next_scored for cohort in cohorts)
         for cohort in cohorts:
             inputs.append(cohort.next_input(start, limit, scored_room))
@@ -268,7 +269,7 @@ class Decoder:
         return inputs
 
     def _forward(self, inputs: list[CohortInput]) -> TokenChoice:
-        """Gives the device one forward of all."""
+        """Give the device one forward of all inputs."""
         return self._runner.run(inputs)
 
     def _fetch(self, choice: TokenChoice) -> Chosen:

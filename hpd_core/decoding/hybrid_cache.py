@@ -1,4 +1,4 @@
-"""The cache of one cohort of a model that has layers beside attention: keys and values, and what those layers keep."""
+"""The cache of one cohort of a model that has layers beside attention: keys and values, and those layers' states."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from hpd_core.mixers.states import MixerCache, MixerShape, grown, window_of
 
 @dataclass(frozen=True, slots=True)
 class MixerRoom:
-    """What layers beside attention take, in slots of keys and values that would take as much.
+    """Memory that layers beside attention take, in slots of keys and values of the same size.
 
     Attributes:
-        trunk: where a trunk has come to, of one prompt or prefix.
-        column: of one token of a branch.
-        width: W, of the columns that are in `trunk`.
+        trunk: slots for the state of one prompt's or prefix's trunk.
+        column: slots for one token of a branch.
+        width: W, the number of columns that `trunk` includes.
     """
 
     trunk: int = 0
@@ -34,7 +34,7 @@ class MixerRoom:
 
     @classmethod
     def of(cls, shapes: Sequence[MixerShape], attention: CacheShape) -> MixerRoom:
-        """`shapes`: of the layers beside attention, none if there are none."""
+        """Compute it from the `shapes` of the layers beside attention; all 0 if there are none."""
         if not shapes:
             return cls()
         slot, width = slot_bytes(shapes, attention), window_of(shapes)
@@ -43,34 +43,34 @@ class MixerRoom:
         return cls(-(-trunk // slot), -(-column // slot), width)
 
     def for_prompt(self, prompt: Prompt) -> int:
-        """What it comes to when every value is as long as it may be, and all is fed that may be to choose some."""
+        """Return its slots if every value is as long as allowed and all nodes are fed that may be to choose some."""
         most = max(columns_for([prompt]), most_columns(prompt))
         return self.trunk + self.column * (grown(self.width + most) - self.width)
 
 
 def slot_bytes(shapes: Sequence[MixerShape], attention: CacheShape) -> int:
-    """Of keys and values of a token; without any attention, of a branch's token in the other layers."""
+    """Return the bytes of a token's keys and values; without any attention, of a branch's token in the other layers."""
     own = attention.numbers_per_token * attention.dtype.itemsize
     return own or max(1, sum(shape.bytes_per_column for shape in shapes))
 
 
 def columns_for(prompts: Sequence[Prompt]) -> int:
-    """Columns of branches that are worth having: values are short as a rule; longer ones grow the memory."""
+    """Return a useful number of branch columns: values are short as a rule; longer ones grow the memory."""
     return max(prompt.layout.num_key_tokens + 4 * prompt.layout.num_branches for prompt in prompts)
 
 
 def most_columns(prompt: Prompt) -> int:
-    """Of its branches, in all: as `Prompt.most_own_tokens`."""
+    """Return the most columns that all of its branches may take, as `Prompt.most_own_tokens` counts them."""
     return prompt.layout.num_key_tokens + prompt.most_own_tokens - prompt.num_own_tokens
 
 
 class HybridCache:
-    """As `CohortCache` and `AddressedCache`; rows are prompts."""
+    """Cache with the interface of `CohortCache` and `AddressedCache`; rows are prompts."""
 
     def __init__(
         self, pool: CachePool, attention: CohortCache | AddressedCache, mixing: MixerCache, most: IntArray
     ) -> None:
-        """Of two parts with the same rows; `most`: int64 [P], the columns of branches that each may come to."""
+        """Build from two parts with the same rows; `most`: int64 [P], the most columns of branches of each prompt."""
         self._pool, self._attention, self._mixing, self._most = pool, attention, mixing, most
         self._num_counted = self._num_bytes = 0
         self._count(mixing.num_bytes)
@@ -84,11 +84,11 @@ class HybridCache:
         prompts: Sequence[Prompt],
         prefixes: Sequence[PrefixCache | None],
     ) -> HybridCache:
-        """Of prompts that have fed nothing yet.
+        """Create the cache of prompts that have fed nothing yet.
 
         Args:
             attention: their keys and values.
-            prefixes: of each prompt, or None.
+            prefixes: that of each prompt, or None.
         """
         before = [prefix.mixing if prefix else None for prefix in prefixes]
         most = np.array([most_columns(prompt) for prompt in prompts], dtype=np.int64)
@@ -97,7 +97,7 @@ class HybridCache:
 
     @classmethod
     def merge(cls, caches: Sequence[HybridCache], picked: Sequence[IntArray], order: IntArray) -> HybridCache:
-        """As `CohortCache.merge`."""
+        """Merge as `CohortCache.merge` does."""
         mixing = MixerCache.merge([cache._mixing for cache in caches], picked, order)
         for cache in caches:
             cache._count(0)
@@ -107,34 +107,34 @@ class HybridCache:
         return cls(caches[0]._pool, attention, mixing, most)
 
     def _count(self, num_bytes: int) -> None:
-        """Tells the pool, which counts in numbers of its own."""
+        """Report the memory in use to the pool, which counts in numbers of its own dtype."""
         num_numbers = -(-num_bytes // self._pool.shape.dtype.itemsize)
         self._pool.num_used += num_numbers - self._num_counted
         self._num_counted, self._num_bytes = num_numbers, num_bytes
 
     @property
     def prefixes(self) -> list[PrefixCache | None]:
-        """As `CohortCache.prefixes`."""
+        """Prefixes, as in `CohortCache.prefixes`."""
         return self._attention.prefixes
 
     @property
     def used(self) -> IntArray:
-        """As `CohortCache.used`."""
+        """Columns in use, as in `CohortCache.used`."""
         return self._attention.used
 
     @property
     def num_columns(self) -> int:
-        """As `CohortCache.num_columns`."""
+        """Number of columns in use, as in `CohortCache.num_columns`."""
         return self._attention.num_columns
 
     @property
     def num_slots(self) -> int:
-        """Tokens that there would be room for, were it all keys and values."""
+        """Capacity in tokens, as if all memory were keys and values."""
         return self._attention.num_slots + self._mixing_slots(self._num_bytes)
 
     def slots_for(self, num_more: IntArray | int) -> int:
-        """The same when each prompt has so many more columns in use ([P], or alike for all)."""
-        # More may be tokens of trunks, which take no column.
+        """Return `num_slots` as it is with `num_more` more columns in use ([P], or one number for all prompts)."""
+        # Some of them may be tokens of trunks, which take no column.
         num_bytes = self._mixing.bytes_for(np.minimum(self._mixing.used + num_more, self._most))
         return self._attention.slots_for(num_more) + self._mixing_slots(num_bytes)
 
@@ -144,30 +144,30 @@ class HybridCache:
     def append(
         self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False
     ) -> AttentionPlan | AddressedPlan:
-        """As `CohortCache.append`."""
+        """Append as `CohortCache.append` does."""
         plan = self._attention.append(tokens, start, kept, is_prefill=is_prefill)
         mixing = self._mixing.append(tokens.prompts, tokens.scopes, tokens.lasts, tokens.positions, start)
         self._count(self._mixing.num_bytes)
         return replace(plan, mixing=mixing)
 
     def reject(self, plan: AttentionPlan | AddressedPlan, wrong: npt.NDArray[np.bool_]) -> None:
-        """As `CohortCache.reject`."""
+        """Reject as `CohortCache.reject` does."""
         self._attention.reject(plan, wrong)  # type: ignore[arg-type]
         self._mixing.reject(wrong)
 
     def keep(self, rows: IntArray) -> None:
-        """Goes on with some of the rows."""
+        """Keep only these rows, in this order."""
         self._attention.keep(rows)
         self._mixing.keep(rows)
         self._most = self._most[rows]
         self._count(self._mixing.num_bytes)
 
     def release(self) -> None:
-        """Gives the memory back; the cache cannot be used any more."""
+        """Release the memory; the cache cannot be used any more."""
         self._attention.release()
         self._count(0)
 
     def prefix_caches(self) -> list[PrefixCache]:
-        """As `CohortCache.prefix_caches`, with the states that their trunks have come to."""
+        """Return what `CohortCache.prefix_caches` does, with the final states of the prompts' trunks."""
         pairs = zip(self._attention.prefix_caches(), self._mixing.trunk_states(), strict=True)
         return [replace(prefix, mixing=state) for prefix, state in pairs]

@@ -1,5 +1,5 @@
-"""What is known of the answers of values while their members are searched (decoding/member_search.py): the best so far,
-and what those that are not known yet may still have."""
+"""Bounds on the answers of values while their members are searched (decoding/member_search.py): the best so far, and
+how much the unknown ones may still have."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hpd_core.text.member_tries import NULL_MEMBER, TrieTable
 NODE_BITS = 40
 
 NEGLIGIBLE = 0.01
-"""Of the probability of all members, what may stay unknown: a share is wrong by no more than that. Little is gained by
-less, which is fed for."""
+"""Share of the probability of all members that may stay unknown: a share is wrong by no more than that. A smaller one
+gains little and costs more fed nodes."""
 
 _LEAST = 1e-300
 
@@ -31,7 +31,7 @@ class BoundNodes:
 
     @classmethod
     def none(cls) -> BoundNodes:
-        """Not one."""
+        """Return an empty collection."""
         return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
 
     def __getitem__(self, picked: IntArray | npt.NDArray[np.bool_]) -> BoundNodes:
@@ -47,33 +47,33 @@ class BoundNodes:
 
     @property
     def keys(self) -> IntArray:
-        """What tells them apart, in the order of values and then of nodes."""
+        """Unique keys, in the order of values and then of nodes: int64 [n]."""
         return self.values << NODE_BITS | self.nodes
 
     def in_order(self) -> BoundNodes:
-        """By their keys."""
+        """Sort by keys."""
         return self[np.argsort(self.keys)]
 
     def numbered(self, numbers: IntArray) -> BoundNodes:
-        """Those of the values that have a number from 0 on, under it."""
+        """Renumber values by `numbers`, and drop those whose new number is negative."""
         own = self[numbers[self.values] >= 0]
         return BoundNodes(numbers[own.values], own.nodes, own.logprobs)
 
     def without(self, others: BoundNodes) -> BoundNodes:
-        """Those that are not among others."""
+        """Remove those that are among `others`."""
         return self[~np.isin(self.keys, others.keys)]
 
 
 @dataclass(frozen=True, slots=True)
 class MemberBounds:
-    """What is known of v values. Masses are probabilities, in units of the likeliest spelling or node of each value.
+    """Bounds of v values. Masses are probabilities, in units of the likeliest spelling or node of each value.
 
     Attributes:
         scales: float64 [v], the logarithm of that unit.
-        is_lost: bool [v], whether there is no such unit: some numbers are NaN, or nothing has a probability above 0.
-        spellings, is_sure, shares, margins: [v], as `Verdicts` has them.
-        limits: float64 [v], the mass of nodes that need not be looked at any more.
-        wants_null: bool [v], whether they are null, and no spelling of it is known as yet.
+        is_lost: bool [v], whether there is no such unit: a log-probability is NaN, or no probability is above 0.
+        spellings, is_sure, shares, margins: [v], as in `MemberVerdicts`.
+        limits: float64 [v], the mass of nodes that need not be fed any more.
+        wants_null: bool [v], whether the answer is null, but none of its spellings is known yet.
     """
 
     scales: FloatArray
@@ -95,13 +95,14 @@ class MemberBounds:
         rates: FloatArray,
         rule: NullRule,
     ) -> MemberBounds:
-        """Of v values.
+        """Compute the bounds of v values.
 
         Args:
             spelled: `nodes` are spellings.
+            waiting: nodes that are known, but not fed.
             roots: int64 [v]
-            rates: float64 [v], as `MemberSearch` has them.
-            rule: when they are null.
+            rates: float64 [v], as in `MemberSearch`.
+            rule: decides when answers are null.
         """
         num_values, members = len(roots), table.members
         scales, is_lost = np.full(num_values, -np.inf), np.zeros(num_values, dtype=bool)
@@ -132,7 +133,7 @@ class MemberBounds:
         null_spellings = _likeliest(nulls, num_values)
         said = verdicts.is_null & (null_spellings >= 0)
         wants_null = verdicts.is_null & ~said
-        # Null's share: what its other spellings have is little, and it is sure without; what members have may matter.
+        # Null's share: its other spellings have little, so it is sure without them; the members' mass may matter.
         is_sure = said & (same_null - null <= NEGLIGIBLE)
         is_sure |= is_enough & (ahead >= open_mass) & verdicts.is_value & (spellings >= 0)
         is_null = said | (has_a_half(null) & ~verdicts.is_value)
@@ -165,7 +166,7 @@ def _totals(known: BoundNodes, scales: FloatArray) -> FloatArray:
 def _best_members(
     spelled: BoundNodes, members: IntArray, scales: FloatArray
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Of v values: the likeliest spelling of the best member, -1 where there is none; its mass, and the next one's."""
+    """Return for v values: the best member's likeliest spelling, or -1; its mass, and that of the second best."""
     # The spellings of each member, the likeliest first; then members by their mass, of each value the best first.
     spelled = spelled[np.lexsort((spelled.nodes, -spelled.logprobs, members[spelled.nodes], spelled.values))]
     keys = spelled.values << NODE_BITS | members[spelled.nodes]
@@ -182,7 +183,7 @@ def _best_members(
 
 
 def _likeliest(spelled: BoundNodes, num_values: int) -> IntArray:
-    """Of v values, the likeliest of their spellings; -1 where there is none."""
+    """Return the likeliest spelling of each of v values, int64 [v]; -1 if there is none."""
     spelled = spelled[np.lexsort((-spelled.logprobs, spelled.values))]
     values, first = np.unique(spelled.values, return_index=True)
     found = np.full(num_values, -1, dtype=np.int64)
@@ -193,8 +194,9 @@ def _likeliest(spelled: BoundNodes, num_values: int) -> IntArray:
 def _of_what_is_left(
     null: FloatArray, rates: FloatArray, units: FloatArray, every: FloatArray, waiting: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Null's probability at least, at most if nothing that waits is null's, and at most: of values with a rate, of the
-    sum of what is left, null among it."""
+    """Return null's probability, float64 [v]: its minimum, its maximum if no waiting mass is null's, and its maximum.
+
+    Values with a rate relate it to the sum of what is left, null included."""
     most_null = null + units * waiting
     is_rated = ~np.isnan(rates)
     least, most = (rates * units * mass for mass in (every - waiting, every))

@@ -1,27 +1,26 @@
-"""Chooses closed answers, by branch and bound over the tries of what they can be (text/member_tries.py).
+"""Choice of closed answers, by branch and bound over the tries of their members (text/member_tries.py).
 
-An answer is null where the model gives that a half of its probability or more, else the likeliest member: what it would
-say instead of null stands for some member. So null's share is its own probability, and the members share the rest as
-their likelihoods are to each other. (By plain likelihoods null would win wherever the model would put a value in words
-that are no member's, or cannot decide between some: docs/log.md has what that costs.) With a
-threshold an answer is the likeliest member where its share comes up to that, else null (decoding/null_rule.py). Where
-members have been taken away since their shares were known, what these had is nobody's, and null and the others have as
-much more of what is left (`rates`).
+An answer is null if the model gives null at least half of its probability, else the likeliest member: anything else
+that the model would say stands for some member. So null's share is its own probability, and the members share the rest
+in proportion to their likelihoods. (By plain likelihoods null would win wherever the model would use words that are no
+member's, or cannot decide between some: docs/log.md has the cost.) With a threshold an answer is the likeliest member
+if its share reaches that, else null (decoding/null_rule.py). If members were removed after their shares were known,
+their shares are dropped: null and the others get proportionally more (`rates`).
 
-A node's log-probability is that of the tokens up to it, so all below it is less likely. What the model says behind the
-key gives those of all first tokens. Then, round by round, of each value those nodes are fed that can matter, likeliest
-first; what the model says to a node gives those of all behind it. A value is done when the nodes that wait (known, and
-not fed) can hold no likelier member than the best, nor decide about null, and all of them together have no more than
-`NEGLIGIBLE` of what the members have. So the answer is exactly that of scoring all of them, mostly by little more than
-its own tokens.
+A node's log-probability is that of the tokens up to it, so all below it is less likely. The logits after the key give
+those of all first tokens. Then each round feeds, for each value, the nodes that can matter, likeliest first; their
+logits give the log-probabilities of all nodes after them. A value is done when the waiting nodes (known, but not fed)
+can hold no likelier member than the best, and cannot decide about null. All of them together must also have no more
+than `NEGLIGIBLE` of the members' mass. So the answer is exactly that of scoring all members, mostly at the cost of
+little more than its own tokens.
 
-Of thousands of members not all that matters can be fed. So where the budget may not do for all that waits, a round
-takes half of what is left, and none of what the likeliest node needs to come to the ends of its spellings: towards the
-end of the budget the likeliest node is fed, and no other. When it is spent, the best member is the answer if no node
-that waits is likelier. So it is at least as likely as what greedy decoding writes: that has been found, too, or stands
-behind a node that waits. Else there is no verdict.
+With thousands of members not all that matters can be fed. So if the budget may not suffice for all waiting nodes, a
+round spends half of what is left. It first reserves what the likeliest node needs to reach the ends of its spellings.
+Towards the end of the budget only the likeliest node is fed. When the budget is spent, the best member is the answer if
+no waiting node is likelier. So it is at least as likely as the result of greedy decoding: that has been found, too, or
+is below a waiting node. Else there is no verdict.
 
-What is fed of a value depends on what the model says to this value, and on nothing else. There is no model in here:
+Which nodes of a value are fed depends only on the model's output for this value. There is no model in here:
 log-probabilities come in, nodes go out.
 """
 
@@ -44,18 +43,18 @@ _MASS_BITS = 36
 
 @dataclass(frozen=True, slots=True)
 class MemberVerdicts:
-    """Of m values that are done, in order of their numbers.
+    """Verdicts on m values that are done, in order of their numbers.
 
     Attributes:
-        values: int64 [m], which.
-        spellings: int64 [m], the likeliest one of the answer; -1 where there was no room to find it, or the model's
-            numbers are none.
-        is_sure: bool [m], whether it is the answer that all of them would give, and its share is known; else there was
-            no room to look further.
-        shares: float64 [m], the answer's of the probability of all, wrong by `NEGLIGIBLE` at most; too low where it is
-            not sure, and of a null with several spellings by those that were not looked for.
-        margins: float64 [m], how much likelier it is than any other, as a logarithm, or somewhat less. Below 0 where
-            null is likelier than this member, but not than all; with a threshold, where null is the less likely one.
+        values: int64 [m], their numbers.
+        spellings: int64 [m], the answer's likeliest spelling; -1 if the budget did not suffice to find it, or the
+            model's numbers are NaN.
+        is_sure: bool [m], whether scoring all members would give the same answer, and its share is known; else the
+            budget was spent.
+        shares: float64 [m], the answer's share of all probability, wrong by `NEGLIGIBLE` at most. It is too low if not
+            sure, and for a null with several spellings by those that were not searched.
+        margins: float64 [m], its log-probability above any other's, or somewhat less. Below 0 if null is likelier than
+            this member, but has not half of all; with a threshold, if null is the answer and less likely.
     """
 
     values: IntArray
@@ -69,12 +68,12 @@ class MemberVerdicts:
 
 
 class MemberSearch:
-    """The search for the members of some values, which are numbered from 0.
+    """Search for the members of some values, which are numbered from 0.
 
     Attributes:
-        budgets: int64 [v], nodes that may still be fed for each.
-        num_fed: int64 [v], nodes that were.
-        next: what is to be fed next, in the order of the keys; nothing of values that are done.
+        budgets: int64 [v], the most nodes that may still be fed for each.
+        num_fed: int64 [v], the number of nodes fed.
+        next: nodes to feed next, in the order of the keys; none of values that are done.
     """
 
     def __init__(
@@ -86,14 +85,14 @@ class MemberSearch:
         logprobs: Logprobs,
         rule: NullRule = BY_HALF,
     ) -> None:
-        """Of values with these roots.
+        """Begin the search of v values.
 
         Args:
             roots, budgets: int64 [v]
-            rates: float64 [v], what share a member has for a likelihood of 1, as it was when there were more members;
-                NaN: they share all that null has not.
-            logprobs: float [m], what the model says to the roots, of all their ways (`TrieTable.wanted`).
-            rule: when they are null.
+            rates: float64 [v], the share of a member for a likelihood of 1, from when there were more members. NaN: the
+                members share all that null does not have.
+            logprobs: float [m], log-probabilities of all ways of the roots (`TrieTable.wanted`).
+            rule: decides when answers are null.
         """
         self._table, self._roots, self._rates, self._rule = table, roots, rates, rule
         self.budgets = budgets
@@ -104,7 +103,7 @@ class MemberSearch:
         self._hear(BoundNodes(np.arange(len(roots)), roots, np.zeros(len(roots))), logprobs)
 
     def add(self, others: MemberSearch) -> None:
-        """Takes the values of another search, behind its own."""
+        """Append the values of another search."""
         first = len(self.budgets)
         for name in ("_heard", "_waiting", "_spelled", "next"):
             own: BoundNodes = getattr(others, name)
@@ -115,7 +114,7 @@ class MemberSearch:
         self.num_fed = np.concatenate([self.num_fed, others.num_fed])
 
     def keep(self, values: IntArray) -> None:
-        """Forgets all values but these, which are numbered anew, in this order."""
+        """Drop all values but these, which are renumbered in this order."""
         numbers = np.full(len(self.budgets), -1, dtype=np.int64)
         numbers[values] = np.arange(len(values))
         for name in ("_heard", "_waiting", "_spelled", "next"):
@@ -124,11 +123,11 @@ class MemberSearch:
         self.budgets, self.num_fed = self.budgets[values], self.num_fed[values]
 
     def hear(self, fed: BoundNodes, logprobs: Logprobs) -> None:
-        """Takes what the model says to nodes that were fed.
+        """Take the model's output for nodes that were fed.
 
         Args:
-            fed: a part of `next`: all of some values.
-            logprobs: float [m], of all their ways, as `TrieTable.wanted` has them: of a token behind its node.
+            fed: a part of `next`: all nodes of some values.
+            logprobs: float [m], log-probabilities of all their ways, as `TrieTable.wanted` orders them.
         """
         counts = np.bincount(fed.values, minlength=len(self.budgets))
         self.num_fed, self.budgets = self.num_fed + counts, self.budgets - counts
@@ -146,10 +145,10 @@ class MemberSearch:
         self._waiting = (self._waiting + found[~is_end]).without(fed)
 
     def _followed(self, fed: BoundNodes, firsts: IntArray, logprobs: Logprobs) -> BoundNodes:
-        """With their log-probabilities: those of nodes that were fed with the ones above them follow from these.
+        """Fill in missing log-probabilities: nodes fed together with the ones above them follow from these.
 
         Args:
-            firsts: int64 [n], where each node's first way is in `logprobs`.
+            firsts: int64 [n], the index of each node's first way in `logprobs`.
         """
         table, keys, found = self._table, fed.keys, fed.logprobs.copy()
         depths = table.depths[fed.nodes]
@@ -163,8 +162,8 @@ class MemberSearch:
         return BoundNodes(fed.values, fed.nodes, found)
 
     def decide(self) -> MemberVerdicts:
-        """Finds out which values are done, and what is to be fed of the others. Call it once behind `hear`, and `keep`
-        the others then."""
+        """Find out which values are done, and what to feed next for the others. Call it once after `hear`, then `keep`
+        the others."""
         found = MemberBounds.of(self._spelled, self._waiting, self._table, self._roots, self._rates, self._rule)
         num_waiting = np.bincount(self._waiting.values, minlength=len(self.budgets))
         is_done = found.is_sure | found.is_lost | (self.budgets <= 0) | (num_waiting == 0)
@@ -173,12 +172,13 @@ class MemberSearch:
         return every[is_done]
 
     def _wanted(self, found: MemberBounds, is_done: npt.NDArray[np.bool_]) -> BoundNodes:
-        """Of each open value, the likeliest nodes that wait, until the others do not matter or the budget is spent.
-        First of all those that lead to a null which is the answer, whatever the others are."""
+        """Return each open value's likeliest waiting nodes, until the others do not matter or the budget is spent.
+
+        Those that lead to a null come first if null is the answer."""
         waiting = self._waiting[~is_done[self._waiting.values]]
         is_later = ~(found.wants_null[waiting.values] & self._leads_to_null(waiting))
         waiting = waiting[np.lexsort((waiting.nodes, -waiting.logprobs, is_later, waiting.values))]
-        # Whole numbers, whose sums are the same among whatever others: its mass and that of those behind it.
+        # Integers, whose sums do not depend on the other values: the mass of each node plus that of less likely ones.
         masses = _whole(np.exp(waiting.logprobs - found.scales[waiting.values]))
         until = np.searchsorted(waiting.values, waiting.values, side="right")
         sums = np.cumsum(masses)
@@ -192,7 +192,7 @@ class MemberSearch:
         sizes = np.clip(self._room(waiting)[waiting.values] - before, 0, sizes)
         ranks = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         rows = np.repeat(np.arange(len(sizes)), sizes)
-        # Of those that are fed with the ones above them nobody has said anything yet.
+        # Nodes that are fed together with the ones above them have no log-probability yet.
         logprobs = np.where(ranks == 0, waiting.logprobs[rows], np.nan)
         return BoundNodes(waiting.values[rows], waiting.nodes[rows] + ranks, logprobs).in_order()
 
@@ -202,10 +202,10 @@ class MemberSearch:
         return found
 
     def _room(self, wanted: BoundNodes) -> IntArray:
-        """int64 [v], how many nodes of each value are fed in this round.
+        """Return how many nodes of each value to feed in this round, int64 [v].
 
         Args:
-            wanted: those that matter, of each value the likeliest one first.
+            wanted: nodes that matter, the likeliest one of each value first.
         """
         table, values = self._table, np.unique(wanted.values, return_index=True)
         first = np.zeros(len(self.budgets), dtype=np.int64)
@@ -216,7 +216,7 @@ class MemberSearch:
         return np.where(below <= self.budgets, self.budgets, np.minimum(self.budgets, shared))
 
     def written(self, verdicts: MemberVerdicts) -> list[tuple[IntArray, FloatArray]]:
-        """Of verdicts with spellings: the tokens of each, and the log-probability of each token."""
+        """Return the tokens of each verdict's spelling, and the log-probability of each token."""
         table, heard, spelled = self._table, self._heard.in_order(), self._spelled.in_order()
         lasts = spelled.logprobs[np.searchsorted(spelled.keys, verdicts.values << NODE_BITS | verdicts.spellings)]
         found = []

@@ -1,4 +1,4 @@
-"""How much memory the engine may take: fitted to what is free before it starts, and halved where that was too much."""
+"""Memory limits of the engine: fitted to what is free before it starts, and halved if that was too much."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from hpd_core.mixers.states import MixerShape
 logger = logging.getLogger(__name__)
 
 _SHARE_FOR_CACHE = {"cpu": 0.5, "cuda": 0.75}
-"""Of the free memory. A CPU's belongs to others, too; on a GPU activations and logits need the rest."""
+"""Share of the free memory. A CPU's belongs to others, too; on a GPU activations and logits need the rest."""
 
 _STEP_TOKENS = {"cpu": 4096, "cuda": 16_384}
-"""That 'auto' takes. A GPU's products are a seventh faster with so many rows than with 4,096 (measured on an H200)."""
+"""Tokens per step with 'auto'. A GPU's products are a seventh faster with 16,384 rows than with 4,096 (on an H200)."""
 
 _FEWEST_STEP_TOKENS = 1024
-"""That 'auto' takes where memory is short."""
+"""Tokens per step that 'auto' does not go below if memory is short."""
 
 _STEP_TOKENS_A_PROMPT = 128
-"""A cohort is admitted by about one step, whose documents and keys are some hundred tokens each: 'auto' has so many
-tokens in a step for each of its prompts."""
+"""Tokens per step for each prompt of a cohort with 'auto'. A cohort is admitted by about one step, whose documents and
+keys are some hundred tokens each."""
 
 _LOGITS_BYTES = 2**30
-"""On a GPU: for the block of logits that is reduced at a time, in fp32, and for what belongs to nobody."""
+"""Reserve on a GPU: for the block of logits that is reduced at a time, in fp32, and for unaccounted memory."""
 
 _FEWEST_TOKENS = 64
-"""Tokens of a step, and of the cache, below which halving them frees nothing worth having."""
+"""Tokens of a step, and of the cache, below which they are not halved: it would free too little."""
 
 _CGROUP = Path("/sys/fs/cgroup")
 _CGROUP_FILES = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
 )
-"""Of version 2 and 1: the limit, what is in use, and how much of that is files read, which make room when asked."""
+"""Files of cgroup versions 2 and 1: the limit, the usage, and the share of it that is reclaimable file cache."""
 
 _SMALLEST_CACHE = 4096
-"""Tokens that a cache is never made smaller than: with less, there is no point in trying to fit."""
+"""Tokens that a cache has at least: with less, there is no point in trying to fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is decoded at a time: the numbers of the settings that are called so, 'auto' no more."""
+    """Limits of what is decoded at a time: the settings of the same names, with 'auto' resolved."""
 
     max_tokens_per_step: int
     max_prompts_per_cohort: int
@@ -60,10 +60,10 @@ class Limits:
 
     @classmethod
     def of(cls, config: EngineConfig, device: torch.device, room: int | None = None) -> Limits:
-        """The settings on this device.
+        """Return the settings for this device.
 
         Args:
-            room: tokens of a step that its memory holds; None: as many as may be asked for.
+            room: the most tokens of a step that its memory holds; None: no limit.
         """
         tokens = _STEP_TOKENS.get(device.type, _STEP_TOKENS["cpu"])
         if room is not None and room < tokens:
@@ -78,16 +78,16 @@ class Limits:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory of the device that nobody has; in a container, what the limit of its cgroup leaves."""
+    """Return the device's free memory in bytes; in a container, at most what the limit of its cgroup leaves."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        # What torch holds back for itself is free for it.
+        # Memory that torch holds in reserve is free for it.
         return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
     return min([int(psutil.virtual_memory().available), *map(_room_in_cgroup, _CGROUP_FILES)])
 
 
 def _room_in_cgroup(names: tuple[str, str, str, str]) -> int:
-    """Bytes that the limit leaves; more than any machine has where there is none."""
+    """Return the bytes that the limit leaves; `sys.maxsize` if there is no limit."""
     *files, inactive = names
     try:
         limit, used, statistics = ((_CGROUP / name).read_text() for name in files)
@@ -100,13 +100,13 @@ def _room_in_cgroup(names: tuple[str, str, str, str]) -> int:
 
 
 def activation_bytes(model: Any, shape: CacheShape, mixers: Sequence[MixerShape] = ()) -> int:
-    """Bytes that a token of a step takes on its way through the model, the cache apart: an estimate from above.
+    """Return the bytes of activations that a token of a step takes, without the cache: an estimate from above.
 
-    All that goes into the linear layers of a decoder layer and comes out of them, as if it were there at once, and the
-    logits of every fourth token: in a large step, most tokens are documents' and keys'.
+    It counts all inputs and outputs of a decoder layer's linear layers, as if they existed at once. It adds the logits
+    of every fourth token: in a large step, most tokens are documents' and keys'.
 
     Args:
-        mixers: of the layers beside attention, if it has any.
+        mixers: shapes of the layers beside attention, if it has any.
     """
     config = model.config.get_text_config()
     hidden = config.hidden_size
@@ -122,7 +122,7 @@ def activation_bytes(model: Any, shape: CacheShape, mixers: Sequence[MixerShape]
 
 
 def _of_layers(config: Any, name: str) -> list[int]:
-    """What a configuration says under this name: nothing, or one number for all layers, or one for each."""
+    """Return the numbers of this name in a configuration: none, one for all layers, or one for each."""
     try:
         found = getattr(config, name, None)
     except AmbiguousGlobalPerLayerAttributeError:
@@ -134,14 +134,14 @@ def _of_layers(config: Any, name: str) -> list[int]:
 def fitted(
     config: EngineConfig, shape: CacheShape, free: int, activations: int, bytes_per_token: int | None = None
 ) -> Limits:
-    """Limits that memory has room for; the model is loaded.
+    """Return limits that memory has room for; the model is loaded.
 
-    What the user set is taken as it is, but for a cache that cannot be had.
+    The user's settings are kept, except for a cache that does not fit.
 
     Args:
-        free: bytes, from `free_bytes`. Whoever shares the memory with other engines has to set a limit himself.
-        activations: bytes a token, from `activation_bytes`.
-        bytes_per_token: of the cache; None: of keys and values.
+        free: bytes, from `free_bytes`. Users who share the memory with other engines have to set a limit themselves.
+        activations: bytes per token, from `activation_bytes`.
+        bytes_per_token: of the cache; None: that of keys and values.
     """
     bytes_per_token = bytes_per_token or max(1, shape.numbers_per_token * shape.dtype.itemsize)
     share = _SHARE_FOR_CACHE.get(shape.device.type, 0.5)
@@ -160,7 +160,7 @@ def fitted(
 
 
 def halved(limits: Limits) -> Limits | None:
-    """Limits that take about half of the memory; None where one prompt alone is all that still runs.
+    """Return limits that take about half of the memory; None if they cannot become smaller.
 
     Answers do not depend on any of them (with `tree`; in half precision up to rounding).
     """

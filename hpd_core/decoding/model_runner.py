@@ -1,8 +1,8 @@
-"""Runs the model over what the cohorts feed in one step. It makes no choice of what runs (scheduler.py does).
+"""Runner of the model over what the cohorts feed in one step. It does not choose what runs (scheduler.py does).
 
-Whose attention and whose layers they are is found out once, when it is made: on a GPU our kernels in Triton, with the
-tables of all cohorts in one copy to the device, and small steps as CUDA graphs; on a CPU our kernels in C++; for other
-models, transformers' own code around our attention.
+The attention backend and the implementation of the layers are chosen once, when it is made. On a GPU these are our
+kernels in Triton, with one copy of all cohorts' tables to the device, and small steps as CUDA graphs. On a CPU these
+are our kernels in C++; other models run transformers' own code around our attention.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class ModelRunner:
     """The model of one decoder.
 
     Attributes:
-        way: how it attends.
-        shape: what a token takes in the cache then.
+        way: the attention backend.
+        shape: memory of a token in the cache, with that backend.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ModelRunner:
         constraints: StateTable | None,
         tries: TrieTable | None = None,
     ) -> None:
-        """Raises `ModelError` if what the settings ask for cannot be had."""
+        """Choose backends. Raises `ModelError` if the settings ask for one that is not available."""
         self._model = model
         self._constraints, self._tries = constraints, tries
         refuse_layout(model.config, config.layout)
@@ -125,30 +125,30 @@ class ModelRunner:
 
     @property
     def layers(self) -> Literal["native", "triton", "transformers"]:
-        """Whose code runs the model's layers."""
+        """Implementation that runs the model's layers."""
         return "transformers" if self._layers is None else self._layers.by
 
     @property
     def mixer_shapes(self) -> Sequence[MixerShape]:
-        """What layers beside attention keep, if there are any."""
+        """Shapes of the states that layers beside attention keep, if there are any."""
         return self._mixers.shapes if self._mixers else ()
 
     def use_transformers_layers(self) -> None:
-        """From now on."""
+        """Use transformers' code for the layers from now on."""
         self._layers = self._graphs = None
 
     def forget(self) -> None:
-        """Gives back what memory it keeps from step to step."""
+        """Release the memory that it keeps from step to step."""
         if isinstance(self._layers, CpuLayers):
             self._layers.forget()
         if self._graphs is not None:
             self._graphs.forget()
 
     def run(self, inputs: Sequence[CohortInput]) -> TokenChoice:
-        """Gives the device one forward of all; the next tokens, for all logit rows of all cohorts in order.
+        """Give the device one forward of all inputs; return the next tokens of all cohorts' logit rows, in order.
 
         Raises:
-            ModelError: layers have attended to nothing that we know of.
+            ModelError: the number of attention calls is not that of the loaded model.
         """
         token_ids = np.concatenate([item.token_ids for item in inputs])
         logit_rows = np.concatenate([item.logit_rows + item.plan.start for item in inputs])
@@ -177,7 +177,7 @@ class ModelRunner:
     def _packed(
         self, inputs: Sequence[CohortInput], token_ids: IntArray, positions: IntArray, logit_rows: IntArray
     ) -> Iterable[Tensor] | TiledLogits:
-        """By the plans of cohorts, each on its own."""
+        """Return logits, computed by the plans of the cohorts, each on its own."""
         plans = [item.plan for item in inputs if isinstance(item.plan, AttentionPlan)]
         batch = PackedBatch(plans, self.way, calls=self.shape.calls, keeps_latents=self.shape.keeps_latents)
         ids, places, wanted = (to_device(array, self.shape.device) for array in (token_ids, positions, logit_rows))
@@ -193,7 +193,7 @@ class ModelRunner:
     def _addressed(
         self, attention: TritonAttention, inputs: Sequence[CohortInput], token_ids: IntArray, logit_rows: IntArray
     ) -> Iterable[Tensor]:
-        """By the tables of all cohorts."""
+        """Return logits, computed by the tables of all cohorts."""
         plans = [item.plan for item in inputs if isinstance(item.plan, AddressedPlan)]
         if self._graphs is not None:
             logits = self._graphs.logits(plans, token_ids, logit_rows)

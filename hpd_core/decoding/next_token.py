@@ -20,22 +20,22 @@ from hpd_core.text.constraints import StateTable
 from hpd_core.text.member_tries import TrieTable
 
 _LOGIT_ROWS_AT_ONCE = {"cpu": 16, "cuda": 4096}
-"""Rows of logits that are reduced together; 16 x 49,152 in fp32 stay in the caches of a CPU."""
+"""Rows of logits that are reduced together; 16 x 49,152 in fp32 fit in the caches of a CPU."""
 _LOGITS_AT_ONCE = 2**24
-"""Of rows that allow many tokens: 64 MB in fp32, thrice."""
+"""Logits at a time, of rows that allow many tokens: 64 MB in fp32, three times."""
 _MASKED_AT_ONCE = 2**28
-"""Of logits beside which there are masks, on a GPU: 256 MB of them, if no two rows have the same."""
+"""Logits at a time that have masks, on a GPU: 256 MB of masks, if no two rows share one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The tokens that a step decoded.
+    """Tokens that a step decoded.
 
     Attributes:
         tokens: int64 [n]
-        logprobs: float32 [n], natural logarithm of the model's own probability, constraints or not.
-        states: int64 [n], what the values may go on with behind them.
-        ways: float32 [m], the log-probabilities that were wanted of other tokens (`Wanted`), likewise the model's own.
+        logprobs: float32 [n], natural logarithm of the model's own probability, regardless of constraints.
+        states: int64 [n], the values' constraint states after them.
+        ways: float32 [m], log-probabilities of other wanted tokens (`_Wanted`), likewise the model's own.
     """
 
     tokens: IntArray
@@ -44,12 +44,12 @@ class Chosen:
     ways: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
 
     def __getitem__(self, rows: slice | IntArray) -> Chosen:
-        """Some of them, without the others that were wanted."""
+        """Select some rows, without the other wanted log-probabilities."""
         return Chosen(self.tokens[rows], self.logprobs[rows], self.states[rows])
 
 
 class TokenChoice:
-    """The tokens of n logit rows, chosen on the device and on their way from there."""
+    """Tokens of n logit rows, chosen on the device and being copied to the host."""
 
     def __init__(
         self,
@@ -60,18 +60,18 @@ class TokenChoice:
         masked: _Masked | None,
         wanted: _Wanted,
     ) -> None:
-        """Starts the way.
+        """Start the copy.
 
         Args:
-            tokens, scores, normalizers: [n], of each token its logit, and log(sum(exp)) of all.
-            bound, masked: the rows that had a constraint.
+            tokens, scores, normalizers: [n], each row's token, its logit, and log(sum(exp)) of all logits.
+            bound, masked: the rows that have a constraint.
         """
         ways = wanted.found - normalizers[wanted.on_device] if len(wanted.rows) else wanted.found
         self._fetched = Fetched(tokens, scores - normalizers, ways, *([] if bound is None else [bound.picked]))
         self._bound, self._masked = bound, masked
 
     def fetch(self) -> Chosen:
-        """Waits for them."""
+        """Wait for the copy and return the tokens."""
         tokens, logprobs, ways, *picked = self._fetched.arrays()
         states = np.full(len(tokens), FREE)
         bound, masked = self._bound, self._masked
@@ -88,9 +88,9 @@ class _Bound:
 
     Attributes:
         rows: int64 [m], ascending.
-        ids: int64 [m, most allowed], the tokens that each may go on with; `allowed`: the same on the device.
-        behind: int64 [m, most allowed], the state behind each of them.
-        picked: int64 [m], on the device: which of the tokens was chosen.
+        ids: int64 [m, most allowed], the tokens that each allows; `allowed`: the same on the device.
+        behind: int64 [m, most allowed], the state after each of them.
+        picked: int64 [m], on the device: index of the chosen token among them.
     """
 
     rows: IntArray
@@ -100,7 +100,7 @@ class _Bound:
     picked: Tensor
 
     def here(self, first: int, stop: int) -> slice:
-        """Which of them are among the rows `first` to `stop`."""
+        """Return the range of those that are among the rows `first` to `stop`."""
         return slice(*np.searchsorted(self.rows, (first, stop)))
 
 
@@ -113,7 +113,7 @@ class _Wanted:
     """
 
     def __init__(self, nodes: IntArray, tries: TrieTable | None, device: torch.device) -> None:
-        """Of the ways of `nodes`, int64 [n]: of each row a node of a trie, or NO_NODE."""
+        """Collect the ways of `nodes`, int64 [n]: for each row a node of a trie, or NO_NODE."""
         none = np.zeros(0, dtype=np.int64)
         self.rows, self._ids = (none, none) if tries is None or (nodes == NO_NODE).all() else tries.wanted(nodes)
         self.found = torch.empty(len(self.rows), dtype=torch.float32, device=device)
@@ -121,13 +121,13 @@ class _Wanted:
             self.on_device, self._ids_there = to_device(self.rows, device), to_device(self._ids, device)
 
     def look_up(self, block: Tensor, first: int) -> None:
-        """In logits [rows, vocabulary], which begin with row `first`."""
+        """Look them up in logits [rows, vocabulary], which begin with row `first`."""
         here = slice(*np.searchsorted(self.rows, (first, first + len(block))))
         if here.start < here.stop:
             self.found[here] = block[self.on_device[here] - first, self._ids_there[here]].float()
 
     def look_up_tiled(self, logits: TiledLogits) -> None:
-        """In logits that are not written down."""
+        """Look them up in logits that are not materialized."""
         if len(self.rows):
             self.found[:] = logits.of_pairs(self.rows, self._ids).float()
 
@@ -145,8 +145,10 @@ class _Masked:
     constraints: StateTable
 
     def in_block(self, block: Tensor, first: int) -> tuple[Tensor | None, Tensor | None]:
-        """Of logits [count, vocabulary], which begin with row `first`: int64 [count], which of the masks each row has,
-        or -1; and the masks, bool [k, vocabulary]. Neither where none of these rows has one."""
+        """Return the masks for a block of logits [count, vocabulary], which begins with row `first`.
+
+        They are the index of each row's mask or -1, int64 [count], and the masks, bool [k, vocabulary]. Both are None
+        if no row has one."""
         count, size = block.shape
         here = slice(*np.searchsorted(self.rows, (first, first + count)))
         if here.start == here.stop:
@@ -159,11 +161,11 @@ class _Masked:
     def correct(
         self, logits: Callable[[Tensor], Tensor], first: int, tokens: Tensor, scores: Tensor, size: int
     ) -> None:
-        """Puts the likeliest token that is allowed, and its logit, in the place of one that is not.
+        """Replace tokens that are not allowed, and their logits, by the likeliest allowed ones.
 
         Args:
-            logits: of some of these rows, by their numbers behind `first`.
-            first: number of the row that `tokens` and `scores` begin with; others than theirs are left alone.
+            logits: returns the logits of some rows, by their numbers counted from `first`.
+            first: number of the first row of `tokens` and `scores`; only their rows are changed.
             size: of the vocabulary.
         """
         here = slice(*np.searchsorted(self.rows, (first, first + len(tokens))))
@@ -179,7 +181,7 @@ class _Masked:
             low, high = int(numbers[some][0]), int(numbers[some][-1])
             masks = self.constraints.masks(kinds[low : high + 1], size, device)[masks_of[some] - low]
             found = logits(at[some]).float()
-            # What is allowed and impossible comes before what is not allowed.
+            # Allowed tokens with logit -inf come before tokens that are not allowed.
             possible = found.clamp(min=torch.finfo(torch.float32).min)
             best = possible.masked_fill_(~masks, -math.inf).argmax(-1, keepdim=True)
             tokens[at[some]], scores[at[some]] = best[:, 0], found.gather(1, best)[:, 0]
@@ -188,7 +190,7 @@ class _Masked:
 def _bound(
     states: IntArray, constraints: StateTable | None, device: torch.device
 ) -> tuple[_Bound | None, _Masked | None]:
-    """The rows that have a constraint: of few tokens, of many."""
+    """Return the rows that have a constraint: those of few allowed tokens, and those of many."""
     rows = np.zeros(0, dtype=np.int64) if constraints is None else np.nonzero(states != FREE)[0]
     if constraints is None or not len(rows):
         return None, None
@@ -214,13 +216,13 @@ def greedy(
     nodes: IntArray | None = None,
     tries: TrieTable | None = None,
 ) -> TokenChoice:
-    """The most likely token of each row, among those that its state allows.
+    """Choose the most likely token of each row, among those that its state allows.
 
     Args:
-        logits: of n rows; as blocks of rows, [rows, vocabulary] each, on `device`, or without being written down.
+        logits: of n rows; as blocks of rows, [rows, vocabulary] each, on `device`, or not materialized.
         states: int64 [n], states of `constraints`, or FREE.
-        by: 'native': in C++, where the logits are of a kind that it takes; 'triton': by our kernel for GPUs.
-        nodes: int64 [n], of `tries`: of these rows the log-probabilities of all ways are wanted, too; or NO_NODE.
+        by: 'native': in C++, if it takes logits of this kind; 'triton': by our kernel for GPUs.
+        nodes: int64 [n], nodes of `tries` whose ways' log-probabilities are wanted after these rows, or NO_NODE.
     """
     bound, masked = _bound(states, constraints, device)
     wanted = _Wanted(np.zeros(0, dtype=np.int64) if nodes is None else nodes, tries, device)
@@ -254,7 +256,7 @@ def greedy(
 
 
 def _pick_in_block(some: _Bound, block: Tensor, first: int, tokens: Tensor, scores: Tensor) -> None:
-    """As `_pick`, of those of the bound rows that are in a block, which begins with row `first`."""
+    """Do as `_pick` for the bound rows of a block, which begins with row `first`."""
     here = some.here(first, first + len(block))
     if here.start < here.stop:
         rows = to_device(some.rows[here], block.device)
@@ -262,7 +264,7 @@ def _pick_in_block(some: _Bound, block: Tensor, first: int, tokens: Tensor, scor
 
 
 def _pick(some: _Bound, here: slice, rows: Tensor, found: Tensor, tokens: Tensor, scores: Tensor) -> None:
-    """Of the bound rows number `here`, whose numbers are `rows`, the best of what is `found` for their choices."""
+    """Pick the best allowed token of the bound rows `here`; `rows` are their numbers, `found` its choices' logits."""
     best = found.float().max(dim=-1)
     some.picked[here] = best.indices
     tokens[rows] = some.allowed[here].gather(1, best.indices[:, None])[:, 0]
@@ -270,7 +272,7 @@ def _pick(some: _Bound, here: slice, rows: Tensor, found: Tensor, tokens: Tensor
 
 
 def _numbered(bound: IntArray, count: int) -> IntArray:
-    """int64 [count], which of the bound rows each row is; -1: none."""
+    """Return the index of each row among the bound rows, int64 [count]; -1: not bound."""
     found = np.full(count, -1, dtype=np.int64)
     found[bound] = np.arange(len(bound))
     return found
@@ -284,7 +286,7 @@ def _by_triton(
     wanted: _Wanted,
     device: torch.device,
 ) -> TokenChoice:
-    """All of it by one kernel a block."""
+    """Choose with one Triton kernel per block."""
     from hpd_core.layers.triton_choice import choose as choose_there
 
     tokens = torch.empty(count, dtype=torch.int64, device=device)
@@ -304,13 +306,13 @@ def _by_triton(
 
 
 def _in_parts(blocks: Iterable[Tensor]) -> Iterator[Tensor]:
-    """No more rows at a time than there may be masks."""
+    """Split blocks, so that the masks of a part stay below `_MASKED_AT_ONCE`."""
     for block in blocks:
         yield from torch.split(block, max(1, _MASKED_AT_ONCE // block.shape[1]))
 
 
 def likeliest(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each row of `logits`, [n, V]: the likeliest token, int64 [n]; its logit and log(sum(exp)), float32 [n]."""
+    """Return each row's likeliest token, int64 [n]; its logit and log(sum(exp)), float32 [n]. `logits` is [n, V]."""
     tokens = torch.empty(len(logits), dtype=torch.int64, device=logits.device)
     scores = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
     normalizers = torch.empty_like(scores)

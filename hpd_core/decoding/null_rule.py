@@ -1,4 +1,4 @@
-"""When an answer that is chosen among members is null (decoding/member_search.py)."""
+"""Rules for when an answer that is chosen among members is null (decoding/member_search.py)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _LEAST = 1e-300
 
 
 class KnownMasses(NamedTuple):
-    """Of v values, float64 [v]: what is known of their answers so far.
+    """Bounds on the answers of v values so far, float64 [v] each.
 
-    `null` is a probability, and `most_null` what it is if all that waits is null's. The others are in `units` of one:
-    the best member's mass, that of all members with all that waits, and that of what waits alone, of which nobody knows
-    yet whose it is, or whether it is anybody's.
+    `null` is a probability, and `most_null` its maximum, if all waiting mass is null's. The others are in `units` of
+    probability: the best member's mass, that of all members with all waiting mass, and the waiting mass alone. It is
+    not known yet which member the waiting mass belongs to, if any.
     """
 
     null: FloatArray
@@ -31,12 +31,11 @@ class KnownMasses(NamedTuple):
 
 
 class NullVerdicts(NamedTuple):
-    """Of v values.
+    """Verdicts on v values.
 
     Attributes:
-        is_null, is_value: bool [v], that they are so, whoever has the mass that waits; neither is known as yet where
-            both are false.
-        room: float64 [v], of the mass that waits, about how much may stay unknown for it to be known.
+        is_null, is_value: bool [v], whether that is certain, whichever way the waiting mass falls; both false: unknown.
+        room: float64 [v], about how much of the waiting mass may stay unknown for a certain verdict.
     """
 
     is_null: npt.NDArray[np.bool_]
@@ -46,13 +45,14 @@ class NullVerdicts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NullRule:
-    """Null where the model gives null a half of its probability; with a threshold, where no member's share comes up to
-    it (`EngineConfig.answer_threshold`)."""
+    """Rule for null: null has at least half of the probability; with a threshold, no member's share reaches it.
+
+    `EngineConfig.answer_threshold` sets the threshold."""
 
     threshold: float | None = None
 
     def judge(self, known: KnownMasses, can_be_null: npt.NDArray[np.bool_]) -> NullVerdicts:
-        """`can_be_null`: bool [v], whether null is among what the answers are chosen from."""
+        """Judge v values; `can_be_null`: bool [v], whether null is among the possible answers."""
         if self.threshold is None:
             return _by_half(known)
         found = _by_share(known, self.threshold)
@@ -65,7 +65,7 @@ BY_HALF = NullRule()
 
 
 def has_a_half(null: FloatArray) -> npt.NDArray[np.bool_]:
-    """bool [v], whether null's probability does without a threshold, and where there is no room to judge by one."""
+    """Return whether null wins without a threshold, bool [v]. Used with one, too, if the budget is spent."""
     found: npt.NDArray[np.bool_] = null >= _HALF
     return found
 
@@ -77,12 +77,14 @@ def _by_half(known: KnownMasses) -> NullVerdicts:
 
 
 def _by_share(known: KnownMasses, threshold: float) -> NullVerdicts:
-    """The best member's share is best (1 - null) / every. It is least where what waits is null's and another member's
-    at once, and most where it is its own; another member's can be no more than that."""
+    """Judge by the best member's share, best (1 - null) / every.
+
+    It is least if the waiting mass is null's and another member's at once, and most if it is its own. Another member's
+    share cannot exceed that."""
     null, most_null, best, every, waiting, units = known
     is_value = best * (1 - most_null) >= threshold * every
     is_null = ((best + waiting) * (1 - null) < threshold * every) | (every <= 0)
-    # How far the share is from the threshold with nothing waiting, and how much of that a unit that waits takes away.
+    # Distance of the share from the threshold with nothing waiting, and how much of it a unit of waiting mass takes.
     ahead = best * (1 - null) - threshold * (every - waiting)
     to_value, to_null = threshold + units * best, np.maximum(1 - null - threshold, _LEAST)
     return NullVerdicts(is_null, is_value, np.where(ahead >= 0, ahead / to_value, -ahead / to_null))

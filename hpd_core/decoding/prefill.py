@@ -1,4 +1,4 @@
-"""Prefill: the prompts' own tokens on their way into the cache, some columns of all prompts in each step.
+"""Prefill: the prompts' own tokens go into the cache, some columns of all prompts in each step.
 
 A document that is read both ways goes in one step, however long it is: its first token sees its last.
 """
@@ -15,10 +15,10 @@ from hpd_core.layout import IntArray, Layout
 
 
 class Prefill:
-    """The own tokens of P prompts, [P, longest], and how many columns of them have been fed."""
+    """Own tokens of P prompts, [P, longest], and how many columns of them have been fed."""
 
     def __init__(self, prompts: Sequence[Prompt]) -> None:
-        """Nothing is fed yet."""
+        """Start with nothing fed."""
         self.num_fed = 0
         self._lengths = np.array([prompt.num_own_tokens for prompt in prompts], dtype=np.int64)
         self._token_ids = self._padded(prompts, lambda layout: layout.token_ids)
@@ -37,11 +37,11 @@ class Prefill:
 
     @property
     def num_left(self) -> IntArray:
-        """int64 [P], the tokens of each prompt that have not been fed."""
+        """Number of tokens of each prompt that have not been fed, int64 [P]."""
         return np.maximum(self._lengths - self.num_fed, 0)
 
     def feed(self, max_tokens: int) -> NewTokens:
-        """The next columns: at most `max_tokens` tokens, but one column at least, and whole what is read both ways."""
+        """Return the next columns: at most `max_tokens` tokens, but at least one column and whole two-way documents."""
         first, width = self.num_fed, self._token_ids.shape[1]
         per_column = (self._lengths[:, None] > np.arange(first, width)).sum(axis=0)
         num_columns = max(1, int(np.searchsorted(np.cumsum(per_column), max_tokens, side="right")))

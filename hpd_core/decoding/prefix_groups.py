@@ -1,4 +1,4 @@
-"""Prompts of one prefix stand side by side in a cohort, so that the attention reads the prefix once for all of them."""
+"""Grouping of a cohort's prompts by prefix, so that the attention reads a prefix once for all of its prompts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpd_core.layout import IntArray
 
 
 def side_by_side(prefixes: Sequence[PrefixCache | None], lengths: Sequence[int] | IntArray) -> IntArray:
-    """The order of rows, int64 [P], that has equal prefixes side by side, and those of one prefix by length.
+    """Return the order of rows, int64 [P], with equal prefixes side by side, and those of one prefix by length.
 
     By length, because neighbours share tiles of the attention, which are padded to the longest.
     """
@@ -21,12 +21,12 @@ def side_by_side(prefixes: Sequence[PrefixCache | None], lengths: Sequence[int] 
 
 
 def prompt_groups(prefixes: Sequence[PrefixCache | None]) -> list[PromptGroup]:
-    """The prompts of these prefixes, cut where the prefix changes."""
+    """Group neighbouring prompts of the same prefix."""
     starts = [row for row in range(len(prefixes)) if row == 0 or prefixes[row] is not prefixes[row - 1]]
     stops = [*starts[1:], len(prefixes)]
     return [PromptGroup(start, stop, prefixes[start]) for start, stop in zip(starts, stops, strict=True)]
 
 
 def prefix_lengths(prefixes: Sequence[PrefixCache | None]) -> IntArray:
-    """int64 [P], in tokens; 0 where there is none."""
+    """Return the prefixes' lengths in tokens, int64 [P]; 0 if there is none."""
     return np.array([prefix.num_tokens if prefix else 0 for prefix in prefixes], dtype=np.int64)

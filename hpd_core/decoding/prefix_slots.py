@@ -1,4 +1,4 @@
-"""How many cache slots prefixes take beside cohorts, and which of them can be given up for others."""
+"""Cache slots that prefixes take besides cohorts, and eviction of prefixes that are not in use."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from hpd_core.decoding.prompt import Prompt
 
 
 class PrefixSlots:
-    """Of the prefixes that cohorts attend to, and of those that wait for cohorts."""
+    """Slots of the prefixes that cohorts attend to, and of those that wait for cohorts."""
 
     def __init__(self, common: CommonPrefixes, is_shared: bool, mixer_room: MixerRoom) -> None:
-        """`is_shared`: cohorts attend to them where they are, and have no copies."""
+        """Start counting. `is_shared`: whether cohorts attend to prefixes in place, without copies."""
         self._common, self._is_shared, self._trunk = common, is_shared, mixer_room.trunk
 
     def count(
         self, running: Sequence[Cohort], computed: Cohort | None = None, users: Counter[PrefixCache] | None = None
     ) -> int:
-        """How many slots they take: what is shared counts once.
+        """Return how many slots they take: shared ones count once.
 
-        Of those that nobody uses, texts are counted, and states of layers beside attention; keys and values of
-        categories' prefixes are as many as the settings allow.
+        Of unused prefixes, texts count, and states of layers beside attention. The number of keys and values of unused
+        category prefixes is limited by the settings instead.
 
         Args:
-            computed: the cohort of those that are being computed.
-            users: how many prompts of each a new cohort would have.
+            computed: the cohort of prefixes that are being computed.
+            users: number of a new cohort's prompts for each prefix.
         """
         users, texts = users or Counter(), self._common.texts
         if self._is_shared:
@@ -49,11 +49,11 @@ class PrefixSlots:
 
     @property
     def of_new_prefix(self) -> int:
-        """Slots of a category's prefix that are counted: as it is computed, and in its own place."""
+        """Slots that count for a new category prefix: while it is computed, and in its own place."""
         return 2 * self._trunk
 
     def of_new_text(self, text: Prompt) -> int:
-        """At most so many are taken for a text that several share: as it is computed, and in its own place."""
+        """Return the most slots that a shared text takes: while it is computed, and in its own place."""
         return 2 * (text.layout.num_tokens + self._trunk)
 
     def make_room(
@@ -64,12 +64,13 @@ class PrefixSlots:
         *,
         at_any_rate: bool = False,
     ) -> bool:
-        """Whether so many slots less can be had: prefixes of categories that nobody uses are forgotten for it, as far
-        as their states are counted, the least recently used first.
+        """Try to free `over` slots by evicting idle category prefixes (LRU). Return whether enough were freed.
+
+        Only their states of layers beside attention count.
 
         Args:
             users: prefixes that a new cohort would use.
-            at_any_rate: forgets all of them where that is not enough. Else none.
+            at_any_rate: evict all of them even if that is not enough. Else evict none then.
         """
         if over <= 0:
             return True

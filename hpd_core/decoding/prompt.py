@@ -1,4 +1,4 @@
-"""One prompt on its way through the decoder."""
+"""A prompt in the decoder, and its values when they have ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpd_core.text.runs import Runs
 
 @dataclass(frozen=True, slots=True)
 class MemberChoice:
-    """How a value was chosen among members: `Verdicts` (decoding/member_search.py) of one."""
+    """Result of choosing one value among members: its `MemberVerdicts` (decoding/member_search.py)."""
 
     is_sure: bool
     share: float
@@ -23,7 +23,7 @@ class MemberChoice:
 
 @dataclass(frozen=True, slots=True)
 class BranchEnd:
-    """A value that has ended: what a `Prompt` says of branch number `branch` when all of its values have."""
+    """A value that has ended: what a finished `Prompt` holds for branch number `branch`."""
 
     branch: int
     tokens: list[int]
@@ -33,57 +33,57 @@ class BranchEnd:
 
     @property
     def num_tokens(self) -> int:
-        """The one that ends it included."""
+        """Number of tokens, including the one that ends it."""
         return len(self.logprobs)
 
     @property
     def logprob_mean(self) -> float | None:
-        """Over its tokens; None if there are none."""
+        """Mean log-probability of its tokens; None if there are none."""
         return sum(self.logprobs) / len(self.logprobs) if self.logprobs else None
 
     @property
     def logprob_min(self) -> float | None:
-        """Of its tokens; None if there are none."""
+        """Lowest log-probability of its tokens; None if there are none."""
         return min(self.logprobs, default=None)
 
     @property
     def chosen(self) -> Literal["scored", "beam"] | None:
-        """How it was chosen among members; None: it was decoded token by token."""
+        """Method by which it was chosen among members; None: it was decoded token by token."""
         if self.choice is None:
             return None
         return "scored" if self.choice.is_sure else "beam"
 
     @property
     def probability(self) -> float:
-        """Its share among all that it could be, where it was chosen among them; else that of its tokens."""
+        """Share among all possible answers, if it was chosen among them; else the probability of its tokens."""
         return math.exp(sum(self.logprobs)) if self.choice is None else self.choice.share
 
     @property
     def margin(self) -> float | None:
-        """Of a scored value, in log probability above the next one."""
+        """Log-probability of a scored value above that of the next one; None for others."""
         return self.choice.margin if self.choice is not None and self.choice.is_sure else None
 
 
 @dataclass(slots=True, eq=False)
 class Prompt:
-    """One prompt on its way through the decoder.
+    """A prompt in the decoder.
 
     Attributes:
         layout: its tokens; the first `layout.num_prefix_tokens` are the prefix named by `prefix_key`.
         prefix_key: equal keys mean equal prefixes.
-        num_shared_tokens: so many tokens of the document are computed apart, once for all that begin so
-            (shared_text.py); the scheduler decides it.
-        owner: whatever the caller wants to find again when the prompt is finished.
-        on_ended: told of each value as soon as it has ended, in the thread that makes the steps.
-        told: the branches of which it was told.
-        runs: by branch, the runs of the document that its value is chosen among: `RunTries.prepare` says in the layout
-            what that means, before it is decoded.
-        leases: of what stands in tables for its values; they end when it is finished.
-        is_dropped: nobody waits for it any more: what is running of it ends as it is.
+        num_shared_tokens: number of the document's first tokens that are computed apart, once for all documents that
+            begin with them (shared_text.py); the scheduler decides it.
+        owner: any object of the caller, to identify the prompt when it is finished.
+        on_ended: callback for each value as soon as it has ended, in the thread that makes the steps.
+        told: branches for which it was called.
+        runs: for each branch, the runs of the document that its value is chosen among. `RunTries.prepare` enters their
+            members in the layout before it is decoded.
+        leases: leases of its values' entries in tables; they end when it is finished.
+        is_dropped: whether the caller gave it up: its running values end as they are.
         tokens, logprobs: after it is finished, per branch: generated ids (the closing one last) and their
-            log-probabilities. `closed[b]` is False where the value was cut at its limit.
-        choices: likewise, per branch, what was chosen among members; None: decoded token by token.
-        num_scored_tokens: likewise: what was fed to choose among members and is no part of an answer.
+            log-probabilities. `closed[b]` is False if the value was cut at its limit.
+        choices: likewise, per branch, how it was chosen among members; None: decoded token by token.
+        num_scored_tokens: likewise: number of tokens fed to choose among members that are no part of an answer.
     """
 
     layout: Layout
@@ -110,7 +110,7 @@ class Prompt:
 
     @property
     def document_ids(self) -> IntArray:
-        """The tokens between the prefix and the keys."""
+        """Token ids between the prefix and the keys."""
         return self.layout.trunk[self.layout.num_prefix_tokens :]
 
     @property
@@ -120,15 +120,15 @@ class Prompt:
 
     @property
     def num_tokens_before(self) -> int:
-        """Of the prefix, and of the document what is shared."""
+        """Number of tokens of the prefix and of the document's shared part."""
         return self.layout.num_prefix_tokens + self.num_shared_tokens
 
     @property
     def num_own_tokens(self) -> int:
-        """Tokens behind them."""
+        """Number of tokens after those of `num_tokens_before`."""
         return self.layout.num_tokens - self.num_tokens_before
 
     @property
     def most_own_tokens(self) -> int:
-        """The same when every value is as long as it may be, and all is fed that may be to choose some."""
+        """Number of own tokens if values are as long as allowed and all nodes are fed that may be to choose some."""
         return self.num_own_tokens + int(self.layout.fallbacks.sum() + self.layout.max_fed.sum())

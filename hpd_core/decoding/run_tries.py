@@ -1,8 +1,8 @@
-"""What verbatim values are chosen among: for each document a trie of its runs (text/runs.py), which all of its values
-share, and which is in the tables (text/member_tries.py, text/constraints.py) until they are decoded.
+"""Tries of what verbatim values are chosen among: one of each document's runs (text/runs.py), shared by its values.
 
-Runs are spelled as training lays out answers, so that choosing among them is choosing among answers. The trie is the
-constraint, too: where no verdict is found among its runs, a value goes on token by token along them.
+A trie is in the tables (text/member_tries.py, text/constraints.py) until the values are decoded. Runs are encoded as
+training encodes answers, so that choosing among them is choosing among answers. The trie is the constraint, too: if no
+verdict is found among its runs, a value is decoded token by token along them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from hpd_core.text.word_encoder import WordEncoder
 
 _NULL = " null,\n"
 _MOST_BYTES = 2**28
-"""Of documents' tries, behind which no prompt is prepared that can wait."""
+"""Memory of documents' tries in use above which no prompt is prepared that can wait."""
 
 
 class RunTries:
-    """Puts the tries of documents into the tables. `prepare` is for one thread, the rest for any."""
+    """Table entries for the tries of documents. `prepare` is for one thread, the rest for any."""
 
     def __init__(
         self, segments: SegmentTokenizer, endings: Endings, constraints: Constraints, closed: ClosedAnswers
@@ -43,20 +43,20 @@ class RunTries:
         self._null = tuple(null[: endings.length(null, True)])
 
     def limit(self, max_tokens: int) -> int:
-        """The most tokens of a value that is to have at most so many: null has to fit."""
+        """Raise `max_tokens` to the length of `null`, which must always fit."""
         return max(max_tokens, len(self._null))
 
     @property
     def has_room(self) -> bool:
-        """Whether there is memory for more documents' tries than those that are in use."""
+        """Whether there is memory for more documents' tries, beside those that are in use."""
         return self._closed.leases.num_lent_bytes + self._constraints.leases.num_lent_bytes < _MOST_BYTES
 
     def prepare(self, prompt: Prompt) -> None:
-        """Says in a prompt what its verbatim values are chosen among; it keeps that until it is finished."""
+        """Enter the members of a prompt's verbatim values in its layout, and lease them until it is finished."""
         found: dict[Runs, tuple[int, Members | None]] = {}
         of_branches = {}
         for branch, each in prompt.runs.items():
-            runs = replace(each, rate=None)  # which a trie has nothing of
+            runs = replace(each, rate=None)  # tries do not depend on it
             if runs not in found:
                 states, members = self._lend(runs)
                 prompt.leases += [states, members]
@@ -71,7 +71,7 @@ class RunTries:
         return states, self._closed.lend(trie) if has_choice else Lease[Members | None](None)
 
     def trie(self, runs: Runs) -> MemberTrie:
-        """All runs as answers, and null."""
+        """Return the trie of all runs as answers, and null."""
         encoded = self._encoder.encode(_lines(runs_of(runs.lines)))
         rows = _apart(self._ended(encoded, runs.most_tokens), self._null)
         nulls = [self._null] if runs.nullable or not rows else []
@@ -81,13 +81,13 @@ class RunTries:
         return trie
 
     def as_it_stands(self, runs: Runs, text: str, raw: str, tokens: Sequence[int]) -> str:
-        """The run that was chosen.
+        """Return the run that was chosen, as the document has it.
 
-        The text that was read is one, but where the tokenizer changes texts, or a backslash can be read in two ways.
+        `text` is that run, unless the tokenizer changes texts or a backslash can be read in two ways.
 
         Args:
-            text: that was read of the answer.
-            raw, tokens: the answer.
+            text: the parsed answer.
+            raw, tokens: the answer before parsing.
         """
         if "\\" not in raw and any(text in line for line in runs.lines):
             return text
@@ -97,7 +97,7 @@ class RunTries:
         return by_tokens.get(tuple(tokens), text)
 
     def _ended(self, encoded: Sequence[Sequence[int]], most_tokens: int) -> list[tuple[int, ...]]:
-        """The tokens of lines up to those that end them; () where that are more than so many."""
+        """Cut each line after the token that ends it; () for those of more than `most_tokens`."""
         if not encoded:
             return []
         encoded = [tokens[: most_tokens + 1] for tokens in encoded]  # one that is too long makes all rows so long
@@ -113,7 +113,9 @@ def _lines(texts: Iterable[str]) -> list[str]:
 
 
 def _apart(rows: Iterable[tuple[int, ...]], null: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Rows of which none begins with another one or with null: a tokenizer may write different texts alike."""
+    """Sort rows, and drop those that begin with a kept one or with null, or that null begins with.
+
+    A tokenizer may encode different texts alike."""
     found: list[tuple[int, ...]] = []
     for row in sorted(set(rows) - {()}):
         if row[: len(null)] == null[: len(row)] or (found and row[: len(found[-1])] == found[-1]):
@@ -123,7 +125,7 @@ def _apart(rows: Iterable[tuple[int, ...]], null: tuple[int, ...]) -> list[tuple
 
 
 def _states(trie: MemberTrie) -> TokenStates:
-    """The trie as an automaton over tokens."""
+    """Return the trie as an automaton over tokens."""
     end = len(trie)
     return TokenStates(
         np.append(trie.offsets, len(trie.ids) + 1),

@@ -1,4 +1,4 @@
-"""Decides which prompts run next, in which cohorts, and which prefixes stay cached. It never reads a tensor."""
+"""The scheduler: which prompts run next, in which cohorts, and which prefixes stay cached. It never reads a tensor."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from hpd_core.decoding.shared_text import SharedText
 MakeCohort = Callable[[list[Prompt], list[PrefixCache | None]], Cohort]
 
 _COHORTS_IN_SIGHT = 4
-"""So many cohorts' worth of waiting prompts are searched for those that share a prefix.
+"""Number of cohorts' worth of waiting prompts that are searched for those that share a prefix.
 
-Not all that wait: submissions that are searched together end together, and then nothing waits behind them.
+Not all waiting prompts: submissions that are searched together end together, and then nothing waits after them.
 """
 
 _LEAST_OVERLAP = 4
-"""A step beside another one is worth its launch with this fraction of a full one. With less, the tail of a run would be
-two steps of half the size that take turns, where one could be merged.
+"""A step beside another one is worth its launch from this fraction of a full one on. With less, the tail of a run would
+be two steps of half the size that take turns, where one could be merged.
 """
 
 
 class Scheduler:
-    """Admits waiting prompts, as cohorts, under the step's token budget and the cache's size.
+    """Admission of waiting prompts, as cohorts, under the step's token budget and the cache's size.
 
-    A prompt whose prefix is not cached waits one step while the prefix is computed beside other work. What was
-    submitted first runs first, and takes along what shares its prefix; callers who sort by length get cohorts with
-    little padding.
+    A prompt whose prefix is not cached waits one step while the prefix is computed beside other work. Prompts submitted
+    first run first, together with others that share their prefix. Callers who sort by length get cohorts with little
+    padding.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class Scheduler:
         is_padded: bool = True,
         mixer_room: MixerRoom | None = None,
     ) -> None:
-        """Starts without work.
+        """Start without work.
 
         Args:
-            share_prefixes: whether the cohorts that `make_cohort` makes do.
+            share_prefixes: whether cohorts of `make_cohort` attend to prefixes in place.
             overlap: whether a step may be scheduled while another one is not finished.
-            room_for: cache slots that so many columns take.
-            share_text: whether what documents begin with alike is computed once.
+            room_for: returns the cache slots that a number of columns takes.
+            share_text: whether texts that several documents begin with are computed once.
             is_padded: whether every prompt of a cohort has as many slots as its widest.
-            mixer_room: what layers beside attention take, if there are any.
+            mixer_room: slots that layers beside attention take, if there are any.
         """
         self.limits = limits
         self._overlap = overlap
@@ -67,8 +67,8 @@ class Scheduler:
         self._is_padded = is_padded
         self._mixer_room = mixer_room or MixerRoom()
         self._waiting: OrderedDict[Prompt, None] = OrderedDict()  # in the order of their submission
-        self._turn: list[Prompt] | None = None  # of those: what `_next_in_turn` found, until others wait
-        self._arrived: list[Prompt] = []  # of those: nobody has looked yet what they have in common
+        self._turn: list[Prompt] | None = None  # result of `_next_in_turn`, until other prompts wait
+        self._arrived: list[Prompt] = []  # waiting prompts not yet searched for common texts
         self._common = CommonPrefixes(share_text)
         self._prefix_slots = PrefixSlots(self._common, share_prefixes, self._mixer_room)
         self._prefix_cohort: Cohort | None = None
@@ -76,15 +76,15 @@ class Scheduler:
         self.running: list[Cohort] = []
 
     def add(self, prompts: Iterable[Prompt]) -> None:
-        """Queues prompts behind those that wait."""
+        """Queue prompts after those that wait."""
         arrived = list(prompts)
         self._waiting.update(dict.fromkeys(arrived))
         self._arrived += arrived
         self._turn = None
 
     def drop(self, prompts: Iterable[Prompt]) -> list[Prompt]:
-        """Forgets prompts, between steps. Returns those that had not begun to run; the others end with the next step
-        of their cohorts, as they are."""
+        """Drop prompts, between steps. Return those that had not begun to run; the others end as they are with the next
+        step of their cohorts."""
         waiting = [prompt for prompt in prompts if prompt in self._waiting]
         for prompt in waiting:
             del self._waiting[prompt]
@@ -95,7 +95,7 @@ class Scheduler:
         return waiting
 
     def _give_up_texts(self) -> None:
-        """Those that are being computed, where all who wait for any of them were dropped."""
+        """Release the cohort of prefixes in computation if all prompts that wait for any of them were dropped."""
         computing = self._prefix_cohort
         if computing is None or computing in self._in_flight:
             return
@@ -109,7 +109,7 @@ class Scheduler:
         return bool(self._waiting or self.running)
 
     def clear(self) -> None:
-        """Drops everything that waits or runs, without a release; cached prefixes stay."""
+        """Drop everything that waits or runs, without a release; keep cached prefixes."""
         self._waiting.clear()
         self._arrived.clear()
         self._common.clear()
@@ -119,15 +119,15 @@ class Scheduler:
         self._prefix_cohort = None
 
     def restart(self, limits: Limits) -> None:
-        """Drops everything, cached prefixes too, and goes on within other limits."""
+        """Drop everything, including cached prefixes, and set other limits."""
         self.clear()
         self._common.clear_all()
         self.limits = limits
 
     def schedule(self) -> list[Cohort]:
-        """The cohorts of the next step, new ones included; an uncached prefix comes as a cohort of its own.
+        """Return the cohorts of the next step, new ones included; an uncached prefix comes as a cohort of its own.
 
-        []: other steps are not finished, and there is nothing else to do, or too little for a step of its own.
+        Return [] if other steps are not finished, and nothing else is to do, or too little for a step of its own.
         """
         budget = self.limits.max_tokens_per_step
         load = num_tokens(self._idle())
@@ -145,7 +145,7 @@ class Scheduler:
         return cohorts
 
     def _half(self, cohorts: list[Cohort]) -> list[Cohort]:
-        """About half of them, if both halves are worth a step of their own: else all."""
+        """Return about half of the cohorts if both halves are worth a step of their own, else all."""
         loads = [num_tokens([cohort]) for cohort in cohorts]
         half = min(range(len(loads) + 1), key=lambda count: abs(sum(loads[:count]) - sum(loads[count:])))
         least = self.limits.max_tokens_per_step // _LEAST_OVERLAP
@@ -171,14 +171,14 @@ class Scheduler:
             self._compute_for(turn[len(ready) :], num_near, max_tokens)
 
     def _ready(self, turn: Sequence[Prompt], max_tokens: int) -> list[tuple[Prompt, PrefixCache | None]]:
-        """Those of the next prompts that can run now, and what they attend to beside themselves."""
+        """Return those of the next prompts that can run now, each with the cached prefix that it attends to."""
         ready: list[tuple[Prompt, PrefixCache | None]] = []
         num_new = widest = num_columns = widest_mixing = 0
         num_cached = self._num_cached()
         users: Counter[PrefixCache] = Counter()
         for prompt in islice(turn, self.limits.max_prompts_per_cohort):
             if self._common.missing(prompt) is not None:
-                break  # prompts run in order: those behind one that waits for its prefix wait with it
+                break  # prompts run in order: those after one that waits for its prefix wait with it
             prefix = self._common.of(prompt)
             num_new += prompt.num_own_tokens
             room = self._room_for(prompt.most_own_tokens)
@@ -200,10 +200,10 @@ class Scheduler:
         return ready
 
     def _compute_for(self, prompts: Sequence[Prompt], num_near: int, max_tokens: int) -> None:
-        """Begins with what these wait for.
+        """Start computing the prefixes that these prompts wait for.
 
-        Texts are computed for all of them as far as there is room, so that many are in one step; of the prefixes of
-        categories only those of the nearest prompts: they push out others.
+        Texts are computed for all of them while there is room, so that many are in one step. Prefixes of categories are
+        computed only for the nearest prompts: they evict others.
         """
         wanted: dict[Any, tuple[Prompt, PrefixCache | None]] = {}
         num_prefixes = 0
@@ -236,7 +236,7 @@ class Scheduler:
             self._prefix_cohort = self._make_cohort(list(bare_prompts), list(before_them))
 
     def _give_up_what_never_fits(self, prompt: Prompt) -> None:
-        """Shares less with others, where nothing runs that would make room when it ends."""
+        """Give up texts that cannot fit, if nothing runs that would free memory when it ends; share less instead."""
         while isinstance(text := self._common.missing(prompt), SharedText):
             bare, before = self._common.to_compute(text, prompt)
             num_slots = self._prefix_slots.of_new_text(bare) + self._prefix_slots.count(self.running)
@@ -246,11 +246,11 @@ class Scheduler:
             text.is_given_up = True
 
     def _next_in_turn(self) -> list[Prompt]:
-        """The next prompts: those of the oldest one's prefix, of the next oldest's, and so on; relatives side by side.
+        """Return the next prompts: those of the oldest one's prefix, of the next oldest's, and so on.
 
-        A cohort pays for each of its prefixes in every layer, and a small submission has few prompts of a category.
-        So the prompts of later submissions may overtake, but only along with one that is older than they are: the
-        oldest always runs next.
+        Prompts that share a text stand side by side. A cohort pays for each of its prefixes in every layer, and a small
+        submission has few prompts of a category. So prompts of later submissions may overtake, but only along with one
+        that is older than they are: the oldest always runs next.
         """
         if self._turn is None:
             most = self.limits.max_prompts_per_cohort
@@ -270,13 +270,13 @@ class Scheduler:
         return sum(cohort.most_cached_tokens for cohort in self.running)
 
     def finish_step(self, cohorts: Iterable[Cohort]) -> tuple[list[Prompt], list[Prompt], list[Prompt]]:
-        """After a step of `cohorts`: caches computed prefixes, retires finished prompts, merges what has become small.
+        """Finish a step of `cohorts`: cache computed prefixes, retire finished prompts, merge small cohorts.
 
         Returns:
             The finished prompts; the prefixes that are cached now, as prompts without branches; texts likewise.
         """
         self._in_flight.difference_update(cohorts)
-        self._give_up_texts()  # whoever waited may have been dropped while they were in flight
+        self._give_up_texts()  # all that waited may have been dropped while they were in flight
         prefixes: list[Prompt] = []
         texts: list[Prompt] = []
         prefix_cohort = self._prefix_cohort
@@ -293,12 +293,12 @@ class Scheduler:
                 cohort.release()
         in_flight = [cohort for cohort in self.running if cohort in self._in_flight]
         left = [cohort for cohort in idle if not cohort.is_finished]
-        self.running = in_flight + left  # which `_has_room_for_one` looks at
+        self.running = in_flight + left  # read by `_has_room_for_one`
         self.running = in_flight + merged(left, self.limits.max_prompts_per_cohort, self._has_room_for_one)
         return finished, prefixes, texts
 
     def _has_room_for_one(self, cohorts: Sequence[Cohort]) -> bool:
-        """Whether these may be one: their columns beside attention's are padded to the widest as it may become."""
+        """Return whether these may be merged: their mixer columns are padded to the widest one's maximum."""
         if not self._mixer_room.trunk:
             return True
         widest = max(-(-cohort.most_cached_tokens // len(cohort.prompts)) for cohort in cohorts)
@@ -309,5 +309,5 @@ class Scheduler:
 
 
 def num_tokens(cohorts: Iterable[Cohort]) -> int:
-    """That they would feed, all of their prompts at once."""
+    """Return the number of tokens that the cohorts would feed, with all of their prompts' tokens at once."""
     return sum(cohort.num_next_tokens for cohort in cohorts)

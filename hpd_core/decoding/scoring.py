@@ -1,8 +1,8 @@
-"""The values of a cohort that are chosen among members: which nodes of their tries are fed, and what came of it.
+"""Values of a cohort that are chosen among members: which nodes of their tries are fed, and their results.
 
-Such a value is a `MemberSearch`'s from when the model has spoken behind its key until its member is known, mostly one
-to three steps. It is then whole: none of its tokens is fed any more. Where there was no room to find a member, it goes
-on token by token, as if it had never been here (decoding/value_states.py has its first token).
+Such a value is in a `MemberSearch` from the logits after its key until its member is known, mostly one to three steps.
+It is then complete: none of its tokens is fed any more. If the budget does not suffice to find a member, it is decoded
+token by token (decoding/value_states.py has its first token).
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from hpd_core.text.member_tries import TrieTable
 
 
 class Scoring:
-    """The open values of one cohort that are chosen among members, numbered from 0 in the order of rows and branches:
-    so what is fed of them, and what is heard, comes in the order of the packed row."""
+    """Open values of one cohort that are chosen among members, numbered from 0 in the order of rows and branches.
+
+    So the nodes fed for them, and their results, come in the order of the packed row."""
 
     def __init__(self, table: TrieTable, rule: NullRule = BY_HALF) -> None:
-        """None yet. `rule`: when they are null."""
+        """Start without values. `rule`: decides when they are null."""
         self._table, self._rule = table, rule
         self._at = NO_VALUES
         self._search: MemberSearch | None = None
@@ -34,7 +35,7 @@ class Scoring:
 
     @classmethod
     def merge(cls, parts: Sequence[Scoring], numbers: Sequence[IntArray]) -> Scoring:
-        """The values of several cohorts; `numbers`: of each cohort, the new row of each row that has open values."""
+        """Merge values of several cohorts; `numbers`: for each cohort, the new row of each row with open values."""
         merged = cls(parts[0]._table, parts[0]._rule)
         for part, rows in zip(parts, numbers, strict=True):
             part.move(rows)
@@ -43,7 +44,7 @@ class Scoring:
         return merged
 
     def move(self, numbers: IntArray) -> None:
-        """Row r of the cohort has become row `numbers[r]`."""
+        """Renumber rows: row r of the cohort has become row `numbers[r]`."""
         rows, branches = self._at
         self._at = numbers[rows], branches
         if self._search is not None:
@@ -66,7 +67,7 @@ class Scoring:
             search.keep(order)
 
     def drop(self, rows: IntArray) -> None:
-        """Forgets the values of some rows, between steps."""
+        """Drop the values of some rows, between steps."""
         if self._search is not None:
             self._keep(self._search, np.nonzero(~np.isin(self._at[0], rows))[0])
 
@@ -79,14 +80,14 @@ class Scoring:
 
     @property
     def num_next(self) -> int:
-        """Nodes that are to be fed next."""
+        """Number of nodes to feed next."""
         return 0 if self._search is None else len(self._search.next)
 
     def begin(self, at: ValueIndex, values: ValueStates, logprobs: npt.NDArray[np.floating]) -> None:
-        """Takes those of the values that are chosen among members, when the model has spoken behind their keys.
+        """Take those of the values that are chosen among members, once there are logits after their keys.
 
         Args:
-            logprobs: of all ways of their roots (`TrieTable.wanted`).
+            logprobs: log-probabilities of all ways of their roots (`TrieTable.wanted`).
         """
         rows, branches = at
         is_ours = values.roots[at] != NO_NODE
@@ -99,17 +100,17 @@ class Scoring:
         self._decide(values)
 
     def feed(self, values: ValueStates, most: int) -> tuple[TokensInAnyOrder, IntArray]:
-        """The nodes of some values, all that are next of each: the first ones', as many as there may be.
+        """Feed the next nodes of the first values, and all of them for each.
 
         Args:
-            most: nodes; but one value's at least.
+            most: the most nodes; but at least those of one value.
 
         Returns:
             The tokens, and the node of each.
         """
         assert self._search is not None
         following, table = self._search.next, self._table
-        # Whole values only, so that what is heard of each is the same whatever else is fed.
+        # Whole values only, so that the results of each do not depend on what else is fed.
         stops = np.nonzero(np.diff(following.values, append=-1))[0] + 1
         count = int(stops[max(0, int(np.searchsorted(stops, most, side="right")) - 1)])
         self._fed = fed = following[np.arange(count)]
@@ -126,13 +127,13 @@ class Scoring:
         return tokens, fed.nodes
 
     def hear(self, values: ValueStates, logprobs: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
-        """Takes what the model says to what was fed.
+        """Take the model's output for the fed nodes.
 
         Args:
-            logprobs: of all ways of these nodes (`TrieTable.wanted`).
+            logprobs: log-probabilities of all ways of these nodes (`TrieTable.wanted`).
 
         Returns:
-            bool, for each node that was fed: nobody needs it any more.
+            bool, for each node that was fed, whether it is not needed any more.
         """
         assert self._search is not None
         fed, self._fed = self._fed, BoundNodes.none()
@@ -141,7 +142,7 @@ class Scoring:
         return is_done[fed.values]
 
     def _decide(self, values: ValueStates) -> npt.NDArray[np.bool_]:
-        """Gives the values that are done their members, and goes on with the others. Which were done, by number."""
+        """Give done values their members, and keep the others. Return which were done, bool by number."""
         search, (rows, branches) = self._search, self._at
         assert search is not None
         values.budgets[rows, branches] = search.budgets
@@ -149,7 +150,7 @@ class Scoring:
         found = verdicts[verdicts.spellings >= 0]
         written = search.written(found)
         values.settle((rows[found.values], branches[found.values]), written, found)
-        # What was fed of an answer itself is all of it but its last token.
+        # The fed nodes that are part of an answer are all of its tokens but the last.
         num_others = search.num_fed.copy()
         num_others[found.values] -= np.array([len(tokens) - 1 for tokens, _ in written], dtype=np.int64)
         done = rows[verdicts.values], branches[verdicts.values]

@@ -1,7 +1,7 @@
-"""Which beginnings documents have in common: a radix tree over their tokens. Pure functions, no tensors.
+"""Beginnings that documents have in common: a radix tree over their tokens. Pure functions, no tensors.
 
-Sorted by their tokens, documents that begin alike are neighbours, and how many tokens each has in common with the one
-before it says all of the tree:
+Sorted by their tokens, documents that begin alike are neighbours. The number of tokens that each has in common with the
+one before it determines the tree:
 
     the brown fox jumps             the brown fox ──┬── jumps ── over
     the brown fox jumps over   4                    └── sleeps
@@ -19,17 +19,18 @@ import numpy as np
 from hpd_core.layout import IntArray
 
 _LEAST_LENGTH = 8
-"""Tokens that a node has more than the one above it: all documents of a catalog begin with a few that are alike."""
+"""Tokens that a node has more than the one above it: all documents of a catalog begin with a few equal ones."""
 
 _LEAST_SAVED = 16
-"""Tokens that a node saves: its own are computed a step before those behind them."""
+"""Tokens that a node saves at least: its own are computed a step before those after them."""
 
 _COPIED_FOR_SAVED = 16
-"""A node has a copy of the KV of all that stands before it. Computing a token takes as long as copying so many or more:
-with 135 million weights on a CPU, where copying is dearest (docs/log.md)."""
+"""Tokens of KV that can be copied in the time of computing one, at least: a node has a copy of all KV before it.
+
+Measured with 135 million weights on a CPU, where copying is most expensive (docs/log.md)."""
 
 _BYTES = 4
-"""Of a token's number."""
+"""Bytes of a token id."""
 
 
 @dataclass(eq=False, slots=True)
@@ -39,9 +40,9 @@ class SharedText:
     Attributes:
         parent: the next shorter one, which is a part of it.
         length: tokens, counted from the documents' first.
-        members: all that begin so, in the order of their tokens.
-        num_waiting: how many of them have not begun to run.
-        is_given_up: there was no room for it.
+        members: all that begin with it, in the order of their tokens.
+        num_waiting: number of them that have not begun to run.
+        is_given_up: whether it did not fit in memory.
     """
 
     parent: SharedText | None
@@ -54,7 +55,7 @@ class SharedText:
         self.num_waiting = len(self.members)
 
     def or_above(self) -> SharedText | None:
-        """Itself, or the longest part of it that is not given up."""
+        """Return itself, or the longest part of it that is not given up; None if all are."""
         text: SharedText | None = self
         while text is not None and text.is_given_up:
             text = text.parent
@@ -62,12 +63,12 @@ class SharedText:
 
 
 def shared_texts(members: Sequence[Any], documents: Sequence[IntArray], num_prefix_tokens: int) -> list[SharedText]:
-    """The nodes that are worth computing once, each behind its parent; in time that grows as the texts (and sorting).
+    """Return the nodes that are worth computing once, each after its parent; in time linear in the texts (and sorting).
 
     Args:
-        members: whose the documents are.
+        members: owners of the documents.
         documents: token ids of each, less than 2**32.
-        num_prefix_tokens: of what stands in front of all of them.
+        num_prefix_tokens: number of tokens before all of them.
     """
     # Big-endian, so that bytes are in the order of the numbers.
     texts = [np.asarray(ids, dtype=">u4").tobytes() for ids in documents]
@@ -91,8 +92,8 @@ def _is_worth(num_new: int, num_members: int, num_copied: int) -> bool:
 
 
 def _intervals(ordered: Sequence[bytes]) -> list[tuple[int, int, int]]:
-    """Of sorted texts all (length, first, stop): those from `first` to `stop` have so many tokens in common, and no
-    neighbour has; larger intervals before those within them."""
+    """Return all (length, first, stop) of sorted texts: `first` to `stop` have `length` tokens in common, no neighbour
+    has. Larger intervals come before those within them."""
     intervals: list[tuple[int, int, int]] = []
     open_: list[tuple[int, int]] = []  # (length, first), each longer than the one before it
     for number in range(1, len(ordered) + 1):
@@ -107,7 +108,7 @@ def _intervals(ordered: Sequence[bytes]) -> list[tuple[int, int, int]]:
 
 
 def _num_common(a: bytes, b: bytes) -> int:
-    """Tokens with which both begin; 0 for less than `_LEAST_LENGTH`, which is said without looking at all of them."""
+    """Return the number of tokens with which both begin; 0 if less than `_LEAST_LENGTH`, without comparing them all."""
     if a[: _LEAST_LENGTH * _BYTES] != b[: _LEAST_LENGTH * _BYTES]:
         return 0
     size = min(len(a), len(b)) // _BYTES

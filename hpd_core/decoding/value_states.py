@@ -1,4 +1,4 @@
-"""How far each value of a cohort has got: all values of all prompts side by side in arrays, so that no Python runs per
+"""Progress of each value of a cohort: all values of all prompts side by side in arrays, so that no Python runs per
 token."""
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ NO_VALUES: ValueIndex = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64
 
 @dataclass(slots=True)
 class ValueStates:
-    """The values of P prompts, B of each, where B is the most that a prompt has.
+    """Values of P prompts, B of each, where B is the most that a prompt has.
 
     Attributes:
-        ends: int64 [P, B], the last token before each value, as a column of the prompt's own tokens; -1 where a prompt
+        ends: int64 [P, B], the last token before each value, as a column of the prompt's own tokens; -1 if a prompt
             has fewer branches.
         end_positions: int64 [P, B], the position of that token: a value's k-th token stands at this + k.
         scopes, lasts: int64 [P, B], of the value's tokens.
         limits: int64 [P, B], the most tokens of the value.
-        states: int64 [P, B], what it may go on with (text/constraints.py).
-        roots: int64 [P, B], of the trie of what it is to be chosen among; NO_NODE, as when that is over, too: nothing.
+        states: int64 [P, B], its constraint state (text/constraints.py).
+        roots: int64 [P, B], root of the trie that it is to be chosen from; NO_NODE: none, or the choice is over.
         budgets: int64 [P, B], the most nodes that are still fed for that.
-        rates: float64 [P, B], what share a member has for a likelihood of 1; NaN: they share all that null has not.
-        fallbacks: int64 [P, B], the most tokens that are fed behind that, if no member is found.
-        is_scored: bool [P, B], whether its member is being chosen (decoding/scoring.py): nothing else is fed of it.
+        rates: float64 [P, B], share of a member for a likelihood of 1; NaN: members share all that null does not have.
+        fallbacks: int64 [P, B], the most tokens that are fed after that, if no member is found.
+        is_scored: bool [P, B], whether its member is being chosen (decoding/scoring.py): nothing else is fed for it.
         read: uint8 [P, B], what has been read of it (text/endings.py).
-        live: bool [P, B], whether it goes on token by token.
+        live: bool [P, B], whether it is decoded token by token.
         closed: bool [P, B], whether its last token closes it.
-        counts: int64 [P, B], its tokens so far.
+        counts: int64 [P, B], number of its tokens so far.
         tokens: int64 [P, B, longest limit]
         logprobs: float32 [P, B, longest limit], natural logarithms.
         sure: uint8 [P, B], whether its member is the likeliest (1) or may be (2); 0: it was not chosen.
-        shares, margins: float64 [P, B], likewise, as decoding/member_search.py has them.
-        num_scored: int64 [P], nodes that were fed and are no part of an answer.
+        shares, margins: float64 [P, B], likewise, as in decoding/member_search.py.
+        num_scored: int64 [P], number of nodes that were fed and are no part of an answer.
     """
 
     ends: IntArray
@@ -73,7 +73,7 @@ class ValueStates:
 
     @classmethod
     def of_prompts(cls, prompts: Sequence[Prompt]) -> ValueStates:
-        """Of prompts that have fed nothing yet."""
+        """Create the values of prompts that have fed nothing yet."""
         shape = (len(prompts), max(1, *(prompt.layout.num_branches for prompt in prompts)))
 
         def padded(fill: int, pick: Callable[[Layout], IntArray]) -> IntArray:
@@ -89,7 +89,7 @@ class ValueStates:
         limits = padded(0, lambda layout: layout.max_new_tokens)
         states = padded(FREE, lambda layout: layout.states)
         read = np.where(states == FREE, start_of(False), start_of(True)).astype(np.uint8)
-        read[scopes == PUBLIC] = Read.LINE  # whoever is seen by others writes to the end of the line
+        read[scopes == PUBLIC] = Read.LINE  # a value that others see is written to the end of the line
         token_shape = (*shape, max(1, int(limits.max())))
         rates = np.full(shape, np.nan)
         for row, prompt in enumerate(prompts):
@@ -121,59 +121,59 @@ class ValueStates:
 
     @classmethod
     def merge(cls, parts: Sequence[ValueStates]) -> ValueStates:
-        """The prompts of all parts, one part behind the other."""
+        """Concatenate the prompts of all parts."""
         return cls(*(_stack([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
     def rows(self, picked: IntArray) -> ValueStates:
-        """Some of the prompts, in the order of `picked`."""
+        """Select prompts, in the order of `picked`."""
         return ValueStates(*(getattr(self, field.name)[picked] for field in fields(self)))
 
     # Which values, and what is fed of them.
 
     @property
     def num_branches(self) -> int:
-        """B."""
+        """Number of branches per prompt, B."""
         return int(self.ends.shape[1])
 
     @property
     def num_live(self) -> int:
-        """Values that go on token by token, all prompts' together."""
+        """Number of values that are decoded token by token, over all prompts."""
         return int((self.live & ~self.is_scored).sum())
 
     @property
     def is_open(self) -> npt.NDArray[np.bool_]:
-        """bool [P, B], whether it is not finished."""
+        """Whether each value is not finished, bool [P, B]."""
         return self.live | self.is_scored
 
     @property
     def num_left(self) -> IntArray:
-        """int64 [P], the tokens by which all open values of a prompt may still grow, and the nodes that may be fed."""
+        """Number of tokens by which each prompt's open values may still grow, nodes to feed included, int64 [P]."""
         of_values = np.where(self.roots == NO_NODE, self.limits - self.counts, self.budgets + self.fallbacks)
         left: IntArray = np.where(self.is_open, of_values, 0).sum(axis=1)
         return left
 
     def begun_by(self, first: int, stop: int) -> ValueIndex:
-        """The values whose first token follows one of the own tokens `first` to `stop`."""
+        """Return the values whose first token follows one of the own tokens `first` to `stop`."""
         return _index(np.nonzero((self.ends >= first) & (self.ends < stop)))
 
     def live_values(self) -> ValueIndex:
-        """The values that go on token by token."""
+        """Return the values that are decoded token by token."""
         return _index(np.nonzero(self.live & ~self.is_scored))
 
     def last_tokens(self, at: ValueIndex) -> IntArray:
-        """int64 [n], the last token of each, which is the one to feed."""
+        """Return the last token of each, which is the one to feed, int64 [n]."""
         rows, branches = at
         last: IntArray = self.tokens[rows, branches, self.counts[at] - 1]
         return last
 
     def last_positions(self, at: ValueIndex) -> IntArray:
-        """int64 [n], the position of the last token of each."""
+        """Return the position of the last token of each, int64 [n]."""
         return self.end_positions[at] + self.counts[at]
 
-    # What came of it.
+    # Results.
 
     def accept(self, at: ValueIndex, chosen: Chosen, endings: Endings) -> None:
-        """Takes the next token of each value, and ends those that it closes or that have all they may."""
+        """Append the next token of each value, and end those that it closes or that reach their limits."""
         rows, branches = at
         counts = self.counts[at]
         self.tokens[rows, branches, counts] = chosen.tokens
@@ -187,7 +187,7 @@ class ValueStates:
     def settle(
         self, at: ValueIndex, written: Sequence[tuple[IntArray, npt.NDArray[np.float64]]], verdicts: MemberVerdicts
     ) -> None:
-        """Ends values with the members that were chosen: the tokens of each, and their log-probabilities."""
+        """End values with the chosen members: `written` has the tokens of each, and their log-probabilities."""
         for row, branch, (tokens, logprobs) in zip(*(indices.tolist() for indices in at), written, strict=True):
             self.tokens[row, branch, : len(tokens)] = tokens
             self.logprobs[row, branch, : len(tokens)] = logprobs
@@ -197,12 +197,12 @@ class ValueStates:
         self.shares[at], self.margins[at] = verdicts.shares, verdicts.margins
 
     def end_scoring(self, at: ValueIndex, num_others: IntArray) -> None:
-        """Their members are chosen, or they go on token by token. `num_others`: nodes that are no part of an answer."""
+        """End the choice among members, found or not. `num_others`: fed nodes that are no part of an answer."""
         self.is_scored[at], self.budgets[at], self.roots[at] = False, 0, NO_NODE
         np.add.at(self.num_scored, at[0], num_others)
 
     def write_back(self, row: int, prompt: Prompt) -> None:
-        """Gives a finished prompt its tokens."""
+        """Write a finished prompt's values into it."""
         prompt.num_scored_tokens = int(self.num_scored[row])
         for branch in range(prompt.layout.num_branches):
             end = self._end(row, branch)
@@ -212,7 +212,7 @@ class ValueStates:
             prompt.choices.append(end.choice)
 
     def tell(self, row: int, prompt: Prompt) -> None:
-        """Tells a prompt, if it still wants to know, of its values that have ended since it was told last."""
+        """Report values that have ended since the last call to `prompt.on_ended`, unless the prompt is dropped."""
         if prompt.on_ended is None or prompt.is_dropped:
             return
         ended = np.nonzero(~self.is_open[row, : prompt.layout.num_branches])[0]
@@ -222,7 +222,7 @@ class ValueStates:
                 prompt.on_ended(self._end(row, branch))
 
     def drop(self, rows: IntArray) -> None:
-        """Ends the values of some prompts as they are, those that have not begun, too."""
+        """End the values of some prompts as they are, including those that have not begun."""
         self.ends[rows], self.roots[rows] = -1, NO_NODE
         self.live[rows] = self.is_scored[rows] = False
 
@@ -244,7 +244,7 @@ class ValueStates:
 
 
 def _stack(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Rows of all `arrays`, padded with zeros (False) behind each axis but the first."""
+    """Stack the rows of all `arrays`, padded with zeros (False) at the end of each axis but the first."""
     width = tuple(np.max([array.shape[1:] for array in arrays], axis=0)) if arrays[0].ndim > 1 else ()
     stacked = np.zeros((sum(len(array) for array in arrays), *width), dtype=arrays[0].dtype)
     first = 0

@@ -1,1 +1,3 @@
-"""Any schema from any document: JSON Schema to branches (hpd_core/completion.py), and values back to JSON."""
+"""Extraction by any schema from any document: JSON Schema to branches (hpd_core/completion.py), and values back to
+JSON.
+"""

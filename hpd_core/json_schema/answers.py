@@ -1,4 +1,4 @@
-"""What comes of `Engine.extract_json`."""
+"""Results of `Engine.extract_json`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpd_core.types import ValueStatus
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a part of the answer: `path` is its JSON pointer, "" is all of it."""
+    """Error in a part of the answer: `path` is its JSON pointer, "" is all of it."""
 
     path: str
     message: str
@@ -22,14 +22,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class FieldAnswer:
-    """The answer to one field.
+    """Answer to one field.
 
     Attributes:
         path: JSON pointer, as "/buyer/name" or "/lines/0/price".
         value: plain JSON; None unless the status is "value".
         text: as the model wrote it. The keys of a list's items were written in one value, which each of them shows.
         status: "value", "absent" (null), "truncated", "invalid" or "error".
-        num_tokens, logprob_mean, logprob_min, probability: as `Completion` has them; of what is constant none.
+        num_tokens, logprob_mean, logprob_min, probability: as in `Completion`; constants have no tokens and
+            probability 1.
     """
 
     path: str
@@ -44,13 +45,13 @@ class FieldAnswer:
 
 @dataclass(frozen=True, slots=True)
 class JsonResult:
-    """The answer for one document.
+    """Answer for one document.
 
     Attributes:
-        data: plain JSON that fits the schema, unless there are problems; None where the document was not decoded.
-        problems: what does not fit, by path, and why; empty: `data` is valid.
+        data: plain JSON that fits the schema, unless there are problems; None if the document was not decoded.
+        problems: parts that do not fit, by path, and why; if empty, `data` is valid.
         fields: by path, in the order in which they were asked.
-        num_prompt_tokens: of the document with all around it, and of what stands before each value.
+        num_prompt_tokens: of the document with all around it, and of the text before each value.
         num_output_tokens: of all values.
     """
 
@@ -62,14 +63,14 @@ class JsonResult:
 
 
 OnField = Callable[[int, FieldAnswer], None]
-"""Told of a field as soon as its value has ended: the document's number, and the answer.
+"""Callback for a field as soon as its value has ended, with the document's number and the answer.
 
 It is called in a thread of the engine that all results go through, and must not block.
 """
 
 
 class JsonFuture(Future[list[JsonResult]]):
-    """The results of one `Engine.submit_json`, a document each, in order."""
+    """Results of one `Engine.submit_json`, one per document, in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +79,7 @@ class JsonFuture(Future[list[JsonResult]]):
         self._is_settled = False
 
     def abandon(self) -> None:
-        """Drops what is not decoded yet; if anything is, the future fails with CancelledError."""
+        """Drop documents that are not decoded yet; if there are any, the future fails with CancelledError."""
         self.settle(error=CancelledError())
         with self._lock:
             running = list(self._running.values())
@@ -86,7 +87,7 @@ class JsonFuture(Future[list[JsonResult]]):
             future.abandon()
 
     def settle(self, results: list[JsonResult] | None = None, error: BaseException | None = None) -> None:
-        """Gives it results or an error, unless it has some."""
+        """Set results or an error, unless it is settled already."""
         with self._lock:
             if self._is_settled:
                 return
@@ -97,12 +98,14 @@ class JsonFuture(Future[list[JsonResult]]):
             self.set_result(results or [])
 
     def watch(self, futures: Iterable[tuple[int, CompletionFuture]]) -> bool:
-        """Takes what is decoded now, by the document's number, to give it up in time. False: it is given up already."""
+        """Register the futures being decoded, by document number, so that `abandon` can drop them. Return False if it
+        is settled already.
+        """
         with self._lock:
             self._running.update(futures)
             return not self._is_settled
 
 
 def pointer(path: Iterable[str | int]) -> str:
-    """A JSON pointer (RFC 6901)."""
+    """Return a JSON pointer (RFC 6901)."""
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)

@@ -1,4 +1,4 @@
-"""From the answers of one document to its JSON."""
+"""Assembly of the answers of one document to its JSON."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from hpd_core.json_schema.questions import Path
 from hpd_core.text.value_kinds import ListOf, spelled
 
 MISSING = object()
-"""In place of a value that is left out."""
+"""Marker of a value that is left out."""
 
 
 class Assembly:
-    """Puts the answers together."""
+    """Assembly of one document's answers."""
 
     def __init__(self, answers: Mapping[Path, FieldAnswer], lengths: Mapping[Path, int | None]) -> None:
-        """`lengths`: of the lists of objects; None: there is none."""
+        """Take the answers, and the `lengths` of the lists of objects; None if there is no list."""
         self._answers, self._lengths = answers, lengths
 
     def of(self, form: FormGroup) -> Any:
-        """All of it."""
+        """Return the whole object."""
         return self._fields(form, ())
 
     def _fields(self, group: FormGroup, path: Path) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Assembly:
         return [self._fields(rows.row, (*path, number)) for number in range(length)]
 
     def _has_value(self, node: Node, path: Path) -> bool:
-        """Whether the model wrote any value of it."""
+        """Return whether the model wrote any value of it."""
         match node:
             case Constant():
                 return False
@@ -73,13 +73,14 @@ class Assembly:
 
 
 def is_there(group: FormGroup, is_required: bool) -> bool:
-    """Whether an object stands there even if the model wrote no value of it."""
+    """Return whether an object is written even if the model wrote no value of it."""
     return not group.can_miss or (is_required and not group.takes_null)
 
 
 def nothing(node: Leaf | Rows | Variants, answer: FieldAnswer, is_required: bool) -> Any:
-    """What stands where no value was written: if the model said so null where the schema has it, and an empty list
-    where one is required; else MISSING."""
+    """Return the JSON for a missing value. If the model wrote null, it is null if the schema allows it, else an empty
+    list if one is required. Otherwise it is MISSING.
+    """
     if answer.status != "absent":
         return MISSING
     if node.takes_null:

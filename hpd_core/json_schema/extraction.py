@@ -1,4 +1,4 @@
-"""Runs the waves: every document goes on by itself as soon as its own values are there."""
+"""Waves of questions: every document proceeds by itself as soon as its own values are there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class JsonForm:
-    """A schema, read, with the texts around a document."""
+    """Parsed schema, with the texts around a document."""
 
     schema: Mapping[str, Any]
     form: FormGroup
@@ -43,7 +43,7 @@ class JsonForm:
         instruction: str | None,
         limits: SchemaLimits,
     ) -> Self:
-        """Raises SchemaError and PromptError."""
+        """Read the schema. Raise SchemaError and PromptError."""
         plain = as_mapping(schema)
         form = read_schema(plain, limits)
         return cls(plain, form, render_frame(form, template, tokenizer, instruction))
@@ -52,14 +52,14 @@ class JsonForm:
 def submit_json(
     completions: Completions, documents: Sequence[str], form: JsonForm, on_field: OnField | None
 ) -> JsonFuture:
-    """As `Engine.submit_json`."""
+    """Submit documents as `Engine.submit_json`."""
     run = _Run(completions, form, on_field, list(documents))
     run.start()
     return run.future
 
 
 class _Document:
-    """One document on its way."""
+    """Document that is being decoded."""
 
     def __init__(self, text: str, form: JsonForm) -> None:
         self._form = form
@@ -71,7 +71,7 @@ class _Document:
         self._error: str | None = None
 
     def take(self, found: TrunkCompletions) -> None:
-        """Takes the answers of a wave, and finds the next one."""
+        """Take the answers of a wave, and find the next one."""
         if found.error is not None:
             self._error, self.asked = found.error, []
             return
@@ -89,7 +89,7 @@ class _Document:
         self.asked = self.questions.next_wave()
 
     def result(self, problems_of: Any) -> JsonResult:
-        """When nothing is left to ask."""
+        """Return the result, when nothing is left to ask."""
         if self._error is not None:
             return JsonResult(None, (Problem("", self._error),))
         answers = self.questions.answers
@@ -100,7 +100,7 @@ class _Document:
 
 
 class _Run:
-    """The documents of one call."""
+    """Documents of one call."""
 
     def __init__(
         self, completions: Completions, form: JsonForm, on_field: OnField | None, documents: Sequence[str]
@@ -114,7 +114,7 @@ class _Run:
         self._lock = Lock()
 
     def start(self) -> None:
-        """Asks for all first waves at once."""
+        """Ask for all first waves at once."""
         if not self._documents:
             self.future.settle([])
         # Before others are asked: those may be answered meanwhile, and have nothing left to ask.
@@ -152,7 +152,7 @@ class _Run:
         return tell
 
     def _go_on(self, number: int, future: CompletionFuture) -> None:
-        """Asks for the next wave of a document, or finishes it."""
+        """Ask for the next wave of a document, or finish it."""
         try:
             (found,) = future.result()
             document = self._documents[number]

@@ -1,4 +1,4 @@
-"""A schema as what is asked for: a tree whose leaves are values that a branch is decoded for each."""
+"""Form of a schema: a tree whose leaves are values, for each of which a branch is decoded."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _DEFAULT_ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One value: a scalar, or a list of scalars.
+    """Value to ask for: a scalar, or a list of scalars.
 
     Attributes:
-        kind: null is allowed in it where the schema allows null, and where the field may be missing.
-        note: what the model reads of it.
+        kind: null is allowed in it if the schema allows null, or if the field may be missing.
+        note: description of it for the model.
         takes_null: whether null is a value by the schema.
         max_tokens: of its value.
     """
@@ -30,14 +30,14 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value that the schema knows."""
+    """Value that the schema knows."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class FormGroup:
-    """An object. `can_miss`: it is left out, or null, where none of its fields has a value."""
+    """Object. `can_miss`: it is left out, or null, if none of its fields has a value."""
 
     fields: Mapping[str, FormMember]
     note: str
@@ -47,13 +47,13 @@ class FormGroup:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A list of objects.
+    """List of objects.
 
     Attributes:
-        row: one of them.
+        row: form of each object.
         key: the field that tells them apart: the list of its values is asked for first, or, without one, their number.
         asked: that first question.
-        most: rows that the schema allows; None: it does not say.
+        most: number of rows that the schema allows; None if it does not say.
     """
 
     row: FormGroup
@@ -65,13 +65,13 @@ class Rows:
 
     @property
     def num_asked(self) -> int:
-        """The most rows that are asked for."""
+        """Largest number of rows that are asked for."""
         return _DEFAULT_ROWS if self.most is None else self.most
 
 
 @dataclass(frozen=True, slots=True)
 class Variants:
-    """An object of one of several shapes.
+    """Object of one of several shapes.
 
     Attributes:
         name: the field whose value says which one it is.
@@ -85,7 +85,7 @@ class Variants:
     takes_null: bool
 
     def values_of_each(self) -> list[tuple[FormGroup, list[str]]]:
-        """Each shape once, with the values that say it."""
+        """Return each shape once, with the values that select it."""
         found: dict[int, tuple[FormGroup, list[str]]] = {}
         for value, shape in self.shapes.items():
             found.setdefault(id(shape), (shape, []))[1].append(value)
@@ -97,7 +97,7 @@ Node: TypeAlias = Leaf | Constant | FormGroup | Rows | Variants
 
 @dataclass(frozen=True, slots=True)
 class FormMember:
-    """A field of an object. `after`: its siblings whose values it sees, and waits for."""
+    """Field of an object. `after`: its siblings whose values it sees, and waits for."""
 
     node: Node
     is_required: bool

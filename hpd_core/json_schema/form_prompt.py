@@ -1,4 +1,4 @@
-"""What the model reads of a form: an instruction, a line for each field, the document, and a key before each value.
+"""Prompt of a form: an instruction, a line for each field, the document, and a key before each value.
 
     Fields:
     - buyer.name: Full name; or null
@@ -7,8 +7,8 @@
     - paid.by: one of "card", "cash"
     - paid.number: a whole number; only if paid.by is "card"
 
-All values of a document grow from this one text. A value that depends on others has them before its key, as lines of
-the answer:
+All values of a document branch off from this one text. A value that depends on others has them before its key, as lines
+of the answer:
 
     {
     "lines[2].name": "Blue shoe",
@@ -31,11 +31,11 @@ Answer with JSON: one object with a key for each field, every field on a line of
 in as few words as possible. Where a field may be null, write null if the document does not say it."""
 
 Frame = tuple[tuple[Piece, ...], tuple[Piece, ...]]
-"""What stands before a document, and between it and the answer's first key."""
+"""Pieces before a document, and between it and the answer's first key."""
 
 
 def render_frame(form: FormGroup, template: PromptTemplate, tokenizer: Any, instruction: str | None) -> Frame:
-    """The pieces around a document. The schema and the instruction can hold no control tokens.
+    """Return the pieces around a document. Control tokens in the schema and the instruction are encoded as plain text.
 
     Raises:
         PromptError: the chat template drops or doubles the user's message.
@@ -53,23 +53,23 @@ def render_frame(form: FormGroup, template: PromptTemplate, tokenizer: Any, inst
 
 
 def render_branch(name: str, seen: Mapping[str, Any]) -> str:
-    """A key, and before it the lines of the values that its value depends on, by their keys."""
+    """Return a key, and before it the lines of the values that its value depends on, by their keys."""
     lines = [f"{spelled(other)}: {spelled(value)},\n" for other, value in seen.items()]
     return "".join(lines) + f"{spelled(name)}:"
 
 
 def joined_name(name: str, field: str) -> str:
-    """The name of an object's field."""
+    """Return the name of an object's field."""
     return f"{name}.{field}" if name else field
 
 
 def count_name(name: str) -> str:
-    """The name of the number of a list's items."""
+    """Return the name of the number of a list's items."""
     return f"{name}.length"
 
 
 def key_names(group: FormGroup, name: str = "", path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The keys of all values, as `_lines` has them, and the path of each, where "*" stands for any object of a list."""
+    """Yield the keys of all values, as in `_lines`, and the path of each, where "*" means any object of a list."""
     for field, member in group.fields.items():
         node, own, place = member.node, joined_name(name, field), (*path, field)
         if isinstance(node, FormGroup):
@@ -87,7 +87,7 @@ def key_names(group: FormGroup, name: str = "", path: tuple[str, ...] = ()) -> I
 
 
 def _lines(group: FormGroup, name: str, told: str | None = None) -> Iterator[str]:
-    """`told`: a field of which the model has read already."""
+    """Yield the lines of a group; `told`: a field that is described already."""
     if group.note and name:
         yield f"- {name}: {group.note}"
     for field, member in group.fields.items():

@@ -1,4 +1,4 @@
-"""From the schema of one value to its kind, and to what the model reads of it."""
+"""Reader of one value's schema: its kind, and its description for the model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hpd_core.text.value_kinds import (
 )
 
 TEXT_TOKENS, LIST_TOKENS, ROWS_TOKENS = 96, 128, 256
-"""How long values of texts, of lists, and of what tells the rows of a list apart may be."""
+"""Default lengths in tokens of texts, of lists, and of the keys of a list's rows."""
 _TYPED_TOKENS = 48
 _MOST_TOKENS = 1_000_000
 _MOST_LISTED = 50
@@ -44,7 +44,7 @@ FORMATS: Mapping[str, tuple[str, str]] = {
     "uri": (r"^[A-Za-z][A-Za-z0-9+.-]*:[^ \"<>\\^`{|}]+$", "a URI"),
     "uuid": (r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$", "a UUID"),
 }
-"""What a format allows, and how the model is told of it. Other formats are told by their names."""
+"""Pattern of each format, and its description for the model. Other formats are described by their names."""
 
 _LIMITS = {
     "minimum": "at least",
@@ -56,10 +56,10 @@ _LIMITS = {
 
 
 def read_leaf(schema: Mapping[str, Any], type_: Any, where: str, *, takes_null: bool, can_miss: bool) -> Leaf:
-    """The value that a plain schema (`References.resolved`) describes.
+    """Return the value that a plain schema (`References.resolved`) describes.
 
     Raises:
-        SchemaError: it is none, or cannot be decoded.
+        SchemaError: it is not a value, or cannot be decoded.
     """
     kind = _kind(schema, type_, where, takes_null or can_miss)
     default = TEXT_TOKENS if isinstance(kind, JsonString | Pattern | Verbatim) else _TYPED_TOKENS
@@ -67,10 +67,10 @@ def read_leaf(schema: Mapping[str, Any], type_: Any, where: str, *, takes_null: 
 
 
 def max_tokens_of(schema: Mapping[str, Any], default: int, where: str) -> int:
-    """How long a value may be, by its schema.
+    """Return the length of a value in tokens, by its schema.
 
     Raises:
-        SchemaError: it is no number of tokens.
+        SchemaError: it is not a number of tokens.
     """
     found = schema.get("x-hpd-max-tokens", default)
     if type(found) is not int or not 1 <= found <= _MOST_TOKENS:
@@ -79,12 +79,12 @@ def max_tokens_of(schema: Mapping[str, Any], default: int, where: str) -> int:
 
 
 def is_list_of_scalars(schema: Mapping[str, Any]) -> bool:
-    """Whether items of this schema are scalars."""
+    """Return whether items of this schema are scalars."""
     return "enum" in schema or "const" in schema or schema.get("type") in ("string", "number", "integer", "boolean")
 
 
 def key_kind(node: Node) -> JsonString | Pattern | OneOf | None:
-    """The kind of a field that can tell objects apart: a text; None: it cannot."""
+    """Return the kind of a field that can tell objects apart, which is a text; None if it cannot."""
     return node.kind if isinstance(node, Leaf) and isinstance(node.kind, JsonString | Pattern | OneOf) else None
 
 
@@ -150,7 +150,7 @@ def _note(schema: Mapping[str, Any], kind: ValueKind) -> str:
 
 
 def listed(values: Sequence[str], separator: str) -> str:
-    """Values as the model reads them: not more of them than it can make use of."""
+    """Join values for the model; a long list is cut."""
     rest = len(values) - _MOST_LISTED
     return separator.join(values[:_MOST_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 

@@ -1,7 +1,7 @@
-"""The questions of one document: what is asked at once, and what has to wait for other answers.
+"""Questions of one document: which are asked at once, and which have to wait for other answers.
 
-wave 1     every field, the keys of a list's objects (or their number)
-wave 2     each object's fields, which see its key; fields of the shape that an object has, which see what says so;
+wave 1     every field, the keys of a list's objects (or their number) wave 2     each object's fields, which see its
+key; fields of the shape that an object has, which see what says so;
            fields that wait for others (x-hpd-after), which see those
 ...        lists in lists
 """
@@ -25,12 +25,12 @@ _MOST_WAITING = 10_000
 
 @dataclass(frozen=True, slots=True)
 class FormQuestion:
-    """One value to decode.
+    """Value to decode.
 
     Attributes:
         path: of the value, or of the list whose objects are asked for.
-        name: what the model reads as its key.
-        leaf: what it may be.
+        name: its key in the prompt.
+        leaf: its form.
         seen: answers that its branch shows, by their keys.
         after: paths of others whose answers it shows, too, when they are there, with their keys.
         rows: the list that it is about, if it is not about itself.
@@ -46,13 +46,13 @@ class FormQuestion:
     variants: Variants | None = None
 
     def branch(self, answers: Mapping[Path, FieldAnswer]) -> OpenBranch:
-        """With all that it waits for."""
+        """Return the branch, with all answers that it waits for."""
         seen = dict(self.seen) | {name: answers[path].value for path, name in self.after}
         return OpenBranch(render_branch(self.name, seen), self.leaf.kind, self.leaf.max_tokens)
 
 
 class Questions:
-    """Of one document."""
+    """Questions of one document."""
 
     def __init__(self, form: FormGroup) -> None:
         self.answers: dict[Path, FieldAnswer] = {}
@@ -61,7 +61,7 @@ class Questions:
         self._waiting = list(self._of_group(form, (), "", (), ()))
 
     def next_wave(self) -> list[FormQuestion]:
-        """What can be asked now: all that it waits for is answered."""
+        """Return the questions that can be asked now: all that they wait for is answered."""
         ready: list[FormQuestion] = []
         waiting: list[FormQuestion] = []
         for question in self._waiting:
@@ -71,10 +71,10 @@ class Questions:
         return ready
 
     def take(self, question: FormQuestion, completion: Completion) -> None:
-        """Takes an answer, and asks for what it leads to.
+        """Take an answer, and add the questions that follow from it.
 
         Raises:
-            PromptError: too many fields, of lists that are too long.
+            PromptError: there are too many fields, because lists are too long.
         """
         if completion.status not in ("value", "absent"):
             self.problems.append(Problem(pointer(question.path), _what_is_wrong(completion)))
@@ -118,7 +118,7 @@ class Questions:
         after: tuple[tuple[Path, str], ...],
         known: str | None = None,
     ) -> Iterator[FormQuestion]:
-        """The questions of an object; `known`: the field that is answered."""
+        """Yield the questions of an object; `known`: the field that is answered."""
         for field, member in group.fields.items():
             if field == known:
                 continue
@@ -154,7 +154,9 @@ def _numbered(name: str, number: int) -> str:
 
 
 def found_by(question: FormQuestion, completion: Completion) -> list[tuple[Path, FieldAnswer]]:
-    """The fields that an answer is of: of a list's keys one an object; of their number none, unless there are none."""
+    """Return the fields that an answer covers. An answer with a list's keys covers one field per object. One with their
+    number covers none, unless there are no objects.
+    """
     answer = FieldAnswer(
         pointer(question.path),
         completion.value,
@@ -181,7 +183,9 @@ def found_by(question: FormQuestion, completion: Completion) -> list[tuple[Path,
 
 
 def num_rows(rows: Rows, value: Any) -> int:
-    """Objects of a list that are asked for, of the answer to its first question: their keys, or how many there are."""
+    """Return the number of a list's objects to ask for, given the answer to its first question: their keys, or their
+    number.
+    """
     return max(0, min(value if rows.key is None else len(value), rows.num_asked))
 
 

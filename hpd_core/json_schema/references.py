@@ -1,4 +1,4 @@
-"""What stands where a schema names another one: `$ref` is followed, `allOf` is joined, null is parted from the rest."""
+"""Resolution of a schema's references: `$ref` is followed, `allOf` is merged, null is separated from the rest."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _MERGED = ("title", "description", "$defs", "definitions", "$schema", "$id", "$c
 
 
 class References:
-    """Of one schema. Knows which references are being followed, so that none leads to itself."""
+    """References of one schema. It tracks those that are being followed, so that none leads to itself."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
-        """`root`: the whole schema."""
+        """Take the whole schema as `root`."""
         self._root = root
         # A registry that fetches nothing: a stranger's schema may name any address.
         self._validator = Draft202012Validator(root, registry=Registry())
@@ -42,14 +42,14 @@ class References:
 
     @contextmanager
     def resolved(self, schema: Any, where: str) -> Iterator[tuple[Plain, bool]]:
-        """The schema without `$ref`, `allOf`, `anyOf` and null, and whether null is allowed.
+        """Yield the schema without `$ref`, `allOf`, `anyOf` and null, and whether null is allowed.
 
-        Where it is an object of one of several shapes, `anyOf` has those, as they stand in the schema.
+        If it is an object of one of several shapes, `anyOf` has those, as written in the schema.
 
         Within the context its references count as being followed.
 
         Raises:
-            SchemaError: there is none.
+            SchemaError: it cannot be resolved.
         """
         depth = len(self._followed)
         try:
@@ -60,7 +60,7 @@ class References:
             del self._followed[depth:]
 
     def _plain(self, schema: Any, where: str, above: tuple[str, ...]) -> tuple[Plain, bool]:
-        """`above`: the references that have led here."""
+        """Resolve the schema; `above`: the references that have led here."""
         self._num_read += 1
         if self._num_read > _MOST_READ:
             raise SchemaError(where, "references lead to each other too often: write the schema out")
@@ -136,7 +136,7 @@ class References:
 
 
 def _says_null(schema: Mapping[str, Any]) -> bool:
-    """Whether null is written there, as JSON Schema writes it."""
+    """Return whether null is allowed there, in JSON Schema's notation."""
     kinds = [schema.get("type"), *(each.get("type") for each in _alternatives(schema))]
     return any("null" in (kind if isinstance(kind, list) else [kind]) for kind in kinds)
 
@@ -151,7 +151,7 @@ def _is_null(plain: Plain) -> bool:
 
 
 def _one(alternatives: Sequence[tuple[Plain, bool]], keyword: str, where: str) -> Plain:
-    """What is left of the alternatives beside null; several values are one enum."""
+    """Return the one alternative beside null; several values become one enum."""
     plains = [plain for plain, _ in alternatives if not _is_null(plain)]
     if not plains:
         return {"type": "null"}
@@ -175,14 +175,14 @@ def _one(alternatives: Sequence[tuple[Plain, bool]], keyword: str, where: str) -
 
 
 def _decimal(plains: Sequence[Plain]) -> Plain | None:
-    """Of a number or its text, which is how pydantic describes a `Decimal`: the number."""
+    """Return the number of a pair of number and text, which is how pydantic describes a `Decimal`; else None."""
     of_type = {plain.get("type"): plain for plain in plains}
     is_it = of_type.keys() == {"number", "string"} and str(of_type["string"].get("pattern")).startswith(_DECIMAL)
     return of_type["number"] if is_it and len(plains) == 2 else None
 
 
 def _joined(plain: Plain, other: Plain, where: str) -> Plain:
-    """Both at once, where it is plain what that is."""
+    """Merge both, if it is clear how. Raise SchemaError if they contradict each other."""
     joined = dict(plain)
     for keyword, value in other.items():
         if keyword not in joined or joined[keyword] == value or keyword in _MERGED or keyword.startswith("x-hpd-"):

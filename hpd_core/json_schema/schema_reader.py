@@ -1,7 +1,7 @@
-"""From JSON Schema (2020-12) to a `FormGroup`: the subset that structured-output interfaces take.
+"""Reader of JSON Schema (2020-12) to a `FormGroup`: the subset that structured-output interfaces take.
 
-What is no part of it is refused by its path, before any work; what only limits a value (its length, a range) is checked
-when it is there (json_schema/validation.py).
+Anything outside of it is refused by its path, before any work. Keywords that only limit a value (its length, a range)
+are checked when it is there (json_schema/validation.py).
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _OF_PARTS = frozenset(("items", "properties", "additionalProperties", "unevaluat
 
 @dataclass(frozen=True, slots=True)
 class SchemaLimits:
-    """How large a schema may be.
+    """Limits on a schema's size.
 
     Attributes:
-        max_branches: fields, of a list's objects counted once.
+        max_branches: fields; those of a list's objects count once.
         max_depth: objects and lists in each other.
         max_members: values that its enums list, all together.
         max_rows: objects of a list (`maxItems`).
@@ -57,14 +57,14 @@ class SchemaLimits:
 
 @dataclass(frozen=True, slots=True)
 class SchemaSize:
-    """How large a schema is, counted as `SchemaLimits` counts."""
+    """Size of a schema, counted as in `SchemaLimits`."""
 
     branches: int
     depth: int
 
 
 def check_schema(schema: Mapping[str, Any] | type[BaseModel], limits: SchemaLimits = SchemaLimits()) -> SchemaSize:
-    """How large a schema is; needs no model.
+    """Return the size of a schema; needs no model.
 
     Raises:
         SchemaError: it is malformed, outside of the subset or larger than the limits.
@@ -75,7 +75,7 @@ def check_schema(schema: Mapping[str, Any] | type[BaseModel], limits: SchemaLimi
 
 
 def read_schema(schema: Mapping[str, Any], limits: SchemaLimits = SchemaLimits()) -> FormGroup:
-    """What is asked for by a schema.
+    """Return the form of a schema.
 
     Raises:
         SchemaError: as `check_schema`.
@@ -84,7 +84,7 @@ def read_schema(schema: Mapping[str, Any], limits: SchemaLimits = SchemaLimits()
 
 
 def as_mapping(schema: Mapping[str, Any] | type[BaseModel]) -> Mapping[str, Any]:
-    """The schema of a pydantic model; a mapping as it is."""
+    """Return the schema of a pydantic model; a mapping unchanged."""
     if isinstance(schema, Mapping):
         return schema
     if isinstance(schema, type) and issubclass(schema, BaseModel):
@@ -96,7 +96,7 @@ def as_mapping(schema: Mapping[str, Any] | type[BaseModel]) -> Mapping[str, Any]
 
 
 class _PydanticSchema(GenerateJsonSchema):
-    """Pydantic's, where a `Decimal` is a number and no text."""
+    """Pydantic's JSON Schema, but a `Decimal` is a number and not a text."""
 
     def decimal_schema(self, schema: DecimalSchema) -> dict[str, Any]:
         number: dict[str, Any] = super().decimal_schema(schema)["anyOf"][0]
@@ -275,7 +275,7 @@ def _most_items(schema: Mapping[str, Any]) -> int | None:
 
 
 def _listed(group: FormGroup, name: str) -> Sequence[Any]:
-    """The values that a field may have, where it is a constant or an enum."""
+    """Return the values that a field may have, if it is a constant or an enum; else an empty list."""
     match group.fields.get(name):
         case FormMember(node=Constant(value=str() | int() | float() as value)):
             return [value]
@@ -285,7 +285,7 @@ def _listed(group: FormGroup, name: str) -> Sequence[Any]:
 
 
 def _told_apart_by(shapes: Sequence[FormGroup], discriminator: Any) -> str | None:
-    """The field that has other values in each of the shapes; OpenAPI's `discriminator` may name it."""
+    """Return the field with different values in each of the shapes, or None; OpenAPI's `discriminator` may name it."""
     named = discriminator.get("propertyName") if isinstance(discriminator, Mapping) else None
     for name in shapes[0].fields if named is None else [named]:
         listed = [_listed(shape, name) for shape in shapes]
@@ -296,7 +296,7 @@ def _told_apart_by(shapes: Sequence[FormGroup], discriminator: Any) -> str | Non
 
 
 def _check_names(form: FormGroup) -> None:
-    """That no two fields are one for the model, as "a.b" beside the field "b" of "a"."""
+    """Raise SchemaError if the model would read two fields as one, as "a.b" beside the field "b" of "a"."""
     found: dict[str, str] = {}
     for name, path in key_names(form):
         where = pointer(path)
@@ -314,7 +314,7 @@ def _key_of(field: tuple[str, FormMember]) -> str | None:
 
 
 def _check_order(fields: Mapping[str, FormMember], where: str) -> None:
-    """That fields wait for such as there are, and not for each other."""
+    """Raise SchemaError if a field waits for a missing one, or fields wait for each other."""
     for name, member in fields.items():
         for other in member.after:
             if other not in fields or not isinstance(fields[other].node, Leaf | Constant):
@@ -328,6 +328,6 @@ def _check_order(fields: Mapping[str, FormMember], where: str) -> None:
 
 
 def note_of(schema: Mapping[str, Any]) -> str:
-    """A schema's title and description."""
+    """Return a schema's title and description."""
     texts = [schema.get("title"), schema.get("description")]
     return "; ".join(" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip())

@@ -1,4 +1,4 @@
-"""Whether an answer fits its schema: jsonschema says so, and where it does not."""
+"""Validation of an answer by its schema: jsonschema says whether it fits, and where it does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _seconds_left: ContextVar[float] = ContextVar("seconds that the patterns of an a
 
 
 def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
-    """A pattern may take longer than anybody waits: Python's own search cannot be stopped."""
+    """Check a pattern with a time limit: it may take very long, and Python's own search cannot be stopped."""
     if not isinstance(instance, str):
         return
     left, started = _seconds_left.get(), time.monotonic()
@@ -45,7 +45,7 @@ def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[Validatio
 
 
 def _multiple_of(validator: Any, step: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
-    """By what is written: of floats, 19.99 is no multiple of 0.01."""
+    """Check a multiple by the written decimals: as floats, 19.99 is not a multiple of 0.01."""
     if validator.is_type(instance, "number") and _exact(instance) % _exact(step):
         yield ValidationError(f"{instance!r} is not a multiple of {step!r}")
 
@@ -62,7 +62,7 @@ _Validator = extend(  # type: ignore[no-untyped-call]
 
 
 def checker(schema: Mapping[str, Any]) -> Callable[[Any], list[Problem]]:
-    """What finds the problems of an answer."""
+    """Return a function that finds the problems of an answer."""
     # A registry that fetches nothing: a stranger's schema may name any address.
     validator = _Validator(schema, format_checker=FormatChecker(), registry=Registry())
 
@@ -81,12 +81,12 @@ def checker(schema: Mapping[str, Any]) -> Callable[[Any], list[Problem]]:
 
 
 def _is_other(error: ValidationError) -> bool:
-    """Whether a field says that an object has another shape."""
+    """Return whether the error is a field that says that an object has another shape."""
     return error.validator in ("const", "enum") and len(error.relative_path) == 1
 
 
 def _plain(error: ValidationError) -> Iterator[ValidationError]:
-    """Of what may also be null, or have another shape: what is wrong with it as what it is meant to be."""
+    """Yield the errors of a value that may also be null, or have another shape, as those of its intended shape."""
     alternatives: dict[Any, list[ValidationError]] = {}
     for each in error.context or ():
         if not (each.validator == "type" and each.validator_value == "null"):

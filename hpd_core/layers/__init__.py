@@ -1,1 +1,1 @@
-"""A model's forward over a packed row: its own layers, or ours between its matrix products."""
+"""Forward of a model over a packed row: its own layers, or ours between its matrix products."""

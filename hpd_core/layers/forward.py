@@ -1,12 +1,11 @@
-"""One forward of the model over a packed row: token ids in, logits out.
+"""Forward of the model over a packed row: token ids in, logits out.
 
-Any model of transformers runs by its own code (`transformers_logits`). Layers as Llama has them run by ours
-(`why_not_ours`): on a GPU those of layers/triton_layers.py, on a CPU `CpuLayers`: the model's own linear layers (with
-AMX whole MLPs, layers/packed_linears.py), and between them norms, rotary embedding and SwiGLU in C++
-(native/pointwise.cpp), a function each where transformers makes several copies. Where all linear layers are ours, too
-(AMX), the same functions are called by C++, all layers in one call (layers/native.py). The last layer behind its
-attention is computed only for tokens whose logits are wanted; logits come in blocks, or are not written down at all
-(decoding/next_token.py).
+Any model of transformers runs by its own code (`transformers_logits`). Layers as in Llama run by ours (`why_not_ours`):
+on a GPU those of layers/triton_layers.py, on a CPU `CpuLayers`. The latter uses the model's own linear layers (with AMX
+whole MLPs, layers/packed_linears.py). Between them are norms, rotary embedding and SwiGLU in C++
+(native/pointwise.cpp), one function each where transformers makes several copies. If all linear layers are ours, too
+(AMX), C++ calls the same functions, all layers in one call (layers/native.py). The last layer after its attention is
+computed only for tokens whose logits are wanted. Logits come in blocks, or are never stored (decoding/next_token.py).
 """
 
 from __future__ import annotations
@@ -30,8 +29,9 @@ from hpd_core.native.pointwise import Norm, norm_of
 OurLayers = Literal["native", "triton"]
 
 _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
-"""Of `model_type`: RMS norms before attention and MLP (maybe of queries and keys), rotary embedding of whole heads,
-SwiGLU."""
+"""Values of `model_type` of models with RMS norms before attention and MLP (maybe of queries and keys), rotary
+embedding of whole heads, SwiGLU.
+"""
 
 _ACTIVATIONS = (type(ACT2FN["silu"]), torch.nn.SiLU)
 
@@ -39,7 +39,7 @@ _ACTIVATIONS = (type(ACT2FN["silu"]), torch.nn.SiLU)
 def transformers_logits(
     model: Any, token_ids: Tensor, positions: Tensor, logit_rows: Tensor, batch: PackedBatch
 ) -> Iterable[Tensor]:
-    """Logits of some tokens, by the model's own code.
+    """Compute logits of some tokens, by the model's own code.
 
     Args:
         model: attached (`steering.attach`).
@@ -61,15 +61,16 @@ def transformers_logits(
 
 
 def wanted_logits(model: Any, logits: Tensor, rows: Tensor, num_tokens: int) -> Tensor:
-    """Of what a model has made that was asked for `rows`, int64 [n], of so many tokens: [n, vocabulary]. Some make the
-    logits of all of them, whatever they are asked for."""
+    """Return the logits of `rows`, int64 [n], [n, vocabulary], from the output of a model that was asked for them. Some
+    models return those of all `num_tokens` tokens anyway.
+    """
     if len(rows) == num_tokens and "logits_to_keep" in inspect.signature(type(model).forward).parameters:
         return logits
     return logits.index_select(0, rows) if len(logits) == num_tokens else logits
 
 
 def why_not_ours(model: Any, by: OurLayers) -> str | None:
-    """Why `CpuLayers`, or `TritonLayers`, would not compute what the model does, or not here; None where they would."""
+    """Return why `CpuLayers` or `TritonLayers` cannot compute what the model does, or not here; None if they can."""
     name = type(model).__name__
     if not _is_known(model):
         return f"there is no code of ours for {name}"
@@ -97,7 +98,7 @@ def why_not_ours(model: Any, by: OurLayers) -> str | None:
 
 
 class CpuLayers:
-    """All layers by our own code on a CPU, for models of which `why_not_ours` says nothing."""
+    """Layers by our own code on a CPU, for models for which `why_not_ours` is None."""
 
     by: Literal["native"] = "native"
 
@@ -107,12 +108,12 @@ class CpuLayers:
         self._at_once: NativeLayers | None = None
 
     def forget(self) -> None:
-        """Gives back the memory that it keeps from step to step."""
+        """Free the memory that is kept from step to step."""
         self._at_once = None
 
     @property
     def mlps(self) -> list[Any]:
-        """The layers' MLPs, which `linears` may compute."""
+        """MLPs of the layers, which `linears` may compute."""
         return [layer.mlp for layer in self._layers]
 
     def logits(
@@ -123,7 +124,7 @@ class CpuLayers:
         batch: PackedBatch,
         linears: PackedLinears | None = None,
     ) -> Iterable[Tensor] | TiledLogits:
-        """As `transformers_logits`, or without writing them down. `linears`: packed weights, active."""
+        """Compute as `transformers_logits`, or without storing logits. `linears`: packed weights, active."""
         base = self._model.model
         x = base.embed_tokens(token_ids)  # the residual stream, [T, D]
         cos, sin = (angles[0] for angles in base.rotary_emb(x[None], position_ids=positions[None]))
@@ -139,7 +140,7 @@ class CpuLayers:
         return self._in_blocks(hidden) if len(logit_rows) else []
 
     def _layers_at_once(self, linears: PackedLinears) -> NativeLayers | None:
-        """All layers as one function, where all of their products are by tiles; asked anew for every step."""
+        """Return all layers as one function, if all of their products are by tiles; checked anew for every step."""
         weights = []
         for layer in self._layers:
             attention, mlp = layer.self_attn, linears.gated_mlp(layer.mlp)
@@ -159,7 +160,7 @@ class CpuLayers:
     def _one_by_one(
         self, x: Tensor, cos: Tensor, sin: Tensor, logit_rows: Tensor, batch: PackedBatch, linears: PackedLinears | None
     ) -> Tensor:
-        """All layers and the last norm, function by function; [n, D]."""
+        """Compute all layers and the last norm, function by function; [n, D]."""
         layers = self._layers
         attend = transformers.AttentionInterface()[ATTENTION_NAME]
         delta = None  # what the layer before adds to it
@@ -200,30 +201,30 @@ class CpuLayers:
 
 
 def _block_bytes(hidden: Tensor) -> int:
-    """Of logits at a time.
+    """Return the bytes of logits to compute at a time.
 
-    malloc uses the same 16 MiB again, where for more it would ask the system for new pages each time; but weights that
-    are not packed (layers/packed_linears.py) are put in order anew for every product, which costs more than pages where
-    few rows are multiplied with so many columns.
+    malloc reuses the same 16 MiB, where for more it would ask the system for new pages each time. But weights that are
+    not packed (layers/packed_linears.py) are reordered for every product. That costs more than pages if few rows are
+    multiplied with many columns.
     """
     return 2**24 if hidden.dtype == torch.bfloat16 else 2**27
 
 
 def _is_known(model: Any) -> bool:
-    """Whether it is transformers' class of a family of ours: somebody's subclass may do anything."""
+    """Return whether it is transformers' class of a family of ours: a subclass may do anything."""
     own_class = transformers.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(model.config), None)
     return model.config.model_type in _FAMILIES and type(model) is own_class and len(decoder_layers(model)) > 0
 
 
 def decoder_layers(model: Any) -> Any:
-    """Those that run: a configuration may name fewer than there are."""
+    """Return the layers that run: a configuration may name fewer than there are."""
     return model.model.layers[: model.config.num_hidden_layers]
 
 
 def _replaced_parts(model: Any) -> Iterator[torch.nn.Module]:
-    """What is not called any more: all but embeddings and linear layers, which may have become anything.
+    """Yield the modules that are no longer called: all but embeddings and linear layers, which may be of any kind.
 
-    One by one: what is inside of a part is only there if the part is what it should be.
+    They come one by one, because a part's children exist only if the part is of the expected class.
     """
     yield model
     base = model.model
@@ -238,12 +239,12 @@ def _replaced_parts(model: Any) -> Iterator[torch.nn.Module]:
 
 
 def norms_of_heads(attention: Any) -> tuple[Norm, Norm] | None:
-    """Of queries and of keys, where there are any."""
+    """Return the norms of queries and of keys, or None."""
     return (norm_of(attention.q_norm), norm_of(attention.k_norm)) if hasattr(attention, "q_norm") else None
 
 
 def window_of(attention: Any) -> int | None:
-    """The sliding window of a layer, where it has one."""
+    """Return the sliding window of a layer, or None."""
     window: int | None = getattr(attention, "sliding_window", None)
     if attention.config.model_type == "mistral":  # all of its layers have the same
         window = getattr(attention.config, "sliding_window", None)

@@ -1,9 +1,9 @@
 """Linear layers in FP8 (e4m3): weights with a scale for every output channel, activations with one for every token.
 
-A token's scale comes from that token alone, so who else is in the step decides nothing but the order in which a product
-is added up. On a GPU torch multiplies the 8-bit numbers as they are (`torch.nn.functional.scaled_mm`); on a CPU they
-are multiplied in float32, which is slower than without FP8 and serves to judge what it does to the answers. Embeddings,
-norms and the output head stay as they are.
+A token's scale comes from that token alone. So other tokens of the step affect only the order in which a product is
+summed. On a GPU torch multiplies the 8-bit numbers directly (`torch.nn.functional.scaled_mm`). On a CPU they are
+multiplied in float32, which is slower than without FP8 and serves to judge its effect on the answers. Embeddings, norms
+and the output head stay unchanged.
 """
 
 from __future__ import annotations
@@ -18,26 +18,29 @@ from hpd_core.errors import ModelError
 
 DTYPE = torch.float8_e4m3fn
 LARGEST = 448.0
-"""That e4m3 can hold: what the largest number of a row becomes."""
+"""Largest number of e4m3: each row's largest magnitude is scaled to it."""
 
 SHARE = 1 / LARGEST
-"""A product with it is the same everywhere; a quotient by a constant is not: on a GPU torch makes a product of it."""
+"""Factor for scales. A product with it is the same everywhere; a quotient by a constant is not: on a GPU torch makes a
+product of it.
+"""
 
 SMALLEST = 2.0**-100
-"""Of a row's largest number: with less, a scale would lose its own precision, and end at zero."""
+"""Lower bound of a row's largest magnitude: below it, a scale would lose its own precision, and end at zero."""
 
 _MULTIPLE = 16
-"""Of which a GPU wants both sizes of a weight to be."""
+"""Divisor of both sizes of a weight, as a GPU requires."""
 
 _VALUES = torch.arange(256, dtype=torch.uint8).view(DTYPE).float()
-"""Of all numbers in FP8, by their bits."""
+"""Values of all numbers in FP8, by their bits."""
 
 _FIRST_CAPABILITY = (8, 9)
-"""Of GPUs with products in FP8: Ada (L4, L40S) and newer."""
+"""Compute capability of the first GPUs with products in FP8: Ada (L4, L40S) and newer."""
 
 
 def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row in FP8, so that its largest number becomes 448: a token's activations, or a weight's output channel.
+    """Quantize each row to FP8, so that its largest number becomes 448: a token's activations, or a weight's output
+    channel.
 
     Args:
         x: [T, D], floating point.
@@ -55,7 +58,8 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 def product(
     x8: Tensor, x_scales: Tensor, w8: Tensor, w_scales: Tensor, bias: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    """(x8 * x_scales) times (w8 * w_scales) transposed, plus bias: added up in float32, and rounded once, to `dtype`.
+    """Return (x8 * x_scales) times (w8 * w_scales) transposed, plus bias: summed in float32, and rounded once, to
+    `dtype`.
 
     Args:
         x8: [T, K] in `DTYPE`; x_scales: float32 [T].
@@ -63,7 +67,7 @@ def product(
         bias: [N] of `dtype`.
 
     Returns:
-        [T, N] of `dtype`. On a CPU it may be float64, too; then all of it is added up in that.
+        [T, N] of `dtype`. On a CPU it may be float64, too; then all of it is summed in that.
     """
     if x8.device.type == "cuda":
         return _scaled_product(x8, x_scales, w8, w_scales, bias, dtype)
@@ -73,7 +77,7 @@ def product(
 
 
 def _looked_up(values: Tensor, x8: Tensor) -> Tensor:
-    """The numbers in another type: from a table, four times as fast as torch converts them on a CPU."""
+    """Convert FP8 numbers to another type by a table, four times as fast as torch does on a CPU."""
     return values.index_select(0, x8.view(torch.uint8).int().flatten()).view(x8.shape)
 
 
@@ -93,7 +97,7 @@ def _scaled_product(
 
 
 class Fp8Linear(nn.Module):
-    """A linear layer with its weight in FP8, for inference.
+    """Linear layer with its weight in FP8, for inference.
 
     Attributes:
         weight8: [N, K] in `DTYPE`.
@@ -114,7 +118,7 @@ class Fp8Linear(nn.Module):
 
     @classmethod
     def from_linear(cls, linear: nn.Linear, device: torch.device | None = None) -> Self:
-        """The layer in FP8, on `device`, or where it is. Raises ValueError if its weights are not finite."""
+        """Return the layer in FP8, on `device`, or where it is. Raise ValueError if its weights are not finite."""
         weight = linear.weight.detach().to(device)
         weight8, scales = quantize_rows(weight)
         if not scales.isfinite().all():
@@ -122,23 +126,25 @@ class Fp8Linear(nn.Module):
         return cls(weight8, scales, None if linear.bias is None else linear.bias.detach().to(device))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: [..., K] -> [..., N], of x's dtype."""
+        """Compute the layer: [..., K] -> [..., N], of x's dtype."""
         rows = x.reshape(-1, self.in_features)
         found = product(*quantize_rows(rows), self.weight8, self.weight_scales, self.bias, x.dtype)
         return found.view(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
-        """As a linear layer's."""
+        """Return a linear layer's description."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
 def is_fp8(model: nn.Module) -> bool:
-    """Whether there are layers in FP8."""
+    """Return whether there are layers in FP8."""
     return any(isinstance(module, Fp8Linear) for module in model.modules())
 
 
 def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
-    """Why there are no products in FP8 there, with results of this type; None if there are. On a GPU it tries one."""
+    """Return why FP8 products with results of this dtype are not available there; None if they are. On a GPU it tries
+    one.
+    """
     if device.type == "cpu":
         return None
     if device.type != "cuda":
@@ -159,7 +165,8 @@ def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
 
 
 def decoder_linears(model: Any, device: torch.device) -> list[str]:
-    """Names of the linear layers between embeddings and head, within `model`, which may be on the device meta.
+    """Return the names of the linear layers between embeddings and head, within `model`, which may be on the device
+    meta.
 
     Args:
         device: where they are to be multiplied in FP8.
@@ -190,7 +197,7 @@ def _refusal(family: str, reason: str) -> ModelError:
 
 @torch.no_grad()
 def quantize_model(model: Any, device: torch.device | None = None) -> None:
-    """Puts the linear layers of all decoder layers into FP8, in place, one after the other; adapters are merged before.
+    """Put the linear layers of all decoder layers into FP8, in place, one after the other; adapters are merged before.
 
     Args:
         model: a transformers model with its weights, as a rule on the CPU, where they are freed one by one.

@@ -1,4 +1,4 @@
-"""The function of `layers.cpp` on tensors: all decoder layers in one call, where their products are by tiles (AMX)."""
+"""Binding of `layers.cpp` to tensors: all decoder layers in one call, where their products are by tiles (AMX)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from hpd_core.attention.plan import AttentionPlan
 
 CACHED_WEIGHTS = 2**25
-"""Bytes of a layer's weights that each thread may read by itself, for its own rows: a guess between 7 MB, where that
-was measured to pay, and hundreds, which threads had better share."""
+"""Bytes of a layer's weights that each thread may read by itself, for its own rows. It is a guess between 7 MB, where
+that was measured to pay, and hundreds, which threads had better share.
+"""
 
 
 class _Linear(ctypes.Structure):
-    """These are the structures of layers.cpp, field by field."""
+    """Structure of layers.cpp, field by field, as those below."""
 
     _fields_ = [
         ("weight", library.POINTER),
@@ -73,13 +74,13 @@ class _Step(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One decoder layer as Llama has it.
+    """Decoder layer as in Llama.
 
     Attributes:
         before_attention, before_mlp: norms of the residual stream.
-        of_heads: norms of each head of the queries and of the keys, where there are any.
+        of_heads: norms of each head of the queries and of the keys, or None.
         window: of attention, or None.
-        scale: scores are multiplied by it.
+        scale: factor of the scores.
     """
 
     before_attention: Norm
@@ -95,12 +96,12 @@ class LayerWeights:
 
     @property
     def packed(self) -> Sequence[PackedWeight]:
-        """Of q, k, v, o, gate and up, down."""
+        """Packed weights of q, k, v, o, gate and up, down."""
         return (self.q.weight, self.k.weight, self.v.weight, self.o.weight, self.mlp.gate_up, self.mlp.down)
 
     @property
     def key(self) -> Sequence[object]:
-        """Equal where the same is computed from the same memory."""
+        """Key that is equal for layers that compute the same from the same memory."""
         norms = (self.before_attention, self.before_mlp, *(self.of_heads or ()))
         biases = tuple(
             None if layer.bias is None else layer.bias.data_ptr() for layer in (self.q, self.k, self.v, self.o)
@@ -115,20 +116,20 @@ def _key(norm: Norm) -> object:
 
 
 class NativeLayers:
-    """All layers and the norm behind the last.
+    """All layers and the norm after the last.
 
-    It has the addresses of the weights and does not hold them, so that what is packed anew never stands beside the old:
-    whoever runs it holds them, and asks `is_made_of` before.
+    It has the addresses of the weights and does not hold them, so that repacked weights never exist beside the old
+    ones. The caller holds them, and checks `is_made_of` before a run.
 
     Attributes:
-        seconds: float64 [3], where somebody wants to know: with one thread, its processor time in linear layers, in
+        seconds: float64 [3] or None. If it is set and there is one thread, its processor time in linear layers, in
             attention and in the rest is added to it.
     """
 
     def __init__(self, weights: Sequence[LayerWeights], last: Norm, head_size: int) -> None:
-        """Raises `RuntimeError` for sizes that do not fit each other, or norms that the library does not read.
+        """Raise `RuntimeError` for sizes that do not fit each other, or norms that the library does not read.
 
-        `ValueError`, where a scale is not positive.
+        Raise `ValueError` if a scale is not positive.
         """
         self._keys = _keys(weights, last)
         self.seconds: npt.NDArray[np.float64] | None = None
@@ -145,7 +146,7 @@ class NativeLayers:
         self._cuts_rows = num_bytes <= CACHED_WEIGHTS
 
     def _check_layer(self, layer: LayerWeights) -> None:
-        """The library takes sizes on trust."""
+        """Raise `RuntimeError` if sizes do not fit: the library does not check them."""
         size, heads, kv_heads = self._size, self._num_heads * self._head_size, self._num_kv_heads * self._head_size
         hidden = layer.mlp.down.depth
         found = [(weight.num_columns, weight.depth) for weight in layer.packed]
@@ -159,11 +160,11 @@ class NativeLayers:
         check_scale(layer.scale)
 
     def is_made_of(self, weights: Sequence[LayerWeights], last: Norm) -> bool:
-        """Whether a new one would compute the same."""
+        """Return whether a new one would compute the same."""
         return self._keys == _keys(weights, last)
 
     def run(self, x: Tensor, cos: Tensor, sin: Tensor, plans: Sequence[AttentionPlan], logit_rows: Tensor) -> Tensor:
-        """What comes out behind the last norm, [n, size], of the n tokens `logit_rows`.
+        """Return the output of the last norm, [n, size], for the n tokens `logit_rows`.
 
         Keys and values of all tokens are stored.
 
@@ -174,7 +175,7 @@ class NativeLayers:
             logit_rows: int64 [n]
 
         Raises:
-            MemoryError: there is none left.
+            MemoryError: there is not enough.
             RuntimeError: the model's heads are not those that the cache was made for.
         """
         num_tokens, heads = len(x), (self._num_heads, self._num_kv_heads, self._head_size)
@@ -208,7 +209,9 @@ class NativeLayers:
         return out
 
     def _scratch(self, num_tokens: int) -> list[int]:
-        """Addresses of what is between layers; kept for the next step, since its pages have been touched."""
+        """Return the addresses of memory between layers; it is kept for the next step, since its pages have been
+        touched.
+        """
         q_size, k_size = self._num_heads * self._head_size, self._num_kv_heads * self._head_size
         parts = [num_tokens * size for size in (self._size, self._size, q_size, k_size, k_size, q_size)]
         if len(self._workspace) < sum(parts):
@@ -245,6 +248,6 @@ def _linear(linear: TiledLinear) -> _Linear:
 
 
 def _check(x: Tensor, *shape: int) -> None:
-    """The library takes addresses on trust."""
+    """Raise `RuntimeError` if the tensor is not bfloat16 of this shape: the library does not check addresses."""
     if tuple(x.shape) != shape or not is_read(x):
         raise RuntimeError(f"{x.dtype} {tuple(x.shape)} by {x.stride()} on {x.device} instead of bfloat16 {shape}")

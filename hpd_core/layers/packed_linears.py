@@ -1,8 +1,8 @@
 """Linear layers of bfloat16 on a CPU, by weights that are already in the order in which they are multiplied.
 
-Where the processor multiplies tiles (AMX), by kernels of ours (native/linear.cpp), for a layer, a gated MLP, and the
-last layer with the choice of tokens behind it; elsewhere by oneDNN. `torch.nn.functional.linear` reorders a bf16 weight
-anew in every call. The copies take the memory of the linear layers' weights once more.
+If the processor multiplies tiles (AMX), kernels of ours are used (native/linear.cpp). They compute a layer, a gated
+MLP, and the last layer with the choice of tokens after it. Elsewhere oneDNN does. `torch.nn.functional.linear` reorders
+a bf16 weight in every call. The copies take the memory of the linear layers' weights once more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hpd_core.native import linear
 from hpd_core.native.linear import TiledLinear, TiledMLP
 
 _ROWS_EXPECTED = 1024
-"""Of an input; oneDNN picks the order by it. What comes in the end may be anything."""
+"""Expected rows of an input, by which oneDNN picks the order. The actual number may differ."""
 
 Forward = Callable[[Tensor], Tensor]
 State = tuple[tuple[int, int] | None, ...]
@@ -28,21 +28,20 @@ State = tuple[tuple[int, int] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """A forward by the packed copy, and which state of the weights was copied."""
+    """Forward by the packed copy, and the state of the weights that was copied."""
 
     forward: Forward
     state: State
 
 
 class PackedLinears:
-    """The packed weights of one model; the model itself stays as it is outside of `active`."""
+    """Packed weights of one model; the model itself stays unchanged outside of `active`."""
 
     def __init__(self, model: Any, gated: Iterable[Any] = ()) -> None:
-        """Packs nothing yet.
+        """Select the layers; nothing is packed yet.
 
         Args:
-            gated: modules of `model`, MLPs with SwiGLU, which are to be computed by whoever asks for `gated_mlp`, where
-                that can be done.
+            gated: modules of `model`, MLPs with SwiGLU, which the caller of `gated_mlp` will compute if possible.
         """
         parts = {mlp: _layers_of(mlp) for mlp in gated}
         self._mlps = {mlp: layers for mlp, layers in parts.items() if _can_be_joined(*layers)}
@@ -52,7 +51,7 @@ class PackedLinears:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """The model's linear layers use the packed weights for as long as the block runs."""
+        """Use the packed weights in the model's linear layers while the context is entered."""
         try:
             for layer in self._layers:
                 layer.__dict__["forward"] = self._forward(layer, (layer,), _pack)
@@ -62,14 +61,16 @@ class PackedLinears:
                 layer.__dict__.pop("forward", None)  # there is none where memory was too short to pack it
 
     def tiled(self, layer: Any) -> TiledLinear | None:
-        """This layer by tiles, while `active`; None if it is not computed so, or somebody waits for its call."""
+        """Return this layer by tiles, while `active`; None if it is not computed so, or has hooks on its call."""
         packed = self._packed.get(layer)
         if packed is None or not isinstance(packed.forward, TiledLinear) or is_waited_for(layer):
             return None
         return packed.forward
 
     def gated_mlp(self, mlp: Any) -> TiledMLP | None:
-        """x -> down_proj(silu(gate_proj(x)) * up_proj(x)) of this MLP, if it was named and can be had."""
+        """Return x -> down_proj(silu(gate_proj(x)) * up_proj(x)) of this MLP; None if it was not named or is not
+        available.
+        """
         layers = self._mlps.get(mlp)
         if layers is None or layers != _layers_of(mlp) or not all(map(_is_plain, layers)):
             return None
@@ -88,7 +89,7 @@ def _layers_of(mlp: Any) -> tuple[Any, Any, Any]:
 
 
 def _can_be_packed(module: Any) -> bool:
-    """Plain linear layers in bf16 on a CPU that has oneDNN; none whose forward somebody else has replaced."""
+    """Return whether this is a plain linear layer in bf16 on a CPU that has oneDNN, whose forward was not replaced."""
     return (
         type(module) is torch.nn.Linear
         and module.weight.device.type == "cpu"
@@ -102,14 +103,16 @@ def _can_be_packed(module: Any) -> bool:
 
 
 def _can_be_joined(*layers: Any) -> bool:
-    """Of layers that will not be called."""
+    """Return whether these layers can be packed together; they will not be called."""
     return all(_can_be_packed(layer) and _is_plain(layer) for layer in layers) and linear.fits(
         *(layer.weight for layer in layers)
     )
 
 
 def _is_plain(layer: torch.nn.Linear) -> bool:
-    """What may change while the model is in use: nobody waits for the call, and there is nothing but a weight."""
+    """Return whether a layer has neither hooks, bias nor replaced forward, which may change while the model is in
+    use.
+    """
     return (
         layer.bias is None
         and not is_waited_for(layer)
@@ -119,7 +122,7 @@ def _is_plain(layer: torch.nn.Linear) -> bool:
 
 
 def is_waited_for(layer: torch.nn.Module) -> bool:
-    """Whether somebody has a hook on its call, and so it has to be called."""
+    """Return whether there is a hook on its call, so that it has to be called."""
     own = layer._forward_hooks or layer._forward_pre_hooks
     return bool(own or of_all._global_forward_hooks or of_all._global_forward_pre_hooks)
 
@@ -144,6 +147,8 @@ def _pack_mlp(gate: torch.nn.Linear, up: torch.nn.Linear, down: torch.nn.Linear)
 
 
 def _state(layers: tuple[torch.nn.Linear, ...]) -> State:
-    """Changes when a weight or bias does, but by an operation on its `data`, of which torch knows nothing."""
+    """Return a state that changes when a weight or bias does, except by an operation on its `data`, which torch does
+    not track.
+    """
     parts = [part for layer in layers for part in (layer.weight, layer.bias)]
     return tuple(None if part is None else (part.data_ptr(), part._version) for part in parts)

@@ -1,9 +1,9 @@
-"""Small steps on a GPU as CUDA graphs: one launch in place of some hundred, where launches take longer than work.
+"""CUDA graphs of small steps on a GPU: one launch in place of some hundred, where launches take longer than work.
 
-A graph is a forward of a fixed number of tokens, captured once; a step of fewer is filled up with tokens that are
-stored nowhere and tiles that do nothing. What changes from step to step are numbers in its tables
-(attention/step_tables.py), which are copied to where the graph reads them: addresses of keys and values are such
-numbers, so cohorts come and go. Large steps would gain nothing.
+A graph is a forward of a fixed number of tokens, captured once. A smaller step is padded with tokens that are not
+stored and tiles that do nothing. Only the numbers in its tables (attention/step_tables.py) change from step to step.
+They are copied to where the graph reads them. Addresses of keys and values are such numbers, so cohorts come and go.
+Large steps would gain nothing.
 """
 
 from __future__ import annotations
@@ -29,25 +29,27 @@ from hpd_core.system.device import is_out_of_memory, to_device
 logger = logging.getLogger(__name__)
 
 BUCKETS = (16, 32, *range(64, 512, 64), *range(512, 1025, 128))
-"""Tokens of the steps that are captured: close enough that what fills up a step costs little."""
+"""Numbers of tokens of captured steps: close enough that padding costs little."""
 
 _MOVING_ROPE = frozenset({"longrope", "dynamic"})
 """Rotary embeddings that look at the longest row of a forward."""
 
 
 def bucket(num_tokens: int) -> int | None:
-    """The size of the graph for so many tokens; None where they are too many."""
+    """Return the size of the graph for `num_tokens` tokens; None if they are too many."""
     place = bisect.bisect_left(BUCKETS, num_tokens)
     return BUCKETS[place] if place < len(BUCKETS) else None
 
 
 def sizes_of(num_tokens: int) -> Sizes:
-    """Tables that hold any step of at most so many tokens: a tile, a prompt and a logit row have one at least."""
+    """Return table sizes for any step of at most `num_tokens` tokens: a tile, a prompt and a logit row have at least
+    one.
+    """
     return Sizes(num_tokens, num_tokens, num_tokens, num_tokens, num_tokens)
 
 
 def why_no_graphs(model: Any, device: torch.device) -> str | None:
-    """Why steps cannot be captured; None where they can."""
+    """Return why steps cannot be captured; None if they can."""
     if device.type != "cuda":
         return f"CUDA graphs are for GPUs, not for {device}"
     config = model.config.get_text_config()
@@ -60,12 +62,12 @@ def why_no_graphs(model: Any, device: torch.device) -> str | None:
 
 
 class StepGraphs:
-    """The graphs of one decoder."""
+    """CUDA graphs of one decoder."""
 
     def __init__(
         self, layers: TritonLayers, attention: TritonAttention, device: torch.device, *, is_required: bool
     ) -> None:
-        """Captures nothing yet. `is_required`: what forbids to capture is an error."""
+        """Prepare; nothing is captured yet. `is_required`: errors of capturing are raised."""
         self._layers, self._attention, self._device = layers, attention, device
         self._is_required = is_required
         self._graphs: dict[int, _Graph] = {}
@@ -74,7 +76,7 @@ class StepGraphs:
         self._most_positions = min(layers.windows, default=None)
 
     def _capture(self) -> None:
-        """All of them, in a few seconds; none where that fails for want of anything but memory."""
+        """Capture all graphs, in a few seconds; none if that fails. Raise if memory ran out, or graphs are required."""
         started = time.perf_counter()
         # Large ones first: those that follow find room in their memory.
         pool, graphs = None, {}
@@ -92,16 +94,16 @@ class StepGraphs:
         logger.info("captured %d CUDA graphs in %.1f s", len(graphs), time.perf_counter() - started)
 
     def forget(self) -> None:
-        """Gives their memory back; from now on nothing runs by graphs."""
+        """Free their memory; from now on nothing runs by graphs."""
         self._graphs.clear()
         self._is_over = True
 
     def logits(
         self, plans: Sequence[AddressedPlan], token_ids: IntArray, logit_rows: IntArray
     ) -> Iterable[Tensor] | None:
-        """Logits of the rows that are wanted, as `TritonLayers.logits` has them; None where no graph fits.
+        """Return the logits of the wanted rows, as `TritonLayers.logits`; None if no graph fits.
 
-        The first step that one fits captures all of them.
+        The first step that fits one captures all of them.
         """
         size = bucket(len(token_ids))
         if size is None or self._is_over:
@@ -120,7 +122,7 @@ class StepGraphs:
 
 
 class _Graph:
-    """A forward of `num_tokens` tokens."""
+    """Forward of `num_tokens` tokens."""
 
     def __init__(
         self, layers: TritonLayers, attention: TritonAttention, device: torch.device, num_tokens: int, pool: Any
@@ -133,7 +135,9 @@ class _Graph:
         self._replay, self._hidden, self.pool = capture(lambda: layers.hidden(step), device, pool)
 
     def run(self, numbers: IntArray) -> Tensor:
-        """What comes out behind the last norm, [num_tokens, D], of a step with these tables; valid until the next."""
+        """Return the output of the last norm, [num_tokens, D], for a step with these tables; valid until the next
+        run.
+        """
         # By way of page-locked memory, as `to_device`: from any other the host would wait.
         self._numbers.copy_(torch.from_numpy(numbers).pin_memory(), non_blocking=True)
         self._replay()
@@ -141,7 +145,9 @@ class _Graph:
 
 
 def capture(run: Callable[[], Tensor], device: torch.device, pool: Any) -> tuple[Callable[[], None], Tensor, Any]:
-    """A graph of what `run` gives to the device: how it is run again, the tensor that it writes, its memory pool."""
+    """Capture the device work of `run`. Return a function to replay it, the tensor that it writes, and its memory
+    pool.
+    """
     side = _stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
@@ -156,5 +162,5 @@ def capture(run: Callable[[], Tensor], device: torch.device, pool: Any) -> tuple
 
 @functools.cache
 def _stream(device: torch.device) -> Any:
-    """One for all captures on a device: cuBLAS keeps memory for each."""
+    """Return one stream for all captures on a device: cuBLAS keeps memory for each."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

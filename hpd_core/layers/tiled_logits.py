@@ -1,4 +1,4 @@
-"""Logits that are not written down, where the last product is by tiles (AMX)."""
+"""Logits that are never stored, where the last product is by tiles (AMX)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpd_core.native.linear import TiledLinear, linear, pack
 
 @dataclass(frozen=True, slots=True)
 class TiledLogits:
-    """Logits that are not written down: where the last product is by tiles, the choice is made of its sums.
+    """Logits that are never stored: the last product is by tiles, and tokens are chosen from its sums.
 
     Attributes:
         hidden: [n, D], of n rows.
@@ -27,7 +27,9 @@ class TiledLogits:
     weight: Tensor
 
     def of(self, rows: Tensor, ids: IntArray) -> Tensor:
-        """Logits of some rows, int64 [m], for a few tokens each, `ids` [m, c]: those that the whole product has."""
+        """Return the logits of some rows, int64 [m], for a few tokens each, `ids` [m, c], equal to those of the whole
+        product.
+        """
         few, places = np.unique(ids, return_inverse=True)
         columns = torch.from_numpy(few)
         bias = None if self.head.bias is None else self.head.bias[columns]
@@ -35,7 +37,7 @@ class TiledLogits:
         return product.gather(1, torch.from_numpy(places.reshape(ids.shape)))
 
     def of_pairs(self, rows: IntArray, ids: IntArray) -> Tensor:
-        """Logits of single tokens, [m]: of row `rows[i]` that of token `ids[i]`, as `of` has them."""
+        """Return the logits of single tokens, [m]: of token `ids[i]` in row `rows[i]`, as `of` returns them."""
         few, places = np.unique(rows, return_inverse=True)
         tokens, columns = np.unique(ids, return_inverse=True)
         every = np.broadcast_to(tokens, (len(few), len(tokens)))

@@ -1,7 +1,7 @@
-"""The next tokens on a GPU, in Triton: one pass over the logits for the likeliest token and its probability.
+"""Choice of the next tokens on a GPU, in Triton: one pass over the logits for the likeliest token and its probability.
 
-What a constraint allows is looked up by the same program, of the few logits that it names. Where it allows many, the
-likeliest of all is mostly one of them; if not, the row is read once more, beside the mask. Nothing is gathered.
+The same program looks up the few logits that a constraint names. If a constraint allows many, the likeliest of all is
+mostly one of them; if not, the row is read once more, beside the mask. Nothing is gathered.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _COLUMNS = 8192
 # Parts of larger tensors, whose addresses are multiples of 16 bytes now and then: Triton would compile anew for these.
 _PARTS = ("logits", "bound", "allowed", "masked", "masks", "tokens", "scores", "normalizers", "picked")
 _LEAST = tl.constexpr(-3.4028234663852886e38)
-"""What is allowed and impossible comes before what is not allowed."""
+"""Lower bound of allowed logits: what is allowed and impossible comes before what is not allowed."""
 
 
 @triton.jit(do_not_specialize=("most",), do_not_specialize_on_alignment=_PARTS)
@@ -38,8 +38,9 @@ def _choose_kernel(  # type: ignore[no-untyped-def]
     COLUMNS: tl.constexpr,
     FEW: tl.constexpr,
 ):
-    """Program (row): online softmax without its weights (arXiv:1805.02867). IS_ALIGNED: rows begin at multiples of 16
-    bytes."""
+    """Compute a row per program: online softmax without its weights (arXiv:1805.02867). IS_ALIGNED: rows begin at
+    multiples of 16 bytes.
+    """
     row = tl.program_id(0).to(tl.int64)
     start = logits + row * row_stride
     if IS_ALIGNED:
@@ -111,13 +112,13 @@ def choose(
     normalizers: Tensor,
     picked: Tensor,
 ) -> None:
-    """Of each row the likeliest token that it may have, its logit, and log(sum(exp)) of all.
+    """Write, for each row, the likeliest token that it may have, its logit, and log(sum(exp)) of all.
 
     Args:
         logits: [n, V], rows without gaps; all of a tensor, or some of its rows.
-        bound: int64 [n], which row of `allowed` says what this row may have; -1: anything. None: none has a constraint.
+        bound: int64 [n], index of the row of `allowed` for this row; -1: anything. None: no row has a constraint.
         allowed: int64 [m, most], token ids.
-        masked: int64 [n], which row of `masks` says what this row may have; -1: no mask does. None: none has one.
+        masked: int64 [n], index of the row of `masks` for this row; -1: no mask. None: no row has one.
         masks: bool [k, V], each of which allows something.
         tokens, scores, normalizers: int64, float32, float32 [n]; they are written.
         picked: int64 [m], which of the tokens allowed it is; it is written for the rows of `bound`.

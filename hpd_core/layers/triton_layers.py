@@ -1,10 +1,10 @@
-"""Layers as Llama has them on a GPU: few launches, each of which reads and writes its tokens once.
+"""Layers as in Llama on a GPU: few launches, each of which reads and writes its tokens once.
 
 Nine a layer, whatever the number of cohorts, prefixes and categories: norm, q|k|v, rotary embedding with the cache's
 writes, attention, o, norm, gate|up, SwiGLU, down. The projections side by side are one product each, by weights that
-are laid side by side once; the model's own layers have views of them. In FP8 norms and SwiGLU quantize what they write,
-and one launch more does so between attention and o. The last layer behind its attention is computed for those tokens
-alone whose logits are wanted.
+are joined once; the model's own layers have views of them. In FP8 norms and SwiGLU quantize their output, and one more
+launch does so between attention and o. The last layer after its attention is computed only for the tokens whose logits
+are wanted.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from hpd_core.layers.triton_pointwise import add_norm, add_norm_fp8, quantize, s
 from hpd_core.native.pointwise import Norm, norm_of
 
 Rows = Tensor | tuple[Tensor, Tensor]
-"""What a product multiplies: [T, K], or in FP8 with the scale of each token."""
+"""Input of a product: [T, K], or in FP8 with the scale of each token."""
 _LOGIT_BYTES = 2**29
-"""Of logits at a time: a GPU wants large products."""
+"""Bytes of logits at a time: a GPU wants large products."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """What `multiply` gives is [T, N]; `is_fp8`: of rows in FP8. A checkpoint may leave some layers as they were."""
+    """Product [T, N]; `is_fp8`: of rows in FP8. A checkpoint may leave some layers in full precision."""
 
     multiply: Callable[[Any], Tensor]
     is_fp8: bool = False
@@ -52,15 +52,15 @@ class _Layer:
     scale: float
 
     def heads(self, x: Tensor, delta: Tensor | None) -> Tensor:
-        """Queries, keys and values of what `x` has become by `delta`, [T, (H + 2 H_kv) * D]."""
+        """Return queries, keys and values of `x` plus `delta`, [T, (H + 2 H_kv) * D]."""
         return self.qkv.multiply(_normed(x, delta, self.before_attention, self.qkv))
 
     def out(self, attended: Tensor) -> Tensor:
-        """[T, D]"""
+        """Return the output of attention's last projection, [T, D]."""
         return self.o.multiply(quantize(attended) if self.o.is_fp8 else attended)
 
     def mlp(self, x: Tensor, delta: Tensor) -> Tensor:
-        """[T, D]"""
+        """Return the output of the MLP, [T, D]."""
         both = self.gate_up.multiply(_normed(x, delta, self.before_mlp, self.gate_up))
         return self.down.multiply(swiglu_fp8(both) if self.down.is_fp8 else swiglu(both))
 
@@ -70,12 +70,12 @@ def _normed(x: Tensor, delta: Tensor | None, norm: Norm, product: _Product) -> R
 
 
 class TritonLayers:
-    """All layers of a model of which `forward.why_not_ours` says nothing."""
+    """Layers of a model for which `forward.why_not_ours` is None."""
 
     by: Literal["triton"] = "triton"
 
     def __init__(self, model: Any) -> None:
-        """Lays weights side by side: the model's own layers go on with views of them."""
+        """Join weights side by side: the model's own layers become views of them."""
         self._model = model
         with torch.no_grad():
             self._layers = [_layer(layer) for layer in decoder_layers(model)]
@@ -87,14 +87,14 @@ class TritonLayers:
         return {layer.window for layer in self._layers if layer.window is not None}
 
     def logits(self, step: TritonStep) -> Iterator[Tensor]:
-        """Logits of the rows that are wanted, as blocks of rows of [n, vocabulary], in order.
+        """Return the logits of the wanted rows, as blocks of rows of [n, vocabulary], in order.
 
         The device has all layers when this returns, and computes a block when it is asked for.
         """
         return self.head(self.hidden(step))
 
     def hidden(self, step: TritonStep) -> Tensor:
-        """What comes out behind the last norm, [n, D], of the n tokens whose logits are wanted."""
+        """Return the output of the last norm, [n, D], of the n tokens whose logits are wanted."""
         base = self._model.model
         step.note()
         x = base.embed_tokens(step.token_ids)  # the residual stream, [T, D]
@@ -112,7 +112,7 @@ class TritonLayers:
     def _attention(
         self, step: TritonStep, number: int, layer: _Layer, heads: Tensor, cos: Tensor, sin: Tensor
     ) -> Tensor:
-        """[T, H * D]"""
+        """Return the attention, [T, H * D]."""
         split = heads.view(len(heads), -1, layer.head_size)
         count = step.num_kv_heads
         q, k, v = split[:, : -2 * count], split[:, -2 * count : -count], split[:, -count:]
@@ -122,7 +122,7 @@ class TritonLayers:
         return attended.flatten(1)
 
     def head(self, hidden: Tensor) -> Iterator[Tensor]:
-        """The logits of what `hidden` gives, in blocks."""
+        """Yield the logits of the output of `hidden`, in blocks."""
         at_once = max(16, _LOGIT_BYTES // (self._model.lm_head.out_features * hidden.element_size()))
         for first in range(0, len(hidden), at_once):
             yield self._model.lm_head(hidden[first : first + at_once])
@@ -146,7 +146,7 @@ def _layer(layer: Any) -> _Layer:
 
 
 def _side_by_side(*linears: Any, dtype: torch.dtype) -> _Product:
-    """All of them, one behind the other."""
+    """Return one product with all of these layers, side by side."""
     is_ours = not any(map(is_waited_for, linears))
     if is_ours and all(isinstance(linear, Fp8Linear) for linear in linears):
         weight8 = _joined([linear.weight8 for linear in linears])
@@ -160,7 +160,7 @@ def _side_by_side(*linears: Any, dtype: torch.dtype) -> _Product:
 
 
 def _joined_bias(linears: Sequence[Any]) -> Tensor | None:
-    """Where only some have one, a copy."""
+    """Join the biases: a copy with zeros if only some layers have one; None if none has."""
     biases = [linear.bias for linear in linears]
     like = next((bias for bias in biases if bias is not None), None)
     if like is None:
@@ -172,14 +172,16 @@ def _joined_bias(linears: Sequence[Any]) -> Tensor | None:
 
 
 def _is_plain(linear: Any) -> bool:
-    """A matrix product, and nothing else."""
+    """Return whether the layer is a matrix product, and nothing else."""
     if type(linear) is not torch.nn.Linear or "forward" in linear.__dict__:
         return False
     return not hasattr(linear.weight, "__tensor_flatten__")  # of several tensors, as quantized ones are
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """All rows of parts [N] or [N, K]; the parts become views of it, unless they are side by side already."""
+    """Join the rows of parts [N] or [N, K]; the parts become views of the result, unless they are side by side
+    already.
+    """
     first = parts[0].data
     ends = [part.data_ptr() + part.numel() * part.element_size() for part in parts]
     is_joined = all(part.data_ptr() == end for part, end in zip(parts[1:], ends[:-1], strict=True))

@@ -1,6 +1,6 @@
-"""What stands between the linear layers on a GPU, in Triton: norms and SwiGLU, each one pass over the tokens.
+"""Operations between the linear layers on a GPU, in Triton: norms and SwiGLU, each one pass over the tokens.
 
-With FP8 (layers/fp8.py) they also quantize what they write, by a scale of each token, so that nobody reads it again.
+With FP8 (layers/fp8.py) they also quantize their output, by a scale for each token, so that it is not read again.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ _LARGEST_FP8 = tl.constexpr(LARGEST)  # a kernel reads no Python numbers but the
 _SHARE = tl.constexpr(SHARE)
 _SMALLEST = tl.constexpr(SMALLEST)
 _COLUMNS = 4096
-"""Of SwiGLU at a time, where rows are not quantized as a whole."""
+"""Columns of SwiGLU at a time, if rows are not quantized as a whole."""
 
 
 @triton.jit
 def _quantized(row, TYPE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A row in FP8, and the scale that it has to be multiplied with: as `fp8.quantize_rows`, NaN where it is not
-    finite."""
+    """Quantize a row to FP8. Return it, and its scale as in `fp8.quantize_rows`, NaN if it is not finite."""
     largest = tl.max(tl.abs(row), 0)
     scale = tl.where(largest == 0, 1.0, tl.maximum(largest, _SMALLEST) * _SHARE)
     scale += tl.sum(row * 0.0, 0)
@@ -36,7 +35,7 @@ def _quantized(row, TYPE: tl.constexpr):  # type: ignore[no-untyped-def]
 def _norm_kernel(  # type: ignore[no-untyped-def]
     x, delta, weight, out, scales, size, eps, HAS_DELTA: tl.constexpr, QUANTIZES: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Program (row)."""
+    """Compute a row per program."""
     row = tl.program_id(0).to(tl.int64)
     by = tl.arange(0, BLOCK)
     is_number = by < size
@@ -59,7 +58,7 @@ def _norm_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _swiglu_kernel(gate_up, out, scales, size, QUANTIZES: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Program (row, block of columns)."""
+    """Compute a (row, block of columns) per program."""
     row = tl.program_id(0).to(tl.int64)
     by = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_number = by < size
@@ -77,7 +76,7 @@ def _swiglu_kernel(gate_up, out, scales, size, QUANTIZES: tl.constexpr, BLOCK: t
 
 @triton.jit
 def _quantize_kernel(x, out, scales, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Program (row)."""
+    """Compute a row per program."""
     row = tl.program_id(0).to(tl.int64)
     by = tl.arange(0, BLOCK)
     is_number = by < size
@@ -88,7 +87,7 @@ def _quantize_kernel(x, out, scales, size, BLOCK: tl.constexpr):  # type: ignore
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
-    """Adds `delta` to the residual stream `x`, in place, and returns its RMS norm times `weight`.
+    """Add `delta` to the residual stream `x`, in place, and return its RMS norm times `weight`.
 
     Args:
         x, delta: [T, D], without gaps; weight: [D].
@@ -99,14 +98,16 @@ def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Ten
 
 
 def add_norm_fp8(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The same in FP8: [T, D], and the scale of each token, fp32 [T]."""
+    """Compute `add_norm` in FP8: [T, D], and the scale of each token, fp32 [T]."""
     out, scales = _new_fp8(len(x), x.shape[1], x.device)
     _norm(x, delta, weight, eps, out, scales)
     return out, scales
 
 
 def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x [T, D], without gaps, in FP8, and the scale of each token, fp32 [T]: `fp8.quantize_rows` in one pass."""
+    """Quantize x [T, D], without gaps, to FP8, with the scale of each token, fp32 [T]: `fp8.quantize_rows` in one
+    pass.
+    """
     out, scales = _new_fp8(len(x), x.shape[1], x.device)
     block = triton.next_power_of_2(x.shape[1])
     _quantize_kernel[(len(x),)](x, out, scales, x.shape[1], BLOCK=block, num_warps=_warps(block))
@@ -137,7 +138,7 @@ def _norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float, out: Tens
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
-    """silu(gate) * up, [T, I]. gate_up: [T, 2 I], both side by side, without gaps."""
+    """Return silu(gate) * up, [T, I]. gate_up: [T, 2 I], both side by side, without gaps."""
     num_tokens, both = gate_up.shape
     size = both // 2
     out = gate_up.new_empty(num_tokens, size)
@@ -147,7 +148,7 @@ def swiglu(gate_up: Tensor) -> Tensor:
 
 
 def swiglu_fp8(gate_up: Tensor) -> tuple[Tensor, Tensor]:
-    """The same in FP8: [T, I], and the scale of each token, fp32 [T]."""
+    """Compute `swiglu` in FP8: [T, I], and the scale of each token, fp32 [T]."""
     num_tokens, both = gate_up.shape
     size = both // 2
     out, scales = _new_fp8(num_tokens, size, gate_up.device)
@@ -162,5 +163,5 @@ def _swiglu(gate_up: Tensor, out: Tensor, scales: Tensor | None, size: int, bloc
 
 
 def _warps(block: int) -> int:
-    """Of a program that holds so many numbers: 16 a thread."""
+    """Return the warps of a program that holds `block` numbers: 16 a thread."""
     return max(1, min(16, block // 512))

@@ -1,15 +1,15 @@
-"""A scan whose channels fade each by itself: Mamba 1, and the linear recurrence of RecurrentGemma.
+"""Scan whose channels decay each by itself: Mamba 1, and the linear recurrence of RecurrentGemma.
 
-A state S is a vector a channel. A step of length dt, which each channel has of its own, lets it fade and adds to it:
+A state S is a vector per channel. A step of length dt, which each channel has of its own, lets it decay and adds to it:
 
     S_t = exp(a dt_t) S_{t-1} + u_t b_t        y_t = S_t . c_t
 
-Behind a trunk with the state S_0, with L_t the sum of all dt on the way to a token, that is
+After a trunk with the state S_0, with L_t the sum of all dt on the way to a token, that is
 
     S_t = exp(a L_t) S_0 + sum over t's ancestors i and t itself of exp(a (L_t - L_i)) u_i b_i
 
-So u, b and L of a branch's tokens are columns (delta_rule.py). A state for each token would be as many times larger as
-it has numbers a channel.
+So u, b and L of a branch's tokens are columns (delta_rule.py). A state for each token would be larger by a factor of
+the numbers that it has per channel.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from hpd_core.mixers.states import LayerMemory
 from hpd_core.mixers.step_plan import TokenGrid
 
 _NUMBERS = 2**24
-"""Of channels of pairs of tokens at a time: 64 MiB."""
+"""Channels times pairs of tokens computed at a time: 64 MiB."""
 
 _MOST_FADED = 100.0
-"""exp(-100) is nothing in fp32, and differences of such sums are numbers."""
+"""Upper bound of a decay: exp(-100) is 0 in fp32, and differences of such sums stay finite."""
 
 
 def packed_channel_scan(
@@ -47,15 +47,15 @@ def packed_channel_scan(
     delta_softplus: bool = False,
     **_: Any,
 ) -> Tensor:
-    """In place of transformers' `mamba_selective_scan`, with its arguments. Zamba calls it for a part of the channels
-    at a time.
+    """Replace transformers' `mamba_selective_scan`; same arguments. Zamba calls it for a part of the channels at a
+    time.
 
     Args:
         hidden_states, dt, z: [1, channels, T]
         decay: A, [channels, N]; into_state, out_of_state: B and C, [1, N, T].
 
     Returns:
-        As `hidden_states`, in fp32.
+        Output in the shape of `hidden_states`, in fp32.
     """
     steps = dt[0].t() if delta_bias is None else dt[0].t() + delta_bias.to(dt.dtype)
     lengths = (F.softplus(steps) if delta_softplus else steps).float()
@@ -78,7 +78,7 @@ def packed_gated_recurrence(
     recurrent_states: Tensor | None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """In place of the method `_rnn_scan` of RecurrentGemma's RG-LRU, with its arguments: [1, T, channels] each.
+    """Replace the method `_rnn_scan` of RecurrentGemma's RG-LRU; same arguments, [1, T, channels] each.
 
     `reset` is true where a text begins, whose state is 0 anyway.
     """
@@ -91,8 +91,9 @@ def packed_gated_recurrence(
 
 
 def scanned_channels(step: LayerStep, tokens: Tokens, decay: Tensor) -> Tensor:
-    """The next channels of the layer: [T, channels], of tokens whose keys and queries are [T, 1, N], whose values and
-    lengths are [T, channels, 1]."""
+    """Return the scan of the layer's next channels, [T, channels]. Keys and queries of `tokens` are [T, 1, N], values
+    and lengths [T, channels, 1].
+    """
     out = torch.empty_like(tokens.v)
     first, size = step.num_scanned, len(decay)
     for plan in step.plans:
@@ -107,7 +108,7 @@ def scanned_channels(step: LayerStep, tokens: Tokens, decay: Tensor) -> Tensor:
 
 
 def _part_of(memory: LayerMemory, first: int, size: int) -> LayerMemory:
-    """What these channels keep, not copied. Parts have keys of their own."""
+    """Return the memory of these channels, as views. Each part has its own keys."""
     part, channels = slice(first // size, first // size + 1), slice(first, first + size)
     columns = {name: memory.columns[name][:, :, channels] for name in ("updates", "decays")}
     columns["keys"] = memory.columns["keys"][:, :, part]
@@ -115,7 +116,9 @@ def _part_of(memory: LayerMemory, first: int, size: int) -> LayerMemory:
 
 
 def _go_on(tokens: Tokens, decay: Tensor, grid: TokenGrid, memory: LayerMemory, out: Tensor) -> None:
-    """Trunks, token by token as transformers' own function, which begins with no state; padding has no length."""
+    """Advance the trunks token by token, as transformers' own function does, which always begins without a state.
+    Padding has length 0.
+    """
     given, states = tokens.each(grid.take), memory.states["state"]
     state = states.index_select(0, grid.prompts)[..., 0]  # [P', channels, N]
     said = torch.empty_like(given.v)
@@ -129,7 +132,7 @@ def _go_on(tokens: Tokens, decay: Tensor, grid: TokenGrid, memory: LayerMemory, 
 def forked_channels(
     decay: Tensor, tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `delta_rule.forked`; `state`: [n, channels, N, 1]."""
+    """Compute branches after trunks as `delta_rule.forked` does; `state`: [n, channels, N, 1]."""
     before, beside = ancestors.pairs_beside(now)
     own = torch.cat([beside, diagonal(now)], dim=1)
     lengths = since_trunk(tokens.g, ancestors, now | torch.eye(now.shape[1], dtype=torch.bool, device=now.device))

@@ -1,4 +1,4 @@
-"""A causal depthwise convolution over packed rows: each token looks at those before it in its own text."""
+"""Causal depthwise convolution over packed rows: each token looks at those before it in its own text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transformers.activations import ACT2FN
 from hpd_core.mixers.running import LayerStep
 
 _ROWS_AT_ONCE = 128
-"""Tokens whose channels stay in a processor's cache from one tap to the next."""
+"""Tokens per part on the CPU, so that their channels stay in its cache from one tap to the next."""
 
 
 def packed_convolution(
@@ -24,13 +24,13 @@ def packed_convolution(
     activation: str | None = None,
     **_: Any,
 ) -> Tensor:
-    """In place of transformers' `causal_conv1d_fn`.
+    """Replace transformers' `causal_conv1d_fn`.
 
     Args:
         hidden_states: [1, channels, T]; weight: [channels, kernel].
 
     Returns:
-        As `hidden_states`.
+        Output in the shape and dtype of `hidden_states`.
     """
     x = hidden_states[0].transpose(0, 1).contiguous()  # [T, channels]
     out = convolved(step, x, weight, bias)
@@ -40,13 +40,15 @@ def packed_convolution(
 
 
 def packed_convolution_module(step: LayerStep, module: Any, hidden_states: Tensor) -> Tensor:
-    """In place of the forward of a `Conv1d` that is padded in front, and behind, where nobody looks."""
+    """Replace the forward of a `Conv1d` that is padded in front, and at the end, where the padding is unused."""
     out: Tensor = step.call(packed_convolution, None, hidden_states, module.weight.squeeze(1), module.bias)
     return out
 
 
 def convolved(step: LayerStep, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """[T, channels] -> the same, in fp32 or wider: half precision is rounded once, as by transformers."""
+    """Convolve [T, channels] to the same shape, in fp32 or wider: half precision is rounded once, as in
+    transformers.
+    """
     wide = torch.promote_types(x.dtype, torch.float32)
     taps = weight.to(wide).flip(1).t()  # [kernel, channels]: of the token itself, of the one before it, ...
     out = x.to(wide) * taps[0]
@@ -58,7 +60,7 @@ def convolved(step: LayerStep, x: Tensor, weight: Tensor, bias: Tensor | None) -
 
 
 def tokens_before(step: LayerStep, x: Tensor, count: int) -> Tensor:
-    """[T, channels] -> [T, count, channels], of each token those before it, the nearest first."""
+    """Return the `count` tokens before each token, nearest first: [T, channels] -> [T, count, channels]."""
     out = x.new_empty(len(x), count, x.shape[1])
     for source, windows, rows in _sources(step, x):
         out[rows] = source[windows[:, :count]].to(out.dtype)
@@ -66,8 +68,9 @@ def tokens_before(step: LayerStep, x: Tensor, count: int) -> Tensor:
 
 
 def _sources(step: LayerStep, x: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Keeps what tokens will look back at. Yields, of tokens `rows`, what they look back at, and where in that:
-    `windows` [t, W], the nearest first."""
+    """Store the inputs that later tokens look back at. Yield, for each group of tokens `rows`, their source and their
+    `windows` [t, W] into it, nearest first.
+    """
     for plan in step.plans:
         inputs = plan.cache.layers[step.layer].columns["inputs"]
         x = x.to(inputs.dtype)  # of the weights, which some families keep in fp32
@@ -84,7 +87,7 @@ def _sources(step: LayerStep, x: Tensor) -> Iterator[tuple[Tensor, Tensor, Tenso
 
 
 def _add_windows(out: Tensor, taps: Tensor, source: Tensor, windows: Tensor, rows: Tensor) -> None:
-    """Adds to the tokens `rows` what stands before them: `windows` [t, W], of `source`, the nearest first."""
+    """Add to the tokens `rows` the weighted tokens before them: `windows` [t, W] into `source`, nearest first."""
     at_once = _ROWS_AT_ONCE if out.device.type == "cpu" else max(1, len(rows))
     for part in (slice(first, first + at_once) for first in range(0, len(rows), at_once)):
         heard = out.new_zeros(len(rows[part]), out.shape[1])

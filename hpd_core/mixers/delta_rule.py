@@ -1,17 +1,17 @@
-"""The gated delta rule over packed rows: each branch goes on from its trunk's state, which is read and not copied.
+"""Gated delta rule over packed rows: each branch continues from its trunk's state, which is read and not copied.
 
-A state S is a matrix a head, from keys to values. A token lets it fade, and then corrects what it says to its key:
+A state S is a matrix per head, from keys to values. A token lets it decay, and then corrects its value for its key:
 
     S_t = exp(g_t) S_{t-1} + k_t u_t^T        u_t = beta_t (v_t - exp(g_t) S_{t-1}^T k_t)        o_t = S_t^T q_t
 
-Behind a trunk with the state S_0, with G_t the sum of all g on the way to a token, that is
+After a trunk with the state S_0, with G_t the sum of all g on the way to a token, that is
 
     S_t = exp(G_t) S_0 + sum over t's ancestors i and t itself of exp(G_t - G_i) k_i u_i^T
 
 (A state-space model of the second kind, mixers/selective_scan.py, is the same without the correction: u_t = v_t.)
 
-So k, u and G of a branch's tokens are columns, seen by their descendants as keys and values are, and nothing of S_0 is
-copied. Of tokens that are fed together, the corrections of some follow from those of others: one triangular system.
+So k, u and G of a branch's tokens are columns, seen by their descendants as keys and values are, and S_0 is not copied.
+Among tokens fed together, some corrections depend on others: one triangular system.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hpd_core.mixers.states import LayerMemory
 from hpd_core.mixers.step_plan import BranchGrid, BranchTokens, TokenGrid
 
 _SCORES = 2**24
-"""Of tokens to tokens at a time, all heads: 64 MiB."""
+"""Token-to-token scores computed at a time, over all heads: 64 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +47,20 @@ class Tokens:
     beta: Tensor | None
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Tokens:
-        """All of them changed alike."""
+        """Apply `change` to each tensor."""
         q, k, v, g = (change(each) for each in (self.q, self.k, self.v, self.g))
         return Tokens(q, k, v, g, None if self.beta is None else change(self.beta))
 
 
 @dataclass(frozen=True, slots=True)
 class Ancestors:
-    """Of n prompts with R tokens each, what they see of steps before.
+    """Tokens of earlier steps that n prompts with R tokens each see.
 
     Attributes:
         keys, updates, decays: [n, C, H_k, D], [n, C, H, D_v], [n, C, H, 1 or D], of C columns.
         seen: bool [n, R, C].
-        nearest: int64 [n, R], the deepest of them; any where there is none.
-        known_pairs: what is true in `seen`, and among these tokens, where the host has made both (`BranchGrid.pairs`).
+        nearest: int64 [n, R], the deepest of them; any column if there is none.
+        known_pairs: true places in `seen`, and among these tokens, if the host has computed both (`BranchGrid.pairs`).
     """
 
     keys: Tensor
@@ -71,14 +71,14 @@ class Ancestors:
     known_pairs: Callable[[], Sequence[Tensor]] | None = None
 
     def pairs_beside(self, now: Tensor) -> Sequence[Tensor]:
-        """What is true in `seen` and in `now`, int64 [3, k] each: prompt, row and column."""
+        """Return the true places in `seen` and in `now`, int64 [3, k] each: prompt, row and column."""
         if self.known_pairs is not None:
             return self.known_pairs()
         return self.seen.nonzero().t(), now.nonzero().t()
 
 
 def diagonal(now: Tensor) -> Tensor:
-    """As `Ancestors.pairs_beside`: every token of `now`, bool [n, R, R], with itself."""
+    """Pair every token of `now`, bool [n, R, R], with itself, in the format of `Ancestors.pairs_beside`."""
     num_prompts, num_rows, _ = now.shape
     number = torch.arange(num_prompts * num_rows, device=now.device)
     row = number % num_rows
@@ -86,7 +86,7 @@ def diagonal(now: Tensor) -> Tensor:
 
 
 def behind(before: Tensor, own: Tensor, num_columns: int) -> Tensor:
-    """Both as one, [3, k], where columns of these tokens stand behind `num_columns` others."""
+    """Concatenate both, [3, k], with the columns of `own` offset by `num_columns`."""
     prompt, row, column = own
     return torch.cat([before, torch.stack([prompt, row, num_columns + column])], dim=1)
 
@@ -102,9 +102,9 @@ def packed_delta_rule(
     use_qk_l2norm_in_kernel: bool = False,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """In place of transformers' `torch_chunk_gated_delta_rule`, with its arguments: [1, T, ...] each.
+    """Replace transformers' `torch_chunk_gated_delta_rule`; same arguments, [1, T, ...] each.
 
-    Or of `chunk_kimi_delta_attention`, whose `g` fades each dimension of the keys by itself.
+    It also replaces `chunk_kimi_delta_attention`, where each dimension of the keys decays by itself in `g`.
     """
     tokens = Tokens(*(given[0] for given in (query, key, value, g, beta)))
     wide = widened(tokens, use_qk_l2norm_in_kernel)
@@ -122,7 +122,9 @@ def packed_delta_rule(
 
 
 def widened(tokens: Tokens, normalize: bool) -> Tokens:
-    """In fp32, queries scaled, decays with a dimension of their own."""
+    """Convert to fp32, scale the queries, and give decays a dimension of their own. Normalize queries and keys if
+    asked.
+    """
     wide = tokens.each(Tensor.float)
     if wide.g.dim() < wide.v.dim():
         wide = replace(wide, g=wide.g[..., None])
@@ -133,7 +135,7 @@ def widened(tokens: Tokens, normalize: bool) -> Tokens:
 
 
 def _go_on(original: Any, tokens: Tokens, grid: TokenGrid, memory: LayerMemory, out: Tensor, normalize: bool) -> None:
-    """Trunks, by transformers' own function: padding neither fades a state nor corrects it."""
+    """Advance the trunks by transformers' own function. Padding neither decays a state nor corrects it."""
     states = memory.states["state"]
     padded = tokens.each(grid.take)
     found, last = original(
@@ -149,17 +151,17 @@ def _go_on(original: Any, tokens: Tokens, grid: TokenGrid, memory: LayerMemory, 
 
 
 Forked = Callable[[Tokens, Tensor, Ancestors, Tensor], tuple[Tensor, Tensor, Tensor]]
-"""As `forked`."""
+"""Function with the signature of `forked`."""
 
 
 def fork(tokens: Tokens, branches: BranchTokens, memory: LayerMemory, out: Tensor, forked_by: Forked) -> None:
-    """Branches: writes their columns, and to `out` [T, H, D_v] what they say."""
+    """Compute branches: write their columns, and their outputs to `out` [T, H, D_v]."""
     for grid in branches.grids:
         _fork(tokens, grid, memory, branches.ancestors.shape[1], out, forked_by)
 
 
 def _fork(tokens: Tokens, grid: BranchGrid, memory: LayerMemory, width: int, out: Tensor, forked_by: Forked) -> None:
-    """`width`: the columns in front, which are the trunk's."""
+    """Compute the branches of one grid. `width`: number of columns in front, which are the trunk's."""
     given = tokens.each(grid.tokens.take)
     num_columns = grid.before.shape[2]
     num_prompts, num_rows = given.g.shape[:2]
@@ -188,7 +190,7 @@ def _part(part: slice, tensor: Tensor) -> Tensor:
 
 
 def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens of branches behind trunks, n prompts with R of them each; whoever comes first is nobody's descendant.
+    """Compute branch tokens after trunks, n prompts with R tokens each; the order within a prompt puts ancestors first.
 
     Args:
         tokens: in fp32, queries scaled.
@@ -196,7 +198,7 @@ def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> 
         now: bool [n, R, R], the ancestors of each among these tokens.
 
     Returns:
-        What they say and their corrections, [n, R, H, D_v] each, and their decays since the trunk, [n, R, H, 1 or D].
+        Their outputs and corrections, [n, R, H, D_v] each, and their decays since the trunk, [n, R, H, 1 or D].
     """
     group = state.shape[1] // tokens.k.shape[2]
     itself = torch.eye(now.shape[1], dtype=torch.bool, device=now.device)
@@ -205,8 +207,9 @@ def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> 
     updates = tokens.v.transpose(1, 2)  # [n, H, R, D_v]
 
     def weights(rows: Tensor, keys: Tensor, key_decays: Tensor, seen: Tensor, pairs: Sequence[Tensor]) -> Tensor:
-        """[n, H, R, columns], or as many rows again: how much of each column's correction a row hears. `pairs`: what is
-        true in `seen`."""
+        """Return the weight of each column's correction in each row, [n, H, R, columns], or a multiple of R rows.
+        `pairs`: true places in `seen`.
+        """
         if decays.shape[-1] > 1:
             return _by_pairs(rows, decays, keys, key_decays, pairs)
         distances = decays.permute(0, 2, 1, 3) - key_decays.permute(0, 2, 3, 1)  # [n, H, R, columns]
@@ -238,11 +241,11 @@ def forked(tokens: Tokens, state: Tensor, ancestors: Ancestors, now: Tensor) -> 
 
 
 def _by_pairs(rows: Tensor, decays: Tensor, keys: Tensor, key_decays: Tensor, pairs: Sequence[Tensor]) -> Tensor:
-    """As `weights` in `forked`, where each dimension of a head's keys fades by itself, so that it is no product of
-    matrices. Most columns are those of other branches: only the pairs are computed that see each other.
+    """Compute `weights` of `forked` where each dimension of a head's keys decays by itself, so that it is not a matrix
+    product. Most columns belong to other branches: only pairs that see each other are computed.
 
     Args:
-        rows: [n, H, R, D], or as many rows again; decays: [n, R, H, D]; keys, key_decays: [n, columns, H, D].
+        rows: [n, H, R, D], or a multiple of R rows; decays: [n, R, H, D]; keys, key_decays: [n, columns, H, D].
         pairs: int64 [3, ...] each: prompt, row and column.
     """
     num_prompts, num_heads, num_all, size = rows.shape
@@ -256,7 +259,7 @@ def _by_pairs(rows: Tensor, decays: Tensor, keys: Tensor, key_decays: Tensor, pa
 
 
 def since_trunk(g: Tensor, ancestors: Ancestors, now: Tensor) -> Tensor:
-    """Sums of what tokens bring along and what all of their ancestors have brought, [n, R, H, 1 or D], as `g`.
+    """Return each token's sum of `g` over itself and all of its ancestors since the trunk, [n, R, H, 1 or D].
 
     `now`: bool [n, R, R], the ancestors of each among these tokens, and itself.
     """

@@ -1,4 +1,4 @@
-"""Which modules of which models mix tokens in another way than attention."""
+"""Modules of each model family that mix tokens in another way than attention."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from hpd_core.mixers.states import MixerPlan, MixerShape
 
 @dataclass(frozen=True, slots=True)
 class MixerFamily:
-    """How modules of one kind are found, and run.
+    """Modules of one kind: how they are found and run.
 
     Attributes:
-        layer_types: what `config.layer_types` calls layers that have one, with attention beside it or not.
+        layer_types: names in `config.layer_types` of layers that have one, with attention beside it or not.
         module: the name of their class.
-        functions: ours, by the names of those of transformers that they stand in for.
-        shape: of a module, what it keeps.
+        functions: ours, by the names of the transformers functions that they replace.
+        shape: returns the sizes of what a module keeps.
         methods: ours, by the names of methods of the module ("forward") or of parts of it ("part.method").
         others: modules of other kinds, which the same models may have beside it.
     """
@@ -83,17 +83,17 @@ _FAMILIES: Mapping[str, MixerFamily] = {
         _LINEAR, "Qwen4ExpTextGatedDeltaNet", _DELTA_RULE, shapes.delta_rule, others=(_NGRAMS, _GAPS)
     ),
 }
-"""By the `model_type` of the text's configuration."""
+"""Families by the `model_type` of the text's configuration."""
 
 
 def layer_types_of(model_config: Any) -> frozenset[str]:
-    """What the layers of a model are called that we run beside attention; empty: it has none."""
+    """Return the names of the model's layer types that we run beside attention; empty if it has none."""
     family = _FAMILIES.get(model_config.get_text_config().model_type)
     return frozenset() if family is None else family.layer_types
 
 
 def refuse_layout(model_config: Any, layout: str) -> None:
-    """Raises `ModelError` for a layout in which such layers cannot be."""
+    """Raise `ModelError` for a layout that does not support such layers."""
     kinds, name = ", ".join(sorted(layer_types_of(model_config))), model_config.model_type
     if kinds and layout != "tree":
         raise ModelError(
@@ -103,10 +103,10 @@ def refuse_layout(model_config: Any, layout: str) -> None:
 
 
 class Mixers:
-    """The layers of one model that are not attention."""
+    """Layers of one model that are not attention."""
 
     def __init__(self, model: Any, family: MixerFamily) -> None:
-        """Raises `ModelError` where this version of transformers is unknown to us."""
+        """Find and patch the modules. Raise `ModelError` if this version of transformers lacks them."""
         by_name = {kind.module: kind for kind in (family, *family.others)}
         self._modules = [part for part in model.modules() if type(part).__name__ in by_name]
         self._kinds = [by_name[type(module).__name__] for module in self._modules]
@@ -115,13 +115,13 @@ class Mixers:
         self.shapes: Sequence[MixerShape] = [
             kind.shape(module) for kind, module in zip(self._kinds, self._modules, strict=True)
         ]
-        """Of each layer."""
+        """Shape of each layer."""
         for kind, module in zip(self._kinds, self._modules, strict=True):
             install([module], kind.functions, kind.methods)
 
     @classmethod
     def of(cls, model: Any) -> Mixers | None:
-        """Of a model that has any: None where its configuration names none."""
+        """Return the mixers of a model, or None if its configuration names none."""
         config = model.config.get_text_config()
         family = _FAMILIES.get(config.model_type)
         kinds = getattr(config, "layer_types", None) or ()  # where it names none, all are alike
@@ -131,22 +131,22 @@ class Mixers:
 
     @property
     def num_layers(self) -> int:
-        """How many they are."""
+        """Number of layers."""
         return len(self._modules)
 
     @property
     def functions(self) -> Collection[PackedFunction]:
-        """Those of ours that they call."""
+        """Functions of ours that they call."""
         return {ours for kind in self._kinds for ours in (*kind.functions.values(), *kind.methods.values())}
 
     @property
     def num_calls(self) -> int:
-        """How often they call them in a forward, at least."""
+        """Least number of such calls in a forward."""
         return sum(len(kind.functions) + len(kind.methods) for kind in self._kinds)
 
     @contextmanager
     def running(self, plans: Sequence[MixerPlan]) -> Iterator[None]:
-        """While it is entered, one forward of the model's runs them over a packed row.
+        """Run one forward of the model over a packed row while the context is entered.
 
         Raises:
             ModelError: one of them has not called our functions, so its tokens have heard of others.

@@ -1,4 +1,4 @@
-"""Lightning attention (MiniMax): queries, keys and values whose state fades by a number a head, whatever the token.
+"""Lightning attention (MiniMax): queries, keys and values whose state decays by one number per head for any token.
 
 It is Mamba 2's scan (selective_scan.py) with steps of length 1.
 """
@@ -15,7 +15,7 @@ from hpd_core.mixers.selective_scan import packed_scan
 
 
 def packed_lightning(step: LayerStep, module: Any, hidden_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
-    """In place of the forward of `MiniMaxLightningAttention`: [1, T, hidden size] to the same."""
+    """Replace the forward of `MiniMaxLightningAttention`: [1, T, hidden size] to the same."""
     from transformers.models.mamba2 import modeling_mamba2  # no other model needs it
 
     scan = modeling_mamba2.mamba2_chunk_scan

@@ -1,5 +1,6 @@
-"""What Qwen 4 adds to layers beside attention: features of a token and the few before it, mixed by a convolution with
-gaps."""
+"""Qwen 4's additions to layers beside attention: features of a token and the few before it, mixed by a convolution with
+gaps.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +14,10 @@ from hpd_core.mixers.running import LayerStep
 
 
 def packed_ngrams(step: LayerStep, module: Any, input_ids: Tensor, *_: Any) -> Tensor:
-    """In place of the forward of `Qwen4ExpTextNGramEmbedding`: ids [1, T] to features [1, T, embedding size].
+    """Replace the forward of `Qwen4ExpTextNGramEmbedding`: ids [1, T] to features [1, T, embedding size].
 
-    What is in front of a text counts as its end, so that ids are kept less that one's: nothing is 0.
+    Positions before a text count as end-of-text tokens. Ids are stored less the end's id, so that empty memory (0) is
+    it.
     """
     end = module.eos_token_id
     ids = (input_ids[0] - end)[:, None]
@@ -26,7 +28,7 @@ def packed_ngrams(step: LayerStep, module: Any, input_ids: Tensor, *_: Any) -> T
 
 
 def packed_gaps(step: LayerStep, module: Any, hidden_states: Tensor, *_: Any) -> Tensor:
-    """In place of the method `_short_conv` of `Qwen4ExpTextPLELayer`: [1, T, channels] to the same."""
+    """Replace the method `_short_conv` of `Qwen4ExpTextPLELayer`: [1, T, channels] to the same."""
     weight = module.conv1d.weight[:, 0]
     taps = weight.new_zeros(len(weight), module.short_conv_state_len + 1)
     taps[:, :: module.conv1d.dilation[0]] = weight

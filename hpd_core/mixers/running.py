@@ -1,9 +1,9 @@
-"""Has transformers' own modules call our functions, while the engine runs them over packed rows.
+"""Patching of transformers' own modules to call our functions, while the engine runs them over packed rows.
 
-A module's projections, gates and norms are the family's own code; only what carries over from token to token is a
-function, and each file of transformers has its own by the same few names. Some families have a method in its place.
-Ours stand in their place, and hand on to them whoever runs the model outside of the engine: the oracle, a baseline,
-another thread.
+A module's projections, gates and norms are the family's own code. Only what carries over from token to token is a
+function, and each file of transformers has its own by the same few names. Some families have a method instead. Our
+functions replace them, and call the originals for any run outside of the engine: the oracle, a baseline, another
+thread.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from hpd_core.mixers.states import MixerPlan
 
 @dataclass(slots=True)
 class LayerStep:
-    """One layer in one forward.
+    """Layer in one forward.
 
     Attributes:
         layer: its number among the mixers.
-        plans: of the cohorts, in the order of the packed row.
-        has_convolved, has_recurred: which of our functions were called.
-        num_scanned: channels that scans of a part of them each are through with.
+        plans: plans of the cohorts, in the order of the packed row.
+        has_convolved, has_recurred: whether such a function of ours was called.
+        num_scanned: number of channels already scanned, if scans take a part of them each.
     """
 
     layer: int
@@ -39,25 +39,26 @@ class LayerStep:
     num_scanned: int = 0
 
     def call(self, ours: PackedFunction, *args: Any, **kwargs: Any) -> Any:
-        """One of our functions, of this layer. Training has others in place of those that write what a cohort keeps."""
+        """Call one of our functions for this layer. Training replaces those that write to a cohort's memory."""
         return ours(self, *args, **kwargs)
 
 
 PackedFunction = Callable[..., Any]
-"""Called with the layer's step, transformers' function, and what that would be called with; in place of a method, with
-the part whose method it is in place of the function."""
+"""Function called with the layer's step, transformers' function, and that function's arguments. If it replaces a
+method, the second argument is the part that has the method.
+"""
 
 
 class Step(Protocol):
-    """What modules run with: a `LayerStep`, or a training's batch."""
+    """Context that modules run with: a `LayerStep`, or a training's batch."""
 
     def call(self, ours: PackedFunction, *args: Any, **kwargs: Any) -> Any:
-        """One of our functions, or what stands in its place."""
+        """Call one of our functions, or its replacement."""
         ...
 
 
 class _Running(threading.local):
-    """Of each thread: the steps of the modules that it runs, by their ids, and that of the module that it is in."""
+    """Steps of the modules that this thread runs, by the modules' ids, and the step of the module that is running."""
 
     steps: Mapping[int, Step] = {}
     step: Step | None = None
@@ -69,10 +70,10 @@ _RUNNING = _Running()
 def install(
     modules: Sequence[Any], functions: Mapping[str, PackedFunction], methods: Mapping[str, PackedFunction]
 ) -> None:
-    """Puts our functions in place of those by their names in the files of these modules, once for the process, and of
-    methods of the modules or of their parts ("part.method").
+    """Replace the functions of these names in the files of these modules, once per process. Likewise replace methods of
+    the modules or of their parts ("part.method").
 
-    The modules tell from now on when they are entered; that is a look into an empty mapping for whoever runs them else.
+    The modules note from now on when they are entered. Outside of the engine that costs one lookup in an empty mapping.
 
     Raises:
         ModelError: this version of transformers has none by such a name.
@@ -101,7 +102,7 @@ def _put_method(module: Any, name: str, ours: PackedFunction) -> None:
 
 
 def _change_method(part: Any, name: str, mark: str, change: Callable[[Any], Any]) -> None:
-    """Once, which the mark tells; a copy of the module has a method of its own."""
+    """Replace a method once; `mark` shows that it was done. A copy of the module gets a method of its own."""
     own = getattr(part, name)
     if hasattr(own, mark):
         return
@@ -131,7 +132,7 @@ def _dispatching(original: Any, ours: PackedFunction) -> Any:
 
 @contextmanager
 def running(steps: Mapping[int, Step]) -> Iterator[None]:
-    """While it is entered, modules run over packed rows, in this thread. `steps`: by the modules' ids."""
+    """Run modules over packed rows in this thread while the context is entered. `steps`: by the modules' ids."""
     before, _RUNNING.steps = _RUNNING.steps, steps
     try:
         yield
@@ -140,12 +141,12 @@ def running(steps: Mapping[int, Step]) -> Iterator[None]:
 
 
 def step_of(module: Any) -> Step | None:
-    """What the module runs with in this thread, where anything does."""
+    """Return the module's step in this thread, or None."""
     return _RUNNING.steps.get(id(module))
 
 
 def running_anew() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """The `context_fn` of torch's checkpoint: what backward runs anew, in any thread, runs as it did in the forward."""
+    """Return the `context_fn` of torch's checkpoint: backward recomputes, in any thread, with the forward's steps."""
     return nullcontext(), running(_RUNNING.steps)
 
 
@@ -165,7 +166,7 @@ def _entering(forward: Any) -> Any:
 
 
 def _without_self(forward: Any) -> Any:
-    """Of a hook, which knows its module."""
+    """Adapt a hook, which is bound to its module, to a call with the module."""
 
     @functools.wraps(forward)
     def run(_module: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Who sees which column: kept on the host, for one cohort."""
+"""Visibility of columns, kept on the host, for one cohort."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy.typing as npt
 from hpd_core.layout import EVERYBODY, PUBLIC, IntArray, visible
 
 _UNSEEN = 2**62
-"""The position of a column that holds nothing."""
+"""Position of an empty column."""
 
 
 @dataclass(frozen=True, slots=True)
 class AncestorPairs:
-    """Of t tokens of branches, each with each of its ancestors that are behind the trunk; n pairs, token by token.
+    """Pairs of t branch tokens with each of their ancestors after the trunk; n pairs, token by token.
 
-    A branch has tens of tokens, and its prompt has thousands of columns, of other branches: so it is pairs that are
-    kept, and no matrix.
+    A branch has tens of tokens, and its prompt has thousands of columns, of other branches. So pairs are kept, not a
+    matrix.
 
     Attributes:
         tokens: int64 [n], of the t.
-        columns: int64 [n], of the ancestors, counted behind the trunk's.
+        columns: int64 [n], of the ancestors, counted from the end of the trunk's.
         distances: int64 [n], how far these are before the token, at least 1.
     """
 
@@ -33,22 +33,22 @@ class AncestorPairs:
 
 
 class SeenColumns:
-    """Of P prompts' columns, on the host, who sees them.
+    """Visibility of the columns of P prompts, on the host.
 
     Attributes:
-        width: W, of the columns in front, which are the trunk's.
-        used: int64 [P], columns behind them that are in use.
+        width: W, number of columns in front, which are the trunk's.
+        used: int64 [P], columns after them that are in use.
     """
 
     def __init__(self, width: int, used: IntArray, scopes: IntArray, lasts: IntArray, positions: IntArray) -> None:
-        """`scopes`, `lasts`, `positions`: int64 [P, W + C]."""
+        """Take `scopes`, `lasts`, `positions`: int64 [P, W + C]."""
         self.width, self.used = width, used
         self._scopes, self._lasts, self._positions = scopes, lasts, positions
         self._stored: tuple[IntArray, IntArray] = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
 
     @classmethod
     def of_trunks(cls, lengths: IntArray, width: int, capacity: int) -> SeenColumns:
-        """Of trunks of these lengths, without branches."""
+        """Return the columns of trunks of these lengths, without branches."""
         shape = (len(lengths), capacity)
         found = cls(
             width,
@@ -62,7 +62,7 @@ class SeenColumns:
 
     @classmethod
     def joined(cls, parts: Sequence[SeenColumns]) -> SeenColumns:
-        """All prompts of parts of one capacity."""
+        """Join the prompts of all parts, which have one capacity."""
         arrays = (
             np.concatenate([getattr(part, name) for part in parts])
             for name in ("used", "_scopes", "_lasts", "_positions")
@@ -70,7 +70,7 @@ class SeenColumns:
         return cls(parts[0].width, *arrays)
 
     def rows(self, picked: IntArray, capacity: int) -> SeenColumns:
-        """Some of the prompts, with so many columns."""
+        """Return the picked prompts, with `capacity` columns."""
 
         def moved(array: IntArray, fill: int) -> IntArray:
             kept = array[picked, :capacity]
@@ -86,26 +86,27 @@ class SeenColumns:
 
     @property
     def capacity(self) -> int:
-        """W + C."""
+        """Number of columns per prompt, W + C."""
         return int(self._positions.shape[1])
 
     @property
     def most_used(self) -> int:
-        """Columns of branches, of the prompt that has the most."""
+        """Number of branch columns of the prompt that has the most."""
         return int(self.used.max(initial=0))
 
     def move_tails(self, lengths: IntArray) -> None:
-        """Trunks have these lengths now. In front of a text there is nothing: columns of zeros, at negative
-        positions."""
+        """Move the trunks' columns to the trunks' new lengths. Before a text there are columns of zeros, at negative
+        positions.
+        """
         self._positions[:, : self.width] = lengths[:, None] - self.width + np.arange(self.width)
 
     def add(
         self, prompts: IntArray, scopes: IntArray, lasts: IntArray, positions: IntArray
     ) -> tuple[IntArray, AncestorPairs, IntArray]:
-        """Gives t tokens of branches their columns; those of a prompt are neighbours.
+        """Assign columns to t branch tokens; those of a prompt are neighbours.
 
         Returns:
-            Columns, int64 [t]; who their ancestors are; the nearest W ancestors, the nearest first, int64 [t, W].
+            Columns, int64 [t]; pairs with their ancestors; the nearest W ancestors, nearest first, int64 [t, W].
         """
         picked, firsts, counts = np.unique(prompts, return_index=True, return_counts=True)
         columns = self.width + self.used[prompts] + np.arange(len(prompts)) - np.repeat(firsts, counts)
@@ -137,7 +138,7 @@ class SeenColumns:
         return columns, pairs, nearest
 
     def reject(self, wrong: npt.NDArray[np.bool_], counts: IntArray) -> None:
-        """Hides some of the tokens that were added last, `counts` of each prompt."""
+        """Hide the tokens `wrong` of those added last, `counts` for each prompt."""
         prompts, columns = self._stored
         self._positions[prompts[wrong], columns[wrong]] = _UNSEEN
         firsts = self.width + self.used - counts

@@ -1,4 +1,4 @@
-"""The scan of a state-space model (Mamba 2) over packed rows: branches go on from their trunk's state (delta_rule.py).
+"""Scan of a state-space model (Mamba 2) over packed rows: branches continue from their trunk's state (delta_rule.py).
 
 S_t = exp(dt_t A) S_{t-1} + dt_t x_t B_t^T        y_t = S_t C_t + D x_t
 """
@@ -31,7 +31,7 @@ def packed_scan(
     z: Tensor | None = None,
     **_: Any,
 ) -> Tensor:
-    """In place of transformers' `mamba2_chunk_scan`, with its arguments; tokens are [1, T, ...].
+    """Replace transformers' `mamba2_chunk_scan`; same arguments; tokens are [1, T, ...].
 
     Args:
         decay, into_state, out_of_state: A, B and C.
@@ -65,12 +65,12 @@ def packed_scan(
 
 
 def step_lengths(dt: Tensor, bias: Tensor | None, softplus: bool, limit: tuple[float, float]) -> Tensor:
-    """How far each token goes on, [T, H]."""
+    """Return the step length of each token, [T, H]."""
     steps = dt if bias is None else dt + bias.to(dt.dtype)
     return (F.softplus(steps) if softplus else steps).clamp(*limit)
 
 
 def scanned_tokens(wide: Tensor, steps: Tensor, decay: Tensor, b: Tensor, c: Tensor) -> Tokens:
-    """What the delta rule, without its correction, makes the same states of; in fp32, as `wide` is."""
+    """Return tokens for which the delta rule, without its correction, has the same states; in fp32, as `wide` is."""
     lengths = steps.float()[..., None]
     return Tokens(c.float(), b.float(), wide * lengths, decay.float()[:, None] * lengths, None)

@@ -1,4 +1,4 @@
-"""What each module of a layer beside attention keeps: its sizes, read from the module."""
+"""Sizes of what each module of a layer beside attention keeps, read from the module."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hpd_core.mixers.states import MixerShape
 
 
 def convolution(module: Any) -> MixerShape:
-    """Of the only convolution of a module, and nothing beside it."""
+    """Return the shape of a module that keeps only the inputs of its one convolution."""
     (found,) = (part for part in module.children() if isinstance(part, torch.nn.Conv1d))
     weight = found.weight
     return MixerShape(found.in_channels, found.kernel_size[0], weight.dtype, weight.device)
 
 
 def delta_rule(module: Any) -> MixerShape:
-    """Of a gated delta rule, whose states fade as a whole."""
+    """Return the shape of a gated delta rule, whose states decay as a whole."""
     return replace(
         convolution(module),
         key_heads=module.num_k_heads,
@@ -29,7 +29,7 @@ def delta_rule(module: Any) -> MixerShape:
 
 
 def kimi(module: Any) -> MixerShape:
-    """Of a delta rule whose states fade each dimension of the keys by itself."""
+    """Return the shape of a delta rule whose states decay in each dimension of the keys by itself."""
     heads, size = module.num_heads, module.head_dim
     return replace(
         convolution(module),
@@ -42,7 +42,7 @@ def kimi(module: Any) -> MixerShape:
 
 
 def scan(module: Any) -> MixerShape:
-    """Of Mamba 2."""
+    """Return the shape of Mamba 2."""
     return replace(
         convolution(module),
         key_heads=module.n_groups,
@@ -54,7 +54,7 @@ def scan(module: Any) -> MixerShape:
 
 
 def channels(module: Any) -> MixerShape:
-    """Of Mamba 1."""
+    """Return the shape of Mamba 1."""
     return replace(
         convolution(module),
         key_heads=getattr(module, "n_mamba_heads", 1),
@@ -65,21 +65,21 @@ def channels(module: Any) -> MixerShape:
 
 
 def gated(module: Any) -> MixerShape:
-    """Of RecurrentGemma's recurrence: a number a channel."""
+    """Return the shape of RecurrentGemma's recurrence: one number per channel."""
     return replace(convolution(module), key_heads=1, heads=module.lru_width, key_size=1, value_size=1)
 
 
 def lightning(module: Any) -> MixerShape:
-    """Of lightning attention, which has no convolution."""
+    """Return the shape of lightning attention, which has no convolution."""
     weight, heads, size = module.out_proj.weight, module.num_attention_heads, module.head_dim
     return MixerShape(0, 1, weight.dtype, weight.device, heads, heads, size, size)
 
 
 def ngrams(module: Any) -> MixerShape:
-    """Of ids of tokens."""
+    """Return the shape of a memory of token ids."""
     return MixerShape(1, module.ngram_size, torch.int64, module.ngram_embedding.weight.device)
 
 
 def gaps(module: Any) -> MixerShape:
-    """Of a convolution with gaps: it reaches back as far as its last tap."""
+    """Return the shape of a convolution with gaps: it reaches back to its last tap."""
     return replace(convolution(module), kernel=module.short_conv_state_len + 1)

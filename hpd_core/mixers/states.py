@@ -1,7 +1,7 @@
-"""What the layers of one cohort keep beside keys and values: a state of every trunk, and columns of branches' tokens.
+"""Memory of one cohort's layers beside keys and values: a state of every trunk, and columns of branches' tokens.
 
-A prompt has the columns 0 to W - 1 for the last W tokens of its trunk, which a convolution looks back at, and behind
-them one for each token of its branches. Who sees a column is kept on the host (hpd_core/layout.py).
+A prompt has the columns 0 to W - 1 for the last W tokens of its trunk, which a convolution looks back at. After them
+comes one for each token of its branches. The visibility of a column is kept on the host (hpd_core/layout.py).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from hpd_core.system.device import to_device
 
 @dataclass(frozen=True, slots=True)
 class MixerShape:
-    """What one layer keeps.
+    """Sizes of what one layer keeps.
 
     Attributes:
-        channels: numbers of a token that its convolution takes.
-        kernel: tokens that it looks at, the token itself included.
-        key_heads, heads, key_size, value_size: of its recurrent state, `heads` matrices [key_size, value_size] in
-            fp32; 0 where it has none.
-        decay_size: a state fades as a whole (1), or each of its keys' dimensions by itself (key_size).
-        chunk: tokens of a trunk that transformers' function takes at a time, each beside each.
-        dtype, device: of what the convolution takes.
+        channels: number of values per token that its convolution takes.
+        kernel: number of tokens that it looks at, the token itself included.
+        key_heads, heads, key_size, value_size: sizes of its recurrent state, `heads` matrices [key_size, value_size] in
+            fp32; 0 if it has none.
+        decay_size: 1 if a state decays as a whole, key_size if each of its keys' dimensions decays by itself.
+        chunk: number of trunk tokens that transformers' function takes at a time, each beside each.
+        dtype, device: of the convolution's input.
     """
 
     channels: int
@@ -48,10 +48,10 @@ class MixerShape:
 
     @property
     def bytes_in_a_step(self) -> int:
-        """Of a token of a trunk while the function takes it, all of it in fp32: an estimate from above.
+        """Bytes for a trunk token while the function takes it, all of it in fp32: an estimate from above.
 
-        Pairs of tokens of a chunk in each head, of each dimension where they fade apart, and queries, keys and values;
-        so many copies of each as steps of a thousand tokens had at once.
+        It counts pairs of tokens of a chunk in each head, for each dimension if these decay apart, and queries, keys
+        and values. The numbers of copies were measured in steps of a thousand tokens.
         """
         if self.value_size == 1:  # channels, each by itself
             return 16 * self.heads * _WIDE.itemsize
@@ -60,27 +60,27 @@ class MixerShape:
 
     @property
     def bytes_per_trunk(self) -> int:
-        """Of a prompt, its branches apart: its last tokens have whole columns."""
+        """Bytes for a prompt without its branches: its last tokens have whole columns."""
         return (self.kernel - 1) * self.bytes_per_column + self.bytes_per_state
 
     @property
     def bytes_per_state(self) -> int:
-        """Of a prompt, all columns apart."""
+        """Bytes for a prompt without any columns."""
         return self.heads * self.key_size * self.value_size * _WIDE.itemsize
 
     @property
     def bytes_per_column(self) -> int:
-        """Of a token of a branch."""
+        """Bytes for a token of a branch."""
         numbers = self.key_heads * self.key_size + self.heads * (self.value_size + self.decay_size)
         return self.channels * self.dtype.itemsize + (numbers if self.heads else 0) * _WIDE.itemsize
 
 
 _WIDE = torch.float32
-"""What recurrent states are kept in, whatever the model computes in: they are sums of thousands of tokens."""
+"""Dtype of recurrent states, whatever the model computes in: they are sums of thousands of tokens."""
 
 
 class LayerMemory:
-    """One layer's tensors. Rows are prompts.
+    """Tensors of one layer. Rows are prompts.
 
     Attributes:
         columns: tensors [P, C, ...]: `inputs` of the convolution; `keys`, `updates` and `decays` of the state.
@@ -92,7 +92,7 @@ class LayerMemory:
 
     @classmethod
     def new(cls, shape: MixerShape, num_prompts: int, num_columns: int) -> LayerMemory:
-        """Of prompts that have seen nothing: all is 0."""
+        """Return the memory of prompts that have not fed anything: all is 0."""
 
         def zeros(*sizes: int, dtype: torch.dtype = _WIDE) -> Tensor:
             return torch.zeros(num_prompts, *sizes, dtype=dtype, device=shape.device)
@@ -106,7 +106,7 @@ class LayerMemory:
         return cls(columns, {"state": zeros(shape.heads, shape.key_size, shape.value_size)})
 
     def rows(self, picked: Tensor, num_columns: int) -> LayerMemory:
-        """Some of the prompts, with room for so many columns."""
+        """Return the picked prompts, with room for `num_columns` columns."""
 
         def moved(tensor: Tensor) -> Tensor:
             width = min(num_columns, tensor.shape[1])
@@ -119,7 +119,7 @@ class LayerMemory:
 
     @staticmethod
     def joined(parts: Sequence[LayerMemory]) -> LayerMemory:
-        """All prompts of parts that have equally many columns."""
+        """Join the prompts of all parts, which have equally many columns."""
         return LayerMemory(
             {name: torch.cat([part.columns[name] for part in parts]) for name in parts[0].columns},
             {name: torch.cat([part.states[name] for part in parts]) for name in parts[0].states},
@@ -127,7 +127,7 @@ class LayerMemory:
 
     @property
     def num_bytes(self) -> int:
-        """Of all tensors."""
+        """Bytes of all tensors."""
         return sum(tensor.nbytes for tensor in (*self.columns.values(), *self.states.values()))
 
 
@@ -136,7 +136,7 @@ _GIVEN_AWAY = LayerMemory({}, {})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrunkState:
-    """Where a trunk has come to, in all layers: what those begin with that follow it. `num_tokens` long."""
+    """State of a trunk after its `num_tokens` tokens, in all layers, for those that follow it."""
 
     layers: Sequence[LayerMemory]
     num_tokens: int
@@ -152,7 +152,7 @@ class MixerCache:
         seen: SeenColumns,
         lengths: IntArray,
     ) -> None:
-        """`shapes`: of each layer; `lengths`: int64 [P], tokens of each trunk so far."""
+        """Take the `shapes` of all layers and the `lengths`, int64 [P], of the trunks so far in tokens."""
         self.shapes, self.layers, self._seen, self._lengths = shapes, list(layers), seen, lengths
         self._last = np.zeros(0, dtype=np.int64), np.zeros_like(lengths)  # tokens of branches of the last step
 
@@ -163,11 +163,11 @@ class MixerCache:
         before: Sequence[TrunkState | None],
         num_columns: int,
     ) -> MixerCache:
-        """Of prompts that have fed nothing yet.
+        """Return the cache of prompts that have not fed anything yet.
 
         Args:
-            before: of each, what it follows; it is quick where those that follow the same are neighbours.
-            num_columns: that are worth having for branches.
+            before: for each, the trunk that it follows; it is fast if those that follow the same are neighbours.
+            num_columns: number of columns worth reserving for branches.
         """
         width = window_of(shapes)
         layers = [LayerMemory.new(shape, len(before), width + num_columns) for shape in shapes]
@@ -184,10 +184,10 @@ class MixerCache:
 
     @classmethod
     def merge(cls, caches: Sequence[MixerCache], picked: Sequence[IntArray], order: IntArray) -> MixerCache:
-        """One out of several, which end.
+        """Merge several caches, which become unusable, into one.
 
         Args:
-            picked: of each, the rows to take along.
+            picked: for each cache, the rows to take along.
             order: int64 [P], where each row comes from among all of these.
         """
         pairs = list(zip(caches, picked, strict=True))
@@ -205,12 +205,12 @@ class MixerCache:
         return cls(first.shapes, layers, seen, lengths)
 
     def keep(self, rows: IntArray) -> None:
-        """Goes on with some of the rows."""
+        """Keep only some of the rows."""
         self._lengths = self._lengths[rows]
         self._move(rows, self._seen.width + int(self._seen.used[rows].max(initial=0)))
 
     def _move(self, rows: IntArray, capacity: int) -> None:
-        """Goes on with some of the rows, and so many columns; layer by layer, for all are large."""
+        """Keep only some of the rows, with `capacity` columns; layer by layer, because all are large."""
         picked = to_device(rows, self._device)
         for number, layer in enumerate(self.layers):
             self.layers[number] = layer.rows(picked, capacity)
@@ -222,16 +222,16 @@ class MixerCache:
 
     @property
     def num_bytes(self) -> int:
-        """That it takes."""
+        """Bytes that it takes."""
         return sum(layer.num_bytes for layer in self.layers)
 
     @property
     def used(self) -> IntArray:
-        """Columns of branches of each prompt, int64 [P]."""
+        """Number of branch columns of each prompt, int64 [P]."""
         return self._seen.used
 
     def bytes_for(self, used: IntArray) -> int:
-        """That it takes at most when so many columns of branches are in use, int64 [P]."""
+        """Return the bytes that it takes at most when `used` branch columns are in use, int64 [P]."""
         needed = self._seen.width + int(used.max(initial=0))
         more = grown(needed) - self._seen.capacity if needed > self._seen.capacity else 0
         column = sum(shape.bytes_per_column for shape in self.shapes)
@@ -240,10 +240,10 @@ class MixerCache:
     def append(
         self, prompts: IntArray, scopes: IntArray, lasts: IntArray, positions: IntArray, start: int
     ) -> MixerPlan:
-        """Gives each new token its place.
+        """Assign each new token its place.
 
         Args:
-            prompts, scopes, lasts, positions: int64 [t], as `NewTokens` has them: of a prompt those of its trunk first.
+            prompts, scopes, lasts, positions: int64 [t], as in `NewTokens`: for a prompt those of its trunk first.
             start: where the cohort's stretch of the packed row begins.
         """
         is_trunk = scopes == PUBLIC
@@ -273,18 +273,18 @@ class MixerCache:
         return BranchTokens(whose, stored, where, before, grids)
 
     def _reserve(self, used: IntArray) -> None:
-        """Room for so many columns, where there is none."""
+        """Make room for `used` branch columns, int64 [P], if there is none."""
         needed = self._seen.width + int(used.max())
         if needed > self._seen.capacity:
             self._move(np.arange(len(used)), max(needed, grown(self._seen.capacity)))
 
     def reject(self, wrong: npt.NDArray[np.bool_]) -> None:
-        """Hides those of the last step's t tokens that are of no use; the last columns go to those of the next one."""
+        """Hide those of the last step's t tokens that are wrong; the next ones reuse the last columns."""
         of_branches, counts = self._last
         self._seen.reject(wrong[of_branches], counts)
 
     def trunk_states(self) -> list[TrunkState]:
-        """Of prompts without branches, where each has come to, in memory of its own."""
+        """Return the state of each trunk of prompts without branches, in memory of its own."""
         width = self._seen.width
         rows = to_device(np.arange(len(self._lengths))[:, None], self._device)
         states = [[layer.rows(row, width) for layer in self.layers] for row in rows]
@@ -293,11 +293,11 @@ class MixerCache:
 
 @dataclass(frozen=True, slots=True)
 class MixerPlan:
-    """Where one cohort's tokens of a step go; of the packed row, those from `start` on.
+    """Places of one cohort's tokens of a step; those of the packed row from `start` on.
 
     Attributes:
-        cache: what the cohort keeps.
-        trunk, branches: None where there are none in this step.
+        cache: the cohort's memory.
+        trunk, branches: None if there are none in this step.
     """
 
     cache: MixerCache
@@ -306,10 +306,12 @@ class MixerPlan:
 
 
 def grown(num_columns: int) -> int:
-    """So many and some more, where there was no room for one: most values have ended, few need them."""
+    """Return a capacity with a quarter to spare. It is used when columns run out: most values have ended, few need
+    more.
+    """
     return num_columns + num_columns // 4
 
 
 def window_of(shapes: Iterable[MixerShape]) -> int:
-    """W: so many tokens of a trunk does some layer look back at."""
+    """Return W, the number of trunk tokens that some layer looks back at."""
     return max(shape.kernel - 1 for shape in shapes)

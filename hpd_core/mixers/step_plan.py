@@ -1,4 +1,4 @@
-"""Of one cohort's tokens of a step: which go on with a trunk, which stand behind one, and who their ancestors are.
+"""Plan of one cohort's tokens of a step: which continue a trunk, which come after one, and who their ancestors are.
 
 It is made once a step, for all layers.
 """
@@ -22,15 +22,15 @@ from hpd_core.system.device import to_device
 
 @dataclass(frozen=True, slots=True)
 class TokenGrid:
-    """Tokens of several prompts as a rectangle: of each prompt a row, padded behind its last token.
+    """Tokens of several prompts as a rectangle: a row for each prompt, padded after its last token.
 
     Attributes:
-        prompts: int64 [P'], whose each row is.
+        prompts: int64 [P'], the prompt of each row.
         rows: int64 [P', R], of the packed row; padding repeats a row.
-        is_token: bool [P', R], and not padding.
+        is_token: bool [P', R], False for padding.
         flat: int64 [t], the place of each token in the rectangle, row by row.
         packed: int64 [t], its place in the packed row.
-        span: of prompts that are neighbours, which they are.
+        span: the prompts as a slice, if they are neighbours.
     """
 
     prompts: Tensor
@@ -42,7 +42,7 @@ class TokenGrid:
 
     @classmethod
     def of(cls, rows: IntArray, prompts: IntArray, device: torch.device) -> TokenGrid:
-        """Of the tokens `rows`, of the prompts `prompts` (ascending)."""
+        """Return the grid of the tokens `rows` of the prompts `prompts` (ascending)."""
         picked, places, counts = np.unique(prompts, return_inverse=True, return_counts=True)
         ranks = np.arange(len(rows)) - (np.cumsum(counts) - counts)[places]
         shape = len(picked), int(counts.max())
@@ -54,32 +54,33 @@ class TokenGrid:
         return cls(put(picked), put(grid), put(is_token), put(places * shape[1] + ranks), put(rows), span)
 
     def of_prompts(self, tensor: Tensor) -> Tensor:
-        """[P, ...] -> [P', ...], a view where that will do: states are large."""
+        """Pick these prompts: [P, ...] -> [P', ...], as a view if possible, because states are large."""
         return tensor.index_select(0, self.prompts) if self.span is None else tensor[self.span]
 
     def take(self, tokens: Tensor) -> Tensor:
-        """[T, ...] -> [P', R, ...], padding 0."""
+        """Gather tokens: [T, ...] -> [P', R, ...], padding 0."""
         taken = tokens.index_select(0, self.rows.flatten()).view(*self.rows.shape, *tokens.shape[1:])
         return taken.masked_fill_(~self.is_token.view(*self.rows.shape, *[1] * (tokens.dim() - 1)), 0)
 
     def put(self, found: Tensor, out: Tensor) -> None:
-        """[P', R, ...] to its tokens of `out`, [T, ...]."""
+        """Scatter [P', R, ...] to its tokens of `out`, [T, ...]."""
         out[self.packed] = self.pick(found).to(out.dtype)
 
     def pick(self, found: Tensor) -> Tensor:
-        """[P', R, ...] -> [t, ...], without padding."""
+        """Remove padding: [P', R, ...] -> [t, ...]."""
         return found.flatten(0, 1).index_select(0, self.flat)
 
 
 @dataclass(frozen=True, slots=True)
 class TrunkTokens:
-    """Tokens that go on with trunks: of each prompt one behind the other, all behind what its state has seen.
+    """Tokens that continue trunks: in order within each prompt, all after what its state has seen.
 
     Attributes:
-        prompts: int64 [P'], whose.
+        prompts: int64 [P'], their prompts.
         rows: int64 [t], of the packed row.
-        windows: int64 [t, W], the W tokens before each, the nearest first, of the P' * W last tokens of the trunks so
-            far and of these t behind them.
+        windows: int64 [t, W], the W tokens before each, nearest first. They index the P' * W last tokens of the
+            trunks so
+            far, and these t tokens after them.
         tails: int64 [P' * W], likewise, the last tokens of each trunk from now on.
         grids: the tokens prompt by prompt, those of about equal length side by side; each prompt is in one of them.
     """
@@ -93,13 +94,13 @@ class TrunkTokens:
 
 @dataclass(frozen=True, slots=True)
 class BranchTokens:
-    """Tokens behind trunks.
+    """Tokens after trunks.
 
     Attributes:
         prompts, columns: int64 [t], where each is stored.
         rows: int64 [t], of the packed row.
-        ancestors: int64 [t, W], the W tokens before each, the nearest first, as prompt * columns + column.
-        grids: what a layer needs that goes on with a state, not with single tokens; each prompt is in one of them.
+        ancestors: int64 [t, W], the W tokens before each, nearest first, as prompt * columns + column.
+        grids: input of layers that continue a state, not single tokens; each prompt is in one of them.
     """
 
     prompts: Tensor
@@ -110,7 +111,7 @@ class BranchTokens:
 
 
 class BranchGrid:
-    """Branch tokens prompt by prompt, each behind its ancestors, and who these are; made when a layer asks."""
+    """Branch tokens prompt by prompt, each after its ancestors, and who these are; computed when a layer asks."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class BranchGrid:
         picked: IntArray,
         device: torch.device,
     ) -> None:
-        """Of the tokens `picked`, int64 [t'], of t. `columns`: int64 [t], of each, counted behind the trunk's."""
+        """Take the tokens `picked`, int64 [t'], of t. `columns`: int64 [t], counted from the end of the trunk's."""
         self._rows, self._prompts, self._columns = rows[picked], prompts[picked], columns[picked]
         self._step, self._picked, self._device = pairs, picked, device
 
@@ -130,12 +131,14 @@ class BranchGrid:
 
     @cached_property
     def tokens(self) -> TokenGrid:
-        """The tokens, [P', R]."""
+        """Grid of the tokens, [P', R]."""
         return TokenGrid.of(self._rows, self._prompts, self._device)
 
     @cached_property
     def stored(self) -> tuple[Tensor, Tensor]:
-        """int64 [t'] each: prompt and column of each token, counted behind the trunk's, in the order of `tokens`."""
+        """Prompt and column of each token, int64 [t'] each; columns count from the end of the trunk's, in the order of
+        `tokens`.
+        """
         return self._put(self._prompts), self._put(self._columns)
 
     @cached_property
@@ -144,14 +147,15 @@ class BranchGrid:
 
     @cached_property
     def _placed(self) -> tuple[IntArray, IntArray]:
-        """int64 [t'] each, of the tokens: row and place in it."""
+        """Row of each token and its place in it, int64 [t'] each."""
         _, places, counts = np.unique(self._prompts, return_inverse=True, return_counts=True)
         return places, np.arange(len(places)) - (np.cumsum(counts) - counts)[places]
 
     @cached_property
     def _ancestors(self) -> tuple[tuple[IntArray, ...], tuple[IntArray, ...]]:
-        """Of these tokens' pairs row and place of the token; of those with an ancestor of steps before, this one's
-        column and how far it is, and of the others the place of the ancestor."""
+        """Pairs of these tokens with ancestors of earlier steps, and of this step. Both have row and place of the
+        token. The former add the ancestor's column and distance, the latter its place.
+        """
         places, ranks = self._placed
         number = np.full(int(self._picked.max()) + 1, -1)
         number[self._picked] = np.arange(len(self._picked))
@@ -172,7 +176,7 @@ class BranchGrid:
 
     @cached_property
     def before(self) -> Tensor:
-        """Bool [P', R, C'], the ancestors of steps before, by column behind the trunk's; C' is at least 1."""
+        """Ancestors of earlier steps, bool [P', R, C'], by column after the trunk's; C' is at least 1."""
         (*where, columns, _), _ = self._ancestors
         before = np.zeros((*self._shape, int(columns.max(initial=0)) + 1), dtype=bool)
         before[*where, columns] = True
@@ -180,7 +184,7 @@ class BranchGrid:
 
     @cached_property
     def nearest(self) -> Tensor:
-        """int64 [P', R], the deepest of these; any column where there is none."""
+        """Column of the deepest of these, int64 [P', R]; any column if there is none."""
         (*where, columns, distances), _ = self._ancestors
         order = np.argsort(-distances)  # of what is written to one place, the last stays
         nearest = np.zeros(self._shape, dtype=np.int64)
@@ -189,15 +193,14 @@ class BranchGrid:
 
     @cached_property
     def now(self) -> Tensor:
-        """Bool [P', R, R], the ancestors among these tokens, by place."""
+        """Ancestors among these tokens, bool [P', R, R], by place."""
         now = np.zeros((*self._shape, self._shape[1]), dtype=bool)
         now[*self._ancestors[1]] = True
         return self._put(now)
 
     @cached_property
     def _pairs(self) -> list[tuple[Tensor, IntArray]]:
-        """Of `before` and of `now` the places of what is true, int64 [3, n], prompt by prompt, and where each of these
-        begins."""
+        """True places of `before` and of `now`, int64 [3, n], prompt by prompt, and where each prompt begins."""
         (*before, _), now = self._ancestors
         tables = (np.stack(found) for found in (before, now))
         sorted_tables = [table[:, np.argsort(table[0], kind="stable")] for table in tables]
@@ -205,8 +208,9 @@ class BranchGrid:
         return [(self._put(table), np.searchsorted(table[0], prompts)) for table in sorted_tables]
 
     def pairs(self, first: int, stop: int) -> list[Tensor]:
-        """What is true in `before[first:stop]` and in `now[first:stop]`, int64 [3, n] each: a device that is asked for
-        that is waited for."""
+        """Return the true places in `before[first:stop]` and in `now[first:stop]`, int64 [3, n] each. Asking the device
+        for them would mean waiting for it.
+        """
         found = []
         for table, begins in self._pairs:
             part = table[:, begins[first] : begins[min(stop, self._shape[0])]]
@@ -216,15 +220,16 @@ class BranchGrid:
 
 
 _PADDING = 1.5
-"""A row may be so many times as long as its tokens."""
+"""Largest ratio of a padded row's length to its number of tokens."""
 
 _TRUNK_UNIT, _BRANCH_UNIT = 64, 16
-"""Or padded up to a multiple of this: transformers' functions compute so many tokens of a trunk at a time, or more; and
-a call more would cost as much as so many tokens of branches."""
+"""Multiples up to which rows may be padded in any case. Transformers' functions compute at least that many tokens of a
+trunk at a time. One more call would cost as much as that many tokens of branches.
+"""
 
 
 def alike(counts: IntArray, unit: int) -> list[IntArray]:
-    """Groups of prompts that have about so many tokens each: int64, ascending, the longest prompts first.
+    """Group prompts of about equal numbers of tokens: int64, ascending, the longest prompts first.
 
     No prompt is padded to more than `_PADDING` times its tokens, nor beyond the next multiple of `unit`, whichever is
     more.
@@ -240,7 +245,7 @@ def alike(counts: IntArray, unit: int) -> list[IntArray]:
 
 
 def _tokens_alike(prompts: IntArray, unit: int) -> list[IntArray]:
-    """Such groups, of tokens: their numbers. `prompts` [t], of each token, ascending."""
+    """Group tokens by such groups of prompts: int64 token indices. `prompts` [t], of each token, ascending."""
     picked, places, counts = np.unique(prompts, return_inverse=True, return_counts=True)
     groups = alike(counts, unit)
     if len(groups) == 1:
@@ -259,7 +264,7 @@ def branch_grids(
     pairs: AncestorPairs,
     device: torch.device,
 ) -> list[BranchGrid]:
-    """Of t tokens of branches; `columns`: int64 [t], of each, counted behind the trunk's."""
+    """Return grids of t branch tokens; `columns`: int64 [t], of each, counted from the end of the trunk's."""
     order = np.lexsort((positions, prompts))  # nobody stands behind one who is deeper in the tree
     return [
         BranchGrid(rows, prompts, columns, pairs, order[group], device)
@@ -268,7 +273,7 @@ def branch_grids(
 
 
 def trunk_tokens(rows: IntArray, prompts: IntArray, width: int, device: torch.device) -> TrunkTokens:
-    """The tokens `rows`, of the prompts `prompts` (ascending), one behind the other. `width`: W."""
+    """Return the plan of the tokens `rows` of the prompts `prompts` (ascending), in order. `width`: W."""
     picked, places, counts = np.unique(prompts, return_inverse=True, return_counts=True)
     firsts = np.cumsum(counts) - counts
     ranks = np.arange(len(rows)) - firsts[places]
@@ -282,6 +287,8 @@ def trunk_tokens(rows: IntArray, prompts: IntArray, width: int, device: torch.de
 
 
 def _of_trunk(ranks: IntArray, places: IntArray, firsts: IntArray, num_prompts: int, width: int) -> IntArray:
-    """Where a prompt's token of this rank is: among those of this step, or, of negative rank, in its tail."""
+    """Return where a prompt's token of this rank is: among those of this step, or, if the rank is negative, in its
+    tail.
+    """
     index: IntArray = np.where(ranks >= 0, num_prompts * width + firsts + ranks, places * width + width + ranks)
     return index

@@ -1,1 +1,1 @@
-"""Models: found, loaded, adapted, described, and made to call our attention."""
+"""Models: finding, loading, adapting and describing them, and making them call our attention."""

@@ -1,4 +1,4 @@
-"""An adapter's folder: fetched from where it is, and refused where its settings ask for what is not supported."""
+"""Folder of an adapter: fetched from where it is, and refused if its settings ask for something unsupported."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ _HARMLESS_STARTS = (True, False, "gaussian", "orthogonal", "eva")
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter whose files are here and were checked, as far as they can be without the model.
+    """Adapter whose files are local and were checked, except for what needs the model.
 
     Attributes:
         id: as the user named it.
         revision: the hub's commit, or a digest of settings and weights.
-        folder: where the files are; for as long as `open_adapter` holds it.
+        folder: where the files are; valid while `open_adapter` holds it.
         settings: `adapter_config.json`.
-        record: what it was trained for; None unless our fine-tuning made it.
+        record: how it was trained; None unless our fine-tuning made it.
     """
 
     id: str
@@ -92,7 +92,7 @@ class Adapter:
         max_value_tokens: int,
         document_attention: str = "causal",
     ) -> list[str]:
-        """What to tell a user who decodes otherwise than the adapter was trained for: answers may be worse.
+        """Return notes for a user whose run differs from the adapter's training: answers may be worse.
 
         The arguments are as in `AdapterRecord`, of the run.
         """
@@ -123,7 +123,7 @@ class Adapter:
 
 @contextmanager
 def open_adapter(name: str) -> Iterator[Adapter]:
-    """The adapter `name`: a local folder, a folder at any fsspec URI, or a hub id.
+    """Open the adapter `name`: a local folder, a folder at any fsspec URI, or a hub id.
 
     Raises:
         ModelError: not found, not in safetensors, or of a kind that is not supported; in one line.
@@ -138,7 +138,7 @@ def open_adapter(name: str) -> Iterator[Adapter]:
 
 @contextmanager
 def _local_folder(name: str) -> Iterator[tuple[Path, str | None]]:
-    """The folder with the adapter's files, and the hub's commit."""
+    """Yield the folder with the adapter's files, and the hub's commit or None."""
     if (folder := local_place(name)) is not None:
         yield folder, None
     elif "://" in name:
@@ -198,12 +198,12 @@ def _is_on(setting: Any) -> bool:
 
 
 def refusal(name: str, reason: str) -> ModelError:
-    """Why the adapter of this name is not used."""
+    """Return the error for an adapter that cannot be used."""
     return ModelError(f"cannot use the adapter {name!r}: {reason}")
 
 
 def first_line(error: Exception) -> str:
-    """The error in one line; of what torch says about a state dict, the first difference."""
+    """Return the error in one line; for a torch error about a state dict, the first difference."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     differences = [line for line in lines if line.startswith("size mismatch")]
     return (differences or lines or [type(error).__name__])[0].rstrip(".")

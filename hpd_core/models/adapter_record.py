@@ -1,4 +1,4 @@
-"""What an adapter was trained for, as our fine-tuning notes it beside the adapter."""
+"""Record of an adapter's training, as our fine-tuning writes it beside the adapter."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ RECORD_NAME = "hpd.json"
 
 
 class AdapterRecord(BaseModel):
-    """What an adapter was trained for; our fine-tuning leaves it in the adapter's folder as `hpd.json`.
+    """Record of an adapter's training; our fine-tuning writes it to the adapter's folder as `hpd.json`.
 
-    `prompt_hash` is of the prompt's texts, `rendered_prompt_hash` of all that stood around the documents: these texts,
-    and what the tokenizer made of them. Older records have the first alone. `keys` are those of the answers,
-    `document_attention` is what documents' tokens see of each other.
-    `held_out` is a hash of the validation products, from which neither it nor what it was continued from has learned,
-    as far as the records of those say; None where they say nothing, or otherwise. What a later version notes beside is
-    left unread.
+    `prompt_hash` is of the prompt's texts. `rendered_prompt_hash` is of everything around the documents: these texts,
+    and the tokenizer's rendering of them. Older records have only the first. `keys` are those of the answers.
+    `document_attention` is which tokens of a document see each other. `held_out` is a hash of the validation products,
+    from which neither it nor the adapter it was continued from has learned, according to their records. It is None if
+    the records say nothing, or otherwise. Fields of later versions are ignored.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -39,15 +38,15 @@ class AdapterRecord(BaseModel):
     held_out: str | None = None
 
     def write(self, folder: Path) -> None:
-        """Writes `hpd.json` into the folder."""
+        """Write `hpd.json` into the folder."""
         (folder / RECORD_NAME).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> AdapterRecord | None:
-        """The record in the folder, or None if it holds none.
+        """Return the record in the folder, or None if it holds none.
 
         Raises:
-            ModelError: the file is not what `write` writes.
+            ModelError: the file is not in the format of `write`.
         """
         path = folder / RECORD_NAME
         try:
@@ -64,12 +63,12 @@ class AdapterRecord(BaseModel):
 
 
 def as_trained(config: EngineConfig, record: AdapterRecord | None, layout: str | None = None) -> EngineConfig:
-    """The settings with what is 'auto' as the model has learned it: keys, and how it reads documents.
+    """Return the settings with 'auto' replaced as the model was trained: keys, and how it reads documents.
 
-    Full keys and causal documents where nobody says so; documents are causal in any other layout than 'tree'.
+    The defaults are full keys and causal documents; documents are causal in any other layout than 'tree'.
 
     Args:
-        layout: of what is done, where it is not the settings': of a training.
+        layout: layout of a training, if it differs from the settings'.
     """
     update: dict[str, Any] = {}
     if config.prompt.keys == "auto":

@@ -1,4 +1,4 @@
-"""An adapter's weights under the keys that peft gives them, whatever wrote the file."""
+"""Weights of an adapter under the keys that peft gives them, whatever wrote the file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FOREIGN = {
 
 
 def read_weights(adapter: Adapter) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Of its low-rank matrices, as peft saves them, and of whole layers, by the model's names."""
+    """Return the adapter's low-rank matrices, as peft saves them, and its whole layers, by the model's names."""
     try:
         weights = load_file(adapter.folder / ADAPTER_WEIGHTS)
     except (SafetensorError, OSError) as error:
@@ -57,7 +57,7 @@ def read_weights(adapter: Adapter) -> tuple[dict[str, Tensor], dict[str, Tensor]
 
 
 def _as_peft_saves(adapter: Adapter, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights under the keys that peft's save_pretrained gives them, whatever wrote the file."""
+    """Return the weights under the keys of peft's save_pretrained, whatever wrote the file."""
     found: dict[str, Tensor] = {}
     names = {_adapter_name(adapter, key): None for key in weights}
     if len(names) > 1:
@@ -75,7 +75,7 @@ def _as_peft_saves(adapter: Adapter, weights: Mapping[str, Tensor]) -> dict[str,
 
 
 def _adapter_name(adapter: Adapter, key: str) -> str:
-    """What the adapter was called in training, if the key says so."""
+    """Return the adapter's name in training, if the key contains it, else an empty string."""
     match = _LORA_KEY.fullmatch(key)
     if match is None:
         raise refusal(adapter.id, _foreign(key))
@@ -90,13 +90,13 @@ def _plain_key(key: str) -> str:
 
 
 def _layer_of(name: str) -> str:
-    """The model's own name of a layer, or of a weight, without what training has put around it."""
+    """Return the model's own name of a layer, or of a weight, without the wrappers of training."""
     inside = ".".join(part for part in name.split(".") if part not in _WRAPPERS)
     return _OUTSIDE.sub("", inside.removeprefix("module.")).removeprefix("module.")
 
 
 def _foreign(key: str) -> str:
-    """Why an adapter is refused that has a weight of this key."""
+    """Return why an adapter with a weight of this key is refused."""
     for part, reason in _FOREIGN.items():
         if re.search(part, key):
             return f"{reason} (it holds {key})"

@@ -1,10 +1,10 @@
-"""LoRA adapters in peft's format: small matrices, trained beside a model's weights, that change what it answers.
+"""LoRA adapters in peft's format: small matrices, trained beside a model's weights, that change its answers.
 
-An adapter is merged into the weights, so that answering costs nothing more: in float32, and rounded once to the
-model's precision (before they are put into FP8). Beside bitsandbytes' weights, which cannot take it, it stays what it
-is. LoRA on linear and embedding layers is claimed, with rsLoRA's scale and DoRA's magnitudes, and whole layers that
-were trained beside it (models/whole_layers.py); whatever else an adapter asks for is refused, because peft would leave
-out some of it without a word.
+An adapter is merged into the weights, so that answering costs nothing more: in float32, and rounded once to the model's
+precision (before they are put into FP8). Bitsandbytes' weights do not allow merging, so there it stays separate. LoRA
+on linear and embedding layers is supported, with rsLoRA's scale and DoRA's magnitudes, and whole layers that were
+trained beside it (models/whole_layers.py). Anything else an adapter asks for is refused, because peft would silently
+leave out some of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hpd_core.models.adapter_weights import read_weights
 
 
 def add_adapter(model: Any, adapter: Adapter, base_revision: str | None, merge: bool | None = None) -> None:
-    """Puts the adapter into a loaded model, in place. After an error the model must not be used any more.
+    """Put the adapter into a loaded model, in place. After an error the model must not be used any more.
 
     Args:
         model: a transformers model fresh from loading (bitsandbytes repacks 4-bit weights when they are first used, and
@@ -60,7 +60,7 @@ def add_adapter(model: Any, adapter: Adapter, base_revision: str | None, merge: 
 
 
 def check_base(adapter: Adapter, base_revision: str | None) -> None:
-    """Raises `ModelError` if the adapter is known to have been trained on another model."""
+    """Raise `ModelError` if the adapter is known to have been trained on another model."""
     record = adapter.record
     if record is not None and record.base_revision is not None and record.base_revision != base_revision:
         raise refusal(
@@ -71,12 +71,12 @@ def check_base(adapter: Adapter, base_revision: str | None) -> None:
 
 
 def lora_settings(adapter: Adapter) -> dict[str, Any]:
-    """The adapter's shape, as keywords of peft's LoraConfig."""
+    """Return the adapter's shape, as keywords of peft's LoraConfig."""
     return {key: adapter.settings[key] for key in SHAPE_SETTINGS if key in adapter.settings}
 
 
 def _inject(model: Any, adapter: Adapter, weights: dict[str, Tensor]) -> None:
-    """Puts LoRA layers with the adapter's weights, in float32, around the model's layers."""
+    """Put LoRA layers with the adapter's weights, in float32, around the model's layers."""
     try:
         from peft import LoraConfig, inject_adapter_in_model
         from peft.tuners.tuners_utils import cast_adapter_dtype
@@ -92,7 +92,7 @@ def _inject(model: Any, adapter: Adapter, weights: dict[str, Tensor]) -> None:
 
 
 def load_weights(model: Any, adapter: Adapter) -> None:
-    """Puts the adapter's weights into the LoRA layers of `model`, a peft model, to be trained further.
+    """Put the adapter's weights into the LoRA layers of `model`, a peft model, to be trained further.
 
     Raises:
         ModelError: a weight finds no layer, or a layer no weight; or it holds whole layers.
@@ -128,7 +128,7 @@ def _fill(model: Any, adapter: Adapter, weights: dict[str, Tensor]) -> None:
 
 @torch.no_grad()
 def _merge(model: Any, adapter: Adapter) -> None:
-    """Adds the adapter to the weights it belongs to, and takes its layers out again."""
+    """Add the adapter to the weights it belongs to, and remove its layers again."""
     from peft.tuners.lora import LoraLayer
 
     layers: list[tuple[str, Any]] = [pair for pair in model.named_modules() if isinstance(pair[1], LoraLayer)]

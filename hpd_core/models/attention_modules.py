@@ -1,8 +1,8 @@
-"""Families that attend by code of their own and not through transformers' attention interface: made to call ours.
+"""Families that attend by code of their own, not through transformers' attention interface: made to call ours.
 
-Each is described in a few lines: which method of its attention module computes attention, and how queries, keys and
-values come out of what that method is called with. While our decoder runs the model, the description is called in place
-of the method; else the method, so that the model by itself is what it was.
+Each is described in a few lines: which method of its attention module computes attention, and how to get queries, keys
+and values from that method's arguments. While our decoder runs the model, the description is called instead of the
+method. Otherwise the method is called, so that the model by itself is unchanged.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from hpd_core.attention.dispatch import ATTENTION_NAME, NO_BATCH, current_batch,
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """How an attention module attends.
+    """Attention of a module, as we call it.
 
     Attributes:
-        method: what it computes attention in.
+        method: name of the method that computes attention.
         attend: called in its place, with the module before its arguments.
-        slopes: of a module's heads, fp32 [H], where it has ALiBi; None where it has none.
+        slopes: returns a module's ALiBi slopes by head, fp32 [H], or None if it has none.
     """
 
     method: str
@@ -40,11 +40,11 @@ class Description:
 def _attend(
     module: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, *, window: int | None = None, bias: Tensor | None = None
 ) -> Tensor:
-    """[1, T, H, D_v]. Some compute queries and keys in fp32 whatever the model is in.
+    """Return the attention, [1, T, H, D_v]. Some families compute queries and keys in fp32 whatever the model's dtype.
 
     Args:
         q: [1, H, T, D]; k, v: [1, H_kv, T, D] and [1, H_kv, T, D_v].
-        bias: fp32 [T, H or H_kv], of the keys, added behind the scale: ALiBi's, or Doge's.
+        bias: fp32 [T, H or H_kv], of the keys, added after the scale: ALiBi's, or Doge's.
     """
     q, k = q.to(v.dtype), k.to(v.dtype)
     if bias is not None:
@@ -54,7 +54,7 @@ def _attend(
 
 
 def _position_bias(module: Any, rounded_to: torch.dtype) -> Tensor:
-    """ALiBi's, fp32 [T, H], rounded as the family rounds it."""
+    """Return ALiBi's bias, fp32 [T, H], rounded as the family rounds it."""
     batch = current_batch()
     assert batch is not None
     assert batch.positions is not None
@@ -65,7 +65,7 @@ def _position_bias(module: Any, rounded_to: torch.dtype) -> Tensor:
 
 
 def _of_inner(scale: Callable[[Any], float], window: Callable[[Any], int | None] = lambda _: None) -> Description:
-    """Of a module with a method `_attn` from queries, keys and values [1, H, T, D] to answers [1, H, T, D]."""
+    """Describe a module with a method `_attn` from queries, keys and values [1, H, T, D] to answers [1, H, T, D]."""
 
     def attend(module: Any, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
         return _attend(module, q, k, v, scale(module), window=window(module)).transpose(1, 2), None
@@ -136,7 +136,7 @@ def _doge(
 
 
 def _bloom_slopes(module: Any) -> Tensor | None:
-    """As the family's own function has them: what its second position gets."""
+    """Return the slopes of the family's own function: its values at the second position. None without ALiBi."""
     if not getattr(getattr(module, "config", None), "alibi", True):
         return None
     build = sys.modules[type(module).__module__].build_alibi_tensor
@@ -164,16 +164,18 @@ _DESCRIPTIONS = {
     "FalconAttention": Description("forward", _falcon, _bloom_slopes),
     "DogeAttention": Description("forward", _doge),
 }
-"""By the name of transformers' class."""
+"""Descriptions by the name of transformers' class."""
 
 
 def described(model: Any) -> list[Any]:
-    """The model's attention modules, layer by layer, if they are of the families above."""
+    """Return the model's attention modules, layer by layer, if they are of the families above."""
     return [module for module in model.modules() if _description_of(module) is not None]
 
 
 def steer(model: Any) -> bool:
-    """Lets the model's attention modules call ours while our decoder runs; whether they are of the families above."""
+    """Make the model's attention modules call ours while our decoder runs. Return whether they are of the families
+    above.
+    """
     modules = described(model)
     for number, module in enumerate(modules):
         description = _description_of(module)
@@ -208,16 +210,18 @@ def _method(kind: type, description: Description) -> Callable[..., Any]:
 
 
 def _with_mask(model: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
-    """MPT works on the mask that it makes of none, and takes one that is there as it is."""
+    """Give MPT a mask while our decoder runs: it processes the mask that it makes itself, but uses a given one as it
+    is.
+    """
     return (args, {**kwargs, "attention_mask": torch.zeros(1, 1, 1, 1)}) if _is_steered(model.config) else None
 
 
 def _is_steered(model_config: Any) -> bool:
-    """Whether our decoder runs the model.
+    """Return whether our decoder runs the model.
 
     Raises:
-        RuntimeError: somebody else does, without having given it back its own attention: it makes no mask, and would
-            see what comes.
+        RuntimeError: another caller runs it without restoring its own attention: there is no mask, and tokens would see
+            later ones.
     """
     if current_batch() is not None:
         return True

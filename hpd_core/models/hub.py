@@ -1,4 +1,4 @@
-"""Whether the model hub can be asked: once and briefly, before transformers tries each file for half a minute."""
+"""Check that the model hub can be reached: once and briefly, before transformers tries each file for half a minute."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SECONDS = 5.0
 
 
 def require_hub(model: str) -> None:
-    """Of a model that only the hub can give: that there is a hub.
+    """Raise if the model can only come from the hub and the hub cannot be reached.
 
-    Nothing is asked of what is in its cache, and nothing with HF_HUB_OFFLINE, which transformers itself heeds at once.
+    Nothing is checked for models in its cache, or with HF_HUB_OFFLINE, which transformers itself obeys at once.
 
     Args:
         model: as in `Engine.from_pretrained`.

@@ -1,4 +1,4 @@
-"""Loading a model, and refusing at once what cannot work."""
+"""Loading of models, and early refusal of those that cannot work."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _KNOWN_LAYER_TYPES = frozenset(
         *("mlp", "moe"),
     }
 )
-"""Those that our masks steer, and those in which no token hears of another."""
+"""Layer types that our masks steer, and those in which tokens do not see others."""
 
 
 def resolve_source(model: str, *, weights: bool = True) -> str:
-    """A folder or hub id for transformers: embedded names become the folder of their weights, URIs a local copy.
+    """Return a folder or hub id for transformers: embedded names become the folder of their weights, URIs a local copy.
 
     Args:
-        weights: False where only configuration and tokenizer are wanted: weights behind a URI stay there.
+        weights: False if only configuration and tokenizer are needed: weights at a URI are not copied.
     """
     if model in EMBEDDED_MODELS:
         return str(embedded_model_folder(model))
@@ -59,7 +59,7 @@ def resolve_source(model: str, *, weights: bool = True) -> str:
 
 
 def load_tokenizer(model: str, config: EngineConfig) -> Any:
-    """Loads the tokenizer of `model`.
+    """Load the tokenizer of `model`.
 
     Raises:
         ModelError: not found, or without a vocabulary we can use.
@@ -70,14 +70,14 @@ def load_tokenizer(model: str, config: EngineConfig) -> Any:
 
 
 def load_config(model: str, config: EngineConfig) -> Any:
-    """The configuration of `model` alone. Raises `ModelError` if it is not found."""
+    """Load only the configuration of `model`. Raise `ModelError` if it is not found."""
     source = resolve_source(model, weights=False)
     with reading(model):
         return AutoConfig.from_pretrained(source, trust_remote_code=config.trust_remote_code)
 
 
 def load_model(model: str, config: EngineConfig) -> Any:
-    """Loads the weights of `model`, ready for `attach`: safetensors only, quantized if asked.
+    """Load the weights of `model`, ready for `attach`: safetensors only, quantized if asked.
 
     Raises:
         ModelError: not found, not in safetensors, or quantization is not possible.
@@ -86,7 +86,7 @@ def load_model(model: str, config: EngineConfig) -> Any:
 
 
 def load_weights(model: str, config: EngineConfig) -> Any:
-    """As `load_model`, but what is to be put into FP8 waits for `finish`, on the CPU: adapters are merged before.
+    """Load as `load_model`, but leave what goes into FP8 on the CPU for `finish`: adapters are merged before.
 
     Raises:
         ModelError: as `load_model`.
@@ -134,7 +134,9 @@ def load_weights(model: str, config: EngineConfig) -> Any:
 
 
 def _whole(source: str, model_config: Any, kind: Any | None, options: Mapping[str, Any]) -> Any:
-    """The model by transformers. Raises `ModelError` if weights are missing: transformers would make up random ones."""
+    """Load the model by transformers. Raise `ModelError` if weights are missing: transformers would make up random
+    ones.
+    """
     loader = AutoModelForCausalLM if kind is None else text_towers.without_towers(kind)
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # it warns of each weight that there is no use for
@@ -168,7 +170,7 @@ def _whole(source: str, model_config: Any, kind: Any | None, options: Mapping[st
 
 
 def finish(loaded: Any, config: EngineConfig) -> Any:
-    """Puts a model of `load_weights` into FP8, if that is asked for, and on its device, in place.
+    """Put a model of `load_weights` into FP8, if that is asked for, and on its device, in place.
 
     Raises:
         ModelError: as `load_model`.
@@ -184,7 +186,9 @@ def finish(loaded: Any, config: EngineConfig) -> Any:
 
 
 def _is_stored_in_fp8(model_config: Any, asked: str | None) -> bool:
-    """Raises `ModelError` if it is quantized otherwise than asked, or in a way that cannot be used."""
+    """Return whether the checkpoint is in FP8. Raise `ModelError` if its quantization is not the requested one, or
+    unusable.
+    """
     stored = fp8_checkpoint.quantization_of(model_config)
     if fp8_checkpoint.is_fp8_checkpoint(model_config):
         if asked not in (None, "fp8"):
@@ -199,7 +203,7 @@ def _is_stored_in_fp8(model_config: Any, asked: str | None) -> bool:
 
 
 def load_empty(model: str, config: EngineConfig) -> Any:
-    """The model without its weights, on the device meta. Raises `ModelError` if it is not found."""
+    """Return the model without its weights, on the device meta. Raise `ModelError` if it is not found."""
     source = resolve_source(model, weights=False)
     trust = config.trust_remote_code
     with reading(model):
@@ -214,7 +218,7 @@ def load_empty(model: str, config: EngineConfig) -> Any:
 
 
 def resolve_device(config: EngineConfig) -> torch.device:
-    """The device to run on; 'auto' is the GPU if there is one.
+    """Return the device to run on; 'auto' is the GPU if there is one.
 
     Raises:
         ModelError: a CUDA device is asked for and there is none.
@@ -231,7 +235,7 @@ def resolve_device(config: EngineConfig) -> torch.device:
 
 
 def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
-    """The dtype to compute in; 'auto' is bfloat16 where the hardware multiplies faster in it, else float32."""
+    """Return the dtype to compute in; 'auto' is bfloat16 if the hardware multiplies faster in it, else float32."""
     if config.dtype != "auto":
         dtype: torch.dtype = getattr(torch, config.dtype)
         return dtype
@@ -243,8 +247,8 @@ def resolve_dtype(config: EngineConfig, device: torch.device) -> torch.dtype:
 
 
 def _is_bf16_slow(cpu: Mapping[str, Any]) -> bool:
-    """Whether the processor has bfloat16 and is slower in it: Intel's by vectors, without AMX or with AMX hidden from a
-    virtual machine (docs/log.md). AMD's are faster in it by vectors, too.
+    """Return whether the processor has bfloat16 and is slower in it: Intel's by vectors, without AMX or with AMX hidden
+    from a virtual machine (docs/log.md). AMD's are faster in it by vectors, too.
     """
     return str(cpu.get("cpu_name", "")).startswith("Intel") and not cpu.get("amx_tile", False)
 
@@ -263,7 +267,7 @@ def _quantization(name: str, dtype: torch.dtype) -> Any:
 
 
 def refuse_unsupported(model_config: Any) -> None:
-    """Raises `ModelError` for layers that our masks cannot steer."""
+    """Raise `ModelError` for layers that our masks cannot steer."""
     refused.refuse(model_config)
     text_config = model_config.get_text_config()
     kinds = set(getattr(text_config, "layer_types", None) or ()) - _KNOWN_LAYER_TYPES - layer_types_of(model_config)

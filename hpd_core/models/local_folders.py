@@ -1,6 +1,6 @@
-"""Which names of models and adapters mean a place on this machine's disks, and what is to lie there.
+"""Names of models and adapters that are local paths, and the files expected there.
 
-Without torch, so that a plan can ask it in no time.
+It does without torch, so that a plan can check names at once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _MODEL_CONFIG = "config.json"
 
 
 def local_place(name: str) -> Path | None:
-    """The place that a name means, whether or not anything is there; None: a hub id or a URI.
+    """Return the path that a name means, whether or not it exists; None for a hub id or a URI.
 
-    Of a model, ask for the embedded ones first.
+    For a model, check the embedded ones first.
     """
     if "://" in name:
         return None
@@ -32,32 +32,34 @@ def local_place(name: str) -> Path | None:
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder that a name means, if it is there. No name is an error, however long it is."""
+    """Return the folder that a name means, if it exists. A name never raises an error, however long it is."""
     place = local_place(name)
     return place if place is not None and os.path.isdir(place) else None
 
 
 def portable_name(name: str) -> str:
-    """The name for a process with another working directory: of a folder here its whole path, any other as it is."""
+    """Return the name for a process with another working directory: an absolute path for a local folder, else
+    unchanged.
+    """
     folder = local_folder(name)
     return name if folder is None else str(folder.absolute())
 
 
 def what_models_are() -> str:
-    """For whoever named something else."""
+    """Return a description of valid models, for error messages."""
     names = ", ".join(sorted(EMBEDDED_MODELS))
     return f"a model is a folder with safetensors weights, local or at any fsspec URI, a hub id, or one of: {names}"
 
 
 def model_problem(folder: Path) -> str | None:
-    """Why what lies there is no model that can be loaded, as far as the names of its files tell."""
+    """Return why this path is not a model that can be loaded, judged by the names of its files; None if it is."""
     if not os.path.isdir(folder):
         return "it is a file, a folder is needed" if os.path.exists(folder) else NO_FOLDER
     return model_files_problem(os.listdir(folder))
 
 
 def model_files_problem(names: Collection[str]) -> str | None:
-    """The same of a folder anywhere, by the names of what is in it."""
+    """Return the same for a folder anywhere, given the names of its files."""
     if _MODEL_CONFIG not in names:
         if ADAPTER_CONFIG in names:
             return f"there is no {_MODEL_CONFIG} in it: it is an adapter, which goes with the model that it is for"
@@ -67,12 +69,12 @@ def model_files_problem(names: Collection[str]) -> str | None:
 
 
 def adapter_problem(folder: Path) -> str | None:
-    """Why what lies there is no adapter, as far as the names of its files tell."""
+    """Return why this path is not an adapter, judged by the names of its files; None if it is."""
     return adapter_files_problem(os.listdir(folder)) if os.path.isdir(folder) else NO_ADAPTER_FOLDER
 
 
 def adapter_files_problem(names: Collection[str]) -> str | None:
-    """The same of a folder anywhere, by the names of what is in it."""
+    """Return the same for a folder anywhere, given the names of its files."""
     missing = next((name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if name not in names), None)
     if missing is None:
         return None

@@ -1,7 +1,7 @@
 """Checkpoints quantized by GPTQ, AWQ or compressed-tensors: transformers reads them, with packages of their makers.
 
-Their layers take each token by itself, as linear layers do, so that an answer is the same in any batch. What would not
-is refused here.
+Their layers take each token by itself, as linear layers do, so that an answer is the same in any batch. Those that do
+not are refused here.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from hpd_core.models.fp8_checkpoint import is_fp8_checkpoint, quantization_of
 logger = logging.getLogger(__name__)
 
 PACKAGES = {"gptq": "gptqmodel optimum", "awq": "gptqmodel", "compressed-tensors": "compressed-tensors"}
-"""By `quant_method`, what reads such checkpoints, as pip calls it."""
+"""Packages that read such checkpoints, as pip calls them, by `quant_method`."""
 
 
 def readable(model_config: Any) -> Any:
-    """The configuration to read the checkpoint by.
+    """Return the configuration to read the checkpoint by.
 
     Raises:
-        ModelError: what other products of a batch are would change an answer.
+        ModelError: an answer would depend on the other products of a batch.
     """
     stored = quantization_of(model_config)
     for rounded in _activations(stored):
@@ -45,8 +45,9 @@ def readable(model_config: Any) -> Any:
 
 
 def refuse_training(model_config: Any) -> None:
-    """Raises `ModelError` where nothing is learned through the layers: kernels of packed weights have no gradient, and
-    that of rounding is 0."""
+    """Raise `ModelError` if gradients do not pass through the layers: kernels of packed weights have none, and that of
+    rounding is 0.
+    """
     stored = quantization_of(model_config)
     if is_fp8_checkpoint(model_config):
         return  # refused in words of its own
@@ -59,23 +60,23 @@ def refuse_training(model_config: Any) -> None:
 
 @torch.no_grad()
 def unpack(model: Any) -> None:
-    """What compressed-tensors does at a first forward, so that who comes next (adapters, sizes) finds whole layers."""
+    """Run a forward, in which compressed-tensors unpacks its layers, so that adapters and sizes find whole layers."""
     if quantization_of(model.config).get("quant_method") == "compressed-tensors":
         model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), use_cache=False)
 
 
 def rounds_activations(model: Any) -> bool:
-    """Whether what goes into the model's layers is rounded to few bits."""
+    """Return whether the inputs of the model's layers are rounded to few bits."""
     return next(_activations(quantization_of(model.config)), None) is not None
 
 
 def packed_layers(model: Any) -> list[Any]:
-    """The layers whose weights are packed into tensors that are no parameters, as GPTQ's and AWQ's are."""
+    """Return the layers whose weights are packed into tensors that are not parameters, as GPTQ's and AWQ's are."""
     return [layer for layer in model.modules() if "qweight" in layer._buffers]
 
 
 def _activations(stored: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """How the inputs and outputs of layers are quantized, of each group of them where they are."""
+    """Yield the quantization of inputs and outputs of each group of layers that has one."""
     for group in (stored.get("config_groups") or {}).values():
         for name in ("input_activations", "output_activations"):
             if isinstance(group, Mapping) and isinstance(group.get(name), Mapping):

@@ -1,7 +1,7 @@
-"""Llama 4 scales queries of layers without rotary embeddings by how far on a token is, which it counts along the row.
+"""Query scaling of Llama 4: queries of layers without rotary embeddings are scaled by a token's place in the row.
 
-A packed row holds many texts. So while our decoder or our training runs the model, these layers are told of each
-token's position by what they ask: how many tokens a cache holds before the row.
+A packed row holds many texts. So while our decoder or our training runs the model, these layers learn each token's
+position from the value that they ask a cache for: the number of tokens before the row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hpd_core.attention.dispatch import current_batch
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """In place of transformers' cache: what is to be added to each token's place in the row, int64 [T]."""
+    """Stand-in for transformers' cache: the offset from each token's place in the row to its position, int64 [T]."""
 
     distances: Tensor
 
@@ -29,7 +29,7 @@ class _Before:
 
 
 def steer(model: Any) -> None:
-    """Lets the layers count positions while a packed row goes through the model."""
+    """Make the layers count positions while a packed row goes through the model."""
     for module in model.modules():
         is_scaled = getattr(module, "attn_temperature_tuning", False) and not getattr(module, "use_rope", True)
         if is_scaled and _with_positions not in module._forward_pre_hooks.values():

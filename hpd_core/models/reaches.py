@@ -1,7 +1,7 @@
-"""How far a model's tokens see: windows and chunks, made short so that a short text reaches beyond them.
+"""Range of a model's tokens: windows and chunks, shortened so that a short text reaches beyond them.
 
-A window of 4,096 tokens shows in no text that could be decoded at every start. Made as short as a line, it shows in a
-few lines, to the model's own attention and to ours, if ours is told of it at all.
+A window of 4,096 tokens has no effect in a text that is short enough to decode at every start. If it is as short as a
+line, a few lines show its effect. Then the model's own attention applies it, and ours does if it knows of it.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from contextlib import contextmanager
 from typing import Any
 
 SHORT = 24
-"""Tokens; the text that is decoded with such windows has several times as many."""
+"""Length of shortened windows in tokens; the text that is decoded with them is several times as long."""
 
 _SETTINGS = (
     *("sliding_window", "attention_chunk_size", "window_size", "attention_window_size", "local_attention"),
     *("floor_scale", "log_scaling_n_floor"),  # Llama 4 and Inkling scale some queries anew behind so many tokens
 )
 _OF_SCALES = "original_max_position_embeddings"
-"""Of Ministral 3 and Mistral 4, which do so, too; it stands among the settings of their rotary embedding."""
+"""Setting by which Ministral 3 and Mistral 4 scale queries, too; it is among those of their rotary embedding."""
 
 
 @contextmanager
 def shortened(model: Any) -> Iterator[list[str]]:
-    """While it is entered, no window or chunk of the model is longer than `SHORT`, nor what queries are scaled by.
+    """Limit the model's windows, chunks and query-scaling lengths to `SHORT` while the context is entered.
 
     Yields:
-        What the shortened settings are called in the configuration, and what they were; empty where none was longer.
+        Names of the shortened settings in the configuration with their former values; empty if none was longer.
     """
     owners = {id(each): each for each in (model.config.get_text_config(), *model.modules())}
     owners |= {id(each.config): each.config for each in model.modules() if hasattr(each, "config")}

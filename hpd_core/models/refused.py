@@ -1,4 +1,4 @@
-"""Why models are refused whose layers we know, by the `model_type` of their text, and what to take instead."""
+"""Models that are refused though we know their layers, by the `model_type` of their text, and what to take instead."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ _WHY = {
 
 
 def refuse(model_config: Any) -> None:
-    """Raises `ModelError` for such a model."""
+    """Raise `ModelError` for such a model."""
     if why := _WHY.get(model_config.get_text_config().model_type):
         raise ModelError(f"{model_config.model_type} models cannot be used: {why}")

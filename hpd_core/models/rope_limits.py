@@ -1,8 +1,8 @@
 """Rotary embeddings that change with the length of a text: `longrope` (Phi 3), `dynamic`.
 
-Beyond some length a plain forward turns every earlier token anew. Nothing that was kept of a document would be right
-for its values then, and one long record would change the answers of all that share a row with it. So texts are held to
-the length up to which nothing changes.
+Beyond some length a plain forward rotates every earlier token anew. Keys and values kept of a document would then be
+wrong. One long record would also change the answers of all that share a row with it. So texts are limited to the length
+up to which nothing changes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ _BY_LENGTH = frozenset({"longrope", "dynamic"})
 
 
 def unchanged_up_to(model_config: Any) -> int | None:
-    """The positions up to which the rotary embedding is the same for any text; None where it is for all."""
+    """Return the number of positions up to which the rotary embedding is the same for any text; None if it never
+    changes.
+    """
     config = model_config.get_text_config()
     rope = getattr(config, "rope_parameters", None) or {}
     variants = [rope] if "rope_type" in rope else [each for each in rope.values() if isinstance(each, dict)]
@@ -24,7 +26,7 @@ def unchanged_up_to(model_config: Any) -> int | None:
 
 
 def warning(model_config: Any) -> str | None:
-    """What to tell who loads a model that could read longer texts by itself."""
+    """Return a warning for models that could read longer texts by themselves, or None."""
     limit = unchanged_up_to(model_config)
     claimed = getattr(model_config.get_text_config(), "max_position_embeddings", None)
     if limit is None or claimed is None or claimed <= limit:

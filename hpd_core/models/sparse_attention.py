@@ -1,7 +1,7 @@
-"""Models in which an indexer picks which tokens, or which blocks of them, each token attends to: so many at most.
+"""Models in which an indexer picks a limited number of tokens, or of blocks of them, that each token attends to.
 
-As long as no token sees more than that, all are picked, and attention is like any other: the indexer is left out while
-our decoder runs the model. Longer texts are refused, as those beyond a model's context are.
+While no token sees more than that, all are picked, and attention is like any other: the indexer is skipped while our
+decoder runs the model. Longer texts are refused, as those beyond a model's context are.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ _PICKED: Mapping[str, Sequence[str]] = {
     "doge": ("keep_window_size",),
     "qwen4_exp_text": ("indexer_budget",),
 }
-"""By the model type, or else the name that `config.layer_types` has for such layers, the settings whose product is how
-many are picked."""
+"""Settings whose product is the number of picked tokens, by the model type, or else the name of such layers in
+`config.layer_types`.
+"""
 LAYER_TYPES = frozenset(_PICKED)
 
 _EVERYTHING = {
     "Qwen4ExpTextQSAIndexer": torch.ones(1, 1, 1, 1, dtype=torch.bool),
     "Glm5NextTextIndexer": torch.zeros(1, 0, 0, dtype=torch.int32),
 }
-"""By the class of an indexer, what it may say where nobody looks at it; others say nothing: no indices."""
+"""Placeholder output by class of indexer, for runs that ignore it; other classes return no indices."""
 
 
 def most_seen(model_config: Any) -> int | None:
-    """How many tokens one may see so that all of them are picked; None where nothing is picked, or it is not said."""
+    """Return the number of tokens up to which all are picked; None if nothing is picked, or it is unknown."""
     config = model_config.get_text_config()
     settings: list[list[int | None]] = [
         [getattr(config, name, None) for name in names] for names in settings_of(model_config)
@@ -48,7 +49,7 @@ def most_seen(model_config: Any) -> int | None:
 
 
 def settings_of(model_config: Any) -> Sequence[Sequence[str]]:
-    """Of each kind of layer that picks, the settings whose product is how many tokens."""
+    """Return, for each kind of layer that picks, the settings whose product is the number of tokens."""
     config = model_config.get_text_config()
     of_model = LAYER_TYPES.intersection([config.model_type])
     kinds = of_model or LAYER_TYPES.intersection(getattr(config, "layer_types", None) or ())
@@ -56,7 +57,7 @@ def settings_of(model_config: Any) -> Sequence[Sequence[str]]:
 
 
 def steer(model: Any) -> None:
-    """Leaves out the model's indexers while our decoder runs it."""
+    """Skip the model's indexers while our decoder runs it."""
     for module in model.modules():
         indexer = getattr(module, "indexer", None)
         if isinstance(indexer, torch.nn.Module) and "forward" not in indexer.__dict__:
@@ -79,5 +80,7 @@ def _without_picking(kind: Any, device: torch.device) -> Any:
 
 
 def _with_mask(mask: Tensor, _module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
-    """The modules hand a part of the mask on to their indexers, or join it with what these pick, and need one."""
+    """Pass a mask while our decoder runs: the modules need one to slice for their indexers, or to join with their
+    picks.
+    """
     return None if current_batch() is None else (args, {**kwargs, "attention_mask": mask})

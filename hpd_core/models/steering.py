@@ -1,4 +1,4 @@
-"""Makes a model call our attention, and proves that it obeys."""
+"""Steering: makes a model call our attention, and proves that it obeys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from hpd_core.system.device import is_out_of_memory
 
 
 def attach(model: Any) -> None:
-    """Makes the model call our attention (`verify` proves that it obeys).
+    """Make the model call our attention (`verify` proves that it obeys).
 
     Raises:
         ModelError: the model does not go through transformers' attention interface.
@@ -65,8 +65,9 @@ def attach(model: Any) -> None:
 
 
 def _quieten(model: Any) -> None:
-    """Leaves out transformers' look at the ids for padding, before every forward of GPT and GPT-2, while our decoder
-    runs: the host would wait for the device."""
+    """Skip transformers' check of the ids for padding, before every forward of GPT and GPT-2, while our decoder runs:
+    the host would wait for the device.
+    """
     for module in model.modules():
         warn = getattr(module, "warn_if_padding_and_no_attention_mask", None)
         if warn is not None and "warn_if_padding_and_no_attention_mask" not in module.__dict__:
@@ -79,11 +80,11 @@ def _unless_ours(warn: Callable[..., None], *arguments: Any) -> None:
 
 
 def verify(model: Any, tokenizer: Any, decoder: Decoder, expected: Sequence[Tensor] | None = None) -> None:
-    """Proves on some lines of text that the model obeys our masks and positions.
+    """Prove on some lines of text that the model obeys our masks and positions.
 
-    Two branches behind a shared trunk must be predicted as two ordinary causal forwards predict them, by the
-    model's own attention; where layers run by the model's code, with windows and chunks that are shorter than the
-    text, too.
+    Two branches after a shared trunk must be predicted as by two ordinary causal forwards with the model's own
+    attention. If layers run by the model's code, this must also hold with windows and chunks that are shorter than the
+    text.
 
     Args:
         expected: `probe` of the model as it was before it was cut into parts.
@@ -115,7 +116,7 @@ def verify(model: Any, tokenizer: Any, decoder: Decoder, expected: Sequence[Tens
 
 
 _Text = tuple[str, ...]
-"""A trunk, and its branches."""
+"""Trunk and its branches."""
 
 _LINE: _Text = ("The red bicycle has two wheels and", " a comfortable saddle made of brown", " one bright lamp that")
 
@@ -127,16 +128,16 @@ _LINES: _Text = (
     "The code of the lock is",
     "The name of the dog is",
 )
-"""Who sees all of them knows how they go on."""
+"""Text whose branches only continue correctly if they see all of the trunk."""
 
 
 _ROUNDINGS = 8
-"""Tries, of a few milliseconds for a tiny model; others need none."""
+"""Number of tries, of a few milliseconds each for a tiny model; others need none."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """The log-probabilities of a branch's next token, by our decoder and by the model itself, too far apart."""
+    """Log-probabilities of a branch's next token, by our decoder and by the model itself, that are too far apart."""
 
     branch: int
     token: int
@@ -145,7 +146,7 @@ class _Difference:
 
 
 def _is_exact(model: Any) -> bool:
-    """Whether sums are those of the model itself but for the last digits.
+    """Return whether sums are those of the model itself except for the last digits.
 
     Half precision moves log-probabilities by tenths, and so may 8 bits, which round activations: the last bit of a sum
     decides to which side. Seeing a wrong token moves them by more.
@@ -157,7 +158,7 @@ def _is_exact(model: Any) -> bool:
 def _difference(
     model: Any, tokenizer: Any, decoder: Decoder, text: _Text, expected: Sequence[Tensor] | None = None
 ) -> _Difference | None:
-    """The first there is. Raises `ModelError` where the model itself gives no numbers."""
+    """Return the first difference, or None. Raise `ModelError` if the model's own log-probabilities are not numbers."""
     prompt = run_probe(model, tokenizer, decoder, text)
     is_exact, is_cut = _is_exact(model), expected is not None
     tolerance = 1e-3 if is_exact else 0.5
@@ -180,9 +181,9 @@ def _difference(
 
 
 def _moved_by_rounding(model: Any, tokenizer: Any, text: _Text, seen: _Difference) -> float:
-    """How far the model itself moves a log-probability where the last bits of its embeddings are others.
+    """Return how far the model itself moves a log-probability when the last bits of its embeddings change.
 
-    Of most by hundredths; by several, where rounding chooses experts or wide weights make chaos of it.
+    Most models move by hundredths. Some move by several, where rounding chooses experts or wide weights amplify it.
     """
     generator = torch.Generator()
 
@@ -200,8 +201,9 @@ def _moved_by_rounding(model: Any, tokenizer: Any, text: _Text, seen: _Differenc
 
 
 def run_probe(model: Any, tokenizer: Any, decoder: Decoder, text: _Text = _LINE) -> Prompt:
-    """Some text through our decoder, in a row behind the same. Raises `ModelError` if the model takes no steered
-    attention."""
+    """Run some text through our decoder, in a row after a copy of it. Raise `ModelError` if the model does not support
+    steered attention.
+    """
     trunk, *branches = tokenizer(list(text), add_special_tokens=False)["input_ids"]
     layout = tree_layout([], trunk, [Branch(tokens, 1) for tokens in branches])
     prompts = [Prompt(layout, None) for _ in range(2)]
@@ -222,8 +224,9 @@ def run_probe(model: Any, tokenizer: Any, decoder: Decoder, text: _Text = _LINE)
 
 @torch.inference_mode()
 def probe(model: Any, tokenizer: Any, text: _Text = _LINE) -> list[Tensor]:
-    """The same by an attention of the model's own, which it must have now: of each branch the log-probabilities of its
-    next token, [vocabulary]."""
+    """Return each branch's log-probabilities of its next token, [vocabulary], by the model's own attention, which must
+    be set.
+    """
     trunk, *branches = tokenizer(list(text), add_special_tokens=False)["input_ids"]
     found = []
     for tokens in branches:
@@ -242,20 +245,20 @@ def probe(model: Any, tokenizer: Any, text: _Text = _LINE) -> list[Tensor]:
 
 
 def own_attentions(model: Any) -> Sequence[str]:
-    """Names of transformers' own ways to attend that the model takes; the first is the fastest as a rule."""
+    """Return the names of transformers' attentions that the model supports; the first is the fastest as a rule."""
     softcap = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
     takes_sdpa = getattr(model, "_supports_sdpa", False) and softcap is None
     return ("sdpa", "eager") if takes_sdpa else ("eager",)
 
 
 def use_own_attention(model: Any, name: str | None = None) -> None:
-    """Sets an attention of transformers' own: that of `own_attentions` with this name, or the first."""
+    """Set an attention of transformers' own: that of `own_attentions` with this name, or the first."""
     _use(model, name or own_attentions(model)[0])
 
 
 @contextmanager
 def own_attention(model: Any, name: str | None = None) -> Iterator[None]:
-    """Gives the model back an attention of transformers' own (see above), for as long as the block runs."""
+    """Restore an attention of transformers' own (see above) while the context is entered."""
     use_own_attention(model, name)
     try:
         yield
@@ -265,7 +268,7 @@ def own_attention(model: Any, name: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def our_attention(model: Any) -> Iterator[None]:
-    """Gives the model ours, for as long as the block runs. Raises `ModelError` as `attach`."""
+    """Set our attention while the context is entered. Raise `ModelError` as `attach`."""
     before = _text_model(model).config._attn_implementation
     attach(model)
     try:
@@ -283,6 +286,6 @@ def _use(model: Any, name: str) -> None:
 
 
 def _text_model(model: Any) -> Any:
-    """The model, or the text tower of a multimodal one: parts that read images may have no interface."""
+    """Return the model, or the text tower of a multimodal one: parts that read images may have no interface."""
     is_text = model.config.get_text_config() is model.config
     return model if is_text else model.get_decoder()

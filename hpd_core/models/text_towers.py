@@ -1,8 +1,8 @@
-"""Checkpoints of multimodal models: their text tower is loaded, and nothing that reads images or sound.
+"""Checkpoints of multimodal models: only their text tower is loaded, and nothing that reads images or sound.
 
-The model's own class is taken, so that transformers finds the weights whatever they are called, without the parts
-beside the text tower: weights that nobody has a place for are never read. Where transformers has a class for such a
-tower alone (a Llama within a LLaVA), the loaded tower is put into one.
+The model's own class is used, without the parts beside the text tower, so that transformers finds the weights whatever
+their names. Weights without a place in the model are never read. If transformers has a class for such a tower alone (a
+Llama within a LLaVA), the loaded tower is put into one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _REFUSED = {
 
 
 def multimodal_class(model_config: Any) -> Any | None:
-    """The class of a multimodal model of this configuration; None if `AutoModelForCausalLM` takes the text tower alone.
+    """Return the class of a multimodal model of this configuration; None if `AutoModelForCausalLM` takes the text tower
+    alone.
 
     Raises:
         ModelError: transformers has no class that could be decoded.
@@ -53,7 +54,7 @@ def multimodal_class(model_config: Any) -> Any | None:
 
 
 def without_towers(kind: Any) -> Any:
-    """A class from `multimodal_class` without its parts that text does not go through."""
+    """Return a subclass of a class from `multimodal_class` without the parts that text does not go through."""
 
     class TextTower(kind):  # type: ignore[misc]
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
@@ -68,7 +69,7 @@ def without_towers(kind: Any) -> Any:
 
 @contextmanager
 def _nothing_by_timm() -> Iterator[None]:
-    """Towers that the package timm makes are not made: it is not needed for what is left out."""
+    """Skip towers that the package timm makes: it is not needed for parts that are left out."""
     make = AutoModel.from_config
 
     def from_config(config: Any, *args: Any, **kwargs: Any) -> Any:
@@ -90,9 +91,9 @@ def _drop_towers(model: Any) -> None:
 
 
 def alone(model: Any) -> Any:
-    """The loaded tower as a model of text, where transformers has a class for it that makes the same logits of it.
+    """Return the loaded tower as a text model, if transformers has a class for it that makes the same logits.
 
-    Else the model as it is: around a Granite, which scales its logits, a LLaVA does not.
+    Otherwise return the model unchanged: around a Granite, which scales its logits, a LLaVA does not.
     """
     config, decoder = model.config.get_text_config(), model.get_decoder()
     kind = auto.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
@@ -118,9 +119,9 @@ def alone(model: Any) -> Any:
 
 @torch.inference_mode()
 def _make_the_same_logits(model: Any, alone: Any) -> bool:
-    """Whether two models around the same decoder and head do the same to what goes in and what comes out.
+    """Return whether two models around the same decoder and head treat their inputs and outputs in the same way.
 
-    Decoder and head pass on what they get, so that it is told without weights, too.
+    Decoder and head are replaced by identities, so that it can be checked without weights, too.
     """
     decoder, head = alone.get_decoder(), alone.get_output_embeddings()
     decoder.forward = lambda *_, inputs_embeds, **__: MoeModelOutputWithPast(last_hidden_state=inputs_embeds)

@@ -1,4 +1,4 @@
-"""What is said of a checkpoint that cannot be read: one line, and never the trace of whoever tried."""
+"""Errors for a checkpoint that cannot be read: one line, and never the library's traceback."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from hpd_core.system.device import is_out_of_memory
 
 @contextmanager
 def reading(model: str) -> Iterator[None]:
-    """Raises `ModelError` for whatever is raised while it is entered, but for want of memory: of files that it can make
-    nothing of, transformers says so by any error."""
+    """Raise `ModelError` for any error in the context except out of memory: transformers raises any error for files
+    that it cannot parse.
+    """
     try:
         yield
     except ModelError:
@@ -29,12 +30,14 @@ def reading(model: str) -> Iterator[None]:
 
 
 def not_found(model: str, error: Exception) -> str:
-    """That it cannot be loaded, why, and what a model is."""
+    """Return the message: that the model cannot be loaded, why, and what a model is."""
     return f"cannot load the model {model!r}: {first_line(error)} ({what_models_are()})"
 
 
 def first_line(error: Exception) -> str:
-    """Of what an error says; with the next one where it announces that, with its name where it says little else."""
+    """Return an error's first line. Append the next line if the first ends with a colon; prepend the error's name if
+    the message alone says little.
+    """
     name = type(error).__name__
     first, *others = (str(error).strip() or name).splitlines()
     text = f"{first} {others[0].strip()}" if others and first.endswith(":") else first

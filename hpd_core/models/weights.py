@@ -1,4 +1,4 @@
-"""A loaded model, the adapter in it, and what names both."""
+"""Loaded model, the adapter in it, and what identifies both."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from hpd_core.models.adapters import add_adapter
 
 @dataclass(eq=False)
 class Weights:
-    """A loaded model and what names it.
+    """Loaded model and what identifies it.
 
     Attributes:
         source: the folder or hub id it came from.
-        adapter: what was put into it; its files may be gone.
-        whole_size: `description.size` of all of it, where this process has a part.
+        adapter: the adapter that was put into it; its files may be gone.
+        whole_size: `description.size` of the whole model, if this process has a part.
     """
 
     model: Any
@@ -33,13 +33,13 @@ class Weights:
 
     @classmethod
     def of(cls, model: Any) -> Weights:
-        """The names of a model that somebody else has loaded."""
+        """Return the names of a model that the caller has loaded."""
         name = str(getattr(model.config, "_name_or_path", "") or "")
         return cls(model, name, name)
 
     @classmethod
     def load(cls, model: str, config: EngineConfig, adapter: str | None) -> Weights:
-        """Loads `model` and puts `adapter` into it. Raises ModelError."""
+        """Load `model` and put `adapter` into it. Raise ModelError."""
         with ExitStack() as stack:
             # Before the weights: what is wrong with an adapter's files is said within seconds.
             opened = None if adapter is None else stack.enter_context(open_adapter(adapter))
@@ -50,10 +50,10 @@ class Weights:
         return weights
 
     def settings(self, config: EngineConfig, decoding: str = "hpd") -> EngineConfig:
-        """The settings as they are for these weights: with what is 'auto' as it was trained (`as_trained`).
+        """Return the settings for these weights: 'auto' becomes what they were trained with (`as_trained`).
 
         Args:
-            decoding: of who asks; 'ar' reads documents causally, however they were read in training.
+            decoding: kind of decoding; 'ar' reads documents causally, however they were read in training.
 
         Raises:
             ModelError: the record in the model's folder cannot be read.
@@ -63,5 +63,5 @@ class Weights:
 
     @cached_property
     def revision(self) -> str | None:
-        """What names exactly the model, without the adapter."""
+        """Exact revision of the model, without the adapter."""
         return description.model_revision(self.model, self.source)

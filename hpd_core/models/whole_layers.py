@@ -14,10 +14,10 @@ _COPY = re.compile(r"\.modules_to_save(\.[^.]+(?=\.[^.]+$))?")
 
 
 def names_of(keys: Iterable[str], layers: Sequence[str]) -> dict[str, str]:
-    """Of an adapter's keys those of such layers, without what peft puts into them.
+    """Return those of an adapter's keys that belong to such layers, with names without peft's additions.
 
     Args:
-        layers: `modules_to_save`: each is how a layer's name ends.
+        layers: `modules_to_save`: each is the end of a layer's name.
     """
     plain = {key: _COPY.sub("", key) for key in keys if "lora_" not in key}
     return {key: name for key, name in plain.items() if name.rpartition(".")[0].endswith(tuple(layers))}
@@ -25,7 +25,7 @@ def names_of(keys: Iterable[str], layers: Sequence[str]) -> dict[str, str]:
 
 @torch.no_grad()
 def put_into(model: Any, weights: Mapping[str, Tensor]) -> None:
-    """Puts the weights into the model in place of its own; those that are tied to them stay as they are.
+    """Put the weights into the model in place of its own; weights tied to them stay unchanged.
 
     Raises:
         ValueError: the model has no such weight, or another one; the message says which.

@@ -1,1 +1,1 @@
-"""What runs in C++ on a CPU: compiled on the machine where it runs, for that machine, and kept in the user's cache."""
+"""Code in C++ for a CPU: compiled on the machine where it runs, for that machine, and kept in the user's cache."""

@@ -1,7 +1,7 @@
-"""Compiles the C++ of this folder and loads it.
+"""Library of this folder's C++: compiled and loaded on demand.
 
-No wheel could carry it: the same image runs on processors of several kinds, and each is to have its own instructions.
-The compiler takes some seconds, once for a kind of processor; the library is then found in the cache.
+It cannot be part of a wheel: the same image runs on processors of several kinds, and each is to have its own
+instructions. Compiling takes some seconds, once for a kind of processor; the library is then found in the cache.
 
 It uses the OpenMP that torch has loaded (the loader knows it by its name, libgomp.so.1): both have one team of threads.
 """
@@ -52,10 +52,10 @@ _FLAGS = (
 _SECONDS = 120
 
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-"""What it computes with, and what its functions' names end in."""
+"""Dtypes that it computes with, and the suffixes of its functions' names."""
 
 POINTER, INT, NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-"""What its functions and structures are made of."""
+"""Types of its functions' arguments and of its structures' fields."""
 
 _ARGUMENTS = {
     "attend": [POINTER],
@@ -68,7 +68,7 @@ _ARGUMENTS = {
     "swiglu_backward": [*5 * [POINTER], INT, INT],
     "cross_entropy_backward": [*4 * [POINTER], INT, INT, NUMBER, NUMBER, INT],
 }
-"""Of functions that there are for each of `DTYPES`."""
+"""Argument types of functions that exist for each of `DTYPES`."""
 
 _ARGUMENTS_OF_OTHERS = {
     "has_tiles": [],
@@ -93,14 +93,14 @@ _GIVES_INT = (
 
 
 class NativeError(Exception):
-    """The library cannot be had on this machine; the message says why."""
+    """Error if the library is not available on this machine; the message says why."""
 
 
 def load() -> ctypes.CDLL:
-    """The library; compiled, where nobody has done so on this machine.
+    """Return the library; compile it first if it is not in the cache.
 
     Raises:
-        NativeError: there is no compiler, or what it makes does not work here.
+        NativeError: there is no compiler, or its output does not work here.
     """
     found = _load()
     if isinstance(found, NativeError):
@@ -109,13 +109,13 @@ def load() -> ctypes.CDLL:
 
 
 def is_here() -> bool:
-    """Whether the library can be had on this machine."""
+    """Return whether the library is available on this machine."""
     return not isinstance(_load(), NativeError)
 
 
 @functools.cache
 def _load() -> ctypes.CDLL | NativeError:
-    """Once for a process: every layer asks, and nobody installs a compiler while a job runs."""
+    """Load once per process: every layer asks, and a compiler is not installed while a job runs."""
     compiler = os.environ.get("CXX") or "g++"
     try:
         return _loaded(compiler_command())
@@ -124,12 +124,12 @@ def _load() -> ctypes.CDLL | NativeError:
 
 
 def compiler_command() -> list[str]:
-    """Of the compiler to use. Raises `ValueError` where `$CXX` cannot be taken apart."""
+    """Return the compiler's command. Raise `ValueError` if `$CXX` cannot be parsed."""
     return shlex.split(os.environ.get("CXX") or "g++")
 
 
 def macros_of(command: list[str]) -> str:
-    """What the compiler knows of this machine and of itself. Raises `OSError` or `NativeError`."""
+    """Return the compiler's predefined macros, for this machine and itself. Raise `OSError` or `NativeError`."""
     return _run([*command, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
 
 
@@ -167,18 +167,20 @@ def _open(path: Path) -> ctypes.CDLL:
 
 
 def function(name: str, dtype: torch.dtype) -> Callable[..., Any]:
-    """The library's function for numbers of this type; `attend` gives an int, most others nothing."""
+    """Return the library's function for this dtype; `attend` returns an int, most others nothing."""
     found: Callable[..., Any] = getattr(load(), f"hpd_{name}_{DTYPES[dtype]}")
     return found
 
 
 def columns_of_block(dtype: torch.dtype, key_size: int, value_size: int) -> int:
-    """Of how many columns a block of values is that `attend` reads, for heads of these sizes."""
+    """Return the columns per value block read by `attend`, for these head sizes."""
     return int(function("columns_of_block", dtype)(key_size, value_size))
 
 
 def _compile(command: list[str], path: Path) -> None:
-    """Under its name only when all of it is on the disk: half a library would kill whoever loads it."""
+    """Compile, and give the library its name only when all of it is on the disk: half a library would crash its
+    process.
+    """
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         made = Path(scratch) / path.name
         _run([*command, *_FLAGS, *(str(_FOLDER / name) for name in _SOURCES), "-o", str(made)])

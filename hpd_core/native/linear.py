@@ -1,4 +1,4 @@
-"""The functions of `linear.cpp` on tensors, where the processor multiplies tiles (AMX)."""
+"""Binding of `linear.cpp` to tensors, where the processor multiplies tiles (AMX)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hpd_core.native import library
 
 _TILE = 16
 _DEPTH = 2 * _TILE
-"""Terms of a sum that a tile holds, for each of 16 columns."""
+"""Number of a sum's terms that a tile holds, for each of 16 columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
-    """The weights of one layer, or of two that are multiplied together, in the order in which they are read.
+    """Weights of one layer, or of two that are multiplied together, in the order in which they are read.
 
     Attributes:
-        tiles: int32 [blocks, 2, K / 32, 16, 16]: of each two times 16 columns, tile by tile, pairs of neighbouring
-            terms; one pair of each column, then the next of each. What fills up blocks is 0.
+        tiles: int32 [blocks, 2, K / 32, 16, 16]: each block is two times 16 columns, tile by tile, as pairs of
+            neighbouring terms; one pair of each column, then the next of each. Blocks are padded with 0.
         num_columns: of the product.
     """
 
@@ -30,12 +30,12 @@ class PackedWeight:
 
     @property
     def depth(self) -> int:
-        """K, the terms of a sum."""
+        """Number of a sum's terms, K."""
         return int(self.tiles.shape[2]) * _DEPTH
 
 
 def has_tiles() -> bool:
-    """Whether the library can be had, the processor has tiles, and Linux lets us use them."""
+    """Return whether the library is available, the processor has tiles, and Linux allows them."""
     try:
         return bool(library.load().hpd_has_tiles())
     except library.NativeError:
@@ -43,7 +43,7 @@ def has_tiles() -> bool:
 
 
 def fits(*weights: Tensor) -> bool:
-    """Whether layers of such weights [N, K] can be packed."""
+    """Return whether layers of such weights [N, K] can be packed."""
     return has_tiles() and all(
         weight.dtype == torch.bfloat16 and weight.device.type == "cpu" and weight.shape[1] % _DEPTH == 0
         for weight in weights
@@ -51,19 +51,21 @@ def fits(*weights: Tensor) -> bool:
 
 
 def pack(weight: Tensor) -> PackedWeight:
-    """Of a layer, [N, K]; see `linear`."""
+    """Pack the weight [N, K] of a layer; see `linear`."""
     panels = _panels(weight, 2 * _TILE)
     return PackedWeight(panels.contiguous().view(-1, 2, *panels.shape[1:]), len(weight))
 
 
 def pack_gated(gate: Tensor, up: Tensor) -> PackedWeight:
-    """Of the two layers [N, K] whose products are multiplied with each other; see `gated_mlp`."""
+    """Pack the weights [N, K] of two layers whose products are multiplied with each other; see `gated_mlp`."""
     panels = torch.stack([_panels(gate, _TILE), _panels(up, _TILE)], dim=1)
     return PackedWeight(panels, len(gate))
 
 
 def _panels(weight: Tensor, multiple: int) -> Tensor:
-    """[N, K] -> [N / 16, K / 32, 16, 16] of pairs, N filled up with zeros."""
+    """Reorder [N, K] -> [N / 16, K / 32, 16, 16] of pairs, N padded with zeros. Raise RuntimeError if it cannot be
+    packed.
+    """
     if not fits(weight):
         raise RuntimeError(f"a weight of {weight.dtype} {tuple(weight.shape)} cannot be packed, or not here")
     missing = -len(weight) % multiple
@@ -76,30 +78,30 @@ def _panels(weight: Tensor, multiple: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TiledLinear:
-    """`linear` by this weight and bias."""
+    """Callable `linear` with this weight and bias."""
 
     weight: PackedWeight
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [..., K] -> [..., N]"""
+        """Compute [..., K] -> [..., N]."""
         return linear(x, self.weight, self.bias)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TiledMLP:
-    """`gated_mlp` by these weights."""
+    """Callable `gated_mlp` with these weights."""
 
     gate_up: PackedWeight
     down: PackedWeight
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [..., K] -> [..., N]"""
+        """Compute [..., K] -> [..., N]."""
         return gated_mlp(x, self.gate_up, self.down)
 
 
 def linear(x: Tensor, weight: PackedWeight, bias: Tensor | None = None) -> Tensor:
-    """x [..., K] times the weight, [..., N], plus the bias [N]. Sums in fp32, rounded once."""
+    """Return x [..., K] times the weight, [..., N], plus the bias [N]. Sums in fp32, rounded once."""
     if bias is not None and (bias.shape != (weight.num_columns,) or not is_read(bias)):
         raise RuntimeError(
             f"a bias of {bias.dtype} {tuple(bias.shape)} by {bias.stride()} for {weight.num_columns} columns"
@@ -115,12 +117,12 @@ def linear(x: Tensor, weight: PackedWeight, bias: Tensor | None = None) -> Tenso
 
 
 def gated_mlp(x: Tensor, gate_up: PackedWeight, down: PackedWeight) -> Tensor:
-    """(silu(x gate^T) * (x up^T)) down^T, [..., N], of x [..., K].
+    """Return (silu(x gate^T) * (x up^T)) down^T, [..., N], for x [..., K].
 
-    Sums are in fp32; what is between the products is rounded once.
+    Sums are in fp32; the values between the products are rounded once.
 
     Raises:
-        MemoryError: there is none for what is between the products.
+        MemoryError: not enough for the values between the products.
     """
     if gate_up.num_columns != down.depth:
         raise RuntimeError(f"{gate_up.num_columns} columns for a layer of {down.depth}")
@@ -137,17 +139,17 @@ def gated_mlp(x: Tensor, gate_up: PackedWeight, down: PackedWeight) -> Tensor:
 
 
 def choose_by_tiles(x: Tensor, layer: TiledLinear) -> tuple[Tensor, Tensor, Tensor]:
-    """What `pointwise.choose` says of the layer's products, which nobody keeps.
+    """Choose as `pointwise.choose` from the layer's products, which are not stored.
 
     Args:
         x: [n, K]
 
     Returns:
-        Of each row the likeliest column (the first of equals), int64 [n]; its logit, rounded as `linear` does it, and
+        For each row the likeliest column (the first of equals), int64 [n]; its logit, rounded as by `linear`, and
         log(sum(exp)), float32 [n].
 
     Raises:
-        MemoryError: there is none left.
+        MemoryError: there is not enough.
     """
     x = x.contiguous()
     tokens = torch.empty(len(x), dtype=torch.int64)
@@ -164,12 +166,12 @@ def choose_by_tiles(x: Tensor, layer: TiledLinear) -> tuple[Tensor, Tensor, Tens
 
 
 def _product(x: Tensor, weight: PackedWeight) -> tuple[int, ...]:
-    """Arguments; the library takes addresses on trust."""
+    """Return the arguments. Raise RuntimeError if they do not fit: the library does not check addresses."""
     if not is_read(x) or x.shape[-1] != weight.depth:
         raise RuntimeError(f"{x.dtype} {tuple(x.shape)} on {x.device} for a layer of bfloat16 and {weight.depth}")
     return x.data_ptr(), x.numel() // weight.depth, weight.depth, weight.tiles.data_ptr(), len(weight.tiles)
 
 
 def is_read(x: Tensor) -> bool:
-    """Whether the library reads such a tensor."""
+    """Return whether the library reads such a tensor."""
     return x.device.type == "cpu" and x.dtype == torch.bfloat16 and x.is_contiguous()

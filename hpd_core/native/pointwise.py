@@ -1,4 +1,4 @@
-"""The functions of `pointwise.cpp` on tensors."""
+"""Binding of `pointwise.cpp` to tensors."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import Tensor
 from hpd_core.native import library
 
 Norm = tuple[Tensor, float]
-"""An RMS norm: its weight [D], and the epsilon beside the mean square."""
+"""RMS norm: its weight [D], and the epsilon that is added to the mean square."""
 
 
 def norm_of(module: Any) -> Norm:
-    """Of transformers' RMS norms."""
+    """Return the weight and epsilon of one of transformers' RMS norms."""
     return module.weight, module.variance_epsilon
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
-    """Adds `delta` to the residual stream `x`, in place, and returns its RMS norm times `weight`.
+    """Add `delta` to the residual stream `x`, in place, and return its RMS norm times `weight`.
 
     Args:
         x, delta: [..., D]; weight: [D].
@@ -37,7 +37,7 @@ def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Ten
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> None:
-    """Rotary embedding of queries or keys, in place. x: [T, H, D]; cos, sin: [T, D], D even."""
+    """Apply rotary embedding to queries or keys, in place. x: [T, H, D]; cos, sin: [T, D], D even."""
     _check(x, cos, sin)
     num_tokens, num_heads, size = x.shape
     if cos.shape != (num_tokens, size) or sin.shape != cos.shape or size % 2:
@@ -47,7 +47,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> None:
 
 
 def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, norms: tuple[Norm, Norm] | None) -> tuple[Tensor, Tensor]:
-    """Rotary embedding of queries [T, H, D] and keys [T, H_kv, D], behind their norms where they have some.
+    """Apply rotary embedding to queries [T, H, D] and keys [T, H_kv, D], after their norms if they have some.
 
     Args:
         cos, sin: [T, D], D even.
@@ -60,7 +60,7 @@ def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, norms: tuple[Norm, No
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """silu(gate) * up, in the memory of `gate`."""
+    """Return silu(gate) * up, in the memory of `gate`."""
     _check(gate, up)
     if gate.shape != up.shape:
         raise RuntimeError(f"a gate of {tuple(gate.shape)} for {tuple(up.shape)}")
@@ -70,7 +70,9 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
 
 def choose(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each row of `logits`, [n, V]: the likeliest token, int64 [n]; its logit and log(sum(exp)), float32 [n]."""
+    """Return, for each row of `logits` [n, V], the likeliest token, int64 [n]; its logit and log(sum(exp)), float32
+    [n].
+    """
     _check(logits)
     tokens = torch.empty(len(logits), dtype=torch.int64)
     scores, normalizers = torch.empty(2, len(logits), dtype=torch.float32)
@@ -82,12 +84,12 @@ def choose(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def takes(x: Tensor) -> bool:
-    """Whether the library reads such a tensor."""
+    """Return whether the library reads such a tensor."""
     return x.device.type == "cpu" and x.dtype in library.DTYPES and x.is_contiguous()
 
 
 def _check(*tensors: Tensor) -> None:
-    """The library takes addresses on trust."""
+    """Raise RuntimeError for tensors that the library does not read: it does not check addresses."""
     for x in tensors:
         if not takes(x) or x.dtype != tensors[0].dtype:
             raise RuntimeError(f"not a tensor that the library reads: {x.dtype} {tuple(x.shape)} by {x.stride()}")

@@ -1,4 +1,4 @@
-"""The life of a process of rank 1 or higher: it loads its part, then does what rank 0 tells it."""
+"""Process of rank 1 or higher: it loads its part, then does what rank 0 tells it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hpd_core.text.tokenization import SegmentTokenizer
 
 
 def follow() -> None:
-    """The life of a process of rank 1 or higher: loads its part, then does what it is told."""
+    """Run a process of rank 1 or higher: load its part, then do what rank 0 tells it."""
     # The pipe to the leader is for a few words; what others print belongs into the log.
     answer = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""The leader's end of the pipes to the processes of a tensor-parallel engine; theirs is follower_process.py."""
+"""Leader's end of the pipes to the processes of a tensor-parallel engine; theirs is follower_process.py."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from hpd_core.models import loading
 from hpd_core.parallel.setup import BROKEN, FULL, LOADED, WRONG, Setup, abort
 
 _GRACE_SECONDS = 10.0
-"""For a process that was told to end."""
+"""Seconds for a process to end after it was told to."""
 
 _NOTICE_SECONDS = 2.0
-"""After something went wrong, for the news that it was because another process died."""
+"""Seconds to wait after an error for the news that another process's death caused it."""
 
 
 class Followers:
-    """The processes of the ranks from 1 on, as rank 0 sees them. `close` them.
+    """Processes of the ranks from 1 on, as rank 0 sees them. `close` them.
 
-    A thread for each listens to what it says and sees it die; with one, all are ended: those that wait for it would
-    wait for ever, and rank 0 for them.
+    One thread per process reads its messages and notices its death. If one dies, all are killed: those that wait for it
+    would wait forever, and rank 0 for them.
     """
 
     def __init__(self, setup: Setup) -> None:
-        """Starts them; `setup` is rank 0's."""
+        """Start them; `setup` is rank 0's."""
         self._on_gpus = loading.resolve_device(setup.config).type == "cuda"
         self._changed = threading.Condition()
         self._said: Counter[str] = Counter()
@@ -63,30 +63,32 @@ class Followers:
             stack.pop_all()
 
     def wait_for(self, word: str, count: int | None = None) -> None:
-        """Until all (or so many) have said it. Raises what has gone wrong in one of them."""
+        """Wait until all (or `count`) processes have sent `word`. Raise the error of one that failed."""
         count = len(self._processes) if count is None else count
         with self._changed:
             self._changed.wait_for(lambda: self._failure or self._said[word] >= count)
         self.check()
 
     def load(self) -> None:
-        """Has them load their parts, one after the other: a node's memory need not hold several copies of the model."""
+        """Make them load their parts, one after the other: a node's memory need not hold several copies of the
+        model.
+        """
         for count, process in enumerate(self._processes, start=1):
             self._send(process, ("load", ()))
             self.wait_for(LOADED, count)
 
     def tell(self, name: str, *arguments: Any) -> None:
-        """Has them call a method of their decoder. Whether they are still there is seen in the next step."""
+        """Make them call a method of their decoder. The next step detects whether they still exist."""
         for process in self._processes:
             self._send(process, (name, arguments))
 
     def check(self) -> None:
-        """Raises `EngineError`, or the `ModelError` of one that does not start, if they are gone."""
+        """Raise `EngineError`, or the `ModelError` of one that does not start, if they are gone."""
         if self._failure is not None:
             raise self._failure
 
     def end_after(self, error: BaseException) -> HPDError | None:
-        """Ends them, after something failed in rank 0. Returns the reason where it was one of them."""
+        """End them, after something failed in rank 0. Return the reason if it was one of them."""
         with self._changed:
             self._changed.wait_for(lambda: self._failure, _NOTICE_SECONDS)
             reason = self._failure = self._failure or self._suspicion
@@ -98,7 +100,7 @@ class Followers:
         return reason
 
     def close(self) -> None:
-        """Ends them."""
+        """End them."""
         self._is_closed = True
         self._end()
 

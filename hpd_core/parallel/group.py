@@ -1,4 +1,4 @@
-"""A tensor-parallel engine's processes as one: started, loaded, proved and ended together."""
+"""Processes of a tensor-parallel engine as one group: started, loaded, proved and ended together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hpd_core.text.member_tries import TrieTable
 
 
 def check(model: str, config: EngineConfig) -> None:
-    """Raises `ModelError` if the model cannot be shared so; before any weights are read."""
+    """Raise `ModelError` if the model cannot be shared so; before any weights are read."""
     if config.quantization is not None:
         raise ModelError("quantized weights cannot be cut: set quantization or tensor_parallel, not both")
     model_config = loading.load_config(model, config)
@@ -47,14 +47,14 @@ class Group:
     _expected: list[Tensor]  # what the whole model says to the line that proves the parts
 
     def __init__(self, model: str, config: EngineConfig, adapter: str | None) -> None:
-        """Raises `ModelError` if the model cannot be shared so. Nothing is started yet."""
+        """Check the model. Raise `ModelError` if it cannot be shared so. Nothing is started yet."""
         check(model, config)
         self._setup = Setup(model, config, adapter, 0, 0, max(1, torch.get_num_threads() // config.tensor_parallel))
         self._followers: Followers | None = None
         self._ranks: Ranks | None = None
 
     def load(self, tokenizer: Any) -> None:
-        """Starts the other processes, and loads. Raises `ModelError`, or `EngineError` if one of them died."""
+        """Start the other processes, and load. Raise `ModelError`, or `EngineError` if one of them died."""
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")  # all on one node
         store = TCPStore(HOST, 0, self._setup.config.tensor_parallel, True, LONGEST_WAIT, wait_for_workers=False)
         self._followers = Followers(replace(self._setup, port=store.port))
@@ -64,7 +64,8 @@ class Group:
         self._followers.load()
 
     def decoder(self, tokenizer: Any, endings: Endings, constraints: StateTable, tries: TrieTable) -> SharedDecoder:
-        """After `load`: a decoder that is proved and fitted to the memory, as the followers' are, and leads them.
+        """Return, after `load`, a decoder that is proved and fitted to the memory, like those of the followers, and
+        leads them.
 
         Raises:
             ModelError, EngineError: as `steering.verify` and `load`.
@@ -80,13 +81,13 @@ class Group:
         return decoder
 
     def end_after(self, error: BaseException) -> HPDError | None:
-        """Ends all of it, after loading failed in rank 0. Returns the reason where it was another process."""
+        """End the group, after loading failed in rank 0. Return the reason if it was another process."""
         reason = self._followers.end_after(error) if self._followers is not None else None
         self.close()
         return reason
 
     def close(self) -> None:
-        """Ends the other processes. Once: this process may have another engine's group by then."""
+        """End the other processes. Only the first call does: later this process may have another engine's group."""
         followers, self._followers = self._followers, None
         place, self._ranks = self._ranks, None
         try:

@@ -1,7 +1,7 @@
-"""Which layers beside attention are cut for tensor parallelism, and how: by channels, or by heads with their states.
+"""Cuts of layers beside attention for tensor parallelism: by channels, or by heads with their states.
 
-A short convolution's channels know nothing of each other, nor do the heads of a gated delta rule: each process has the
-states and the columns of its own. Mamba 2 is not cut: its norm goes over all heads of a group.
+A short convolution's channels are independent of each other, and so are the heads of a gated delta rule: each process
+has the states and the columns of its own. Mamba 2 is not cut: its norm goes over all heads of a group.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _ATTENTION = {
     "layers.*.self_attn.out_proj": "rowwise",
 }
 PLANS: Mapping[str, Mapping[str, str]] = {"lfm2": {**_ATTENTION, **_FEED_FORWARD}}
-"""Of families that have none in transformers, by `model_type`, as `base_model_tp_plan`."""
+"""Plans of families that have none in transformers, by `model_type`, in the format of `base_model_tp_plan`."""
 
 Stretches = Callable[[Any], Sequence[int]]
-"""Of a mixer, the lengths of stretches that a dimension consists of; each is cut by itself."""
+"""Function from a mixer to the lengths of stretches that a dimension consists of; each is cut by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class MixerCut:
-    """How modules of one class are cut.
+    """Cut of the modules of one class.
 
     Attributes:
-        rows: by a part's name, what the first dimension of its weights consists of.
-        output: the linear layer that puts the heads or channels together again.
+        rows: by a part's name, the stretches of the first dimension of its weights.
+        output: the linear layer that combines the heads or channels again.
         divided: attributes that count what is cut.
-        unit, count: what is not cut itself, in words, and how many of them a module has.
+        unit, count: name of the unit that is not cut itself, in words, and how many of them a module has.
     """
 
     rows: Mapping[str, Stretches]
@@ -81,4 +81,4 @@ _DELTA_RULE = MixerCut(
 )
 
 MIXER_CUTS: Mapping[str, MixerCut] = {"Lfm2ShortConv": _SHORT_CONVOLUTION, "Qwen3_5GatedDeltaNet": _DELTA_RULE}
-"""By the name of transformers' class."""
+"""Cuts by the name of transformers' class."""

@@ -1,12 +1,12 @@
-"""The processes of a tensor-parallel engine, all on one node: rank 0 leads, the others repeat what it does.
+"""Processes of a tensor-parallel engine, all on one node: rank 0 leads, the others repeat its calls.
 
-Scheduling is deterministic, so nothing of a step travels between the processes but what a cut layer adds up and the
-tokens that rank 0 chose. The leader tells the others over a pipe which prompts came and when to make a step
-(parallel/followers.py); each keeps the same cohorts, and of the KV cache its own heads.
+Scheduling is deterministic. So in a step the processes only exchange the sums of cut layers and the tokens that rank 0
+chose. The leader tells the others over a pipe which prompts came and when to make a step (parallel/followers.py). Each
+keeps the same cohorts, and of the KV cache its own heads.
 
-The engine lives and dies as a whole (parallel/group.py). When a step fails in one process, the others wait in the
-middle of it; so they are ended, and every later step says so: the engine has to be loaded anew. A process whose leader
-is gone ends itself.
+The engine lives and dies as a whole (parallel/group.py). If a step fails in one process, the others wait in the middle
+of it. So they are ended, and every later step raises an error: the engine has to be loaded again. A process whose
+leader is gone ends itself.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from hpd_core.parallel.setup import LONGEST_WAIT, Setup, abort, take_device
 
 
 class Ranks:
-    """This process's place among those that share a model. `close` it."""
+    """Place of this process among those that share a model. `close` it."""
 
     def __init__(self, setup: Setup, store: TCPStore) -> None:
-        """Waits for the other processes."""
+        """Join the process group; wait for the other processes."""
         self._setup = setup
         self.rank, self.size = setup.rank, setup.config.tensor_parallel
         self.device = take_device(setup.config, setup.rank)
@@ -66,7 +66,7 @@ class Ranks:
             raise
 
     def load(self, tokenizer: Any) -> tuple[Weights, list[Tensor]]:
-        """This rank's part of the model, and `steering.probe` of the whole (rank 0's: the others prove nothing).
+        """Return this rank's part of the model, and `steering.probe` of the whole (rank 0's: the others prove nothing).
 
         Raises:
             ModelError: as `Weights.load`.
@@ -85,13 +85,13 @@ class Ranks:
         return weights, expected
 
     def least(self, number: int) -> int:
-        """The least of the numbers that the processes have."""
+        """Return the least of the processes' numbers."""
         found = torch.tensor(number)
         dist.all_reduce(found, dist.ReduceOp.MIN)
         return int(found)
 
     def agree(self, chosen: Chosen) -> Chosen:
-        """What rank 0 chose: a token that is as likely as another must be the same one everywhere."""
+        """Return the choice of rank 0: of equally likely tokens the same one must be chosen everywhere."""
         if not len(chosen.tokens):
             return chosen
         numbers, ways = torch.from_numpy(np.stack([chosen.tokens, chosen.states])), torch.from_numpy(chosen.ways)
@@ -102,7 +102,7 @@ class Ranks:
         return Chosen(tokens, chosen.logprobs, states, ways.numpy())
 
     def close(self) -> None:
-        """Leaves the group, in which nobody is left."""
+        """Leave the group, after the others have left."""
         if self.device.type == "cuda":
             abort()
         if dist.is_initialized():
@@ -112,7 +112,7 @@ class Ranks:
 
 
 class SharedDecoder(Decoder):
-    """A decoder that makes its steps together with those of the other ranks."""
+    """Decoder that makes its steps together with those of the other ranks."""
 
     restarts_after_out_of_memory = False
 
@@ -125,7 +125,7 @@ class SharedDecoder(Decoder):
         constraints: StateTable | None = None,
         tries: TrieTable | None = None,
     ) -> None:
-        """`constraints`: of rank 0 alone, which chooses; `tries`: likewise, and the others are told of each."""
+        """Take `constraints` for rank 0 alone, which chooses; `tries` likewise: the others are told of each."""
         shape = description.cache_shape(model)
         super().__init__(model, endings, config, shape, constraints, tries)
         self._ranks = ranks
@@ -136,11 +136,11 @@ class SharedDecoder(Decoder):
             self._runner.use_transformers_layers()
 
     def lead(self, followers: Followers) -> None:
-        """From now on, `followers` do what this decoder does."""
+        """Make `followers` repeat what this decoder does from now on."""
         self._followers = followers
 
     def add(self, prompts: Iterable[Prompt]) -> None:
-        """As `Decoder.add`."""
+        """Add prompts as `Decoder.add`."""
         arrived = list(dict.fromkeys(prompts))
         if self._followers is not None:
             new = self._tries.added_since(self._num_tries_told)
@@ -151,22 +151,23 @@ class SharedDecoder(Decoder):
         super().add(arrived)
 
     def drop(self, prompts: Iterable[Prompt]) -> None:
-        """Nothing: the other ranks would not know, and their steps have to be the same."""
+        """Do nothing: the other ranks would not know, and their steps have to be the same."""
 
     def learn(self, tries: Sequence[tuple[TriePlace, Mapping[str, IntArray]]]) -> None:
-        """Takes tries that prompts to come may name: where they stand in rank 0's table. What stood there before is of
-        prompts that have finished, since they have here when they have there."""
+        """Store tries that later prompts may name, at their places in rank 0's table. Former tries at these places
+        belong to prompts that have finished, here as in rank 0.
+        """
         for place, arrays in tries:
             self._tries.put(place, arrays)
 
     def clear(self) -> None:
-        """As `Decoder.clear`."""
+        """Clear as `Decoder.clear`."""
         if self._followers is not None:
             self._followers.tell("clear")
         super().clear()
 
     def step(self) -> StepReport:
-        """As `Decoder.step`. Raises `EngineError` if the other processes are gone."""
+        """Make a step as `Decoder.step`. Raise `EngineError` if the other processes are gone."""
         if self._followers is None:
             return super().step()
         self._followers.check()
@@ -189,6 +190,8 @@ class SharedDecoder(Decoder):
 
 
 def _told(prompt: Prompt) -> Prompt:
-    """What the other ranks have to know of a prompt: what they feed, too, depends on the rates of its runs."""
+    """Return a prompt with only what other ranks need: the tokens that they feed depend on the rates of its runs,
+    too.
+    """
     runs = {branch: Runs((), each.most_tokens, rate=each.rate) for branch, each in prompt.runs.items()}
     return Prompt(prompt.layout, prompt.prefix_key, runs=runs)

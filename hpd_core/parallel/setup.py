@@ -1,4 +1,4 @@
-"""What the processes of a tensor-parallel engine agree upon before they meet: settings, devices, words."""
+"""Settings, devices and messages that the processes of a tensor-parallel engine share before they meet."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ HOST = "127.0.0.1"
 
 HERE, LOADED, READY = "here", "loaded", "ready"
 WRONG, FULL, BROKEN = "wrong ", "full ", "broken "
-"""What a process says: it has its device; its part; it is proved; why it ends: the user's fault, too little memory, or
-anything else."""
+"""Messages of a process: it has its device; it has loaded its part; it is proved; why it ends: the user's fault, too
+little memory, or anything else.
+"""
 
 LONGEST_WAIT = timedelta(minutes=5)
-"""Of one process for another, until they have met and within a step: all of them are at about the same place."""
+"""Timeout of one process for another, until they have met and within a step: all of them are at about the same
+place.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a process needs to know to become a part of the engine.
+    """Settings that a process needs to become a part of the engine.
 
     Attributes:
         port: of rank 0 on this node, where the processes find each other.
-        num_threads: of each, where the model is on a CPU.
+        num_threads: of each, if the model is on a CPU.
     """
 
     model: str
@@ -41,15 +44,15 @@ class Setup:
 
 
 def abort() -> None:
-    """Ends what the GPUs do together. NCCL does not notice that another process died, and would wait for it."""
+    """Abort the GPUs' joint work. NCCL does not notice that another process died, and would wait for it."""
     if dist.is_initialized() and dist.group.WORLD is not None:
         dist.group.WORLD.abort()
 
 
 def take_device(config: EngineConfig, rank: int) -> torch.device:
-    """The rank's device, from now on this thread's; something is put there to see that it works.
+    """Return the rank's device and make it this thread's; a tensor is put there to see that it works.
 
-    Raises `ModelError` if it is not there.
+    Raise `ModelError` if it is not there.
     """
     device = loading.resolve_device(config)
     if device.type == "cuda":

@@ -1,9 +1,9 @@
 """Tensor parallelism: each process holds a part of every layer, and all of them together are the model.
 
-As in Megatron-LM (arXiv 1909.08053, section 3): of two linear layers in a row the first is cut by output columns (whole
-attention heads; neurons), the second by input rows, and the partial sums are added up between the processes. Which
-layers these are says the model family's `base_model_tp_plan` in transformers. Embeddings and the output head are whole
-in every process, so each computes all logits.
+It works as in Megatron-LM (arXiv 1909.08053, section 3). Of two linear layers in a row the first is cut by output
+columns (whole attention heads; neurons), the second by input rows. The partial sums are added up between the processes.
+The model family's `base_model_tp_plan` in transformers says which layers these are. Embeddings and the output head are
+whole in every process, so each computes all logits.
 
 Here are the weights; parallel/ranks.py, parallel/followers.py and parallel/group.py have the processes.
 """
@@ -29,33 +29,33 @@ _WHOLE = "replicated_with_grad_allreduce"
 
 @dataclass(frozen=True, slots=True)
 class LayerCut:
-    """How one linear layer is cut: by the rows of its matrix as it multiplies, or by the columns."""
+    """Cut of one linear layer: by the rows of its matrix as it multiplies, or by the columns."""
 
     layer: nn.Linear
     by_rows: bool
 
     def make(self, rank: int, size: int) -> None:
-        """Leaves this rank's part, in place."""
+        """Keep only this rank's part, in place."""
         _cut_linear(self.layer, rank, size, by_rows=self.by_rows)
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleCut:
-    """How a layer beside attention is cut."""
+    """Cut of a layer beside attention."""
 
     module: Any
     how: MixerCut
 
     def make(self, rank: int, size: int) -> None:
-        """Leaves this rank's part, in place."""
+        """Keep only this rank's part, in place."""
         _cut_mixer(self.module, self.how, rank, size)
 
 
 def plan_cuts(model: Any, size: int) -> list[LayerCut | ModuleCut]:
-    """Which layers are cut for `size` processes, and how. Weights are not looked at: they may be on the device meta.
+    """Return which layers are cut for `size` processes, and how. Weights are not read: they may be on the device meta.
 
     Raises:
-        ModelError: a model like this cannot be cut, or not into so many parts; the message says why.
+        ModelError: a model like this cannot be cut, or not into `size` parts; the message says why.
     """
     config = model.config.get_text_config()
     name = model.config.model_type
@@ -91,7 +91,7 @@ def plan_cuts(model: Any, size: int) -> list[LayerCut | ModuleCut]:
 
 
 def _styles(decoder: Any, plan: Mapping[str, str], mixers: Iterable[str]) -> dict[str, str]:
-    """What the plan says of the decoder's layers, those beside attention apart that are cut as a whole."""
+    """Return the plan's styles for the decoder's layers, except those beside attention that are cut as a whole."""
     return {
         path: style
         for path, _ in decoder.named_modules()
@@ -124,10 +124,10 @@ def _check_divisible(config: Any, size: int, mixers: Iterable[ModuleCut]) -> Non
 
 
 def cut(model: Any, rank: int, size: int) -> None:
-    """Leaves of every layer the part of this rank, in place, and adds up partial sums in every forward.
+    """Keep only this rank's part of every layer, in place, and add up partial sums in every forward.
 
     Args:
-        model: whole, adapters merged, on a CPU as a rule: what is cut away is freed.
+        model: whole, adapters merged, on a CPU as a rule: removed parts are freed.
         rank: of `size` processes that all do the same.
 
     Raises:
@@ -172,7 +172,7 @@ def _cut_mixer(module: Any, how: MixerCut, rank: int, size: int) -> None:
 
 
 def _kept(stretches: Sequence[int], rank: int, size: int) -> Tensor:
-    """This rank's part of each stretch, by index."""
+    """Return the indices of this rank's part of each stretch."""
     parts = torch.split(torch.arange(sum(stretches)), list(stretches))
     return torch.cat([part.chunk(size)[rank] for part in parts])
 

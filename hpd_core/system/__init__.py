@@ -1,1 +1,1 @@
-"""The machine around the engine: files at any URI, the user's cache, threads, the device."""
+"""Machine around the engine: files at any URI, the user's cache, threads, the device."""

@@ -1,4 +1,4 @@
-"""Where Triton keeps what it compiles for a GPU, and a word in the log when it has to compile."""
+"""Cache of the kernels that Triton compiles for a GPU, and a log message when it has to compile."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _FOLDER = "TRITON_CACHE_DIR"
 
 
 def prepare_compile_cache() -> None:
-    """Has Triton keep kernels in the user's cache, and tells once from now on that it compiles some.
+    """Make Triton keep kernels in the user's cache, and log once from now on that it compiles some.
 
-    Call it when a model is loaded, before its first launch. A folder that the user has named stays his.
+    Call it when a model is loaded, before its first launch. A folder that the user has named is kept.
 
     Raises:
         ImportError: Triton is not here.
@@ -31,7 +31,7 @@ def prepare_compile_cache() -> None:
 
 
 def _kept_in(folder: Path) -> str:
-    """The folder, or where nothing can be written there, one of this process."""
+    """Return the folder, or, if it cannot be written, one of this process."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -42,7 +42,7 @@ def _kept_in(folder: Path) -> str:
 
 
 class _Listener:
-    """Is told by Triton of every kernel that is found in its cache or was compiled."""
+    """Listener that Triton calls for every kernel that is found in its cache or was compiled."""
 
     def __init__(self) -> None:
         self._has_told = False

@@ -1,4 +1,4 @@
-"""The device: tensors to it and back without waiting for what it has still to do, and whether its memory ran out."""
+"""Device access: tensors to it and back without waiting for its pending work, and whether its memory ran out."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
-    """`array` on the device, in the order of what is given to it.
+    """Copy `array` to the device, in the order of the device's work.
 
-    On a GPU by way of page-locked memory: from any other, the driver may wait until all work before the copy is done.
-    On a CPU the two share their memory.
+    On a GPU it goes through page-locked memory: from any other, the driver may wait until all work before the copy is
+    done. On a CPU the two share their memory.
     """
     if device.type != "cuda":
         return torch.from_numpy(array).to(device)
@@ -23,16 +23,16 @@ def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
 
 
 class Fetched:
-    """Tensors on their way to the host."""
+    """Tensors that are being copied to the host."""
 
     def __init__(self, *tensors: Tensor) -> None:
-        """Starts the copies, of tensors of one device."""
+        """Start the copies, of tensors of one device."""
         device = tensors[0].device
         self._tensors = [tensor.to("cpu", non_blocking=device.type == "cuda") for tensor in tensors]
         self._arrived = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
 
     def arrays(self) -> list[npt.NDArray[Any]]:
-        """Waits for them."""
+        """Wait for the copies and return them."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return [tensor.numpy() for tensor in self._tensors]
@@ -44,12 +44,13 @@ _SAID_ELSEWHERE = (
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUBLAS_STATUS_NOT_INITIALIZED",
 )
-"""By torch's CPU allocator, and by CUDA where it is not torch that allocates. The last is what cuBLAS says where a
-thread's first product finds no memory; where it means something else, it comes again with less."""
+"""Messages of torch's CPU allocator, and of CUDA where it is not torch that allocates. cuBLAS raises the last if a
+thread's first product finds no memory. If it means something else, it comes again with less.
+"""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether it says that memory was missing. torch's CPU allocator has no class of its own for that."""
+    """Return whether the error says that memory ran out. torch's CPU allocator has no class of its own for that."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _SAID_ELSEWHERE)

@@ -1,8 +1,8 @@
 """Files at any fsspec URI; on S3 with errors that say what to do, and whole folders kept on the local disk.
 
 Credentials, region and endpoint of `s3://` come from where AWS's own tools take them: environment, profiles, roles.
-Throttled and broken requests are repeated with growing pauses by botocore and s3fs (`AWS_MAX_ATTEMPTS` and
-`AWS_RETRY_MODE` change how often); what is raised here is what was left after that.
+botocore and s3fs retry throttled and broken requests with growing pauses (`AWS_MAX_ATTEMPTS` and `AWS_RETRY_MODE`
+change how often). Errors are raised here only after that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _UNUSED_ENDINGS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", "
 
 
 def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:
-    """The fsspec file system of `uri` and the path in it. Listings are never cached: other processes write.
+    """Return the fsspec file system of `uri` and the path in it. Listings are never cached: other processes write.
 
     Args:
         uri: a local path or any fsspec URI.
@@ -68,7 +68,7 @@ def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:
 
 
 def missing_bucket(filesystem: Any, path: str) -> str | None:
-    """The bucket of a path on S3, if it is known not to be there: nothing can be written to it."""
+    """Return the bucket of a path on S3, if it is known not to exist: nothing can be written to it."""
     if _S3_PROTOCOLS[0] not in filesystem.protocol:
         return None
     bucket: str = filesystem.split_path(path)[0]  # an access point's name has a slash
@@ -91,12 +91,12 @@ def _region() -> dict[str, Any]:
 
 @functools.cache
 def _s3_class() -> type[Any]:
-    """s3fs's file system with errors translated. Made on demand: local paths do without s3fs."""
+    """Return s3fs's file system with errors translated. It is made on demand: local paths do without s3fs."""
     from fsspec.asyn import sync_wrapper
     from s3fs import S3FileSystem
 
     class ExplainedS3FileSystem(S3FileSystem):  # type: ignore[misc]
-        """Raises `StorageError` for everything but a missing or an existing object."""
+        """S3 file system that raises `StorageError` for everything but a missing or an existing object."""
 
         def _open(self, path: str, *args: Any, **options: Any) -> Any:
             file = super()._open(path, *args, **options)
@@ -189,14 +189,15 @@ def _translated(place: str) -> Iterator[None]:
 
 
 def local_copy(uri: str, cache: Path, *, weights: bool = True) -> Path:
-    """A copy on the local disk of the model folder at `uri`; downloaded once for all processes of the machine.
+    """Return a copy on the local disk of the model folder at `uri`; it is downloaded once for all processes of the
+    machine.
 
-    The name of the copy holds a hash of the files' names, sizes and entity tags: a folder that has changed is
-    downloaded again, beside the old copy, and a copy is complete or is not there. Old ones that nobody has asked for
-    since a day are deleted then: who nevertheless has such a model loaded keeps it.
+    The name of the copy holds a hash of the files' names, sizes and entity tags. A folder that has changed is
+    downloaded again, beside the old copy, and a copy is complete or does not exist. Old ones that were not requested
+    for a day are deleted then; a process that has such a model loaded keeps it.
 
     Args:
-        cache: where copies are kept; it is made if need be.
+        cache: folder of the copies; it is created if necessary.
         weights: False leaves the weights out: a tokenizer needs none.
 
     Raises:
@@ -240,7 +241,7 @@ def local_copy(uri: str, cache: Path, *, weights: bool = True) -> Path:
 
 
 def _delete_unasked(locks: Iterable[Path]) -> None:
-    """Deletes the copies of these locks that nobody has asked for in a long time; what it cannot, it leaves."""
+    """Delete the copies of these locks that were not requested for a long time; skip those that cannot be deleted."""
     for lock in locks:
         with suppress(OSError):
             if time.time() - lock.stat().st_mtime > _UNASKED_SECONDS:
@@ -249,7 +250,7 @@ def _delete_unasked(locks: Iterable[Path]) -> None:
 
 
 def _state(entry: dict[str, Any]) -> list[Any]:
-    """The size of a listed file, and whatever its storage has to tell one version from the next."""
+    """Return the size of a listed file, and its storage's version mark (entity tag or time), or None."""
     keys = ("ETag", "etag", "LastModified", "last_modified", "mtime", "created")
     return [entry["size"], next((str(entry[key]).strip('"') for key in keys if entry.get(key)), None)]
 

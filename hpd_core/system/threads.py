@@ -19,10 +19,10 @@ def num_cpus() -> int:
 
 
 def in_passing_thread(work: Callable[[], T]) -> T:
-    """What `work` returns or raises, computed in a thread that ends with it. The caller's CUDA device is its own, too.
+    """Return or raise the outcome of `work`, run in a thread that ends with it, on the caller's CUDA device.
 
     OpenMP keeps a team of threads for every thread that ever computed, until that one ends. A model that is loaded in
-    one thread and used in another leaves two teams; with more threads than cores, GNU OpenMP no longer spins between
+    one thread and used in another leaves two teams. With more threads than cores, GNU OpenMP no longer spins between
     two parallel regions but sleeps, thousands of times in a step. On two cores such an engine is slower than with one.
     """
     # Asking for the device would begin CUDA, also for a job that stays on the CPU.

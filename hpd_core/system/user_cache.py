@@ -1,4 +1,4 @@
-"""The user's cache: embedded models, compiled kernels and copies of what lies behind a URI."""
+"""User's cache: embedded models, compiled kernels and copies of files at a URI."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Where converted models are kept: `$HPD_CACHE`, else `~/.cache/hpd`."""
+    """Return the folder of converted models: `$HPD_CACHE`, else `~/.cache/hpd`."""
     return Path(os.environ.get("HPD_CACHE") or Path.home() / ".cache" / "hpd")

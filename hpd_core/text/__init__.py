@@ -1,1 +1,1 @@
-"""Texts: the prompt's words, ids, how a value ends, which values are allowed, what was written, and where it stands."""
+"""Texts: prompt templates, token ids, ends of values, constraints on values, parsing of answers, and their evidence."""

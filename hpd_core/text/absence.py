@@ -1,11 +1,11 @@
-"""Words for nothing: how texts, models and people write that there is no value.
+"""Words for nothing: ways in which texts, models and people write that there is no value.
 
-One rule for extraction, labelling, gold and training. Only a whole item counts, never a part of it ("Not Your Mother's"
-is a brand), and a member of an enum is a value whatever it says: who calls looks for members first.
+The rule is the same for extraction, labelling, gold and training. Only a whole item counts, never a part of it ("Not
+Your Mother's" is a brand). A member of an enum is always a value: callers look for members first.
 
-    "N/A", "not specified", "k.A.", "--"    nothing, however it is written: letters' case, accents, spaces, brackets
-    "Unknown", "NA", "None"                 one word may be a name, too: it is one where the text spells it as a name,
-                                            with the same capitals, among other words and not behind a label
+    "N/A", "not specified", "k.A.", "--"    nothing, whatever the letters' case, accents, spaces and brackets
+    "Unknown", "NA", "None"                 one word may be a name, too: it is one if the text spells it as a name,
+                                            with the same capitals, among other words and not after a label
     "unbranded", "No Brand", "ノーブランド"   a value: that there is no brand is an answer, and shops list it as one
 """
 
@@ -63,7 +63,7 @@ _SENTENCES = re.compile(
     rf"|not in {_THE}(?:{_PLACE}|{_KNOWN})"
     rf"|(?:please )?(?:see|refer to|check|view)(?: (?:the|our))?(?: (?:product|item|size))? (?:{_SHOWN})"
 )
-# What a spreadsheet, a database or a template leaves behind.
+# Placeholders that a spreadsheet, a database or a template leaves.
 _LEFT_BEHIND = re.compile(
     r"#(?:N/A|NA|REF|VALUE|DIV/0|NAME|NULL|NUM|CALC|SPILL|GETTING_DATA)[!?]?|\\N|-?1\.#(?:IND|QNAN)"
 )
@@ -93,7 +93,7 @@ _NO_NAMES = _words(
     "kein keine keiner keines aucun aucune ninguno ninguna nenhum nenhuma nessuno nessuna geen ingen inget "
     "zadny zadna zadne niciunul niciuna"
 )
-"""Folded words that only ever stand before what is not there: "Keine Batterien"."""
+"""Folded words that only ever negate what follows: "Keine Batterien"."""
 _BEFORE_NAMES = _words(
     "the by from for to in and new original genuine official von für und der die das neu de du par pour et le la "
     "por para y el del di da per e il van voor en av från för och til fra og"
@@ -102,13 +102,13 @@ _NO_NAME_BEHIND = _words(
     "of but like else more less and or in on at to for from is are was beats compares matters required needed included "
     "supplied necessary applicable available specified stated given provided known listed found mentioned"
 )
-"""Words behind which the capital of a title tells nothing: "None Required", "Nothing Beats It"."""
+"""Words that, when they follow, make the capital of a title meaningless: "None Required", "Nothing Beats It"."""
 _PROPERTIES = _words(
     "age artist author brand care category color colour condition country date designer dimension finish flavor "
     "flavour gender genre gtin height length maker make manufacturer material model mpn origin pattern period "
     "photographer publisher quantity scent season shape size source sku style theme type upc warranty weight width year"
 )
-"""Names of attributes as titles and lists without colons have them: "Pattern None Color Blue"."""
+"""Names of attributes in titles and lists without colons: "Pattern None Color Blue"."""
 _LABEL_WORDS = 3
 _ENDS_OF_PARTS = (".", "!", "?", ";", ",")
 _JOINTS = frozenset(" (_-/")
@@ -118,21 +118,21 @@ _WORD_BEHIND = re.compile(r"(?:['’]s|[®™©])? +\(?(\w+)")
 
 
 class Reading(Enum):
-    """What an item says."""
+    """Reading of an item."""
 
     VALUE = auto()
     NOTHING = auto()
     UNCLEAR = auto()
-    """A name or nothing: the text has it, but does not spell it as a name. As a value it is nothing."""
+    """Name or nothing: the text has the word, but does not spell it as a name. It counts as nothing."""
 
 
 def read(item: str, attribute: str, fields: Mapping[str, str] | None = None) -> Reading:
-    """Whether an item that is no member of an enum is a value.
+    """Return whether an item that is not a member of an enum is a value, nothing, or unclear.
 
     Args:
-        item: what was answered.
+        item: the answer.
         attribute: the attribute's name.
-        fields: the record's texts where they are known, and a name may be the answer.
+        fields: the record's texts, if they are known and a name may be the answer.
     """
     item = item.strip()
     if len(item) > _MAX_LENGTH or not _says_nothing(item, attribute):
@@ -144,7 +144,7 @@ def read(item: str, attribute: str, fields: Mapping[str, str] | None = None) -> 
 
 
 def fold(text: str) -> str:
-    """`text` without what words for nothing are written with or without: case, accents, brackets, quotes, dots."""
+    """Return `text` without case, accents, brackets, quotes and dots, which words for nothing may have or lack."""
     text = html.unescape(text).casefold()
     if not text.isascii():
         letters = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold()).translate(_SAME_LETTERS)
@@ -161,7 +161,7 @@ _fold_name = lru_cache(maxsize=1024)(fold)
 
 @lru_cache(maxsize=16384)
 def _says_nothing(item: str, attribute: str) -> bool:
-    """Whether the whole item is a word for nothing; of the attribute of this name, "unknown brand" is one, too."""
+    """Return whether the whole item is a word for nothing. It may contain the attribute's name: "unknown brand"."""
     if not item:
         return False
     text, name = fold(item), _fold_name(attribute)
@@ -186,17 +186,17 @@ def _is_phrase(text: str) -> bool:
 
 
 class _Spelling(IntEnum):
-    """What a word is at one place of a text, the strongest first."""
+    """Role of a word at one place of a text, the strongest first."""
 
     FIRST = auto()
-    """A name with which a text begins."""
+    """Name with which a text begins."""
     OWN_LABEL = auto()
-    """Nothing: it stands behind or before the attribute's name."""
+    """Nothing: it stands directly before or after the attribute's name."""
     NAME = auto()
     ALONE = auto()
-    """Nothing: behind another label, or no word of a sentence."""
+    """Nothing: it follows another label, or is not a word of a sentence."""
     IN_SENTENCE = auto()
-    """A name, by its capital in a sentence: "ships to NA and EU"."""
+    """Name, by its capital in a sentence: "ships to NA and EU"."""
     UNCLEAR = auto()
 
 
@@ -211,7 +211,7 @@ _READINGS = {
 
 
 def _as_name(name: str, label: str, texts: Iterable[str]) -> Reading:
-    """One word for nothing, with a capital, that is a name where a text spells it as one."""
+    """Read a capitalised word for nothing, which is a name if a text spells it as one."""
     anyhow = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.IGNORECASE)
     places = [(text, *place.span()) for text in texts for place in anyhow.finditer(text)]
     surroundings = {
@@ -225,7 +225,7 @@ def _as_name(name: str, label: str, texts: Iterable[str]) -> Reading:
 
 
 def _spelling(before: str, behind: str, has_begun: bool, label: str) -> _Spelling:
-    """What a word is between these texts; `has_begun`: the text begins with `before`."""
+    """Return the role of a word between these texts; `has_begun`: the text begins with `before`."""
     is_first = has_begun and not before.strip(_OUTER)
     before, behind = before.rpartition("\n")[2], behind.partition("\n")[0]
     is_labelled = before.rstrip(" \"'“”(").endswith(_LABELS)
@@ -251,7 +251,7 @@ def _spelling(before: str, behind: str, has_begun: bool, label: str) -> _Spellin
 
 
 def _is_its_label(before: str, behind: str, label: str, is_labelled: bool) -> bool:
-    """Whether the attribute's name stands before or behind: "Brand None", "Brand name: None", "Unknown brand"."""
+    """Return whether the attribute's name is next to the word: "Brand None", "Brand name: None", "Unknown brand"."""
     folded = fold(before)
     if is_labelled and f" {label} " in f" {' '.join(folded.split()[-_LABEL_WORDS:])} ":
         return True
@@ -272,7 +272,7 @@ _WITHOUT_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
 
 
 def _listed(name: str) -> frozenset[str]:
-    """The phrases of a file beside this one, folded, with umlauts and without."""
+    """Return the phrases of a file in this package, folded, with umlauts and without."""
     lines = resources.files(__package__).joinpath(name).read_text(encoding="utf-8").splitlines()
     phrases = [phrase for line in lines if not line.startswith("#") for phrase in line.rstrip(",").split(", ")]
     return frozenset(fold(each) for phrase in phrases for each in (phrase, phrase.translate(_WITHOUT_UMLAUTS)))

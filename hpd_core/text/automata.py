@@ -1,6 +1,6 @@
-"""Automata over bytes: which bytes may be written next, and where one is then.
+"""Automata over bytes: which bytes may be written next, and the node after each.
 
-One is put together in `Nodes`: by hand where there are few nodes, as a trie of whole texts where there are many.
+An automaton is built in `Nodes`: by hand if there are few nodes, as a trie of whole texts if there are many.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _MANY_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
-    """Ways between nodes, by one byte each. Of a node no two ways have the same byte.
+    """Automaton over bytes: ways between nodes, one byte each. No two ways from a node have the same byte.
 
     Attributes:
-        num_nodes: they are numbered from 0.
-        start, end: the nodes of nothing written yet and of all written; no way leads on from the end.
-        sources, bytes_, targets: int64 [ways], in the order of their sources.
+        num_nodes: number of nodes, which are numbered from 0.
+        start, end: nodes before the first byte and after the last one; no way leaves the end.
+        sources, bytes_, targets: int64 [ways], ordered by source.
     """
 
     num_nodes: int
@@ -36,29 +36,29 @@ class Automaton:
 
     @property
     def num_wide_nodes(self) -> int:
-        """Nodes at which almost any token may be written: those where most bytes may."""
+        """Number of nodes at which almost any token may be written, because they allow more than 64 bytes."""
         return int((np.bincount(self.sources, minlength=self.num_nodes) > _MANY_BYTES).sum())
 
 
 class Nodes(list[dict[int, int]]):
-    """An automaton in the making: of each node the node behind each byte."""
+    """Builder of an automaton: for each node, the node after each byte."""
 
     def __init__(self) -> None:
         super().__init__()
         self._tries: list[tuple[int, list[bytes], int]] = []
 
     def new(self, ways: Mapping[int, int] | None = None) -> int:
-        """A node more; its number."""
+        """Add a node. Return its number."""
         self.append(dict(ways or {}))
         return len(self) - 1
 
     def digits(self, start: int, end: int, zero: int | None = None) -> None:
-        """A way by each digit; `zero`: where the 0 leads, if elsewhere."""
+        """Add a way to `end` for each digit; to `zero` for the digit 0, if given."""
         for digit in _DIGITS:
             self[start][digit] = zero if zero is not None and digit == ord("0") else end
 
     def spell(self, start: int, text: str, end: int) -> None:
-        """A way that writes `text`, along the ways that are there. No text may be the beginning of another one."""
+        """Add a path that writes `text`, reusing existing ways. No text may be the beginning of another one."""
         *body, last = text.encode()
         node = start
         for byte in body:
@@ -68,11 +68,11 @@ class Nodes(list[dict[int, int]]):
         self[node][last] = end
 
     def spell_each(self, start: int, texts: Iterable[str], end: int) -> None:
-        """Ways that write each of `texts`, from a node without other ways. No text may be the beginning of another."""
+        """Add paths that write `texts`, from a node without other ways. No text may be the beginning of another."""
         self._tries.append((start, sorted({text.encode() for text in texts}), end))
 
     def automaton(self, start: int, end: int) -> Automaton:
-        """All of it, as arrays: a trie of thousands of texts has as many nodes as they have letters."""
+        """Return the automaton as arrays: a trie of thousands of texts has about as many nodes as they have bytes."""
         ways = _Ways(len(self))
         for node, behind in enumerate(self):
             for byte, target in behind.items():
@@ -93,7 +93,7 @@ class _Ways:
         self._targets.append(target)
 
     def add_trie(self, root: int, texts: list[bytes], end: int) -> None:
-        """`texts`: sorted, so that what two have in common is what one has in common with the one before it."""
+        """Add a trie of `texts`, which are sorted, so that each shares its longest prefix with the one before it."""
         path, before = [root], b""  # of the text before: the node in front of each of its bytes
         for text in texts:
             depth = _common(before, text)
@@ -114,6 +114,6 @@ class _Ways:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """Of how many bytes their common beginning is."""
+    """Return the length of the common prefix, in bytes."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (byte, same) in pairs if byte != same), min(len(one), len(other)))

@@ -1,4 +1,4 @@
-"""The tries (text/member_tries.py) of closed attributes and kinds: who has which, and of what lines they are made."""
+"""Tries (text/member_tries.py) of closed attributes and kinds: their leases, and the lines they are made of."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ from hpd_core.types import Attribute
 logger = logging.getLogger(__name__)
 
 _MOST_BYTES = 2**30
-"""Of all tries, behind which those of kinds that nobody decodes are removed, and no kind gets one that had none before
-if there are none."""
+"""Maximum bytes of all tries. Above, tries of unused kinds are evicted; if none is left, new kinds get none."""
 _MOST_KINDS = 2**14
 
 
 class ClosedAnswers:
-    """The tries of all closed attributes seen so far, for one tokenizer, and of kinds for as long as there is room.
+    """Tries of all closed attributes seen so far, for one tokenizer, and of kinds as long as there is room.
 
-    Thread-safe. What is compiled is compiled in the thread that asks, and holds up no other one.
+    Thread-safe. Tries are compiled in the calling thread, without blocking others.
     """
 
     def __init__(self, tokenizer: Any, endings: Endings, max_fed: int) -> None:
-        """`max_fed`: of each value, the most nodes that are fed (`EngineConfig.max_scored_tokens`); 0: no tries."""
+        """Take `max_fed`, the maximum nodes fed per value (`EngineConfig.max_scored_tokens`); 0: no tries."""
         self.table = TrieTable()
         self.max_fed = max_fed
         self._segments = SegmentTokenizer(tokenizer)
@@ -41,9 +40,9 @@ class ClosedAnswers:
         self.leases: Leases[Members | None] = Leases(self._remove)
 
     def members(self, attribute: Attribute) -> Members | None:
-        """What a value of `attribute` is chosen among; None: it is decoded by tokens.
+        """Return the members that a value of `attribute` is chosen among; None: it is decoded token by token.
 
-        That is for texts, numbers and lists, and where two members are the same tokens.
+        None for texts, numbers and lists, and if two members have the same tokens.
         """
         if not self.max_fed or not attribute.is_closed:
             return None
@@ -56,8 +55,11 @@ class ClosedAnswers:
         return self._of_attributes[key]
 
     def lease(self, kind: ValueKind) -> Lease[Members | None]:
-        """As `members`, of a value of this kind: its trie is in the table for as long as the caller has what is
-        returned. None, too, where those that others have take too much memory: kinds may come from strangers."""
+        """Return a lease of the members of this kind; its trie stays in the table with the lease.
+
+        The members are None as for `members`, and if leased tries take too much memory: kinds may come from untrusted
+        users.
+        """
         if not self.max_fed or not is_closed(kind):
             return Lease(None)
         key = kind_key(kind)
@@ -74,7 +76,7 @@ class ClosedAnswers:
             return self.leases.put(key, self._added(trie))
 
     def lend(self, trie: MemberTrie) -> Lease[Members | None]:
-        """Adds a trie that nobody else will ask for; it is removed behind the end of its lease."""
+        """Add a trie for one user only; it is removed after the end of its lease."""
 
         def add() -> tuple[Members | None, int]:
             before = self.table.num_bytes
@@ -95,7 +97,7 @@ class ClosedAnswers:
             self.table.remove(members.root)
 
     def _compile(self, spellings: Sequence[tuple[str, int]], name: str) -> MemberTrie | None:
-        """`spellings`: as `answer_lines` has them."""
+        """Compile the trie of `spellings` (see `answer_lines`); None if the tokenizer does not tell them apart."""
         lines, members = zip(*spellings, strict=True)
         encoded = self._segments.encode_text(lines)
         trie = MemberTrie.of([tokens[: self._endings.length(tokens, True)] for tokens in encoded], members)
@@ -105,7 +107,7 @@ class ClosedAnswers:
 
 
 def closed_lines(kind: ValueKind) -> list[tuple[str, int]]:
-    """As `answer_lines`, of a closed kind."""
+    """Return the spellings of a closed kind, as `answer_lines` does."""
     lines = kind_lines(kind)
     numbered = [(line, number) for number, line in enumerate(lines[: len(lines) - kind.nullable], start=1)]
     if isinstance(kind, Boolean):
@@ -115,7 +117,7 @@ def closed_lines(kind: ValueKind) -> list[tuple[str, int]]:
 
 
 def answer_lines(attribute: Attribute) -> list[tuple[str, int]]:
-    """Every spelling of a closed attribute as a line of an answer, and its member: 0 for null, then from 1 on."""
+    """Return every spelling of a closed attribute as an answer line, with its member: 0 for null, then 1 on."""
     lines = [(render_answer_line(attribute, None), NULL_MEMBER)]
     if attribute.type == "boolean":
         for member, item in enumerate(("true", "false"), start=1):

@@ -1,12 +1,12 @@
-"""Typed values: the tokens with which a number, a boolean or an enum may go on.
+"""Constraints of typed values: the tokens with which a number, a boolean or an enum may continue.
 
     automaton  over bytes: from the attribute's type alone (text/value_automata.py)
-    compiled   over tokens: state -> the tokens that spell a way through the automaton, and the state behind each
+    compiled   over tokens: state -> the tokens that spell a way through the automaton, and the state after each
                (text/token_states.py)
 
-All compiled automata stand in one table whose states are numbered through, so that a step looks up the choices of all
-its values at once. Ours, not a library's: compiling must cost microseconds a state (thousands of categories have
-enums, an enum has thousands of values), and a step must not run Python per value.
+All compiled automata are in one table with consecutive state numbers, so that a step looks up the choices of all its
+values at once. No library is used: compiling must cost microseconds a state, because thousands of categories have
+enums with thousands of values. And a step must not run Python per value.
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ from hpd_core.types import Attribute
 logger = logging.getLogger(__name__)
 
 _FEW = 256
-"""Choices that are looked up one by one. What allows more, as a text does, allows nearly all as a rule."""
+"""Maximum choices of a state that are looked up one by one. States with more mostly allow nearly all tokens."""
 _FULL = (
     "the memory for enums and patterns is full of those that are being decoded; ask with fewer different ones at once"
 )
 _MOST_WAYS = 2**21
-"""Of one automaton, tokens at states: some hundred MB while it is made."""
+"""Estimated ways of one automaton, above which it is not compiled: some hundred MB while it is built."""
 _MOST_WAYS_OF_PATTERNS = 2**22
-"""Of one, which any string is decoded in place of otherwise: `[a-z]{900}` has ten million, and takes many seconds."""
+"""Maximum ways of a pattern; above, any string is decoded. `[a-z]{900}` has ten million and takes many seconds."""
 _MOST_WAYS_IN_ALL = 2**25
-"""Behind which kinds that nobody decodes are removed, and no new one is constrained if there are none: half a GB."""
+"""Maximum ways in all: half a GB. Above, unused kinds are evicted; if none is left, new ones are not constrained."""
 _MOST_KINDS = 2**14
 _MOST_MASKED = 2**28
-"""Bytes of masks, a byte for each token of the vocabulary, behind which all are made anew that are wanted again: long
-patterns have thousands of states."""
+"""Maximum bytes of masks, one byte per token of the vocabulary. Above, all masks are dropped and rebuilt on demand:
+long patterns have thousands of states."""
 _NUMBER_LINES = (" 20,000,\n", " 1.250,5,\n", " 12,34,567,\n", " 1/2,\n", " 2.5e6,\n", ' "1,250.5",\n')
 
 
 class StateTable:
-    """Compiled automata, side by side; their states are numbered through.
+    """Table of compiled automata, with consecutive state numbers.
 
-    State s may go on with the tokens `ids[firsts[s] : firsts[s] + counts[s]]`, each to the state in `behind` at the
-    same place. One thread may add and remove while another one reads the states that it has.
+    State s allows the tokens `ids[firsts[s] : firsts[s] + counts[s]]`, each leading to the state in `behind` at the
+    same index. One thread may add and remove automata while another one reads the states that it uses.
     """
 
     def __init__(self) -> None:
@@ -81,10 +81,10 @@ class StateTable:
         self._sizes: dict[int, tuple[int, int]] = {}  # by an automaton's first state: its states and ways
         self._masks: dict[int, Tensor] = {}
         self.num_ways = 0
-        """Of all automata: 16 bytes each."""
+        """Number of ways of all automata: 16 bytes each."""
 
     def add(self, states: TokenStates) -> int:
-        """Adds an automaton. Returns the number of its state 0.
+        """Add an automaton. Return the number of its state 0.
 
         Raises:
             ValueError: a state without tokens.
@@ -104,7 +104,7 @@ class StateTable:
         return first
 
     def remove(self, first: int) -> None:
-        """Removes the automaton whose state 0 has this number: others may have its numbers from now on."""
+        """Remove the automaton whose state 0 has this number; its numbers may be reused."""
         num_states, num_ways = self._sizes.pop(first)
         for state in range(first, first + num_states):
             self._masks.pop(state, None)
@@ -113,28 +113,28 @@ class StateTable:
         self.num_ways -= num_ways
 
     def is_few(self, states: IntArray) -> npt.NDArray[np.bool_]:
-        """Which of `states`, none of them FREE, to ask `choices` for; `masks` are for those with more."""
+        """Return which of `states`, none of them FREE, `choices` is for, bool [n]; use `masks` for the others."""
         few: npt.NDArray[np.bool_] = self._counts[states] <= _FEW
         return few
 
     def choices(self, states: IntArray) -> tuple[IntArray, IntArray]:
-        """What each state may go on with.
+        """Return the tokens that each state allows.
 
         Args:
             states: int64 [n], none of them FREE.
 
         Returns:
-            (token ids, states behind them), int64 [n, widest]; the last choice of a state fills its row.
+            (token ids, states after them), int64 [n, widest]; rows are padded with the state's last choice.
         """
         ids, behind, counts = self._ids, self._behind, self._counts[states]
         places = self._firsts[states][:, None] + np.minimum(np.arange(int(counts.max())), counts[:, None] - 1)
         return ids[places], behind[places]
 
     def masks(self, states: IntArray, size: int, device: torch.device) -> Tensor:
-        """The tokens that some states allow, bool [states, size], on a device.
+        """Return the masks of tokens that some states allow, bool [states, size], on a device.
 
         Args:
-            size: of the vocabulary.
+            size: size of the vocabulary.
         """
         if len(self._masks) * size > _MOST_MASKED:
             self._masks.clear()
@@ -149,7 +149,7 @@ class StateTable:
         return found
 
     def allow(self, states: IntArray, tokens: IntArray) -> npt.NDArray[np.bool_]:
-        """bool [n], whether n states, none of them FREE, allow a token each."""
+        """Return whether each of n states, none of them FREE, allows its token, bool [n]."""
         ids, found = self._ids, np.zeros(len(states), dtype=np.bool_)
         for state in np.unique(states):
             here, own = states == state, ids[self._own(state)]
@@ -158,7 +158,7 @@ class StateTable:
         return found
 
     def behind_each(self, states: IntArray, tokens: IntArray) -> IntArray:
-        """int64 [n], the states behind n tokens, each of which its state allows."""
+        """Return the states after n tokens, each allowed by its state, int64 [n]."""
         ids, behind = self._ids, self._behind
         found = np.empty_like(states)
         for state in np.unique(states):
@@ -167,32 +167,32 @@ class StateTable:
         return found
 
     def behind(self, state: int, token: int) -> int | None:
-        """The state behind one token; None if it is not allowed in `state`, which is not FREE."""
+        """Return the state after one token; None if it is not allowed in `state`, which is not FREE."""
         ids, behind, own = self._ids, self._behind, self._own(state)
         place = own.start + int(np.searchsorted(ids[own], token))
         return int(behind[place]) if place < own.stop and ids[place] == token else None
 
     def _own(self, state: int) -> slice:
-        """The places of a state's ways."""
+        """Return the slice of a state's ways."""
         first = int(self._firsts[state])
         return slice(first, first + int(self._counts[state]))
 
 
 def grown(array: IntArray, size: int) -> IntArray:
-    """`array` with room for `size`; a copy, so that a reader's array stays whole."""
+    """Return `array` with room for `size`; a copy if it has to grow, so that a reader's array stays intact."""
     if size <= len(array):
         return array
     return np.concatenate([array, np.zeros(max(size, 2 * len(array)) - len(array), dtype=np.int64)])
 
 
 class Constraints:
-    """The constraints of all attributes seen so far, for one tokenizer, and of kinds for as long as there is room.
+    """Constraints of all attributes seen so far, for one tokenizer, and of kinds as long as there is room.
 
-    Thread-safe. What is compiled is compiled in the thread that asks, and holds up no other one.
+    Thread-safe. Automata are compiled in the calling thread, without blocking others.
     """
 
     def __init__(self, tokenizer: Any, vocab_size: int) -> None:
-        """`vocab_size`: columns of the logits."""
+        """Take `vocab_size`, the number of columns of the logits."""
         self.table = StateTable()
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
@@ -204,10 +204,10 @@ class Constraints:
         self._tokens_lock = threading.Lock()
 
     def start(self, attribute: Attribute) -> int:
-        """The state in which a value of `attribute` begins; FREE if it is not constrained.
+        """Return the state in which a value of `attribute` begins; FREE if it is not constrained.
 
-        FREE, too, where the tokens of a right answer, as the tokenizer writes it, are no way through the automaton
-        (a vocabulary without the letters, a tokenizer that changes its text): text/values.py judges those answers.
+        Also return FREE if the automaton does not accept a correct answer as the tokenizer writes it (a vocabulary
+        without the letters, a tokenizer that changes its text): text/values.py judges those answers.
         """
         units = attribute.unit.names if attribute.unit else ()
         key = (attribute.type, attribute.multiple, tuple(attribute.vocabulary.spellings), units)
@@ -222,10 +222,10 @@ class Constraints:
         return self._starts[key]
 
     def lease(self, kind: ValueKind) -> Lease[int]:
-        """As `start`, of a value of this kind: its states are in the table as long as the caller has what is returned.
+        """Return a lease of the state in which a value of this kind begins; states stay in the table with the lease.
 
-        FREE, too, where its automaton over tokens would be too large, or those that others have take too much memory:
-        kinds may come from strangers.
+        The state is FREE as for `start`, and if its automaton over tokens would be too large or leased ones take too
+        much memory: kinds may come from untrusted users.
 
         Raises:
             PatternError: a pattern that cannot be decoded.
@@ -251,7 +251,7 @@ class Constraints:
             return self.leases.put(key, FREE if states is None else self.table.add(states))
 
     def lend(self, states: TokenStates) -> Lease[int]:
-        """Adds an automaton over tokens that nobody else will ask for; it is removed behind the end of its lease."""
+        """Add an automaton over tokens for one user only; it is removed after the end of its lease."""
         return self.leases.lend(lambda: (self.table.add(states), 16 * (len(states) + len(states.ids))))
 
     def _has_room(self) -> bool:
@@ -264,7 +264,7 @@ class Constraints:
     def _compile(
         self, automaton: Automaton | None, lines: Sequence[str], name: str, most_ways: int | None = None
     ) -> TokenStates | None:
-        """`lines`: answers that must be possible; None where they are not, or too many are."""
+        """Compile an automaton; return None if it does not accept all of `lines`, or allows too many texts."""
         if automaton is None:
             return None
         with self._tokens_lock:
@@ -282,14 +282,17 @@ class Constraints:
 
 
 def kind_key(kind: ValueKind) -> bytes:
-    """What a kind is kept by: little memory, however long it is. Of equal kinds, as those of 1 and true are, it differs
-    where their answers are written differently; of lists of which more or fewer items are read it does not."""
+    """Return the key of a kind: a short digest.
+
+    Kinds that are equal in Python, such as those of 1 and true, have different keys if their answers are written
+    differently. Lists that differ only in `most` have the same key.
+    """
     kind = replace(kind, most=None) if isinstance(kind, ListOf) else kind
     return blake2b(repr(kind).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def kind_lines(kind: ValueKind) -> list[str]:
-    """Lines that hold values of a kind: of a closed one all, in their order; null is the last one."""
+    """Return answer lines of a kind: all, in order, if it is closed, else examples; null, if allowed, comes last."""
     match kind:
         case OneOf():
             texts = kind.spellings
@@ -309,7 +312,7 @@ def kind_lines(kind: ValueKind) -> list[str]:
 
 
 def _examples(attribute: Attribute) -> list[tuple[str, ...] | None]:
-    """Answers that must be possible."""
+    """Return the items of answers that the automaton must accept."""
     if attribute.type == "enum":
         return [None, *((label,) for label in attribute.labels)]
     items = ("true", "false") if attribute.type == "boolean" else ("0", "-7", "1234567890", "12.05")

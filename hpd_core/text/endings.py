@@ -1,19 +1,19 @@
-"""How a value ends.
+"""Ends of values.
 
-Its line ends with the first token whose text holds a newline (paper, 4.3.4), and what is read is the first JSON value
-of that line (text/values.py). So a value that nobody else sees ends earlier, with the token behind which nothing makes
-another answer of it, and the model is not asked for the rest (of a string or list that is no JSON neither: it is
-invalid at once, and not truncated when it has gone on to K_max):
+A value's line ends with the first token whose text holds a newline (paper, 4.3.4). The first JSON value of that line
+is read (text/values.py). So a value that no other value sees ends earlier: with the first token after which
+nothing can change the answer. The model does not decode the rest. The same holds for a string or list that is not JSON:
+it is invalid at once, instead of truncated at K_max.
 
-    "Velor",⏎       with the comma behind a string or a list that is closed
-    null,⏎          with the null, where one token says it (or a space and one)
-    12,⏎  true,⏎    typed values (text/constraints.py): a number with what stands behind its comma and is no digit
-                    ("20,000" goes on), a boolean with itself, as null
+    "Velor",⏎       with the comma after a string or a list that is closed
+    null,⏎          with the null, if it is one token (or a space and one)
+    12,⏎  true,⏎    typed values (text/constraints.py): a number with the first token after its comma that is not a
+                    digit ("20,000" goes on), a boolean with itself, as null
 
-Behind a number or `true` of an attribute that may be anything there may stand the rest of a text that the model forgot
-to quote, and that is worth knowing (`Value.num_dropped`): such a line is written to its end.
+After a number or `true` of a free attribute, the rest of a text that the model forgot to quote may follow. It is
+counted (`Value.num_dropped`), so such a line is decoded to its end.
 
-Reading is an automaton over characters, here as a table over tokens.
+Reading is an automaton over characters, compiled here to a table over tokens.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ _BOOLEANS = ("true", "false")
 
 
 class Read(IntEnum):
-    """What has been read of a value."""
+    """State of reading a value."""
 
     NOTHING = 0
     NOTHING_TYPED = auto()
-    """The same, of a value that has a constraint."""
+    """Nothing yet, of a value that has a constraint."""
     STRING = auto()
     STRING_ESCAPE = auto()
     LIST = auto()
     LIST_STRING = auto()
     LIST_ESCAPE = auto()
     LITERAL = auto()
-    """A part of a word of a typed value, or of a number before its first digit."""
+    """Part of a word of a typed value, or of a number before its first digit."""
     NUMBER = auto()
     NUMBER_COMMA = auto()
-    """A number and a comma, which ends it or begins its next group."""
+    """Number and a comma, which ends it or begins its next group."""
     WHOLE = auto()
-    """A string or list that is closed."""
+    """Closed string or list."""
     LINE = auto()
-    """Anything else: the line is written to its end."""
+    """Anything else: the line is decoded to its end."""
     ENDED = auto()
 
 
 Readings: TypeAlias = npt.NDArray[np.uint8]
 
 _NUMBER_GOES_ON: Mapping[str, Read] = dict.fromkeys("0123456789", Read.NUMBER)
-# Per state, what is read behind a character; "" stands for any other one.
+# Per state, the state after a character; "" stands for any other one.
 _BEHIND: Mapping[Read, Mapping[str, Read]] = {
     Read.NOTHING: {" ": Read.NOTHING, '"': Read.STRING, "[": Read.LIST, "": Read.LINE},
     Read.NOTHING_TYPED: {
@@ -68,7 +68,7 @@ _BEHIND: Mapping[Read, Mapping[str, Read]] = {
     },
     Read.STRING: {"\\": Read.STRING_ESCAPE, '"': Read.WHOLE, "": Read.STRING},
     Read.STRING_ESCAPE: {"": Read.STRING},
-    # A list in a list is no answer; where it ends, this does not tell.
+    # A list in a list is not an answer; this automaton does not find its end.
     Read.LIST: {'"': Read.LIST_STRING, "]": Read.WHOLE, "[": Read.LINE, "{": Read.LINE, "": Read.LIST},
     Read.LIST_STRING: {"\\": Read.LIST_ESCAPE, '"': Read.LIST, "": Read.LIST_STRING},
     Read.LIST_ESCAPE: {"": Read.LIST_STRING},
@@ -80,16 +80,16 @@ _BEHIND: Mapping[Read, Mapping[str, Read]] = {
     Read.ENDED: {"": Read.ENDED},
 }
 TELLING = frozenset(character for ways in _BEHIND.values() for character in ways if character.strip())
-"""Characters behind which something else is read than behind a letter; a space is the only other one."""
+"""Characters that change the state in another way than a letter does, except the space."""
 
 
 @dataclass(frozen=True)
 class Endings:
-    """What each token of a vocabulary does to the value that it is written into.
+    """Effect of each token of a vocabulary on the value that it is written into.
 
     Attributes:
-        closing: bool [vocabulary], whether it ends every value: its text holds a newline, or ends the text.
-        behind: uint8 [states, vocabulary], what has been read of a value that nobody else sees (`Read`) behind it.
+        closing: bool [vocabulary], whether the token ends every value: its text holds a newline, or ends the text.
+        behind: uint8 [states, vocabulary], state (`Read`) after the token of a value that no other value sees.
     """
 
     closing: npt.NDArray[np.bool_]
@@ -99,15 +99,15 @@ class Endings:
     def of_texts(
         cls, size: int, telling: Mapping[int, str], silent: Iterable[int] = (), unsure: Sequence[int] = ()
     ) -> Endings:
-        """A vocabulary of letters, but for some tokens.
+        """Return the endings of a vocabulary in which all tokens except the given ones act like letters.
 
         Args:
-            size: of the vocabulary.
+            size: size of the vocabulary.
             telling: texts of the tokens that hold a newline, a character of `TELLING`, a word that is a value, or
                 nothing but spaces.
             silent: tokens that write nothing into an answer.
-            unsure: tokens whose text depends on their neighbours (a byte among bytes that are no UTF-8): behind them
-                the line is written to its end.
+            unsure: tokens whose text depends on their neighbours (a byte among bytes that are not UTF-8): after them
+                the line is decoded to its end.
         """
         behind = np.repeat(np.array([behind_text(state, "x") for state in Read], dtype=np.uint8)[:, None], size, axis=1)
         for token, text in telling.items():
@@ -121,29 +121,29 @@ class Endings:
 
     @classmethod
     def none(cls, size: int) -> Endings:
-        """No token of a vocabulary ends a value."""
+        """Return endings of a vocabulary in which no token ends a value."""
         return cls(np.zeros(size, dtype=bool), np.full((len(Read), size), Read.LINE, dtype=np.uint8))
 
     def __len__(self) -> int:
         return len(self.closing)
 
     def also(self, tokens: Sequence[int]) -> Endings:
-        """The same, where these tokens end every value, too."""
+        """Return a copy in which these tokens end every value, too."""
         closing = self.closing.copy()
         closing[list(tokens)] = True
         return replace(self, closing=closing)
 
     def at_line_ends(self) -> Endings:
-        """The same for somebody who writes every value's line to its end."""
+        """Return a copy with which every value's line is decoded to its end."""
         return replace(self, behind=np.full_like(self.behind, Read.LINE))
 
     def read(self, states: Readings, tokens: npt.NDArray[np.int64]) -> tuple[Readings, npt.NDArray[np.bool_]]:
-        """What has been read of values that nobody else sees behind a token more, and which of them end with it."""
+        """Return the states of values that no others see after one more token, and which of them end with it, bool."""
         behind = self.behind[states, tokens]
         return behind, self.closing[tokens] | (behind == Read.ENDED)
 
     def length(self, tokens: Sequence[int], is_typed: bool) -> int:
-        """How many of these tokens a value that nobody else sees is asked for."""
+        """Return how many of these tokens are decoded for a value that no other value sees."""
         state = start_of(is_typed)
         for number, token in enumerate(tokens, start=1):
             state = self.behind[state, token]
@@ -154,11 +154,11 @@ class Endings:
     def lengths(
         self, grid: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], is_typed: bool
     ) -> npt.NDArray[np.int64]:
-        """As `length`, of n answers at once.
+        """Return the `length` of n answers at once, int64 [n].
 
         Args:
-            grid: int64 [n, longest], the tokens of each; what is behind its last one counts for nothing.
-            sizes: int64 [n], how many it has.
+            grid: int64 [n, longest], the tokens of each; entries after its last one are ignored.
+            sizes: int64 [n], number of tokens of each.
         """
         found, states = sizes.copy(), np.full(len(grid), start_of(is_typed), dtype=np.uint8)
         for place in range(grid.shape[1]):
@@ -169,12 +169,12 @@ class Endings:
 
 
 def start_of(is_typed: bool) -> Read:
-    """What has been read of a value before its first token; `is_typed`: whether it has a constraint."""
+    """Return the state of a value before its first token; `is_typed`: whether it has a constraint."""
     return Read.NOTHING_TYPED if is_typed else Read.NOTHING
 
 
 def behind_text(state: Read, text: str) -> Read:
-    """What has been read when a token wrote `text`."""
+    """Return the state after a token that writes `text`."""
     word = text.strip(" ")
     is_first = state in (Read.NOTHING, Read.NOTHING_TYPED)
     if is_first and (word == NULL or (state == Read.NOTHING_TYPED and word in _BOOLEANS)):
@@ -186,6 +186,6 @@ def behind_text(state: Read, text: str) -> Read:
 
 
 def is_telling(text: str) -> bool:
-    """Whether a token of this text does anything but what a letter does."""
+    """Return whether a token of this text has another effect than a letter."""
     word = text.strip(" ")
     return not word or word in (NULL, *_BOOLEANS) or "\n" in text or not TELLING.isdisjoint(text)

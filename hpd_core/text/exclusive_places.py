@@ -1,11 +1,11 @@
-"""Values that must not stand in the same place of a text: which has which place, and what is left for the others.
+"""Places of values that must not share a place in a text, and the text that is left for the others.
 
     Kashi Golean Original Cereal       Sub brand (0.8)   Golean         has its place
-                                       Brand (0.5)       Kashi Golean   finds none: is asked again, of "Kashi" and
-                                                                        "Original Cereal"
+                                       Brand (0.5)       Kashi Golean   finds none: is asked again, among "Kashi"
+                                                                        and "Original Cereal"
 
-The likelier value is the first to choose, and chooses the first place in which its text stands and no rival does: one
-that ends inside of a word ("1" in "16 oz") only where there is no other.
+Likelier values choose first. Each takes the first occurrence of its text that overlaps no rival. An occurrence that
+ends inside a word ("1" in "16 oz") is taken only if there is no other.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from functools import cache
 from hpd_core.text.runs import bounds_of
 
 Place = tuple[int, int, int]
-"""The number of a line, and code points in it: where the value begins, and where it has ended."""
+"""Number of a line, and code-point offsets in it: start and end of the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A value that was copied: of which attribute, and the model's probability."""
+    """Copied value: its attribute, its text and the model's probability."""
 
     name: str
     text: str
@@ -30,26 +30,26 @@ class Copied:
 
 
 class ExclusivePlaces:
-    """Who has which places in the lines of one record. Every round gives places to those that have none.
+    """Places of values in the lines of one record. Every round gives places to values that have none.
 
     Attributes:
-        places: by attribute, where its value stands.
+        places: place of each attribute's value.
     """
 
     def __init__(self, lines: Sequence[str], rivals: Mapping[str, frozenset[str]]) -> None:
-        """`lines`: as `field_lines`. `rivals`: as `CategorySchema.rivals`."""
+        """Take `lines` of `field_lines`, and `rivals` of `CategorySchema.rivals`."""
         self._lines, self._rivals = lines, rivals
-        self._bounds = cache(bounds_of)  # of most lines nobody asks
+        self._bounds = cache(bounds_of)  # most lines are never asked for
         self._contested: list[str] = []
         self.places: dict[str, Place] = {}
 
     def settle(self, values: Iterable[Copied]) -> list[str]:
-        """Gives the values of a round their places, the likeliest one first, of equal ones the first by name.
+        """Give the values of a round their places, the likeliest first, ties by name.
 
-        A text that stands nowhere needs none.
+        A text that does not occur needs no place.
 
         Returns:
-            The attributes whose values found none, in order: less than in the round before.
+            The attributes whose values found none, sorted: fewer than in the round before.
         """
         likeliest_first = sorted(values, key=lambda each: (-each.probability, each.name))
         contested = sorted([value.name for value in likeliest_first if not self._settle(value)])
@@ -58,7 +58,7 @@ class ExclusivePlaces:
         return self._contested
 
     def _settle(self, value: Copied) -> bool:
-        """Gives a value its place. False: it has none, as all are taken."""
+        """Give a value its place. Return False if all places of its text are taken."""
         taken, stands = self._taken(value.name), False
         for place in self._occurrences(value.text):
             if not any(_touch(place, other) for other in taken):
@@ -68,7 +68,7 @@ class ExclusivePlaces:
         return not stands
 
     def left_for(self, name: str) -> tuple[str, ...]:
-        """The lines without what the attribute's rivals have: as `lines_of`, each begins where a run may."""
+        """Return the pieces of lines not taken by rivals; as those of `lines_of`, each starts where a run may."""
         taken = sorted(self._taken(name))
         found = (piece for number in range(len(self._lines)) for piece in self._around(number, taken))
         return tuple(dict.fromkeys(piece for piece in found if piece))
@@ -78,7 +78,7 @@ class ExclusivePlaces:
         return [place for other, place in self.places.items() if other in rivals]
 
     def _occurrences(self, text: str) -> Iterator[Place]:
-        """Where it stands, first where it ends with a word."""
+        """Yield the places of `text`, those that end with a word first."""
         for is_whole in (True, False):
             for number, line in enumerate(self._lines):
                 begin = line.find(text)
@@ -93,7 +93,7 @@ class ExclusivePlaces:
         for _, start, stop in (place for place in taken if place[0] == number):
             yield line[begin : max(begin, start)].strip()
             starts, _ = self._bounds(line)
-            # What is left of a word that a value ends in is no beginning of a run.
+            # The rest of a word in which a value ends is not the beginning of a run.
             begin = max(begin, min((each for each in starts if each >= stop), default=len(line)))
         yield line[begin:].strip()
 

@@ -1,21 +1,21 @@
-"""Evidence: where the values stand in the record they were read from.
+"""Evidence: places of values in the record they were read from.
 
-Three tries, from strict to lenient; the first that finds something gives all its places:
+There are three matchers, from strict to lenient. The first that finds something gives all its places:
 
     exact    the value, letter for letter
     folded   after Unicode NFKC and case folding; white space, dashes and quotes of any kind are alike
     fuzzy    its words, without accents: joined or split ("non-stick", "nonstick"), or most of them together, inflected
              ("shoe", "shoes") or not
 
-A word is never found inside a longer one ("12" in "B12"; "12oz" is two words), nor a number in another one ("5 oz" in
-"1.5 oz", "2 inch" in "1/2 inch"), except in scripts that are written without spaces. A boolean is a conclusion and has
-no place of its own. A `number` is found by what it is worth in the product's text (text/numbers.py):
+A word is never found inside a longer one ("12" in "B12"; "12oz" is two words), except in scripts without spaces.
+A number is never found in another one ("5 oz" in "1.5 oz", "2 inch" in "1/2 inch"). A boolean is a conclusion and has
+no place. A `number` is found by its numeric value in the product's text (text/numbers.py):
 
-    exact         its very letters, worth the same: 1500 in "1500 g"
+    exact         same letters, same value: 1500 in "1500 g"
     equal number  other letters: 1500 in "1,500 g", 0.5 in "1/2 inch"
-    ambiguous     a number that may be worth that, or something else: 1.125 in "1.125 inch"
+    ambiguous     a number that may have this value or another one: 1.125 in "1.125 inch"
 
-A text that may end inside of a number is ambiguous, too: "500 ml" in "1 500 ml".
+A text that may end inside a number is ambiguous, too: "500 ml" in "1 500 ml".
 
 Offsets are code points into the original field.
 """
@@ -39,10 +39,10 @@ from hpd_core.text.separators import SPACES
 from hpd_core.types import Attribute, CategorySchema, Evidence, MatchKind, Record, RecordResult
 
 MAX_PLACES = 16
-"""Places kept of one item; a text that repeats a value a thousand times proves nothing more by it."""
+"""Maximum places kept of one item; more repetitions prove nothing more."""
 
 _ENOUGH_WORDS = 0.75  # share of a value's words that must stand together
-_MAX_WORDS = 32  # a longer value is no attribute value but a paragraph; it is looked up literally only
+_MAX_WORDS = 32  # a longer value is a paragraph, not an attribute value; it is looked up literally only
 _SLACK = 2  # foreign words that may stand between a value's own
 _SIGNS = ("™", "®", "©", "℠")  # they stand at words, not in them; NFKC would make letters of some
 # No spaces between words: kana, CJK ideographs, Thai, Lao, Myanmar, Khmer.
@@ -63,7 +63,7 @@ _Span = tuple[int, int]
 
 
 def ground(record: Record, schema: CategorySchema, result: RecordResult) -> RecordResult:
-    """The result with `Value.evidence` filled: one tuple of places per item, empty where it stands nowhere."""
+    """Return the result with `Value.evidence` filled: a tuple of places per item, empty if it was not found."""
     evidence = find_evidence(record, schema, result)
     values = {
         name: replace(value, evidence=evidence[name]) if name in evidence else value
@@ -75,7 +75,7 @@ def ground(record: Record, schema: CategorySchema, result: RecordResult) -> Reco
 def find_evidence(
     record: Record, schema: CategorySchema, result: RecordResult
 ) -> dict[str, tuple[tuple[Evidence, ...], ...]]:
-    """As `ground`: the evidence alone, by attribute, of those that have items."""
+    """Return the evidence of `ground` alone, by attribute, for attributes that have items."""
     grounder = Grounder(record.fields)
     attributes = {attribute.name: attribute for attribute in schema.attributes}
     found = {
@@ -90,13 +90,13 @@ def find_evidence(
 
 
 class Grounder:
-    """Looks values up in one record."""
+    """Finder of values in one record."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         self._fields = [_Field(name, text) for name, text in fields.items()]
 
     def find(self, attribute: Attribute, item: str) -> tuple[Evidence, ...]:
-        """The places of one item, in the order of the fields; at most MAX_PLACES."""
+        """Return the places of one item, in the order of the fields; at most MAX_PLACES."""
         if attribute.type == "boolean" or not item.strip():
             return ()
         if attribute.type == "number":
@@ -119,7 +119,7 @@ class Grounder:
         return perhaps
 
     def find_copied(self, item: str) -> tuple[Evidence, ...]:
-        """The places of an item that was copied from the texts, and may end inside of a word."""
+        """Return the places of an item that was copied from the texts, and may end inside a word."""
         places = [
             (field.name, place.span()) for field in self._fields for place in re.finditer(re.escape(item), field.text)
         ]
@@ -144,7 +144,7 @@ class Grounder:
         return tuple(next((places for places in found.values() if places), [])[:MAX_PLACES])
 
     def _worths(self, item: str) -> tuple[set[Decimal], bool]:
-        """What an item may be worth, and whether that is open: "1.500" where the text does not say one and a half."""
+        """Return the possible values of a number, and whether it is ambiguous: "1.500" unless the text settles it."""
         readings = open_readings(item)
         if readings is None:
             read = read_number(item)
@@ -156,9 +156,9 @@ class Grounder:
         return {Decimal(settled)}, False
 
     def _cut(self, field: int, start: int, end: int) -> Literal["surely", "perhaps"] | None:
-        """Whether [start, end) begins or ends inside of a number, or of a range or date without spaces.
+        """Return whether [start, end) begins or ends inside a number, or inside a range or date without spaces.
 
-        "perhaps": "12 500" may be one number or two, but not behind a name that goes with its first part ("iPhone 13").
+        "perhaps": "12 500" may be one number or two, unless its first part belongs to a name ("iPhone 13").
         """
         cut: Literal["surely", "perhaps"] | None = None
         text, numbers = self._fields[field].text, self._numbers[field]
@@ -183,7 +183,7 @@ def _start(number: ReadNumber) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Folded:
-    """A folded text; character i comes from the original's [starts[i], ends[i])."""
+    """Folded text; character i comes from the original's [starts[i], ends[i])."""
 
     text: str
     starts: Sequence[int]
@@ -191,7 +191,7 @@ class _Folded:
 
 
 class _Field:
-    """One field, made ready step by step: most values are found as they are."""
+    """Field of a record, folded and split lazily: most values are found literally."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -210,15 +210,15 @@ class _Field:
         return [(_bare(text[start:end]), (start, end)) for start, end in _words(text)]
 
     def exact(self, item: str) -> Iterator[_Span]:
-        """Places of the very letters."""
+        """Find the item literally; yield spans."""
         return _places(item, self.text)
 
     def folded(self, item: str) -> Iterator[_Span]:
-        """Places of the folded letters."""
+        """Find the folded item; yield spans."""
         return self._original(_places(_fold_item(item)[0], self._folded.text))
 
     def fuzzy(self, item: str) -> Iterator[_Span]:
-        """Places of its words."""
+        """Find the item by its words; yield spans. Items of no words, or of too many, are not found."""
         _, wanted = _fold_item(item)
         if not 0 < len(wanted) <= _MAX_WORDS:
             return iter(())
@@ -226,7 +226,7 @@ class _Field:
         return self._original(spans)
 
     def _original(self, spans: Iterable[_Span]) -> Iterator[_Span]:
-        """From folded to original offsets; what begins or ends inside of a character ("2" in "½") is left out."""
+        """Map folded spans to original offsets; drop those that begin or end inside a character ("2" in "½")."""
         starts, ends = self._folded.starts, self._folded.ends
         for first, last in spans:
             is_cut = (first > 0 and starts[first - 1] == starts[first]) or (
@@ -242,7 +242,7 @@ _NUMBER_KINDS: tuple[MatchKind, ...] = ("exact", "equal number", "ambiguous")
 
 
 def _fold(text: str) -> _Folded:
-    """Folds cluster by cluster (a character and its combining marks), so that offsets can be led back."""
+    """Fold cluster by cluster (a character and its combining marks), so that offsets can be mapped back."""
     if _PLAIN.fullmatch(text):
         return _Folded(_fold_plain(text), range(len(text)), range(1, len(text) + 1))
     folded: list[str] = []
@@ -283,7 +283,7 @@ def _fold_plain(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def _fold_item(item: str) -> tuple[str, tuple[str, ...]]:
-    """A value folded, and its words without accents: every field is searched for them, and the next record's, too."""
+    """Return an item folded, and its words without accents; cached, as all fields and other records use them."""
     text = _fold(item).text
     return text, tuple(_bare(text[start:end]) for start, end in _words(text))
 
@@ -297,7 +297,7 @@ def _fold_cluster(cluster: str) -> str:
 
 
 def _clusters(text: str, first: int, last: int) -> Iterator[_Span]:
-    """Those of text[first:last], which begins with one and ends with one."""
+    """Yield the clusters of text[first:last], which begins and ends at cluster boundaries."""
     start = first
     for index in range(first + 1, last + 1):
         if index == last or not _is_mark(text[index]):
@@ -306,7 +306,7 @@ def _clusters(text: str, first: int, last: int) -> Iterator[_Span]:
 
 
 def _bare(word: str) -> str:
-    """`word` without accents."""
+    """Return `word` without accents."""
     if word.isascii():
         return word
     return "".join(letter for letter in unicodedata.normalize("NFD", word) if not unicodedata.combining(letter))
@@ -320,7 +320,7 @@ def _is_mark(letter: str) -> bool:
 
 
 def _words(text: str) -> Iterator[_Span]:
-    """Runs of letters and digits with their marks; "1.5" is one."""
+    """Yield the spans of runs of letters and digits with their marks; "1.5" is one."""
     if text.isascii():
         yield from (match.span() for match in _ASCII_WORD.finditer(text))
         return
@@ -339,7 +339,7 @@ def _words(text: str) -> Iterator[_Span]:
 
 
 def _places(wanted: str, text: str) -> Iterator[_Span]:
-    """Where `wanted` stands in `text`, not inside of words; no two places overlap."""
+    """Yield the non-overlapping spans of `wanted` in `text` that do not cut words."""
     if not wanted:
         return
     start = text.find(wanted)
@@ -352,7 +352,7 @@ def _places(wanted: str, text: str) -> Iterator[_Span]:
 
 
 def _joins(text: str, place: int) -> bool:
-    """Whether the characters on both sides of `place` belong to one word or number."""
+    """Return whether the characters on both sides of `place` belong to one word or number."""
     if not 0 < place < len(text):
         return False
     left, right = text[place - 1], text[place]
@@ -370,7 +370,7 @@ def _joins(text: str, place: int) -> bool:
 
 
 def _joined(wanted: Sequence[str], words: Sequence[tuple[str, _Span]]) -> Iterator[_Span]:
-    """Stretches of words that read like the wanted ones without the spaces between them."""
+    """Yield spans of consecutive words that equal the wanted ones when spaces are ignored."""
     letters = "".join(wanted)
     first = 0
     while first < len(words):
@@ -389,9 +389,9 @@ def _joined(wanted: Sequence[str], words: Sequence[tuple[str, _Span]]) -> Iterat
 
 
 def _together(wanted: Sequence[str], words: Sequence[tuple[str, _Span]]) -> Iterator[_Span]:
-    """The stretches that hold most of the wanted words, _SLACK words longer than the value at most.
+    """Yield the spans that hold most of the wanted words, at most _SLACK words longer than the value.
 
-    Of those with the most words the shortest, from left to right; no two overlap.
+    They are the spans with the most wanted words, from left to right, shorter ones first; no two overlap.
     """
     stems = {item[:_STEM] for item in wanted}
     matches = [
@@ -408,7 +408,7 @@ def _together(wanted: Sequence[str], words: Sequence[tuple[str, _Span]]) -> Iter
             item = matches[last]
             if item is not None and left[item]:
                 left[item] -= 1
-                # A number is no word among others: "size 10" is not "size 12".
+                # Numbers must all match: "size 10" is not "size 12".
                 has_numbers = not any(count and any(map(str.isdigit, item)) for item, count in left.items())
                 if has_numbers and len(wanted) - left.total() >= needed:
                     found.append((left.total() - len(wanted), last + 1 - first, first))
@@ -421,7 +421,7 @@ def _together(wanted: Sequence[str], words: Sequence[tuple[str, _Span]]) -> Iter
 
 
 def _alike(item: str, word: str) -> bool:
-    """The same word, or one is the other with an ending of one or two letters."""
+    """Return whether the words are equal, or one is the other with an ending of one or two letters."""
     short, long = sorted((item, word), key=len)
     is_inflected = len(short) >= _STEM and len(long) - len(short) <= 2 and long.startswith(short)
     return item == word or (is_inflected and long.isalpha())

@@ -1,13 +1,12 @@
-"""A model's JSON, read as it was meant where it holds backslashes.
+"""Reader of a model's JSON that repairs backslashes.
 
-A model copies `cotton\\nylon` and `L\\XL` into a string as they stand in the product's text and forgets to write the
-backslash twice. What JSON has no escape for is kept; what can be read in two ways ("\\n") is decided by the record's
-texts, word by word: the reading that stands there, or that is a member of the enum. Without texts, or where they have
-neither, it is JSON's.
+A model copies `cotton\\nylon` and `L\\XL` into a string as in the product's text, and forgets to double the backslash.
+A backslash that begins no JSON escape is kept. An ambiguous one ("\\n") is decided word by word: by the reading that
+occurs in the record's texts or is a member of the enum. Without texts, or if they have neither, it is JSON's.
 
     text       written      read
     a\\nb       "a\\nb"       a\\nb      the text has no line break between a and b
-    L\\XL       "L\\XL"       L\\XL      no escape of JSON
+    L\\XL       "L\\XL"       L\\XL      not an escape of JSON
     Levi's     "Levi\\'s"    Levi's    the text has no backslash
     size S\\    "S\\",        S\\        the line ends, and the text has S\\
 """
@@ -22,7 +21,7 @@ from typing import Any
 
 
 class Literal(str):
-    """A JSON number as it was written: 1.50 stays 1.50."""
+    """JSON number as it was written: 1.50 stays 1.50."""
 
 
 _STRICT = json.JSONDecoder(parse_float=Literal, parse_int=Literal, strict=False)
@@ -33,24 +32,24 @@ _LETTER = r"[^\s,;/|+&()\\]"
 _WORD = re.compile(rf"{_LETTER}*(?:\\.{_LETTER}*)+", re.DOTALL)
 _NEEDLESS = re.compile(r"\\(?=[^\w\s\\])")
 _UNPRINTABLE = re.compile("[\b\f\r]")
-# A quote behind a backslash where a string may end.
+# A quote after a backslash where a string may end.
 _SWALLOWED = re.compile(r'\\"(?=\s*(?:[,\]}]|\Z))')
 
 
 def raw_decode(
     text: str, fields: Mapping[str, str] | None, *, is_whole: bool, members: Iterable[str] = ()
 ) -> tuple[Any, int]:
-    """The first JSON value of `text` and where it ends; numbers are `Literal`s.
+    """Return the first JSON value of `text` and the offset of its end; numbers are `Literal`s.
 
     Args:
         text: begins with the value.
-        fields: the record's texts; None where they are not known.
-        is_whole: False for a text that was cut: what ends with it may have had more.
-        members: the enum's, which a model copies as it does words of the texts.
+        fields: the record's texts; None if they are not known.
+        is_whole: False for a text that was cut: a value that ends with it may be incomplete.
+        members: members of the enum, which a model copies like words of the texts.
 
     Raises:
-        ValueError: there is none.
-        RecursionError: it is nested too deeply.
+        ValueError: there is no value.
+        RecursionError: the value is nested too deeply.
     """
     if "\\" not in text:
         return _STRICT.raw_decode(text)
@@ -64,7 +63,7 @@ def raw_decode(
 
 
 class _Decoder(json.JSONDecoder):
-    """Reads strings by the record's text."""
+    """JSON decoder that reads strings with the help of the record's text."""
 
     def __init__(self, document: str, *, ends_at_swallowed: bool = False) -> None:
         super().__init__(parse_float=Literal, parse_int=Literal, strict=False)
@@ -74,7 +73,7 @@ class _Decoder(json.JSONDecoder):
         self.scan_once = py_make_scanner(self)
 
     def _read_string(self, text: str, start: int, strict: bool = True) -> tuple[str, int]:
-        """The string whose opening quote stands before `start`, and where it ends."""
+        """Return the string whose opening quote is before `start`, and the offset of its end."""
         for place in _SWALLOWED.finditer(text, start) if self._ends_at_swallowed else ():
             for end in ("\\", '"'):
                 string = self._read_body(text[start : place.start()]) + end
@@ -109,7 +108,7 @@ class _Decoder(json.JSONDecoder):
 
 
 def _by_json(body: str) -> str:
-    """What stands between quotes, by JSON; a backslash that begins no escape stands for itself."""
+    """Decode the text between quotes as JSON; a backslash that begins no escape stands for itself."""
     text: str = json.loads(f'"{_ESCAPE.sub(_keep_unknown, body)}"', strict=False)
     return text
 

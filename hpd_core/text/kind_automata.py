@@ -1,4 +1,4 @@
-"""Which values a kind has (text/value_kinds.py), as an automaton over bytes of the line that holds one."""
+"""Automata of kinds (text/value_kinds.py), over the bytes of a line that holds a value."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _HEX = "[0-9A-Fa-f]"
 _UNIT = rf"(?:[0-9ABCEFabcef]{_HEX}{{3}}|[dD](?:[0-7]{_HEX}{{2}}|[89ABab]{_HEX}{{2}}\\u[dD][C-Fc-f]{_HEX}{{2}}))"
 # A backslash that begins no escape is read as itself (text/json_reading.py).
 _TEXT = rf'(?:[^\x00-\x1f"\\]|\\(?:[^\x00-\x1fu]|u{_UNIT}))*'
-"""What stands between the quotes of a string."""
+"""Expression for the text between the quotes of a string."""
 _QUOTE, _BACKSLASH, _FIRST_PRINTABLE = ord('"'), ord("\\"), 0x20
 
 
 def kind_automaton(kind: ValueKind) -> Automaton | None:
-    """The automaton of a kind's values; None where anything may be written, or it would be too large.
+    """Return the automaton of a kind's values; None if anything may be written, or it would be too large.
 
     Raises:
         PatternError: a pattern that cannot be decoded.
@@ -41,7 +41,7 @@ def kind_automaton(kind: ValueKind) -> Automaton | None:
     if isinstance(kind, FreeText):
         return None
     if isinstance(kind, Integer):
-        # Behind a comma its next group may stand, or the line's end.
+        # After a comma its next group may follow, or the line's end.
         nodes = Nodes()
         end = nodes.new()
         start = _embed(nodes, full_match(_INTEGER % ("null|" if kind.nullable else "")), nodes.new({ord("\n"): end}))
@@ -53,7 +53,7 @@ def kind_automaton(kind: ValueKind) -> Automaton | None:
 
 
 def _add(nodes: Nodes, start: int, behind: int, kind: ValueKind) -> None:
-    """One value, or an item of a list, from `start` to `behind`."""
+    """Add one value, or an item of a list, from `start` to `behind`."""
     is_item = ord("]") in nodes[behind]
     match kind:
         case JsonString():
@@ -81,7 +81,7 @@ def _add(nodes: Nodes, start: int, behind: int, kind: ValueKind) -> None:
 
 
 def _spell_bare(nodes: Nodes, start: int, texts: Iterable[str], behind: int) -> None:
-    """Literals without quotes: one may be the beginning of another."""
+    """Add literals without quotes, of which one may be the beginning of another."""
     ends = set()
     for text in texts:
         node = start
@@ -95,9 +95,9 @@ def _spell_bare(nodes: Nodes, start: int, texts: Iterable[str], behind: int) -> 
 
 
 def _embed(nodes: Nodes, dfa: ByteDfa, behind: int, *, in_string: bool = False) -> int:
-    """The automaton's states as nodes. What matches goes on as `behind` does. Returns the first one.
+    """Add the automaton's states as nodes. Its final states continue as `behind` does. Return the start node.
 
-    `in_string`: it stands between quotes, where a quote and a backslash have a backslash before them.
+    `in_string`: the text is between quotes, where quotes and backslashes are escaped with a backslash.
     """
     numbers = {state: nodes.new() for state in {dfa.start, *dfa.ways, *dfa.finals}}
     for state, ways in dfa.ways.items():

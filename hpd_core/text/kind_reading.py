@@ -1,6 +1,6 @@
-"""From the text that a model wrote for one value to the value: JSON of the kind that was asked for.
+"""Parser of the text that a model wrote for one value: JSON of the kind that was asked for.
 
-As in text/values.py, what counts is the first JSON value of the line.
+As in text/values.py, the first JSON value of the line counts.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _NUMBER, _NUMBERS = Attribute(name="value", type="number"), Attribute(name="valu
 _BOOLEAN, _BOOLEANS = Attribute(name="value", type="boolean"), Attribute(name="value", type="boolean", multiple=True)
 _EMPTY_LIST = re.compile(r"\[\s*\]")
 _ITEM = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^\s",\[\]{}]+)\s*,')
-"""Of a list, an item that another one follows."""
+"""Item of a list that another one follows."""
 
 
 def read_value(kind: ValueKind, raw: str, *, closed: bool, fields: Mapping[str, str]) -> tuple[Any, ValueStatus]:
-    """The value, None unless the status is "value", and the status.
+    """Return the value, None unless the status is "value", and the status.
 
     Args:
-        raw: the generated text, the closing token's text included.
+        raw: the generated text, including the closing token's.
         closed: whether the line ended by itself; if not, it was cut.
-        fields: the texts before it, by which is decided what can be read in two ways.
+        fields: the texts before it, which decide ambiguous readings.
     """
     line = raw.split("\n", 1)[0].strip()
     if isinstance(kind, FreeText):
@@ -45,7 +45,7 @@ def read_value(kind: ValueKind, raw: str, *, closed: bool, fields: Mapping[str, 
 
 
 def _first_items(line: str, most: int) -> str | None:
-    """A list of which no more than so many items are read, as if it ended behind them; None: it has no more."""
+    """Return the list cut after its first `most` items; None if the line is not a list, or has no more items."""
     if not line.startswith("["):
         return None
     end = place = 1
@@ -60,7 +60,7 @@ def _first_items(line: str, most: int) -> str | None:
 def _typed(
     attribute: Attribute, kind: ValueKind, line: str, closed: bool, fields: Mapping[str, str]
 ) -> tuple[Any, ValueStatus]:
-    """Numbers and booleans, in the forms that texts have."""
+    """Read numbers and booleans, in the forms that texts have. Return value and status."""
     value = parse_value(attribute, line, closed=closed, fields=fields)
     if value.status == "absent":
         return None, "absent" if kind.nullable else "invalid"
@@ -88,12 +88,12 @@ def _written(member: Any) -> str:
 
 
 def _plain(kind: ValueKind, text: str | None) -> Any:
-    """A number or boolean of its text; None: it is not of this kind."""
+    """Return a number or boolean from its text; None if it is not of this kind."""
     if text is None:
         return None
     if isinstance(kind, Boolean):
         return text == "true"
-    # A comma is left where the texts do not say which one it is: as in English, then.
+    # A comma is left if the texts do not settle its meaning: it is read as in English.
     number = Decimal(text.replace(",", ""))
     if number == number.to_integral_value():
         return int(number)
@@ -101,7 +101,7 @@ def _plain(kind: ValueKind, text: str | None) -> Any:
 
 
 def _scalars(kind: ValueKind, line: str, closed: bool, fields: Mapping[str, str]) -> tuple[Any, ValueStatus]:
-    """Strings and what an enum holds."""
+    """Read strings and members of enums. Return value and status."""
     item = kind.item if isinstance(kind, ListOf) else kind
     members = [value for value in item.values if isinstance(value, str)] if isinstance(item, OneOf) else ()
     try:
@@ -123,12 +123,12 @@ def _scalars(kind: ValueKind, line: str, closed: bool, fields: Mapping[str, str]
 
 
 def _says_nothing(answer: Any, fields: Mapping[str, str]) -> bool:
-    """Of a run of the text: "N/A" stands there as any other does."""
+    """Return whether a run of the text is a word for nothing: "N/A" may be copied as any other run."""
     return isinstance(answer, str) and absence.read(answer, "", fields) is not absence.Reading.VALUE
 
 
 def _scalar(kind: ValueKind, answer: Any) -> Any:
-    """The answer as plain JSON; None: it is not of this kind."""
+    """Return the answer as plain JSON; None if it is not of this kind."""
     if isinstance(answer, Literal):
         try:
             answer = float(answer) if set(answer) & set(".eE") else int(answer)

@@ -1,4 +1,4 @@
-"""What stands in a table for as long as somebody has it."""
+"""Leases of table entries, which stay in the table as long as they are in use."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Kept = TypeVar("Kept")
 
 
 class Lease(Generic[Kept]):
-    """Keeps something in a table for as long as anybody has the lease.
+    """Lease that keeps an entry in a table as long as the lease object is referenced.
 
     Attributes:
-        kept: what names it there.
+        kept: name of the entry in the table.
     """
 
     def __init__(self, kept: Kept) -> None:
@@ -23,27 +23,27 @@ class Lease(Generic[Kept]):
 
 
 class Leases(Generic[Kept]):
-    """Who has what of a table. Leases may end in any thread, without a lock.
+    """Registry of the leases of a table's entries. Leases may end in any thread, without a lock.
 
     Attributes:
-        lock: of the table. `lend` and `num_lent_bytes` take it; whoever calls the rest has it.
+        lock: lock of the table. `lend` and `num_lent_bytes` take it; callers of the other methods must hold it.
     """
 
     def __init__(self, remove: Callable[[Kept], None]) -> None:
-        """`remove`: takes what nobody has out of the table."""
+        """Take `remove`, which removes an unused entry from the table."""
         self.lock = Lock()
         self._remove = remove
-        # By a key: asked for again as a rule, so that it stays while there is room. The last asked for is the last one.
+        # Entries by key are usually asked for again, so they stay while there is room. Most recently used last.
         self._by_key: OrderedDict[bytes, tuple[Kept, ReferenceType[Lease[Kept]]]] = OrderedDict()
         self._ended: deque[tuple[Kept, int]] = deque()
         self._num_lent_bytes = 0
 
     def __len__(self) -> int:
-        """How many are kept by a key."""
+        """Return the number of entries with a key."""
         return len(self._by_key)
 
     def find(self, key: bytes) -> Lease[Kept] | None:
-        """A lease of what is kept by this key."""
+        """Return a lease of the entry with this key; None if there is none."""
         if key not in self._by_key:
             return None
         kept, there = self._by_key[key]
@@ -53,16 +53,16 @@ class Leases(Generic[Kept]):
         return lease
 
     def put(self, key: bytes, kept: Kept) -> Lease[Kept]:
-        """Keeps something by a key."""
+        """Store an entry under a key. Return a lease of it."""
         lease = Lease(kept)
         self._by_key[key] = kept, ref(lease)
         return lease
 
     def lend(self, add: Callable[[], tuple[Kept, int]]) -> Lease[Kept]:
-        """Keeps something that nobody will ask for again: it is removed behind the end of its lease.
+        """Add an entry without a key, which is removed after the end of its lease. Return the lease.
 
         Args:
-            add: puts it into the table, and says what names it there and how many bytes it takes.
+            add: puts the entry into the table, and returns its name there and its size in bytes.
         """
         with self.lock:
             self._collect()
@@ -75,20 +75,20 @@ class Leases(Generic[Kept]):
 
     @property
     def num_lent_bytes(self) -> int:
-        """Of what was lent and somebody has."""
+        """Bytes of the lent entries still in use."""
         with self.lock:
             self._collect()
             return self._num_lent_bytes
 
     def _collect(self) -> None:
-        """Removes what was lent and nobody has any more."""
+        """Remove lent entries that are not in use any more."""
         while self._ended:
             kept, num_bytes = self._ended.popleft()
             self._remove(kept)
             self._num_lent_bytes -= num_bytes
 
     def make_room(self, has_room: Callable[[], bool]) -> None:
-        """Removes what is kept by keys and nobody has, what was asked for longest ago first, until there is room."""
+        """Evict unused entries with keys, least recently used first, until `has_room()`."""
         self._collect()
         for key, (kept, there) in list(self._by_key.items()):
             if has_room():

@@ -1,8 +1,8 @@
-"""What a closed attribute (an enum, a boolean) can be answered with, as tries of tokens.
+"""Tries of tokens: the possible answers of a closed attribute (an enum, a boolean).
 
-A *member* is a label, true or false, or null; a *spelling* one way to write it: a label or its synonym, `true` or
+A *member* is a label, true or false, or null. A *spelling* is one way to write it: a label or its synonym, `true` or
 "yes". Each spelling is the tokens of its answer line as training lays it out, up to the one that ends the value
-(text/endings.py); the likelihood of a member is that of its spellings together.
+(text/endings.py). The likelihood of a member is the sum over its spellings.
 
     node       0        1      2        3        4                    the key's end is node 0
     written         "  light  brown  ──",──▶  "light brown"
@@ -10,9 +10,9 @@ A *member* is a label, true or false, or null; a *spelling* one way to write it:
                     └──  dark  ──",──▶  "dark"
                └── null ──▶  null
 
-Tries are compiled a whole vocabulary at a time, and stand in one table whose nodes and spellings are numbered through,
-so that a step looks up those of all its values at once (as constraints do, text/constraints.py). Those of schemas stay;
-others are there for as long as somebody has them.
+Tries are compiled a whole vocabulary at a time, into one table with consecutive numbers of nodes and spellings. So a
+step looks up those of all its values at once (as for constraints, text/constraints.py). Tries of schemas stay in the
+table; others stay as long as they are in use.
 """
 
 from __future__ import annotations
@@ -34,18 +34,17 @@ NULL_MEMBER = 0
 
 @dataclass(frozen=True, slots=True)
 class MemberTrie:
-    """A trie of n nodes, w ways and s spellings. Nodes are numbered in preorder; what ends a value leads to none.
+    """Trie of n nodes, w ways and s spellings. Nodes are numbered in preorder; a token that ends a value leads to none.
 
     Attributes:
-        tokens, depths, lasts: int64 [n]: the token that leads to each node, how many do, and the last node below it.
-        runs: int64 [n], how many nodes are fed with each: it, and those behind it up to where there is a choice.
-        heights: int64 [n], how many have to be fed to come from each, itself among them, to the end of every spelling.
-        way_of, above: int64 [n], the way that leads to each, and from which node; -1 to the root.
-        offsets: int64 [n + 1]: a node has the ways `offsets[node]` up to `offsets[node + 1]`, in the order of their
-            tokens.
-        ids, behind: int64 [w], their tokens, and the node behind each; ~spelling where there is none.
-        members: int64 [s], what each spelling means.
-        ends, closings: int64 [s], the node behind which each ends, and the token that ends it.
+        tokens, depths, lasts: int64 [n]: token that leads to each node, its depth, and the last node below it.
+        runs: int64 [n], number of nodes fed with each: itself, and those after it up to the next choice.
+        heights: int64 [n], number of nodes fed from each, itself included, to the end of its longest spelling.
+        way_of, above: int64 [n], way that leads to each node, and the node above it; -1 for the root.
+        offsets: int64 [n + 1]: a node has the ways `offsets[node]` up to `offsets[node + 1]`, ordered by token.
+        ids, behind: int64 [w], token of each way, and the node after it; ~spelling if there is none.
+        members: int64 [s], member of each spelling.
+        ends, closings: int64 [s], last node of each spelling, and the token that ends it.
     """
 
     tokens: IntArray
@@ -67,20 +66,20 @@ class MemberTrie:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest spelling."""
+        """Number of tokens of the longest spelling."""
         return int(self.depths[self.ends].max()) + 1
 
     @property
     def null(self) -> int:
-        """The first spelling of null; -1 where there is none."""
+        """First spelling of null; -1 if there is none."""
         found = np.nonzero(self.members == NULL_MEMBER)[0]
         return int(found[0]) if len(found) else -1
 
     @classmethod
     def of(cls, spellings: Sequence[Sequence[int]], members: Sequence[int]) -> MemberTrie | None:
-        """The trie of some spellings, as tokens, of the members whose numbers are `members`.
+        """Return the trie of spellings, given as tokens; `members` has the member of each.
 
-        None where two members are spelled alike, or one spelling is the beginning of another: they cannot be told.
+        Return None if two members have the same spelling, or one spelling begins another: they cannot be told apart.
         """
         (grid, sizes), numbers = token_grid(spellings), np.array(members, dtype=np.int64)
         order = np.lexsort(grid.T[::-1])
@@ -92,7 +91,7 @@ class MemberTrie:
 
     @classmethod
     def _of_sorted(cls, grid: IntArray, sizes: IntArray, members: IntArray) -> MemberTrie | None:
-        """`grid`: int64 [s, longest], in order, -1 behind the last token of each of different spellings."""
+        """Build from `grid`, int64 [s, longest]: sorted, distinct spellings, padded with -1."""
         count, longest = grid.shape
         places = np.arange(longest)
         # Way (i, d) writes token d of spelling i, where no spelling before it begins so.
@@ -145,7 +144,7 @@ class MemberTrie:
 
 
 def token_grid(spellings: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
-    """Spellings as rows, int64 [s, longest], -1 behind the last token of each; and how many tokens each has."""
+    """Return spellings as rows, int64 [s, longest], padded with -1, and the number of tokens of each, int64 [s]."""
     sizes = np.array([len(tokens) for tokens in spellings], dtype=np.int64)
     grid = np.full((len(sizes), int(sizes.max())), -1, dtype=np.int64)
     grid[np.arange(grid.shape[1]) < sizes[:, None]] = np.fromiter(chain.from_iterable(spellings), dtype=np.int64)
@@ -153,13 +152,13 @@ def token_grid(spellings: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
 
 
 def _goes_on(differs: npt.NDArray[np.bool_], sizes: IntArray) -> bool:
-    """Whether a spelling begins with all of the one before it."""
+    """Return whether a spelling begins with all of the one before it."""
     last = sizes[:-1] - 1
     return bool((~differs[np.arange(1, len(differs)), last]).any())
 
 
 def _next_rows(differs: npt.NDArray[np.bool_]) -> IntArray:
-    """Of each place the next row that differs there; the number of rows where there is none."""
+    """Return for each element the next row marked in `differs` at its column; the number of rows if there is none."""
     count, width = differs.shape
     rows = np.where(differs, np.arange(count)[:, None], count)
     behind = np.concatenate([rows[1:], np.full((1, width), count)])
@@ -168,7 +167,7 @@ def _next_rows(differs: npt.NDArray[np.bool_]) -> IntArray:
 
 def _runs(lasts: IntArray, num_ways: IntArray) -> IntArray:
     nodes = np.arange(len(lasts))
-    # The next node is behind this one alone.
+    # The next node follows this one alone.
     is_passed = (num_ways == 1) & (lasts > nodes)
     stops = np.minimum.accumulate(np.where(is_passed, len(nodes), nodes)[::-1])[::-1]
     found: IntArray = stops - nodes + 1
@@ -177,11 +176,11 @@ def _runs(lasts: IntArray, num_ways: IntArray) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class TriePlace:
-    """Where a trie stands in a table.
+    """Place of a trie in a table.
 
     Attributes:
-        number: how many were added before it.
-        firsts, counts: by the kind of what tries have (`_SIZES`), its first number and how many there are.
+        number: number of tries added before it.
+        firsts, counts: first number and count of its nodes, ways and spellings, by these names (see `_SIZES`).
     """
 
     number: int
@@ -190,15 +189,15 @@ class TriePlace:
 
 
 class TrieTable:
-    """Tries, side by side; their nodes, ways and spellings are numbered through.
+    """Table of tries, with consecutive numbers of nodes, ways and spellings.
 
-    One thread may add and remove while another one reads the tries that it has: arrays are as `MemberTrie` has them,
-    with room between and behind what is in use.
+    One thread may add and remove tries while another one reads those that it uses. Arrays are those of `MemberTrie`,
+    with unused room between and after the tries.
 
     Attributes:
-        roots: int64 [n], the root of each node.
-        nulls: int64 [n], a spelling of null in the trie of each node, or -1 where there is none.
-        num_bytes: of the tries in use.
+        roots: int64 [n], root of each node.
+        nulls: int64 [n], a spelling of null in the trie of each node, or -1 if there is none.
+        num_bytes: size of the tries in use.
     """
 
     def __init__(self) -> None:
@@ -226,7 +225,7 @@ class TrieTable:
     nulls: IntArray
 
     def add(self, trie: MemberTrie) -> int:
-        """Adds a trie. Returns the number of its root."""
+        """Add a trie. Return the number of its root."""
         # Offsets are one more than nodes.
         counts = {"nodes": len(trie) + 1, "ways": len(trie.ids), "spellings": len(trie.members)}
         firsts = {size: self._in_use[size].take(count) for size, count in counts.items()}
@@ -249,23 +248,23 @@ class TrieTable:
         return node
 
     def remove(self, root: int) -> None:
-        """Removes the trie of this root: others may have its numbers from now on."""
+        """Remove the trie of this root; its numbers may be reused."""
         place = self._places.pop(root)
         for size, first in place.firsts.items():
             self._in_use[size].give_back(first, place.counts[size])
         self.num_bytes -= _bytes(place)
 
     def added_since(self, number: int) -> list[TriePlace]:
-        """The places of the tries before which at least so many were added, and that are there still, in order."""
+        """Return the places of the present tries whose `number` is at least `number`, in order of addition."""
         found = [place for place in list(self._places.values()) if place.number >= number]
         return sorted(found, key=lambda place: place.number)
 
     def part(self, place: TriePlace) -> dict[str, IntArray]:
-        """What stands there, for `put` of another table."""
+        """Return the arrays of a place, for `put` of another table."""
         return {name: getattr(self, name)[place.firsts[size] :][: place.counts[size]] for name, size in _SIZES.items()}
 
     def put(self, place: TriePlace, arrays: Mapping[str, IntArray]) -> None:
-        """Writes what is numbered as at this place, whatever stands there."""
+        """Write arrays to a place, overwriting what is there."""
         for name, size in _SIZES.items():
             first, items = place.firsts[size], arrays[name]
             array = grown(getattr(self, name), first + place.counts[size])
@@ -273,25 +272,25 @@ class TrieTable:
             setattr(self, name, array)
 
     def spelling(self, number: int) -> tuple[IntArray, IntArray]:
-        """The tokens of a spelling, and the node behind which each is written."""
+        """Return the tokens of a spelling, and the node after which each is written."""
         return spelling_of(self, number)
 
     def ways(self, nodes: IntArray) -> tuple[IntArray, IntArray]:
-        """What is written behind some nodes: the ways of all, and for each the number in `nodes` that it is of."""
+        """Return the ways of some nodes, and for each the index of its node in `nodes`."""
         return ranges(self.offsets, nodes)
 
     def wanted(self, nodes: IntArray) -> tuple[IntArray, IntArray]:
-        """Whose log-probability is wanted behind each of n rows: int64 [m] each, rows and token ids.
+        """Return the row and token pairs whose log-probability is needed: rows and token ids, int64 [m] each.
 
         Args:
-            nodes: int64 [n], the node that each row writes behind, or NO_NODE.
+            nodes: int64 [n], the node after which each row writes, or NO_NODE.
         """
         rows = np.nonzero(nodes != NO_NODE)[0]
         ways, parts = self.ways(nodes[rows])
         return rows[parts], self.ids[ways]
 
     def num_ways(self, nodes: IntArray) -> int:
-        """How many that are."""
+        """Return the number of these pairs."""
         found = nodes[nodes != NO_NODE]
         return int((self.offsets[found + 1] - self.offsets[found]).sum())
 
@@ -302,7 +301,7 @@ _SIZES = {
     **dict.fromkeys(("ids", "behind"), "ways"),
     **dict.fromkeys(("members", "ends", "closings"), "spellings"),
 }
-"""Of a trie's arrays, what they have an element for; offsets have one more."""
+"""Element type of each of a trie's arrays: nodes, ways or spellings; offsets have one element more."""
 
 
 def _bytes(place: TriePlace) -> int:
@@ -310,7 +309,7 @@ def _bytes(place: TriePlace) -> int:
 
 
 def spelling_of(trie: MemberTrie | TrieTable, number: int) -> tuple[IntArray, IntArray]:
-    """The tokens of a spelling, and the node behind which each is written."""
+    """Return the tokens of a spelling, and the node after which each is written."""
     path = [int(trie.ends[number])]
     while (above := int(trie.above[path[-1]])) >= 0:
         path.append(above)

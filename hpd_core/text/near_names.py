@@ -1,7 +1,7 @@
-"""The known names that a name was probably meant to be, and in what they differ from it.
+"""Near names: known names that an unknown name probably means, and how they differ from it.
 
-A catalog and a schema file are written by different people and programs: one has "Café" in two letters for the last
-sound, the other in one, or a space that nobody sees. No answer is guessed from that. The reader is shown both names.
+A catalog and a schema file are written by different people and programs: one spells the "é" of "Café" with two code
+points, the other with one, or has an invisible space. The answer is not guessed. The reader is shown both names.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _MAX_NEAR = 3
 _MAX_LISTED = 5
 _MAX_COMPARED = 20
 _MAX_COUNTED = 5_000  # names that share a trigram with the one asked for, with repeats
-_MAX_MESSAGES = 1_000  # with a search; more different names than that are no misspellings
+_MAX_MESSAGES = 1_000  # with a search; more different names than that are not misspellings
 _MAX_COMPARED_LENGTH = 500  # what is longer is a text in the wrong column
 _CUTOFF = 0.75
-# Between the parts of a path, of a list of categories, and behind an id or a language ("632 - Hardware", "en:coffees").
+# Between the parts of a path, of a list of categories, and after an id or a language ("632 - Hardware", "en:coffees").
 _PATH = re.compile(r"[>/|\\»›→,;:]|\s[-–—]\s")
 _AND = re.compile(r"(?<=\w )(?:and|und|et|y|e|en|och|og|i)(?= \w)", re.IGNORECASE)
 _JOINERS = "\u200c\u200d\ufe0e\ufe0f"
@@ -71,29 +71,29 @@ _SPELLING = frozenset(range(5))
 
 
 def fold_name(text: str) -> str:
-    """Equal for names that differ in nothing but Unicode form, case, spaces, invisible characters, HTML entities,
-    punctuation and accents."""
+    """Fold a name: drop differences of Unicode form, case, spaces, invisible characters, HTML entities, punctuation
+    and accents, and of 'and' or '&'."""
     return _folded(text, _ALL)
 
 
 def fold_spelling(text: str) -> str:
-    """As `fold_name`, but punctuation and accents count: "C" and "C++" are two values."""
+    """Fold as `fold_name`, but keep 'and' or '&', punctuation and accents: "C" and "C++" are two values."""
     return _folded(text, _SPELLING)
 
 
 def is_blank(text: str) -> bool:
-    """Whether the name shows nothing: it is empty, or of spaces and invisible characters alone."""
+    """Return whether the name is empty, or consists of spaces and invisible characters."""
     return not _visible(text).strip()
 
 
 def unseen(text: str) -> list[str]:
-    """Characters of the name that nobody sees, as "U+200B". Those that join letters and emoji do something."""
+    """Return the invisible characters of the name, as "U+200B", except those that join letters or emoji."""
     found = dict.fromkeys(each for each in text if not each.isspace() and not _visible(each) and each not in _JOINERS)
     return [f"U+{ord(each):04X}" for each in found]
 
 
 def _folded(text: str, steps: Collection[int]) -> str:
-    # Twice: what one step uncovers (a space behind an entity) may be another one's.
+    # Twice: one step may uncover work for an earlier one (a space from an entity).
     for _ in range(2):
         for number, (_, step) in enumerate(_STEPS):
             if number in steps:
@@ -102,7 +102,7 @@ def _folded(text: str, steps: Collection[int]) -> str:
 
 
 def difference(one: str, other: str) -> str:
-    """In what two names of equal `fold_name` differ, in words: "capitals and spaces"."""
+    """Describe how two names of equal `fold_name` differ: "capitals and spaces"."""
     needed = set(_ALL)
     for number in reversed(range(len(_STEPS))):
         # The least that explains it: a step is named only where the others do not do.
@@ -114,14 +114,14 @@ def difference(one: str, other: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NearName:
-    """A known name. `difference`: in what alone it differs from the one asked for; None if it is only similar."""
+    """Known name. `difference`: its only difference from the one asked for; None if it is merely similar."""
 
     name: str
     difference: str | None
 
 
 class NearNames:
-    """Finds known names. Costs little to make and to ask: what is similar is compared with few candidates."""
+    """Finder of known names. Cheap to build and to ask: a similar name is compared with few candidates only."""
 
     def __init__(self, known: Iterable[str]) -> None:
         known = sorted(known)
@@ -142,7 +142,7 @@ class NearNames:
         self.find = lru_cache(maxsize=10_000)(self._find)
 
     def _find(self, name: str) -> tuple[NearName, ...]:
-        """The nearest of the known names, best first; none if nothing is near."""
+        """Return the nearest known names, best first, at most 3; empty if none is near."""
         return tuple(self._nearest(name))[:_MAX_NEAR] if len(name) <= _MAX_COMPARED_LENGTH else ()
 
     def _nearest(self, name: str) -> Iterator[NearName]:
@@ -159,7 +159,7 @@ class NearNames:
             yield from (NearName(found, None) for found in self._folded[each])
 
     def _sharing(self, folded: str) -> Counter[str]:
-        """Known names, folded, by the trigrams that they share with this one."""
+        """Count the trigrams that known names, folded, share with this one."""
         shared: Counter[str] = Counter()
         room = _MAX_COUNTED
         # The rare ones first: what all names of a long list have in common tells none of them.
@@ -171,10 +171,10 @@ class NearNames:
         return shared
 
     def missing(self, name: str) -> str:
-        """Says that the name is not known, as a schema's, and which one was probably meant, or which there are.
+        """Return a message that there is no schema of this name, with the near names, or else the known ones.
 
-        It is asked for every row. A column that holds no categories has a new name in each: after many different
-        ones nothing is searched any more.
+        It is called for every row. A column that does not hold categories has a new name in each row: after 1,000
+        different names nothing is searched any more.
         """
         way_out = self._ways_out.get(name)
         if way_out is None and len(self._ways_out) < _MAX_MESSAGES:
@@ -182,7 +182,7 @@ class NearNames:
         return f"no schema for category {quoted(name)}; {way_out or self._all_known}"
 
     def hint(self, name: str) -> str:
-        """As a question, "did you mean 'Coffee' (differs in capitals)?"; empty if nothing is near."""
+        """Return a question, "did you mean 'Coffee' (differs in capitals)?"; empty if no name is near."""
         found = self.find(name)
         shown = (
             quoted(near.name) + (f" (differs in {near.difference})" if near.difference is not None else "")
@@ -192,18 +192,18 @@ class NearNames:
 
 
 def missing_schema(category: str, schemas: Collection[str]) -> str:
-    """Says that there is no schema for the category, and which one was probably meant, or which there are."""
+    """Return a message that there is no schema for the category, with the near names, or else the known ones."""
     return near_names(schemas).missing(category)
 
 
 def listed(names: Sequence[str]) -> str:
-    """Some of the names: "'Coffee', 'Tea' and 7 more"."""
+    """Return the first names and the number of others: "'Coffee', 'Tea' and 7 more"."""
     more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
     return ", ".join(map(quoted, names[:_MAX_LISTED])) + more
 
 
 def quoted(name: str) -> str:
-    """The name in quotes, what cannot be seen written out; a very long one is cut."""
+    """Return the name in quotes, with invisible characters escaped; a very long one is cut."""
     return repr(name if len(name) <= _MAX_SHOWN else f"{name[:_MAX_SHOWN]}…")
 
 
@@ -211,7 +211,7 @@ _last: tuple[Collection[str], NearNames] | None = None
 
 
 def near_names(known: Collection[str]) -> NearNames:
-    """`NearNames` of a mapping or list that does not change; the last one is remembered."""
+    """Return `NearNames` of a mapping or list that does not change; the last one is cached."""
     global _last
     if _last is None or _last[0] is not known:
         _last = (known, NearNames(known))
@@ -219,7 +219,7 @@ def near_names(known: Collection[str]) -> NearNames:
 
 
 def _parts(name: str) -> list[str]:
-    """The parts of a path ("Home > Kitchen") or list, folded, without those that hold no letter or digit."""
+    """Return the parts of a path ("Home > Kitchen") or list, folded, without those that lack letters and digits."""
     parts = map(fold_name, _PATH.split(_entities(name)))
     return [part for part in parts if any(map(str.isalnum, part))]
 

@@ -1,7 +1,7 @@
-"""What one atom of a number is worth: digits with separators, with an exponent, or a sign such as ½.
+"""Values of one atom of a number: digits with separators, with an exponent, or a sign such as ½.
 
-What stands around it in the text is not looked at (number_forms.py does): where separators alone do not tell what is
-meant, there are several readings.
+The text around it is not looked at (number_forms.py does that): if separators alone are ambiguous, there are several
+readings.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _SURELY_FITS = 300
 MAX_DIGITS = 400
 _YEARS = range(1900, 2100)
 DENOMINATORS = (2, 3, 4, 5, 6, 8, 16, 32, 64)
-"""Of measures and recipes: "24/7" and "220/240 V" are no fractions."""
+"""Denominators in measures and recipes: "24/7" and "220/240 V" are not fractions."""
 
 VULGAR_FRACTIONS = "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 
 
 def readings_of(word: str) -> tuple[tuple[str, ...], str | None, str | None]:
-    """Of an atom: its readings as plain decimals, what is open, and the decimal sign that it shows (see `Whole`)."""
+    """Return an atom's readings as plain decimals, what is open, and the decimal sign it shows (see `Whole`)."""
     if word.isdecimal():
         return ((without_zeros(word),) if len(word) <= _SURELY_FITS or fits(Decimal(word)) else ()), None, None
     if word in VULGAR_FRACTIONS:
@@ -101,10 +101,10 @@ def _are_groups(parts: Sequence[str], separator: str) -> bool:
 
 
 def fraction(numerator: str, denominator: str, *, is_proper: bool = True) -> str | None:
-    """What a fraction is worth, as a plain decimal; None for alternatives, dates and the like.
+    """Return the value of a fraction, as a plain decimal; None for alternatives, dates and the like.
 
     Args:
-        is_proper: False where one number is asked for: "3/2" is one then, and two in a text.
+        is_proper: False if exactly one number is expected: "3/2" is one then, but two in a text.
     """
     if not (numerator.isdecimal() and denominator.isdecimal()) or len(numerator + denominator) > 6:
         return None
@@ -122,17 +122,17 @@ def fraction(numerator: str, denominator: str, *, is_proper: bool = True) -> str
 
 
 def is_month_of_year(month: str, year: str) -> bool:
-    """Of "1/2024" and the like."""
+    """Return whether "1/2024" and the like is a month of a year from 1900 to 2099."""
     return len(year) == 4 and year.isdecimal() and month.isdecimal() and int(month) <= 12 and int(year) in _YEARS
 
 
 def vulgar_fraction(sign: str) -> Fraction:
-    """Of ½ and the like."""
+    """Return the value of ½ and the like."""
     return Fraction(unicodedata.normalize("NFKC", sign).replace("⁄", "/"))
 
 
 def plain_decimal(number: Fraction) -> str:
-    """As a decimal; a third is what a double holds of it."""
+    """Return the number as a plain decimal; a third is rounded to a double."""
     rest = number.denominator
     for prime in (2, 5):
         while rest % prime == 0:
@@ -143,13 +143,13 @@ def plain_decimal(number: Fraction) -> str:
 
 
 def times(readings: Sequence[str], factor: int) -> tuple[str, ...]:
-    """Each of the readings multiplied, as plain decimals; those that no double holds are left out."""
+    """Return the readings multiplied, as plain decimals; those that do not fit a double are left out."""
     products = (_plain(Decimal(each) * factor) for each in readings)
     return tuple(each for each in products if len(each) <= MAX_DIGITS and fits(Decimal(each)))
 
 
 def without_zeros(digits: str) -> str:
-    """A whole number without the zeros in front of it."""
+    """Return a whole number without leading zeros."""
     return digits.lstrip("0") or "0"
 
 
@@ -163,5 +163,5 @@ def _plain(number: Decimal) -> str:
 
 
 def fits(number: Decimal) -> bool:
-    """Whether a double can hold it, if not to the last digit."""
+    """Return whether the number is in the range of a double; digits may be lost."""
     return not number or (number.adjusted() >= -_MAX_EXPONENT and math.isfinite(float(number)))

@@ -1,7 +1,7 @@
-"""What looks like a number in one text, as a whole, before the rest of the product's text has been looked at.
+"""Scanner of one text for wholes that look like numbers, before the rest of the product's text is looked at.
 
-A *whole* is an atom (digits with separators, an exponent, a sign) or atoms that links join to a fraction, a mixed
-number, a range, a date: no part of it is a number of its own, but where they may be alternatives ("220/240 V").
+A *whole* is an atom (digits with separators, an exponent, a sign), or several joined to a fraction, mixed number,
+range or date. Its parts are not separate numbers, unless they may be alternatives ("220/240 V").
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _RANGE_LINK = (
 )
 _TIGHT_ATOM = rf"(?:[{VULGAR_FRACTIONS}](?!\d)|{_CORE})"
 _PARTS = rf"(?:(?:{_TIGHT_LINK}){_TIGHT_ATOM}|(?:{_RANGE_LINK}){_ATOM})"
-# What it begins with is looked at first: that settles it at most letters.
+# The first character is looked at first: that rejects most letters.
 _WHOLE = re.compile(
     rf"(?=[\d.,٫{VULGAR_FRACTIONS}])(?<!\d){_ATOM}(?:{_MIXED_WITH}(?:[{VULGAR_FRACTIONS}](?!\d)|\d+[/⁄∕]\d+))?{_PARTS}*"
 )
@@ -84,7 +84,7 @@ _SIGNED_UNIT = re.compile(
 _IDENTIFIER = re.compile(r"(?:\w|[.,'’](?=\d))*")
 # Where a line may break, and which way it runs.
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
-MAX_WORD = 40  # what is looked at before a number
+MAX_WORD = 40  # characters looked at before a number
 _WITH_UNIT = re.compile(r"(?<!\w)\d\w*\Z")
 _ONE_LETTER = re.compile(r"(?<![^\W\d_])[^\W\d_]\.\Z")
 _TIMES_SIGN = "xX×хХ*✕✖"
@@ -94,17 +94,17 @@ _NO_CENTS = re.compile(r"[.,](?:[-–—]{1,2})(?!\w)")
 BARE_NUMBER = re.compile(
     rf"[-+−]?(?:[{VULGAR_FRACTIONS}]|[.,]?\d+)(?:(?:[.,'’´`:^]|[{SPACES}]?[-–—x×*/⁄][{SPACES}]?|[{SPACES}]|[eE][+-]?)\d+)*[{VULGAR_FRACTIONS}]?"
 )
-"""What begins with a digit and goes on like a number, all of it; whether it is one number, `read_number` says."""
+"""Longest text that begins and continues like a number; `read_number` says whether it is one number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A number before its product's text has been looked at.
+    """Number before its product's text has been looked at.
 
     Attributes:
-        readings: as plain decimals. If `open` is set, the group's comes first.
-        open: what the text has to decide: "." or ",", " " for "12 500", "list" for "36,38", whose decimals come first.
-        decimal: the decimal sign that can be read off it.
+        readings: as plain decimals; empty for a range, a date and the like. If `open` is set, the group's comes first.
+        open: what the text must decide: "." or ",", " " for "12 500", "list" for "36,38" (decimals come first).
+        decimal: the decimal sign that it shows.
     """
 
     start: int
@@ -115,7 +115,7 @@ class Whole:
 
 
 def scan(text: str) -> Iterator[Whole]:
-    """The numbers of one text, from left to right."""
+    """Yield the numbers of one text, from left to right."""
     shown = _INVISIBLE.sub("", text) if not text.isascii() else text
     if len(shown) == len(text):
         yield from _scan(text)
@@ -146,7 +146,7 @@ def _scan(text: str) -> Iterator[Whole]:
 
 
 def to_ascii(text: str) -> str:
-    """Digits and signs of other scripts as ASCII's, character by character, so that offsets stay."""
+    """Replace digits and signs of other scripts by ASCII, character by character, so that offsets stay."""
     if text.isascii():
         return text.replace("`", "'")
     return "".join(
@@ -175,7 +175,7 @@ _SIGNS = {
 
 
 def _is_in_name(plain: str, start: int, end: int) -> bool:
-    """Whether what could be a number is a part of a name: E27, WH-1000XM4, 3rd, 12V3A."""
+    """Return whether a candidate is a part of a name: E27, WH-1000XM4, 3rd, 12V3A."""
     before, behind = plain[start - 1 : start], plain[end : end + 1]
     if (
         before in ("_", *VULGAR_FRACTIONS)
@@ -188,7 +188,7 @@ def _is_in_name(plain: str, start: int, end: int) -> bool:
         if not is_times:
             return True
     is_hyphen = before == "-" and plain[start - 2 : start - 1].isalpha() and not _UNSPACED.match(plain[start - 2])
-    # "10cm-12cm" is no name: what stands there is a number with its unit.
+    # "10cm-12cm" is not a name: there is a number with its unit.
     if is_hyphen and not _WITH_UNIT.search(plain, max(0, start - MAX_WORD), start - 1):
         return True
     if behind.isalpha():
@@ -229,7 +229,7 @@ def _read(text: str, plain: str, start: int, end: int) -> Whole:
 
 
 def _joined(words: Sequence[str], links: Sequence[str]) -> tuple[str, ...] | None:
-    """What a fraction or a mixed number is worth; None for anything else."""
+    """Return the value of a fraction or a mixed number; None for anything else."""
     kinds = [link.strip(SPACES) for link in links]
     if len(words) == 2 and kinds[0] in _SLASHES:
         worth = fraction(words[0], words[1])
@@ -248,7 +248,7 @@ _SLASHES = ("/", "⁄", "∕")
 
 
 def _is_spread(words: Sequence[str], links: Sequence[str]) -> bool:
-    """Whether the parts may be numbers of their own: "220/240", "12 - 10", "2 24/7"; a range and a date have none."""
+    """Return whether the parts may be separate numbers: "220/240", "12 - 10", "2 24/7"; False for ranges and dates."""
     kinds = {link.strip(SPACES) for link in links}
     if kinds <= {*_SLASHES, ""}:
         is_month = len(words) == 2 and is_month_of_year(*words)
@@ -261,7 +261,7 @@ def _is_spread(words: Sequence[str], links: Sequence[str]) -> bool:
 
 
 def _single(text: str, plain: str, start: int, end: int) -> Whole:
-    """One atom: its readings, its sign and what multiplies it."""
+    """Read one atom: its readings, its sign and its multiplier."""
     word = plain[start:end]
     readings, open_, decimal = readings_of(word)
     no_cents = _NO_CENTS.match(plain, end)
@@ -282,7 +282,7 @@ def _single(text: str, plain: str, start: int, end: int) -> Whole:
 
 
 def _eastern(text: str, plain: str, start: int, end: int) -> Whole:
-    """One number with signs for hundreds and more behind its digits, the first of which are plain[start:end]."""
+    """Read a number with signs for hundreds and more after its digits, the first of which are plain[start:end]."""
     parts: list[tuple[str, int]] = []
     digits, place, last = plain[start:end], end, end
     while sign := EASTERN_SIGN.match(plain, place):
@@ -306,7 +306,7 @@ def _eastern(text: str, plain: str, start: int, end: int) -> Whole:
 
 
 def _sum(parts: Sequence[tuple[str, int]]) -> tuple[str, ...]:
-    """Of "1万2000" and the like; none if a part may be something else, or counts more than the one before."""
+    """Return the value of "1万2000" and the like; () if a part is ambiguous, or not below the one before."""
     total, least = Decimal(0), None
     for digits, power in parts:
         readings, open_, _ = readings_of(digits)
@@ -321,7 +321,7 @@ def _sum(parts: Sequence[tuple[str, int]]) -> tuple[str, ...]:
 
 
 def _sign(text: str, plain: str, start: int, end: int) -> tuple[int, str]:
-    """Where the number begins with its sign, and the sign: "-", "+", or "?" for what may be a minus."""
+    """Return the start of the number with its sign, and the sign: "-", "+", or "?" for a possible minus."""
     sign, before = plain[start - 1 : start], plain[start - 2 : start - 1]
     if sign == "+" and start and not before.isalnum():
         return start - 1, "+"
@@ -330,12 +330,12 @@ def _sign(text: str, plain: str, start: int, end: int) -> tuple[int, str]:
     if last in MINUS_ENDS and (minus := MINUS.search(plain, max(0, start - MAX_MINUS), start)):
         if minus["dash"] is None:
             return minus.start(), "-" if is_signed_unit and (minus["sure"] or minus["below"]) else "?"
-        # A dash with a space behind it is a bullet or a pause, but in front of a temperature it may be a minus.
+        # A dash with a space after it is a bullet or a pause, but in front of a temperature it may be a minus.
         is_open = plain[max(0, minus.start() - MAX_WORD) : minus.start()].rstrip(SPACES)[-1:] in tuple(":=([<>≤≥~")
         return (minus.start(), "?") if is_signed_unit or is_open else (start, "+")
     if start == 0 or sign not in "-–" or before.isalnum() or before in ("-", ")", "]", "%", '"', "'", "°", "_", "."):
         return start, "+"
-    # A dash in front of a line or behind a word may be a bullet or a pause.
+    # A dash at the start of a line or after a word may be a bullet or a pause.
     ahead = plain[max(0, start - MAX_WORD) : start - 1].rstrip(SPACES)[-1:]
     is_minus = text[start - 1] == "−" or not ahead or ahead in ":=([<>≤≥~,;/" or is_signed_unit
     return start - 1, "-" if is_minus else "?"

@@ -1,4 +1,4 @@
-"""Words and signs around digits that are a part of the number: "2 billion", "3만", "minus 18"."""
+"""Words and signs next to digits that belong to the number: "2 billion", "3만", "minus 18"."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EASTERN_SIGN = re.compile(
     rf"[{SPACES}]?(?:(?P<below>[{''.join(_BELOW_MYRIAD)}])?(?P<myriad>[{''.join(_MYRIADS)}])(?![能用向들赫])"
     r"|(?P<alone>[百백千천])(?![克瓦米卡帕伏赫焦安升斤]))"
 )
-"""Not that of a kilogram (千克), of what is universal (万能), of what one makes (만들기)."""
+"""Sign of a power of ten, unless it begins a word: kilogram (千克), universal (万能), to make (만들기)."""
 _MONEY = "円元圆圓块원"
 
 MINUS = re.compile(
@@ -38,16 +38,16 @@ MINUS = re.compile(
     rf"|(?P<below>零下|氷点下|マイナス|영하)[{SPACES}]?\Z|(?P<dash>(?<![^\s:=(\[<>≤≥~,;/])[-–][{SPACES}])\Z",
     re.IGNORECASE,
 )
-"""What may be a minus in front of a number; "au moins 20 °C" is at least that."""
+"""Words and dashes before a number that may be a minus; "au moins 20 °C" means "at least"."""
 MAX_MINUS = 12
 MINUS_ENDS = frozenset("sSzZoOсС-–下ス하")
-"""What the last or, before a space, the last but one character of a MINUS may be."""
+"""Possible last characters of a MINUS, its final space not counted."""
 
 
 def factor_behind(text: str, end: int) -> tuple[int, int, bool]:
-    """What the words at `end` multiply a number by ("2 hundred thousand"), where they end, and whether they surely do.
+    """Return the factor of the words at `end` ("2 hundred thousand"), the offset of their end, and whether it is sure.
 
-    "20k mAh" are thousands, "14k gold" is not. Without any word it is 1.
+    "20k mAh" are thousands, "14k gold" is not. Without such a word the factor is 1.
     """
     factor = 1
     while match := _WORD.match(text, end):
@@ -61,14 +61,14 @@ def factor_behind(text: str, end: int) -> tuple[int, int, bool]:
 
 
 def power_of(sign: re.Match[str]) -> int:
-    """Of ten, by a match of EASTERN_SIGN."""
+    """Return the power of ten of a match of EASTERN_SIGN."""
     return sum({**_BELOW_MYRIAD, **_MYRIADS}[name] for name in sign.groups() if name)
 
 
 def surely_multiplies(sign: str, behind: str) -> bool:
-    """Whether a sign with `behind` behind it is one of thousands.
+    """Return whether `sign` followed by `behind` is a multiplier (万, 億), not the start of a word.
 
-    Not sure: "3조각" are pieces, "5 천연" is of nature, "512兆" are megabytes.
+    Not sure: "3조각" are pieces, "5 천연" means natural, "512兆" are megabytes.
     """
     if behind and behind in _MONEY:
         return True

@@ -1,22 +1,22 @@
-"""Numbers as they are written in product texts, as wholes, and what each is worth.
+"""Numbers as they are written in product texts, and their values.
 
     1,500 g    1500        ½, 1/2     0.5          2.5e6, 2.5×10^6   2500000
     1.250,5    1250.5      1 1/2      1.5          −20 °C            -20
     3 million  3000000     1万2000    12000        minus 18 °C       -18
-    .33 l      0.33        4 x 1.5    4 and 1.5    10-12, 12:30, 1.2.3, 12.05.2024, +49 30 1234567: no number
+    .33 l      0.33        4 x 1.5    4 and 1.5    10-12, 12:30, 1.2.3, 12.05.2024, +49 30 1234567: none
 
-No number is found inside another, in a name (E27, WH-1000XM4) or in what only looks like one. A lone comma or dot with
-three digits behind it may end a group or the whole: "1,500" is fifteen hundred or one and a half. The product's whole
-text decides, in this order:
+A number is never found inside another, in a name (E27, WH-1000XM4) or in a text that only looks like one. A lone comma
+or dot before three digits may separate thousands or decimals: "1,500" is fifteen hundred or one and a half. The
+product's whole text decides, in this order:
 
-    its numbers     that can be read in one way only: 1,250.50 or, with a unit, 1.5 kg. Without one, "0.9" may be a
-                    version, "09.00" a time, "36,38" two sizes. Groups with spaces or apostrophes tell, too: 1'200
+    its numbers     that are unambiguous: 1,250.50 or, with a unit, 1.5 kg. Without one, "0.9" may be a version,
+                    "09.00" a time, "36,38" two sizes. Groups with spaces or apostrophes count as evidence, too: 1'200
     its language    text/separators.py
     the unit        thousands of grams, mAh or dollars are usual. So are thousands of kilograms and inches, but
-                    thousandths of them, too: behind a dot that alone decides nothing. Nobody writes
-                    thousandths of a mAh
+                    thousandths of them, too: after a dot the unit alone decides nothing. Thousandths of a mAh are not
+                    used
 
-What they contradict each other in, or do not tell, keeps all its readings: it is ambiguous.
+If these contradict each other, or say nothing, the number keeps all its readings: it is ambiguous.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _OPEN = re.compile(r"(-?)([1-9]\d{0,2})[.,](\d{3})")
 
 @dataclass(frozen=True, slots=True)
 class ReadNumber:
-    """What stands at [start, end) of a text, all parts of the number and its sign included.
+    """Number at [start, end) of a text, including all its parts and its sign.
 
     Attributes:
-        worths: what it may be worth; several: it is ambiguous; none: it is no number of its own (a range, a date).
+        worths: possible values; several if it is ambiguous, none if it is not a single number (a range, a date).
     """
 
     start: int
@@ -52,13 +52,13 @@ class ReadNumber:
 
 
 def find_numbers(texts: Sequence[str]) -> list[list[ReadNumber]]:
-    """The numbers of a product's texts, in order; none overlaps another one."""
+    """Return the numbers of each of a product's texts, in order, without overlaps."""
     return [list(found) for found in _find(tuple(texts))]
 
 
 @lru_cache(maxsize=64)
 def _find(texts: tuple[str, ...]) -> tuple[tuple[ReadNumber, ...], ...]:
-    """Several attributes of one product ask for the same texts."""
+    """Find the numbers; cached, because several attributes of one product use the same texts."""
     scans = [list(scan(text)) for text in texts]
     evidence = _Evidence(texts, scans)
     return tuple(
@@ -71,9 +71,9 @@ def _find(texts: tuple[str, ...]) -> tuple[tuple[ReadNumber, ...], ...]:
 
 
 def read_number(text: str) -> str | None:
-    """One number as a plain decimal: "1,250.5" as "1250.5", "½" as "0.5", "1.50" as "1.50".
+    """Return one number as a plain decimal: "1,250.5" as "1250.5", "½" as "0.5", "1.50" as "1.50".
 
-    "1,500" and "1.500" are left as they are: `settle` knows what they are worth. None: it is not one number.
+    "1,500" and "1.500" are returned as they are: `settle` finds their value. Return None if it is not one number.
     """
     if len(text) > MAX_DIGITS:
         return None
@@ -85,9 +85,9 @@ def read_number(text: str) -> str | None:
     if found is None or (found.start, found.end) != (0, len(text)) or not found.readings:
         return None
     if found.open in (".", ","):
-        # "1,500 million" has no plain form before it is known what it is worth.
+        # "1,500 million" has no plain form before its value is settled.
         return sign + text if _OPEN.fullmatch(text) else None
-    # "12 500" is no two numbers where one is asked for, and "3/2" is no alternative.
+    # If one number is expected, "12 500" is not two, and "3/2" is not an alternative.
     parts = re.split("[/⁄∕]", text)
     if len(found.readings) > 1 and len(parts) == 2:
         worth = fraction(parts[0].strip(), parts[1].strip(), is_proper=False)
@@ -96,7 +96,7 @@ def read_number(text: str) -> str | None:
 
 
 def open_readings(item: str) -> tuple[str, str] | None:
-    """What a number that `read_number` left open may be: its digits as a group, and as decimals; None if it is not."""
+    """Return both readings of a number that `read_number` left open, as a group and as decimals; None if it is not."""
     match = _OPEN.fullmatch(item)
     if match is None:
         return None
@@ -105,14 +105,14 @@ def open_readings(item: str) -> tuple[str, str] | None:
 
 
 def is_undecided(item: str) -> bool:
-    """Whether a number is left open still, after `settle`: then it keeps its comma, where what is decided has none."""
+    """Return whether a number is still open after `settle`: only open ones keep a comma."""
     return "," in item
 
 
 def settle(item: str, texts: Sequence[str]) -> str | None:
-    """What a number that `read_number` left open is worth in the product's texts, as a plain decimal.
+    """Return the value, in the product's texts, of a number that `read_number` left open, as a plain decimal.
 
-    None: both readings stand there, or neither, or only a number that is ambiguous itself.
+    Return None if the texts have both readings, or neither, or an ambiguous number with one of them.
     """
     readings = open_readings(item)
     if readings is None:
@@ -134,14 +134,14 @@ def settle(item: str, texts: Sequence[str]) -> str | None:
 
 
 class _Evidence:
-    """What a product's texts tell about the numbers in them that can be read in several ways."""
+    """Evidence in a product's texts on their ambiguous numbers."""
 
     def __init__(self, texts: Sequence[str], scans: Sequence[Sequence[Whole]]) -> None:
         self._texts, self._scans = texts, scans
 
     @cached_property
     def _decimals(self) -> frozenset[str]:
-        """The decimal signs that numbers show which can be read in one way only."""
+        """Decimal signs of the unambiguous numbers."""
         return frozenset(
             whole.decimal
             for text, wholes in zip(self._texts, self._scans, strict=True)
@@ -151,7 +151,7 @@ class _Evidence:
 
     @staticmethod
     def _is_decisive(text: str, whole: Whole) -> bool:
-        """Whether it has groups, too, or a unit: versions ("0.9"), times, dates and lists ("36,38") have neither."""
+        """Return whether it has groups, too, or a unit: versions ("0.9"), times and lists ("36,38") have neither."""
         shown = to_ascii(text[whole.start : whole.end])
         if whole.decimal is None or whole.decimal not in shown or _LONE_SEPARATOR.fullmatch(shown) is None:
             return True
@@ -168,7 +168,7 @@ class _Evidence:
 
     @cached_property
     def _has_other_groups(self) -> bool:
-        """Whether thousands are written with spaces or apostrophes here."""
+        """Whether the texts write thousands with spaces or apostrophes."""
         return any(
             re.search(rf"\d[{SPACES}'’]\d{{3}}", to_ascii(text[whole.start : whole.end]))
             for text, wholes in zip(self._texts, self._scans, strict=True)
@@ -177,7 +177,7 @@ class _Evidence:
         )
 
     def decide(self, text: str, whole: Whole) -> Whole:
-        """The same with one reading, where the texts tell which."""
+        """Return the number with one reading if the texts decide which; else unchanged."""
         if whole.open == "list":
             first, step = (0 if self._is_no_list(text, whole) else None), 3
         else:
@@ -189,7 +189,7 @@ class _Evidence:
         return replace(whole, readings=whole.readings[first::step], open=None)
 
     def _is_no_list(self, text: str, whole: Whole) -> bool:
-        """Whether "36,38" is one number: it has a unit, or is no two sizes in a text of decimal commas."""
+        """Return whether "36,38" is one number: it has a unit, or is unlike two sizes in a text of decimal commas."""
         if unit_size(text, whole.start, whole.end) is not None:
             return True
         _, left, right = whole.readings[:3]
@@ -215,7 +215,7 @@ class _Evidence:
         return None if size is not None and not is_group else is_group
 
     def _is_spaced(self, text: str, whole: Whole) -> bool | None:
-        """ "12 500" is one number in a language that writes so, but behind a name ("iPhone 13 128 Go")."""
+        """Return True for "12 500" in a language that groups with spaces, but not after a name ("iPhone 13 128 Go")."""
         before = text[max(0, whole.start - MAX_WORD) : whole.start].rstrip()
         is_name = any(map(str.isupper, takewhile(str.isalnum, reversed(before))))
         return True if self._has_spaced_groups and not is_name else None

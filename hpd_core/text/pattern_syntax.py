@@ -1,8 +1,8 @@
-"""The syntax of a user's regular expression: translated to Rust's, and measured before an automaton is made of it.
+"""Syntax of a user's regular expression: translated to Rust's, and measured before an automaton is built.
 
-The automaton of a small expression may have 2**n states: where something of a length that is not known stands before n
-characters that may be this or that, as in `[ab]*a[ab]{20}`. That is measured, as `risk`; `size` are its characters when
-repetitions are written out.
+The automaton of a small expression may have 2**n states. This happens if a part of unknown length precedes n characters
+that are not fixed, as in `[ab]*a[ab]{20}`. `risk` measures this n; `size` is the number of characters with repetitions
+written out.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ _CLASSES = {"d": "0-9", "w": "A-Za-z0-9_"}
 _NEGATED = {"D": "0-9", "W": "A-Za-z0-9_"}
 _KEPT = frozenset("sSntrfvpPxu")
 _REPEAT = re.compile(r"(?:([*+?])|\{(\d+)(,?)(\d*)\})([?+]?)")
-# To the library that checks answers "nearly", or "so often at most"; to everybody else just these characters.
+# The library that checks answers reads it as fuzzy matching or a maximum count; others as plain characters.
 _FUZZY = re.compile(r"\{(?:\s*(?:\d+\s*<=?\s*)?\d*[dies]|,\d)")
 _POSIX = re.compile(r":\^?\w+:\]")
 _MOST_WRITTEN = 50_000
-"""Parts of an expression, in the library that checks answers: with some hundred thousand it ends the process."""
+"""Maximum parts of an expression in the library that checks answers, which crashes with some hundred thousand."""
 _MANY = 10**9
-"""More is not told apart: numbers of numbers of repetitions are larger than a float."""
+"""Cap of all counts: counts of nested repetitions can exceed a float."""
 _NAMED = re.compile(r"\?P?<[A-Za-z_]\w*>")
 _ANY = "(?s:.)*"
 
 
 class PatternError(HPDError):
-    """A regular expression that cannot be decoded; the message says what of it, and the way out."""
+    """Regular expression that cannot be decoded; the message says which part, and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatternPart:
-    """A part of an expression.
+    """Part of an expression.
 
     Attributes:
-        expression: in the syntax of Rust's library.
-        least, most: characters that it may match.
-        wide: how many of them, written out, may be this or that.
-        risk: how many of those stand behind something of a length that is not known.
-        size: its characters, written out.
-        written: its characters, where only what must be there is written out.
+        expression: the part in the syntax of Rust's library.
+        least, most: minimum and maximum number of characters that it matches.
+        wide: number of characters that are not fixed, with repetitions written out.
+        risk: number of those that follow something of unknown length.
+        size: number of characters, with repetitions written out.
+        written: number of characters, with only the required repetitions written out.
     """
 
     expression: str
@@ -57,11 +57,11 @@ class PatternPart:
 
     @property
     def varies(self) -> bool:
-        """Whether one text may be matched in parts of different lengths."""
+        """Whether the part may match beginnings of different lengths of one text."""
         return self.least != self.most and self.wide > 0
 
     def then(self, other: PatternPart) -> PatternPart:
-        """One behind the other."""
+        """Return the concatenation of this part and `other`."""
         least, most = self.least + other.least, self.most + other.most
         risk = self.risk + (other.wide if self.varies else other.risk)
         return PatternPart(
@@ -69,7 +69,7 @@ class PatternPart:
             least,
             most,
             self.wide + other.wide,
-            # There are only so many places at which a text may be.
+            # `other` can start at no more places than this.
             int(min(risk, most - least)),
             self.size + other.size,
             self.written + other.written,
@@ -77,11 +77,11 @@ class PatternPart:
 
     @property
     def has_letters(self) -> bool:
-        """Whether it has a class of Unicode: each is hundreds of states of bytes."""
+        """Whether the part has a Unicode class: each takes hundreds of states over bytes."""
         return "\\p" in self.expression.lower()
 
     def repeated(self, least: int, most: float, sign: str) -> PatternPart:
-        """Several times."""
+        """Return this part repeated. Raise PatternError if it is too long when written out."""
         times = int(most) if most != inf else max(1, least)
         wide = min(_MANY, self.wide * times)
         written = self.written * max(1, least)
@@ -102,18 +102,18 @@ class PatternPart:
 
 
 def _product(characters: float, times: float) -> float:
-    """No more than `_MANY`, unless it has no limit."""
+    """Multiply; the product is capped at `_MANY` unless it is infinite."""
     product = characters * times if characters and times else 0
     return product if product == inf else min(_MANY, product)
 
 
 def _count(digits: str) -> int:
-    """No more than `_MANY`, however many digits there are."""
+    """Parse a count, capped at `_MANY` however many digits there are."""
     return min(_MANY, int(digits.lstrip("0")[:10] or "0"))
 
 
 def one_of(parts: list[PatternPart]) -> PatternPart:
-    """One of some."""
+    """Return the alternation of `parts`."""
     if len(parts) == 1:
         return parts[0]
     return PatternPart(
@@ -129,10 +129,10 @@ def one_of(parts: list[PatternPart]) -> PatternPart:
 
 @lru_cache(maxsize=256)
 def read_pattern(pattern: str) -> PatternPart:
-    """The expression that matches, as a whole, the texts in which `pattern` is found.
+    """Return the expression that fully matches the texts in which `pattern` is found.
 
     Raises:
-        PatternError: it has something that no automaton can do.
+        PatternError: the pattern is malformed, or has something that no automaton can do.
     """
     try:
         return _Reader(pattern).read()
@@ -238,7 +238,7 @@ class _Reader:
         return PatternPart(f"\\{letter}{self._braces(letter)}", 1, 1, int(letter in "sSpP"), 0, 1)
 
     def _braces(self, letter: str) -> str:
-        """What belongs to an escape behind its letter: {Lu}, 1f, 20ac."""
+        """Consume and return the rest of an escape after its letter: {Lu}, 1f, 20ac."""
         found = re.compile({"p": r"\{[^}]*\}|\w", "x": r"\w\w", "u": r"\w{4}|\{\w+\}"}.get(letter.lower(), "")).match(
             self._pattern, self._place
         )

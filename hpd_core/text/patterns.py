@@ -1,7 +1,7 @@
-"""Regular expressions as automata over bytes. The automata are outlines-core's (regular expressions of Rust's library);
-ours is what JSON Schema means by a pattern, and what is refused before it takes minutes.
+"""Regular expressions as automata over bytes, built by outlines-core (in the syntax of Rust's library).
 
-A pattern is searched for: `^` and `$` at the ends of its alternatives pin it. `\\d` and `\\w` are those of ASCII.
+This module adds the meaning of a pattern in JSON Schema, and refuses patterns that would take minutes. A pattern is
+searched for: `^` and `$` at the ends of its alternatives anchor it. `\\d` and `\\w` are those of ASCII.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from outlines_core import Index, Vocabulary
 
 from hpd_core.text.pattern_syntax import PatternError, read_pattern
 
-_END = 256  # not a byte: the token that outlines-core asks for behind what matches
+_END = 256  # not a byte: the token that outlines-core asks for after a match
 _LAST = 0
 _LARGEST_RISK = 10
 _LARGEST_RISK_OF_LETTERS = 5
 _LARGEST_SIZE = 1000
 _MOST_WAYS = 200_000
 _KEPT = 16
-"""Automata, each of some MB at most."""
+"""Maximum number of cached automata, each of some MB at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByteDfa:
-    """A deterministic automaton: from state `start`, `ways[state][byte]` is the state behind it.
+    """Deterministic automaton: from state `start`, `ways[state][byte]` is the next state.
 
-    What has been written when a state of `finals` is reached matches.
+    The bytes written match when a state of `finals` is reached.
     """
 
     start: int
@@ -44,15 +44,15 @@ def _bytes() -> Vocabulary:
 
 @lru_cache(maxsize=_KEPT)
 def full_match(expression: str) -> ByteDfa:
-    """The automaton of texts that an expression of ours matches as a whole, in the syntax of Rust's library.
+    """Return the automaton of the texts that an expression, in the syntax of Rust's library, fully matches.
 
-    Texts that hold the character 0 are not among them.
+    Texts that contain the character 0 are excluded.
 
     Raises:
-        PatternError: it is none.
+        PatternError: the expression is not valid.
     """
     try:
-        # Rust's library prefers: of `a|ab` it has done with "a". Behind a last character nothing is left to prefer.
+        # Rust's library prefers: `a|ab` ends with "a". After a last character nothing is left to prefer.
         index = Index(f"(?:{expression})\\x00", _bytes())
     except ValueError as error:
         raise PatternError(f"it is no regular expression that can be decoded: {error}") from error
@@ -67,10 +67,10 @@ def full_match(expression: str) -> ByteDfa:
 
 @lru_cache(maxsize=_KEPT)
 def pattern_dfa(pattern: str) -> ByteDfa | None:
-    """The automaton of all texts in which a user's pattern is found; None: it would be too large.
+    """Return the automaton of all texts in which a user's pattern is found; None if it would be too large.
 
     Raises:
-        PatternError: it is no regular expression, or has something that no automaton can do.
+        PatternError: it is not a regular expression, or has something that no automaton can do.
     """
     read = read_pattern(pattern)
     try:
@@ -79,6 +79,6 @@ def pattern_dfa(pattern: str) -> ByteDfa | None:
         raise PatternError(f"it is no regular expression: {error}") from error
     if read.size > _LARGEST_SIZE or read.risk > (_LARGEST_RISK_OF_LETTERS if read.has_letters else _LARGEST_RISK):
         return None
-    # Without the cache: what is too large is not kept.
+    # Without the cache: automata that are too large are not kept.
     dfa = full_match.__wrapped__(read.expression)
     return dfa if sum(map(len, dfa.ways.values())) <= _MOST_WAYS else None

@@ -1,17 +1,17 @@
-"""Which places of an array are in use, where what is put into it comes and goes."""
+"""Allocator of ranges in an array whose entries are added and removed."""
 
 from __future__ import annotations
 
 
 class RangesInUse:
-    """Hands out ranges of places; those that are given back are handed out again."""
+    """Allocator of ranges, first fit; ranges that are given back are reused."""
 
     def __init__(self) -> None:
         self._end = 0
         self._free: list[tuple[int, int]] = []  # (first, stop), in order, none beside another
 
     def take(self, count: int) -> int:
-        """The first of so many places."""
+        """Allocate `count` consecutive places. Return the first."""
         for number, (first, stop) in enumerate(self._free):
             if stop - first >= count:
                 self._free[number : number + 1] = [(first + count, stop)] if stop - first > count else []
@@ -20,7 +20,7 @@ class RangesInUse:
         return self._end - count
 
     def give_back(self, first: int, count: int) -> None:
-        """What was taken."""
+        """Free a range, or a part of one, that was taken."""
         joined: list[tuple[int, int]] = []
         for each in sorted([*self._free, (first, first + count)]):
             if joined and joined[-1][1] == each[0]:

@@ -1,9 +1,9 @@
-"""What a text tells about its decimal sign: units, the words of its language, and how that language writes numbers.
+"""Hints of a text on its decimal sign: units, the words of its language, and how that language writes numbers.
 
-Which language writes which separators is CLDR's knowledge, read through Babel. Which language a text is in is read off
-frequent words and letters alone: a product has twenty words, of which half are names, and all that is asked is comma or
-dot. Detectors for any text (trained on sentences) are megabytes and guess where nothing is known; here, nothing is said
-then. A language that is written with both signs (Spanish) says nothing, either.
+The separators of each language come from CLDR, through Babel. The language of a text is inferred from frequent words
+and letters alone: a product has twenty words, half of them names, and only comma or dot has to be decided. General
+detectors (trained on sentences) are megabytes and guess if there is no evidence. This module then returns nothing. It
+also returns nothing for a language that is written with both signs (Spanish).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WORDS = {
     "hu": "és egy az nem súly magasság szélesség hossz teljesítmény kapacitás fekete fehér piros kék",
     "ro": "și cu pentru din este nu fără greutate înălțime lățime lungime putere capacitate negru alb roșu albastru",
 }
-# Locales asked for a language, if not the one of its own name; where they differ, it says nothing.
+# Locales used for a language, if not just the one of its own name; if they differ, it says nothing.
 _LOCALES = {"es": ("es", "es_419"), "pt": ("pt", "pt_PT")}
 # Scripts, and letters that only some languages have: each language stands for all that write numbers alike.
 _LETTERS = (
@@ -68,7 +68,7 @@ _LETTERS = (
 )
 _WORD = re.compile(r"[^\W\d_]{2,}|y")
 
-# Of "small" ones thousands are usual, of "large" ones thousandths, too; nobody writes thousandths of "whole" ones.
+# Of "small" ones thousands are usual, of "large" ones thousandths, too; thousandths of "whole" ones are not used.
 _UNITS = {
     "whole": """
     mah btu rpm u upm lm lumen lumens dpi iu pcs pc piece pieces stk stück pièces pezzi piezas peças stuks szt page
@@ -100,8 +100,11 @@ _MONEY_BEFORE = re.compile(rf"(?:[{_SIGNS_OF_MONEY}]|\b(?:EUR|USD|GBP|CHF|INR|Rs
 
 
 def unit_size(text: str, start: int, end: int) -> str | None:
-    """Of the unit at the number text[start:end]: "small" if thousands of it are usual (grams, money), "whole" if no
-    thousandths are (mAh, pages), "large" if they are, too (kg, inch, GHz); None if there is no unit."""
+    """Return the size of the unit of the number text[start:end]; None if there is no known unit.
+
+    "small" if thousands of it are usual (grams, money), "whole" if thousandths are not (mAh, pages), "large" if both
+    are (kg, inch, GHz).
+    """
     match = _UNIT.match(text, end)
     if match and _WORD_TOO.match(text, end):
         match = None
@@ -110,7 +113,7 @@ def unit_size(text: str, start: int, end: int) -> str | None:
 
 
 def decimal_signs(texts: Iterable[str]) -> frozenset[str]:
-    """The decimal signs of the languages that the texts may be in, "," and "."; none where nothing tells."""
+    """Return the decimal signs, "," and ".", of the texts' likely languages; empty without evidence."""
     votes: Counter[str] = Counter()
     for language, count in _languages(texts).items():
         for sign in _symbols(language, "decimal"):
@@ -121,7 +124,7 @@ def decimal_signs(texts: Iterable[str]) -> frozenset[str]:
 
 
 def groups_with_spaces(texts: Iterable[str]) -> bool:
-    """Whether the texts' language puts spaces between thousands."""
+    """Return whether the texts' language puts spaces between thousands."""
     counts = _languages(texts)
     best = max(counts.values(), default=0)
     return bool(best) and all(_symbols(name, "group")[0].isspace() for name, count in counts.items() if count == best)
@@ -157,6 +160,6 @@ def _languages_of_word() -> dict[str, tuple[str, ...]]:
 
 @cache
 def _symbols(language: str, name: str) -> tuple[str, ...]:
-    """By CLDR, of all the locales that count for the language."""
+    """Return CLDR's symbols of this name in all locales of the language."""
     locales = _LOCALES.get(language, (language,))
     return tuple(Locale.parse(locale).number_symbols["latn"][name] for locale in locales)

@@ -1,4 +1,4 @@
-"""The prompt: which texts the model reads, and where the answer's skeleton starts.
+"""Prompt templates: the texts that the model reads, and the start of the answer's skeleton.
 
 A prompt is a list of text *pieces*, tokenized apart and joined as ids. Pieces that come from us (the template,
 the chat markup) may hold control tokens; pieces that come from the catalog or the schema are plain text,
@@ -6,14 +6,14 @@ whatever they contain (see text/tokenization.py).
 
     prefix     system and user markup, instruction, attribute list        one per category, shared by all records
     document   the record's fields, one per line                          one per record
-    header     what stands between the document and the first key         `<|im_end|>... {`
+    header     text between the document and the first key                `<|im_end|>... {`
     key        `"Brand":`                                                 one per attribute
     value      ` "Nike",`                                                 decoded
 
-Keys are known, so that a key need only say which one it is. With `keys: short` it is the shortest beginning of the
-attribute's name that says something and that no other attribute of the category begins with, mostly one token:
-` Brand`. Every product has every key forwarded, and the whole names stand in the prefix, which is computed once. A name
-without such a beginning has its full key.
+Keys are known, so a key only has to identify its attribute. With `keys: short` it is the shortest beginning of its
+name that has a letter or digit and that begins no other name in the category. Mostly this is one token: ` Brand`. Keys
+are forwarded for every product, while the whole names are in the prefix, which is computed once. A name without such a
+beginning has its full key.
 
 In the spirit of the paper's Figure 9 (appendix E). With `stacked`, J documents stand in one prompt, each under
 a local number, and the skeleton has one object per number. The record's own id is never shown to the model.
@@ -48,7 +48,7 @@ _DOCUMENTS = "{documents}"
 _MAX_LISTED_VALUES = 200
 _SHOWN_VALUES = 5  # of those that are not listed
 
-# The day that Llama's chat templates take where there is no clock.
+# The day that Llama's chat templates use if there is no clock.
 _DATE = datetime.date(2024, 7, 26)
 
 # A chat template's clock is transformers' `strftime_now`. This goes before that: what the template is given can only be
@@ -94,9 +94,9 @@ _STACKED_INSTRUCTION = (
 
 
 class PromptTemplate(Section):
-    """The texts of the prompt; replace any of them.
+    """Texts of the prompt; any of them can be replaced.
 
-    `{attributes}` and `{documents}` must each stand once in an instruction, in this order: everything up to the
+    `{attributes}` and `{documents}` must each occur once in an instruction, in this order: everything up to the
     documents is computed once per category and shared.
     """
 
@@ -137,7 +137,7 @@ class PromptTemplate(Section):
     @model_serializer(mode="wrap")
     def _leave_out_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
-        # What was begun before there was a choice goes on under the same hash.
+        # Defaults are left out so that hashes of earlier runs stay valid.
         if self.keys == "auto":
             del data["keys"]
         if self.max_listed_values == _MAX_LISTED_VALUES:
@@ -148,9 +148,9 @@ class PromptTemplate(Section):
 
     @property
     def hash(self) -> str:
-        """A content hash of the texts and of the code's own fixed parts; what a tokenizer adds is not in it.
+        """Content hash of the texts and of the code's own fixed parts, without what a tokenizer adds.
 
-        Where keys are 'auto' still, they are full.
+        Keys that are still 'auto' count as full.
         """
         texts = self.model_dump(mode="json")
         if self.keys == "full":
@@ -158,9 +158,9 @@ class PromptTemplate(Section):
         return content_hash([texts, _FIXED_PARTS_VERSION])
 
     def rendered_hash(self, tokenizer: Any) -> str:
-        """A content hash of all that stands around a document: these texts, and what the tokenizer makes of them.
+        """Return a content hash of all text around a document: these texts, and what the tokenizer adds.
 
-        Its chat template, that is, with the date and without thinking, or the token that begins a text.
+        It adds its chat template, with the date and without thinking, or the token that begins a text.
 
         Raises:
             PromptError: the chat template does not take our messages; the message says why.
@@ -174,7 +174,7 @@ _FIXED_PARTS_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A text to tokenize. Only a trusted one may hold control tokens."""
+    """Text to tokenize. Only a trusted one may hold control tokens."""
 
     text: str
     trusted: bool
@@ -182,14 +182,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What stands around the documents: `prefix` before them, `suffix` between them and the answer."""
+    """Text around the documents: `prefix` before them, `suffix` between them and the answer."""
 
     prefix: tuple[Piece, ...]
     suffix: tuple[Piece, ...]
 
 
 def render_frame(template: PromptTemplate, schema: CategorySchema, tokenizer: Any, *, stacked: bool) -> Frame:
-    """The pieces around the documents for one category.
+    """Return the pieces around the documents for one category.
 
     Raises:
         PromptError: the chat template drops or doubles the user's message.
@@ -204,7 +204,7 @@ def render_frame(template: PromptTemplate, schema: CategorySchema, tokenizer: An
 
 
 def chat_wrapping(template: PromptTemplate, tokenizer: Any) -> tuple[str, str]:
-    """What stands before and behind the user's message: the chat template's markup, or the token that begins a text.
+    """Return the text before and after the user's message: the chat template's markup, or the beginning token.
 
     Raises:
         PromptError: the chat template drops or doubles the user's message.
@@ -251,9 +251,9 @@ def _render_chat(tokenizer: Any, messages: list[dict[str, str]], date: datetime.
 
 
 def _has_chance(chat_template: str) -> bool:
-    """Whether it uses what Jinja has of chance: the filter `random`, by its name or as a map's, or `lipsum`.
+    """Return whether the template uses Jinja's randomness: the filter `random`, alone or within `map`, or `lipsum`.
 
-    Rendered twice, a choice of two is the same half the time.
+    Rendering it twice is not enough: a choice of two is the same half of the time.
     """
     if not _CHANCE.search(chat_template):
         return False
@@ -268,9 +268,9 @@ def _adds_bos(tokenizer: Any) -> bool:
 
 
 def render_attribute(attribute: Attribute, max_listed_values: int | None = None) -> str:
-    """One line of the attribute list: `- Roast: How dark; one of "light", "dark"`.
+    """Return one line of the attribute list: `- Roast: How dark; one of "light", "dark"`.
 
-    `max_listed_values`: of an enum with more values a few are shown; None: all values are listed.
+    `max_listed_values`: an enum with more values shows only a few of them; None: all values are listed.
     """
     notes: list[str] = []
     if attribute.description:
@@ -294,7 +294,7 @@ def render_attribute(attribute: Attribute, max_listed_values: int | None = None)
 def _vocabulary_note(members: Sequence[Member], max_listed: int | None) -> str:
     if max_listed is None or len(members) <= max_listed:
         return "one of " + ", ".join(map(_member_note, members))
-    # Some from everywhere in the list, which may be sorted: they show how its values are written.
+    # Evenly spaced ones, as the list may be sorted: they show how its values are written.
     count = min(_SHOWN_VALUES, len(members))
     shown = (members[place * len(members) // count].label for place in range(count))
     labels = ", ".join(json.dumps(label, ensure_ascii=False) for label in shown)
@@ -307,54 +307,54 @@ def _member_note(member: Member) -> str:
 
 
 def render_document(fields: Mapping[str, str]) -> str:
-    """The record's text: one `name: text` line per field that has any text, in the fields' order."""
+    """Return the record's text: one `name: text` line per field that has any text, in the fields' order."""
     return "\n".join(f"{name}: {text.strip()}" for name, text in fields.items() if text.strip())
 
 
 def render_key(attribute: Attribute) -> str:
-    """A key of the answer's skeleton. The value follows after a space, which belongs to its first token."""
+    """Return a key of the answer's skeleton. The value follows after a space, which belongs to its first token."""
     return json.dumps(attribute.name, ensure_ascii=False) + ":"
 
 
 def render_short_key(attribute: Attribute) -> str:
-    """The text whose beginning is the key where keys are short: the name as the attribute list has it."""
+    """Return the text whose beginning is the short key: the name as in the attribute list."""
     return f" {_one_line(attribute.name)}:"
 
 
 def single_header() -> str:
-    """Opens the answer for one document; each key then starts a line."""
+    """Return the opening of the answer for one document; each key then starts a line."""
     return "{\n"
 
 
 def stacked_document_header(number: int) -> str:
-    """Stands before the number-th document (from 1) of a stacked prompt."""
+    """Return the text before the number-th document (from 1) of a stacked prompt."""
     return f"Product {number}:\n"
 
 
 def stacked_document_separator() -> str:
-    """Stands after each document of a stacked prompt."""
+    """Return the text after each document of a stacked prompt."""
     return "\n\n"
 
 
 def stacked_object_header(number: int) -> str:
-    """Opens the object of the number-th document (from 1) in a stacked answer."""
+    """Return the opening of the object of the number-th document (from 1) in a stacked answer."""
     return f'{"{" if number == 1 else ""}"{number}": {{\n'
 
 
 def stacked_object_footer() -> str:
-    """Closes one document's object in a stacked answer."""
+    """Return the closing of one document's object in a stacked answer."""
     return "},\n"
 
 
 def stacked_value_separator() -> str:
-    """Stands behind each value's gap, before the next key: the token that closes a value is never fed."""
+    """Return the text after each value's gap, before the next key: the token that closes a value is never fed."""
     return "\n"
 
 
 def render_answer_line(attribute: Attribute, items: Sequence[str] | None) -> str:
-    """The value text that a perfect model would write after the key, newline included.
+    """Return the value text that a perfect model would write after the key, including the newline.
 
-    `items` None is null. Used for training targets, forced answers and tests.
+    `items` None means null. Used for training targets, forced answers and tests.
     """
     if items is None:
         return " null,\n"

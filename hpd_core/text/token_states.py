@@ -1,8 +1,8 @@
 """Automata over tokens: which tokens may be written next, compiled from an automaton over bytes.
 
-    ' "red",\\n'    may be written as ' "', 'red', '",\\n', or as ' "', 'r', 'ed', '",', '\\n': every way is one
+    ' "red",\\n'    may be written as ' "', 'red', '",\\n', or as ' "', 'r', 'ed', '",', '\\n': all are accepted
 
-Whole arrays at a time: a vocabulary of 20,000 values has hundreds of thousands of nodes.
+The code works on whole arrays: a vocabulary of 20,000 values has hundreds of thousands of nodes.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from hpd_core.layout import IntArray
 from hpd_core.text.automata import Automaton
 from hpd_core.text.tokenization import SegmentTokenizer
 
-_NODES_AT_ONCE = 2**15  # so that what is looked at in between takes some MB
+_NODES_AT_ONCE = 2**15  # so that intermediate arrays take some MB
 
 
 class TokenBytes:
-    """What every token of a vocabulary writes, as a trie: a token's bytes lead from node 0 to its node.
+    """Bytes of every token of a vocabulary, as a trie: a token's bytes lead from node 0 to its node.
 
     Attributes:
-        ids: the tokens that write these bytes (a letter may have a byte token, too); control tokens write nothing.
+        ids: tokens by their bytes, possibly several (a letter may have a byte token, too), without control tokens.
     """
 
     def __init__(self, tokenizer: Any, vocab_size: int) -> None:
-        """`vocab_size`: columns of the logits; a tokenizer may know more tokens than the model."""
+        """Take `vocab_size`, the columns of the logits; a tokenizer may know more tokens than the model."""
         segments = SegmentTokenizer(tokenizer)
         special = frozenset(tokenizer.all_special_ids)
         of_bytes = _has_letters_for_bytes(tokenizer)
@@ -64,32 +64,32 @@ class TokenBytes:
         self._first = np.searchsorted(np.sort(places), np.arange(len(nodes) + 1))
 
     def behind(self, nodes: IntArray, bytes_: IntArray) -> tuple[npt.NDArray[np.bool_], IntArray]:
-        """Whether there is a node behind each, by one byte more; and of those where there is, the nodes."""
+        """Return whether each node has a child by its byte, bool [n], and the children that exist."""
         steps = nodes * 256 + bytes_
         places = np.minimum(np.searchsorted(self._steps, steps), len(self._steps) - 1)
         found = self._steps[places] == steps
         return found, self._behind[places[found]]
 
     def num_children(self, nodes: IntArray) -> int:
-        """How many nodes there are behind these, by one byte more."""
+        """Return the number of children of these nodes."""
         return int((self._children[nodes + 1] - self._children[nodes]).sum())
 
     def children(self, nodes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """The nodes behind these, the byte that leads to each, and the number in `nodes` that it is behind."""
+        """Return the children of these nodes, the byte that leads to each, and the index of its parent in `nodes`."""
         places, parts = ranges(self._children, nodes)
         return self._behind[places], self._steps[places] % 256, parts
 
     def tokens(self, nodes: IntArray) -> tuple[IntArray, IntArray]:
-        """The tokens of all nodes, and for each the number in `nodes` that it is of."""
+        """Return the tokens of these nodes, and for each the index of its node in `nodes`."""
         return ranges(self._first, nodes, self._tokens)
 
     def goes_on(self, nodes: IntArray) -> npt.NDArray[np.bool_]:
-        """Whether some token writes more than what leads to each node."""
+        """Return whether each node has children: some token writes more than its bytes."""
         return self._goes_on[nodes]
 
 
 def _has_letters_for_bytes(tokenizer: Any) -> bool:
-    """Whether tokens are called by a letter for each of their bytes, as GPT-2's."""
+    """Return whether token names have one letter per byte, as GPT-2's."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:  # of a class in Python, as Kimi's
         return "Ġ" in "".join(tokenizer.tokenize(" x"))
@@ -101,19 +101,19 @@ def _token_bytes(token: str, alphabet: Mapping[str, int] | None) -> bytes | None
         if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
             return bytes([int(token[3:5], 16)])
         return token.replace("▁", " ").encode()
-    # Added tokens may hold characters that are no byte's: they are not written here.
+    # Added tokens may hold characters that stand for no byte: they are left out.
     return bytes(alphabet[text] for text in token) if all(text in alphabet for text in token) else None
 
 
 @dataclass(frozen=True, slots=True)
 class TokenStates:
-    """An automaton over tokens. State s may go on with `ids[offsets[s] : offsets[s + 1]]`, in ascending order.
+    """Automaton over tokens. State s allows the tokens `ids[offsets[s] : offsets[s + 1]]`, in ascending order.
 
-    State 0 is the start, the last one is the end; its only way is some token to itself, so that no state is without.
+    State 0 is the start, the last one is the end. The end's only way is a token to itself, so that no state has none.
 
     Attributes:
         offsets: int64 [states + 1]
-        ids, behind: int64 [ways], the tokens and the state behind each.
+        ids, behind: int64 [ways], the tokens and the state after each.
     """
 
     offsets: IntArray
@@ -124,7 +124,7 @@ class TokenStates:
         return len(self.offsets) - 1
 
     def accepts(self, answers: Sequence[Sequence[int]]) -> bool:
-        """Whether each answer, as tokens, leads from the start to the end."""
+        """Return whether every answer, as tokens, leads from the start to the end."""
         sizes = np.array([len(answer) for answer in answers], dtype=np.int64)
         if not len(sizes):
             return True
@@ -145,9 +145,9 @@ class TokenStates:
 
 
 def compile_automaton(automaton: Automaton, tokens: TokenBytes, most_ways: int | None = None) -> TokenStates | None:
-    """The ways of whole tokens. From every state there is a way to the end.
+    """Compile an automaton over bytes to one over tokens. From every state there is a path to the end.
 
-    None if there is none from the start, or there are more than `most_ways`, those that lead nowhere included.
+    Return None if there is none from the start, or if there are more than `most_ways`, dead ends included.
     """
     ways = _token_ways(automaton, tokens, most_ways)
     if ways is None:
@@ -173,18 +173,18 @@ def compile_automaton(automaton: Automaton, tokens: TokenBytes, most_ways: int |
 def _token_ways(
     automaton: Automaton, tokens: TokenBytes, most: int | None
 ) -> tuple[IntArray, IntArray, IntArray] | None:
-    """Every token that can be written at a node: the node, the token, the node behind it. None: more than `most`."""
+    """Return (nodes, tokens, nodes after them) of all tokens writable at each node; None if more than `most`."""
     count = 0
     first = np.searchsorted(automaton.sources, np.arange(automaton.num_nodes + 1))
     steps = _Steps(automaton)
     found: list[tuple[IntArray, IntArray, IntArray]] = [(np.zeros(0, dtype=np.int64),) * 3]
     for begin in range(0, automaton.num_nodes, _NODES_AT_ONCE):
-        # All that is written from these nodes, a byte longer each time: from where, to where, and where in the tokens.
+        # Extend what is written from these nodes byte by byte: start node, current node, and node in the tokens' trie.
         origins = np.arange(begin, min(begin + _NODES_AT_ONCE, automaton.num_nodes))
         nodes, prefixes = origins, np.zeros(len(origins), dtype=np.int64)
         while len(nodes):
             if tokens.num_children(prefixes) < (first[nodes + 1] - first[nodes]).sum():
-                # Where nearly anything may be written, what tokens write is less.
+                # If nearly any byte is allowed, the tokens' trie has fewer children.
                 prefixes, bytes_, parts = tokens.children(prefixes)
                 is_way, targets = steps.behind(nodes[parts], bytes_)
                 origins, prefixes, nodes = origins[parts[is_way]], prefixes[is_way], targets
@@ -204,7 +204,7 @@ def _token_ways(
 
 
 class _Steps:
-    """An automaton's ways, to be looked up by node and byte."""
+    """Ways of an automaton, looked up by node and byte."""
 
     def __init__(self, automaton: Automaton) -> None:
         keys = automaton.sources * 256 + automaton.bytes_
@@ -212,7 +212,7 @@ class _Steps:
         self._keys, self._targets = keys[order], automaton.targets[order]
 
     def behind(self, nodes: IntArray, bytes_: IntArray) -> tuple[npt.NDArray[np.bool_], IntArray]:
-        """As `TokenBytes.behind`."""
+        """Return whether each node has a way by its byte, bool [n], and the targets of those ways."""
         keys = nodes * 256 + bytes_
         places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         found = self._keys[places] == keys
@@ -220,7 +220,7 @@ class _Steps:
 
 
 def _reached(num_nodes: int, start: int, sources: IntArray, targets: IntArray) -> npt.NDArray[np.bool_]:
-    """Whether ways lead from the start to each node."""
+    """Return whether each node can be reached from the start, bool [nodes]."""
     order = np.argsort(sources, kind="stable")
     first = np.searchsorted(sources[order], np.arange(num_nodes + 1))
     behind = targets[order]
@@ -235,9 +235,9 @@ def _reached(num_nodes: int, start: int, sources: IntArray, targets: IntArray) -
 
 
 def ranges(first: IntArray, rows: IntArray, items: IntArray | None = None) -> tuple[IntArray, IntArray]:
-    """What stands at `first[row]` up to `first[row + 1]`, for each of `rows`; and the number in `rows` that it is of.
+    """Return the items at `first[row]` up to `first[row + 1]`, for each of `rows`, and the index in `rows` of each.
 
-    Without `items`, the places themselves.
+    Without `items`, return their indices instead.
     """
     counts = first[rows + 1] - first[rows]
     parts = np.repeat(np.arange(len(rows)), counts)

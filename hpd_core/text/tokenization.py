@@ -1,4 +1,4 @@
-"""From text to ids and back. Catalog text can never become a control token."""
+"""Conversion of text to ids and back. Catalog text can never become a control token."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from hpd_core.text.template import Piece
 
 _CHARACTERS = "aZéя中あ한ก1²\"'-.,\\&_😀"
 _OF_LETTERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase")
-"""Normalizers that change letters and what belongs to them, whatever stands behind the next space."""
+"""Normalizers that change letters and their marks independently of the text after the next space."""
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 class SegmentTokenizer:
-    """Tokenizes the pieces of a prompt apart and joins them as ids.
+    """Tokenizer of a prompt's pieces, which are encoded separately and joined as ids.
 
     Untrusted text is cut inside every control token that is written out in it ("<|im_end|>" becomes "<" and
     "|im_end|>"), so the tokenizer sees ordinary characters only. Whitespace-only added tokens (some vocabularies
-    have runs of spaces) are no control tokens.
+    have runs of spaces) are not control tokens.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -39,7 +39,7 @@ class SegmentTokenizer:
         # A byte-fallback or space run is text; everything else that is matched as a whole steers the model.
         self.control_tokens = {text: index for text, index in added.items() if text.strip()}
         self._control_ids = frozenset(self.control_tokens.values()) | frozenset(tokenizer.all_special_ids)
-        # An unknown character is no command.
+        # An unknown character is not a command.
         self._control_ids -= {tokenizer.unk_token_id}
         literals = sorted((re.escape(text) for text in self.control_tokens), key=len, reverse=True)
         self._control_pattern = re.compile("|".join(literals)) if literals else None
@@ -48,8 +48,8 @@ class SegmentTokenizer:
     def encodes_words_apart(self) -> bool:
         """Whether a text's ids are those of its parts, wherever it is cut before a single space between characters.
 
-        So it is where the pre-tokenizer cuts there whatever the characters, and makes the same of both parts when each
-        is a text of its own (one by scripts leaves the first space out), and nothing is changed before.
+        True if the pre-tokenizer cuts there whatever the characters, and treats each part as it does within the whole
+        (one by scripts drops the first space), and no normalizer changes more than letters.
         """
         backend = self._within or self._backend
         if backend is None or backend.pre_tokenizer is None or backend.truncation or backend.padding:
@@ -68,13 +68,13 @@ class SegmentTokenizer:
         return all(is_cut(before, f" {behind}") for before in _CHARACTERS for behind in _CHARACTERS)
 
     def encode_pieces(self, pieces: Iterable[Piece], *, begins: bool = False) -> list[int]:
-        """The ids of `pieces`, one after the other.
+        """Return the ids of `pieces`, concatenated.
 
         Args:
-            begins: nothing stands before them.
+            begins: whether they begin the prompt.
 
         Raises:
-            PromptError: a piece that is not trusted becomes a control token whatever we do.
+            PromptError: a piece that is not trusted becomes a control token even when cut.
         """
         ids: list[int] = []
         for piece in pieces:
@@ -85,10 +85,10 @@ class SegmentTokenizer:
         return ids
 
     def encode_schema_text(self, texts: Sequence[str]) -> list[list[int]]:
-        """As `encode_text`, for texts of a schema.
+        """Encode texts of a schema as `encode_text` does.
 
         Raises:
-            PromptError: a text becomes a control token whatever we do.
+            PromptError: a text becomes a control token even when cut.
         """
         encoded = self.encode_text(texts)
         for text, ids in zip(texts, encoded, strict=True):
@@ -97,20 +97,20 @@ class SegmentTokenizer:
         return encoded
 
     def encode_trusted(self, text: str, *, begins: bool = False) -> list[int]:
-        """The ids of a text of ours; control tokens in it count.
+        """Return the ids of a trusted text; control tokens in it are encoded as such.
 
         Args:
-            begins: nothing stands before it.
+            begins: whether it begins the prompt.
         """
         if self._within is None or begins:
             return self._encode([text])[0] if text else []
         control = None if self._control_pattern is None else self._control_pattern.search(text)
         start = len(text) if control is None else control.start()
-        # Behind a control token the model has learned what its tokenizer makes of a text.
+        # After a control token the model expects what its tokenizer makes of the start of a text.
         return [*self._encode_within([text[:start]])[0], *self.encode_trusted(text[start:], begins=True)]
 
     def encode_text(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of foreign texts, one list per text, free of control tokens."""
+        """Return the ids of untrusted texts, one list per text; control tokens written out in them are cut."""
         pieces: list[str] = []
         counts: list[int] = []
         for text in texts:
@@ -121,11 +121,11 @@ class SegmentTokenizer:
         return [[index for _ in range(count) for index in next(encoded)] for count in counts]
 
     def has_control(self, ids: Iterable[int]) -> bool:
-        """Whether a control token is among `ids`."""
+        """Return whether a control token is among `ids`."""
         return not self._control_ids.isdisjoint(ids)
 
     def split_control(self, text: str) -> list[str]:
-        """`text` in parts, none of which contains a control token's text; joined they are `text` again."""
+        """Split `text` into parts that do not contain a control token's text; joined they are `text` again."""
         if not text:
             return []
         if self._control_pattern is None:
@@ -140,8 +140,10 @@ class SegmentTokenizer:
         return parts
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """The texts of generated ids; control tokens are left out, and rows of the model that are no token; spaces are
-        kept as they are."""
+        """Return the texts of generated ids, without special tokens and ids unknown to the tokenizer.
+
+        Spaces are kept as they are.
+        """
         known = self._known_ids
         return [
             self.tokenizer.decode(
@@ -153,7 +155,7 @@ class SegmentTokenizer:
         ]
 
     def endings(self, vocab_size: int) -> Endings:
-        """What each id does to the value that it is written into.
+        """Return the effect of each id on the value that it is written into.
 
         Args:
             vocab_size: rows of the logits; may exceed the tokenizer's own vocabulary (padding).
@@ -167,7 +169,7 @@ class SegmentTokenizer:
         # the byte-level alphabet (where "Ċ" is a newline and "Ġ" a space, as "▁" is elsewhere) or as a byte token;
         # those candidates are decoded to be sure.
         texts, bytes_alone = {}, []
-        # Where a space is put in front of a text, the decoder leaves one out: there, they stand behind a letter.
+        # If a space is put before texts, the decoder drops one: then decode tokens after a letter.
         letter = [] if self._within is None else self.encode_text(["a"])[0]
         for index, token in enumerate(tokens):
             if index in silent:
@@ -180,7 +182,7 @@ class SegmentTokenizer:
         return Endings.of_texts(vocab_size, texts, [index for index in silent if index < vocab_size], bytes_alone)
 
     def _encode_within(self, texts: list[str]) -> list[list[int]]:
-        """Of texts before which others stand: some tokenizers put a space before all that they are given."""
+        """Encode texts that follow others, without the space that some tokenizers put before every text."""
         if self._within is None:
             return self._encode(texts)
         return [encoding.ids for encoding in self._within.encode_batch_fast(texts, add_special_tokens=False)]
@@ -195,7 +197,7 @@ class SegmentTokenizer:
 
 
 def _plain_backend(tokenizer: Any) -> Any:
-    """The tokenizer's own encoder, if transformers only wraps it; None if a class does something of its own."""
+    """Return the tokenizer's own encoder if transformers only wraps it; None if a class changes encoding."""
     kind = type(tokenizer)
     is_plain = isinstance(tokenizer, PreTrainedTokenizerFast) and (
         kind._encode_plus is PreTrainedTokenizerFast._encode_plus and kind.__call__ is PreTrainedTokenizerFast.__call__
@@ -204,7 +206,7 @@ def _plain_backend(tokenizer: Any) -> Any:
 
 
 def _without_space_before(backend: Any) -> Tokenizer | None:
-    """The encoder of Llama 2 and its kin without the space that it puts before a text; None of one that puts none."""
+    """Return a copy of an encoder (as Llama 2's) that puts no space before texts; None if it puts none anyway."""
     parts = {name: getattr(backend, name) for name in ("normalizer", "pre_tokenizer")}
     states = {name: json.loads(part.__getstate__()) for name, part in parts.items() if part is not None}
     found = {name: _without_space(state) for name, state in states.items()}
@@ -217,7 +219,7 @@ def _without_space_before(backend: Any) -> Tokenizer | None:
 
 
 def _without_space(state: dict[str, Any]) -> dict[str, Any] | None:
-    """A part of an encoder that puts no space before; None where it did nothing else."""
+    """Return an encoder part that puts no space before texts; None if it did nothing else."""
     kind = state["type"]
     if kind == "Prepend":
         return None

@@ -1,10 +1,10 @@
-"""Which values a typed attribute may have, as an automaton over bytes.
+"""Automata over bytes: the values that a typed attribute may have.
 
-answer     a line ' <literal>,\\n', where <literal> is null or fits the attribute; the space and comma may miss.
-           What text/values.py reads as a number or boolean is one: "12", "12 oz" where the unit is oz, "Yes". A
-           model that quotes them means them, and would say null if it were not allowed to
-number     as the text has it: 20,000 and 1.250,5, .33, 1/2, 2½, 2.5e6. A digit behind a comma goes on, a line break
-           is the end. In lists in quotes alone: there a comma without quotes parts items
+answer     a line ' <literal>,\\n', where <literal> is null or fits the attribute; the space and comma are optional.
+           Numbers and booleans may be quoted, as text/values.py reads them: "12", "12 oz" if the unit is oz, "Yes".
+           A model that quotes them would otherwise have to answer null
+number     as in the text: 20,000 and 1.250,5, .33, 1/2, 2½, 2.5e6. A digit after a comma continues it, a line break
+           ends it. In lists these forms must be quoted, because a comma without quotes separates items
 enum       every label, and every synonym that means one member
 """
 
@@ -23,22 +23,22 @@ BOOLEAN_WORDS: Mapping[str, Sequence[str]] = {
     "true": ("true", "True", "yes", "Yes"),
     "false": ("false", "False", "no", "No"),
 }
-"""What a model writes in quotes for each."""
+"""Quoted words that a model writes for true and false."""
 _MAX_SPACES = 2  # tokenizers that put a space before every text write two here
 
 
 def value_automaton(attribute: Attribute) -> Automaton | None:
-    """The automaton of an attribute's answers; None for texts, which may be anything."""
+    """Return the automaton of an attribute's answers; None for texts, which may be anything."""
     if attribute.is_text:
         return None
     return line_automaton(partial(_add_items, attribute=attribute), is_list=attribute.multiple, nullable=True)
 
 
 def line_automaton(add: Callable[[Nodes, int, int], None], *, is_list: bool, nullable: bool) -> Automaton:
-    """Lines that hold one value, or a list of values, or null.
+    """Return the automaton of lines that hold one value, or a list of values, or null (if `nullable`).
 
     Args:
-        add: puts one value between two nodes; what closes it is behind the second one already.
+        add: adds one value between two nodes; the second one already has the ways that follow it.
     """
     nodes = Nodes()
     end, closing, start = nodes.new(), nodes.new(), nodes.new()
@@ -62,7 +62,7 @@ def line_automaton(add: Callable[[Nodes, int, int], None], *, is_list: bool, nul
 
 
 def _add_items(nodes: Nodes, start: int, behind: int, attribute: Attribute) -> None:
-    """One literal of the attribute's type, from `start` to `behind`. Raises `ValueError` for free text."""
+    """Add one literal of the attribute's type, from `start` to `behind`. Raise `ValueError` for free text."""
     if attribute.type == "boolean":
         for text in ("true", "false", *(json.dumps(word) for words in BOOLEAN_WORDS.values() for word in words)):
             nodes.spell(start, text, behind)
@@ -87,12 +87,12 @@ def _add_items(nodes: Nodes, start: int, behind: int, attribute: Attribute) -> N
 
 
 def _escaped(text: str) -> str:
-    """As it stands between quotes."""
+    """Return the text as escaped between quotes."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def add_json_number(nodes: Nodes, start: int, behind: int) -> None:
-    """A number as JSON has it; it ends where what stands behind it begins."""
+    """Add a number in JSON's form; it ends where the ways of `behind` begin."""
     whole, zero, fraction = (nodes.new(nodes[behind]) for _ in range(3))
     minus, point = nodes.new(), nodes.new()
     for node in (start, minus):
@@ -105,13 +105,13 @@ def add_json_number(nodes: Nodes, start: int, behind: int) -> None:
 
 
 def add_number(nodes: Nodes, start: int, behind: int) -> None:
-    """A number in every form that a text may have and text/number_forms.py reads, but with spaces in it."""
+    """Add a number in every form that text/number_forms.py reads in texts, except with spaces in it."""
 
     def ends() -> int:
         return nodes.new(nodes[behind])
 
     def point(sign: str) -> int:
-        """Behind a separator; a comma without quotes may end the value, too."""
+        """Add a node after a separator; a comma without quotes may end the value, too."""
         return nodes.new(nodes[nodes[behind][ord(sign)]] if ord(sign) in nodes[behind] else {})
 
     def decimals(node: int, sign: str) -> None:
@@ -131,7 +131,7 @@ def add_number(nodes: Nodes, start: int, behind: int) -> None:
     for sign, other in (".,", ",."):
         for node in (zero, long):
             decimals(node, sign)
-        # One to three digits, and behind the separator decimals or groups of three.
+        # One to three digits, and after the separator decimals or groups of three.
         tail = [ends() for _ in range(3)]
         group = [point(sign), nodes.new(), nodes.new(), ends()]
         for node, longer in zip([*tail, *group[:3]], [*tail[1:], fraction, *group[1:]], strict=True):
@@ -161,7 +161,7 @@ def _add_lakhs(
     point: Callable[[str], int],
     decimals: Callable[[int, str], None],
 ) -> None:
-    """Groups of two before the last one of three, "12,34,567": what stands behind the first comma may be decimals."""
+    """Add groups of two before the last one of three, "12,34,567": digits after the first comma may be decimals."""
     for head in heads:
         nodes[head][ord(",")] = behind_comma = point(",")
         nodes.digits(behind_comma, tail[0])
@@ -176,7 +176,7 @@ def _add_lakhs(
 
 
 def _add_denominators(nodes: Nodes, numerator: int, behind: int) -> None:
-    """ "1/2", as text/number_atoms.py reads it."""
+    """Add fractions such as "1/2", as text/number_atoms.py reads them."""
     nodes[numerator][ord("/")] = slash = nodes.new()
     for text in map(str, DENOMINATORS):
         node = slash
@@ -187,7 +187,7 @@ def _add_denominators(nodes: Nodes, numerator: int, behind: int) -> None:
 
 
 def _add_vulgar_fractions(nodes: Nodes, wholes: Iterable[int], behind: int) -> None:
-    """ "½" and "1½"."""
+    """Add "½" and "1½"."""
     lead = nodes.new()
     for sign in VULGAR_FRACTIONS:
         nodes.spell(lead, sign, behind)
@@ -199,7 +199,7 @@ def _add_vulgar_fractions(nodes: Nodes, wholes: Iterable[int], behind: int) -> N
 
 
 def _add_exponents(nodes: Nodes, mantissas: Iterable[int], behind: int) -> None:
-    """ "2.5e6"; two digits, so that it stays a number that a table can hold."""
+    """Add exponents, "2.5e6", of at most two digits, so that a table can hold the number."""
     one, two, sign = nodes.new(nodes[behind]), nodes.new(nodes[behind]), nodes.new()
     for node, longer in ((one, two), (sign, one)):
         nodes.digits(node, longer)

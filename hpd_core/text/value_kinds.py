@@ -1,14 +1,14 @@
-"""What a value may be: the constraint of a branch (hpd_core/completion.py), independent of records and their schemas.
+"""Kinds of values: the constraint of a branch (hpd_core/completion.py), independent of records and their schemas.
 
-A value is JSON on one line, ` <value>,` and a newline; the space and the comma may miss. `nullable`: null is allowed,
-too, and means that there is none.
+A value is JSON on one line, ` <value>,` and a newline; the space and the comma are optional. `nullable`: null is
+allowed, too, and means that there is no value.
 
     FreeText()               anything: the line as it is
-    JsonString()             "..."; what stands between the quotes may be any text
-    Pattern("[A-Z]{2}")      "..." in which the regular expression finds something; ^ and $ pin it
-    Verbatim()               "..." that stands in the trunk's text
+    JsonString()             "..." with any text between the quotes
+    Pattern("[A-Z]{2}")      "..." in which the regular expression matches something; ^ and $ anchor it
+    Verbatim()               "..." that occurs in the trunk's text
     OneOf(("red", 5))        "red" or 5
-    Number(), Integer()      12, 1.5, "1,250.5": in the forms that texts have (text/value_automata.py)
+    Number(), Integer()      12, 1.5, "1,250.5": in the forms used in texts (text/value_automata.py)
     Boolean()                true or false
     ListOf(Number())         [1, 2]
 """
@@ -26,24 +26,24 @@ JsonScalar: TypeAlias = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class FreeText:
-    """Any text on one line."""
+    """Text of any form on one line."""
 
     nullable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JsonString:
-    """A string of any text; a line break in it is written \\n."""
+    """String of any text; a line break in it is written \\n."""
 
     nullable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A string in which the regular expression `regex` finds something; with ^ and $ the whole string is meant.
+    """String in which the regular expression `regex` matches something; with ^ and $ it must match the whole string.
 
-    Word boundaries, backreferences and looking ahead or behind are refused, by whoever takes a kind
-    (text/patterns.py: `PatternError`). What would take too large an automaton, or no line can hold, is decoded as a
+    Word boundaries, backreferences and looking ahead or behind are refused when a kind is used (text/patterns.py:
+    `PatternError`). A pattern whose automaton would be too large, or that no line can hold, is decoded as a
     `JsonString`.
     """
 
@@ -53,25 +53,25 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """A string that stands in the trunk's text: the likeliest of its runs of characters (text/runs.py)."""
+    """String that occurs in the trunk's text: the likeliest of its runs of characters (text/runs.py)."""
 
     nullable: bool = False
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of some values, which are JSON scalars."""
+    """Choice among some values, which are JSON scalars."""
 
     values: tuple[JsonScalar, ...]
     nullable: bool = False
 
     @cached_property
     def spellings(self) -> list[str]:
-        """Each as JSON writes it."""
+        """Values as JSON writes them."""
         return [spelled(value) for value in self.values]
 
     def __contains__(self, value: Any) -> bool:
-        """Whether it is one of them: 1 is not true."""
+        """Return whether `value` is one of the values; 1 is not true."""
         return spelled(value) in self._spelled
 
     @cached_property
@@ -81,14 +81,14 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number."""
+    """Number, in JSON's form or those used in texts."""
 
     nullable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """A whole number; thousands may be parted by commas."""
+    """Whole number; thousands may be separated by commas."""
 
     nullable: bool = False
 
@@ -102,12 +102,13 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list of values of one kind, in one value. In a list numbers are written as JSON has them, or in quotes; whole
-    numbers as JSON has them.
+    """List of values of one kind, in one value.
+
+    In a list numbers are written as in JSON, or in quotes; whole numbers as in JSON.
 
     Attributes:
-        most: of its items, the first ones that are read; None: all. It is no constraint: a model that may not write
-            the comma behind the last of them would make that one longer instead.
+        most: number of first items that are read; None: all. It is not a constraint: a model that may not write
+            the comma after the last of them would make that one longer instead.
     """
 
     item: JsonString | Pattern | OneOf | Number | Integer | Boolean
@@ -119,12 +120,12 @@ ValueKind: TypeAlias = FreeText | JsonString | Pattern | Verbatim | OneOf | Numb
 
 
 def spelled(value: Any) -> str:
-    """A value as an answer writes it: JSON on one line."""
+    """Return a value as an answer writes it: JSON on one line."""
     return _JSON.encode(value)
 
 
 def without_pattern(kind: ValueKind) -> ValueKind:
-    """The kind, with texts of any form where it has those of a pattern."""
+    """Return the kind with its pattern, if any, replaced by any string."""
     match kind:
         case Pattern():
             return JsonString(kind.nullable)
@@ -134,5 +135,5 @@ def without_pattern(kind: ValueKind) -> ValueKind:
 
 
 def is_closed(kind: ValueKind) -> bool:
-    """Whether it can only be one of a few, which the likeliest is chosen of (text/member_tries.py)."""
+    """Return whether the kind has few possible values, of which the likeliest is chosen (text/member_tries.py)."""
     return isinstance(kind, OneOf | Boolean)

@@ -1,8 +1,8 @@
-"""From the text a model wrote for one value to a `Value`.
+"""Parser of the text that a model wrote for one value, to a `Value`.
 
-One rule for every layout and baseline: what counts is the line up to the first newline, or to where decoding stopped
-since nothing behind would count (text/endings.py); the first complete JSON value of it is read, the rest is dropped and
-counted.
+The rule is the same for every layout and baseline. The line up to the first newline counts, or up to where decoding
+stopped because the rest would not count (text/endings.py). Its first complete JSON value is read; the rest is dropped
+and counted.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def parse_value(
     logprob_mean: float | None = None,
     logprob_min: float | None = None,
 ) -> Value:
-    """Reads one answer.
+    """Parse one answer.
 
     Args:
-        attribute: what was asked.
-        raw: the generated text, the closing token's text included.
+        attribute: the attribute asked for.
+        raw: the generated text, including the closing token's.
         closed: whether the line ended by itself; if not, it was cut at K_max. A value that was complete before
             the cut is whole; one that the cut may have shortened is "truncated".
-        fields: the record's texts, by which is decided what can be read in two ways; None where they are not known.
+        fields: the record's texts, which decide ambiguous readings; None if they are not known.
     """
     line = raw.split("\n", 1)[0]
     common: dict[str, Any] = {
@@ -68,7 +68,7 @@ def parse_value(
 
 
 def words_for_nothing(attribute: Attribute, raw: str, fields: Mapping[str, str] | None = None) -> list[str]:
-    """The texts in an answer, as `Value.raw` has it, that are no items since they say that there is no value."""
+    """Return the texts in an answer (a `Value.raw`) that are not items because they say that there is no value."""
     try:
         answer, _ = raw_decode(raw.strip(), fields, is_whole=True, members=attribute.vocabulary.spellings)
     except (ValueError, RecursionError):
@@ -79,12 +79,12 @@ def words_for_nothing(attribute: Attribute, raw: str, fields: Mapping[str, str] 
 
 
 def join_items(items: Iterable[str]) -> str:
-    """The items of a value as one text."""
+    """Join the items of a value to one text."""
     return _ITEM_SEPARATOR.join(items)
 
 
 def _items(attribute: Attribute, answer: Any, fields: Mapping[str, str] | None) -> tuple[str, ...] | None:
-    """The answer's items; empty: absent; None: not a valid answer for this attribute."""
+    """Return the answer's items; empty if absent; None if it is not a valid answer for this attribute."""
     if isinstance(answer, list):
         if not attribute.multiple:
             return None
@@ -99,7 +99,7 @@ def _items(attribute: Attribute, answer: Any, fields: Mapping[str, str] | None) 
 
 
 def _item(attribute: Attribute, answer: Any, fields: Mapping[str, str] | None) -> str | None:
-    """One scalar as text; "" for absent; None if it does not fit the attribute."""
+    """Return one scalar as text; "" for absent; None if it does not fit the attribute."""
     if answer is None:
         return ""
     if isinstance(answer, bool):
@@ -111,7 +111,7 @@ def _item(attribute: Attribute, answer: Any, fields: Mapping[str, str] | None) -
     else:
         return None
     if not text:
-        # An empty string is no answer: null is how the model says that there is none.
+        # An empty string is not an answer: the model says null if there is no value.
         return None
     member = attribute.vocabulary.label(answer if isinstance(answer, str) else text)
     if member is None and not isinstance(answer, Literal):
@@ -126,18 +126,18 @@ def _item(attribute: Attribute, answer: Any, fields: Mapping[str, str] | None) -
 
 
 def _bare_number(attribute: Attribute, text: str) -> tuple[Literal, int] | None:
-    """A number without quotes and where it ends: JSON would end "20,000" at its comma and "1/2" at its slash."""
+    """Return an unquoted number and its end; JSON would end "20,000" at its comma and "1/2" at its slash."""
     found = BARE_NUMBER.match(text) if attribute.type == "number" else None
     return None if found is None else (Literal(found.group()), found.end())
 
 
 def _may_go_on(attribute: Attribute, rest: str) -> bool:
-    """Whether what stands behind a number may be its own: a comma, which digits may follow."""
+    """Return whether the rest after a number may belong to it: a comma, which digits may follow."""
     return attribute.type == "number" and rest == ","
 
 
 def _number(text: str, units: Sequence[str], fields: Mapping[str, str] | None) -> str | None:
-    """The number without its unit, in which it was written: what stands in the text says which one that is."""
+    """Return the number without its unit; evidence in the text tells which unit it was written in."""
     folded = text.casefold()
     endings = [unit for unit in units if unit and folded.endswith(unit.casefold())]
     beginnings = [unit for unit in units if unit and folded.startswith(unit.casefold())]
@@ -148,15 +148,15 @@ def _number(text: str, units: Sequence[str], fields: Mapping[str, str] | None) -
     item = read_number(text)
     if item is None or fields is None:
         return item
-    # What the texts do not decide, either, stays as the model wrote it.
+    # A number that the texts do not decide, either, stays as the model wrote it.
     return settle(item, tuple(fields.values())) or item
 
 
 def decoded_choice(attribute: Attribute) -> Choice | None:
-    """`Value.choice` of an answer that was decoded token by token."""
+    """Return `Value.choice` of an answer that was decoded token by token."""
     return "greedy" if attribute.type in ("enum", "boolean") else None
 
 
 def error_value() -> Value:
-    """The value of every attribute of a record that was not decoded."""
+    """Return the value of every attribute of a record that was not decoded."""
     return Value(None, (), "error")

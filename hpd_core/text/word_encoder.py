@@ -1,4 +1,4 @@
-"""Tokens of many lines that have their words in common."""
+"""Encoder of many lines that share words."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ _MOST_KNOWN = 2**16
 
 
 class WordEncoder:
-    """Encodes lines as `SegmentTokenizer.encode_text` does. Each word is encoded once, where the tokenizer encodes
-    words apart; else it is no faster. Not thread-safe."""
+    """Encoder of lines, equivalent to `SegmentTokenizer.encode_text`.
+
+    Each word is encoded once if the tokenizer encodes words separately; else it is not faster. Not thread-safe.
+    """
 
     def __init__(self, segments: SegmentTokenizer) -> None:
         self._segments = segments
         self._known: dict[str, list[int]] = {}
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """The ids of each line."""
+        """Return the ids of each line."""
         if not self._segments.encodes_words_apart:
             return self._segments.encode_text(lines)
         cut = [_BEFORE_WORDS.split(line) for line in lines]

@@ -1,4 +1,4 @@
-"""The cross entropy of a training's targets."""
+"""Cross entropy of a training's targets."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from hpd_core.training.examples import IGNORED
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Summed cross entropy in fp32, as torch's, and how many targets are the likeliest token (the first of equals).
+    """Return the summed cross entropy in fp32, as torch's, and how many targets are the likeliest token (the first of
+    equals).
 
     Args:
         logits: [N, V]
-        targets: int64 [N], IGNORED: none.
+        targets: int64 [N]; IGNORED rows have no target.
 
     Returns:
         Scalars; the second one, int64, has no gradient.
@@ -35,7 +36,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        """As `cross_entropy`."""
+        """Compute as `cross_entropy`."""
         gradient = torch.empty_like(logits)
         total = torch.zeros((), dtype=torch.float32, device=logits.device)
         right = torch.zeros((), dtype=torch.int64, device=logits.device)
@@ -59,7 +60,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient of the logits."""
+        """Return the gradient of the logits."""
         (gradient,) = ctx.saved_tensors
         return gradient * gradients[0].to(gradient.dtype), None, None
 
@@ -68,11 +69,11 @@ _LOSS_ROWS_AT_ONCE = {"cpu": 32, "cuda": 2048}
 
 
 class _NativeCrossEntropy(torch.autograd.Function):
-    """The same on a CPU: logits are read once in each direction, and kept in place of their gradient."""
+    """Cross entropy on a CPU: logits are read once in each direction, and kept in place of their gradient."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        """As `cross_entropy`."""
+        """Compute as `cross_entropy`."""
         targets = targets.contiguous()
         tokens, _, normalizers = pointwise.choose(logits)
         likely = (1 - smoothing) * logits.gather(1, targets.clamp(min=0)[:, None])[:, 0].float()
@@ -86,7 +87,7 @@ class _NativeCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient of the logits."""
+        """Return the gradient of the logits."""
         logits, targets, normalizers = ctx.saved_tensors
         gradient = torch.empty_like(logits)
         library.function("cross_entropy_backward", logits.dtype)(

@@ -1,9 +1,9 @@
 """Training examples: the prompts of inference, filled with the right answers (paper, section 4.4).
 
-A layout decides what a value sees; the same code that lays a prompt out for decoding lays it out here, so a model
-is trained under the mask and at the positions under which it will decode.
+A layout decides what a value sees. The code that lays a prompt out for decoding lays it out here. So a model is trained
+under the mask and at the positions under which it will decode.
 
-    tree       one document, every value behind its own key
+    tree       one document, every value after its own key
     stacked    J documents, every value in its gap of K_max positions; a token of step k sees steps k' <= k
     ar         one document and the whole answer as one causal row: keys and structure are learned as well
 """
@@ -24,12 +24,12 @@ from hpd_core.types import Attribute, CategorySchema
 
 TrainedLayout = Literal["tree", "stacked", "ar"]
 IGNORED = -100
-"""The label of a token from which nothing is learned."""
+"""Label of a token that is not learned."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledDocument:
-    """A document and what is known about its answers.
+    """Document and its known answers.
 
     Attributes:
         document_ids: the document's tokens.
@@ -43,7 +43,7 @@ class LabelledDocument:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One filled prompt. `num_documents` is 1, or J where documents are stacked."""
+    """Filled prompt. `num_documents` is 1, or J if documents are stacked."""
 
     filled: FilledLayout
     num_prefix_tokens: int
@@ -51,20 +51,20 @@ class Example:
 
     @property
     def num_own_tokens(self) -> int:
-        """Tokens behind the category's prefix."""
+        """Number of tokens after the category's prefix."""
         return len(self.filled.token_ids) - self.num_prefix_tokens
 
     @property
     def num_targets(self) -> int:
-        """Tokens that are learned."""
+        """Number of tokens that are learned."""
         return int((self.filled.labels != IGNORED).sum())
 
 
 class ExampleBuilder:
-    """Builds the examples of one layout for one tokenizer."""
+    """Builder of the examples of one layout for one tokenizer."""
 
     def __init__(self, tokenizer: Any, config: EngineConfig, layout: TrainedLayout, max_positions: int | None) -> None:
-        """`config` as the engine will have it: K_max and the prompt's texts. Its `layout` is not looked at.
+        """Take `config` as the engine will have it: K_max and the prompt's texts. Its `layout` is ignored.
 
         Raises:
             ModelError: documents are to be read both ways in another layout than 'tree'.
@@ -82,18 +82,18 @@ class ExampleBuilder:
         self._end_of_text: int | None = tokenizer.eos_token_id
 
     def value_ids(self, attribute: Attribute, items: Sequence[str] | None) -> list[int]:
-        """The tokens of an answer, the closing one included."""
+        """Return the tokens of an answer, the closing one included."""
         return self._segments.encode_text([render_answer_line(attribute, items)])[0]
 
     def max_value_tokens(self, attribute: Attribute) -> int:
-        """K_max of the attribute."""
+        """Return K_max of the attribute."""
         return attribute.max_value_tokens or self._max_value_tokens
 
     def build(self, schema: CategorySchema, documents: Sequence[LabelledDocument]) -> Example | None:
-        """The example of one document, or of J stacked ones; None if the model has no positions for it.
+        """Return the example of one document, or of J stacked ones; None if the model has no positions for it.
 
         Raises:
-            ValueError: several documents where the layout takes one, a value above K_max, nothing taught.
+            ValueError: several documents where the layout takes one, or nothing taught, or a value above K_max.
         """
         if len(documents) != 1 and self._layout != "stacked":
             raise ValueError(f"{len(documents)} documents for the layout {self._layout!r}, which takes one")

@@ -1,4 +1,4 @@
-"""One training forward: several examples of a category in one packed row, their shared prefix computed once.
+"""Training forward: several examples of a category in one packed row, their shared prefix computed once.
 
     packed row     prefix | example 0 | example 1 | ...        [1, T], no padding: linear layers see tokens only
     attention      the prefix attends to itself; the examples attend in a padded batch, [P, R] rows against
@@ -37,7 +37,7 @@ from hpd_core.training.examples import IGNORED, Example
 from hpd_core.training.text_order import TextOrder
 
 ATTENTION_NAME = "hpd_training"
-"""The name under which the attention is registered with transformers."""
+"""Name under which the attention is registered with transformers."""
 
 _ANOTHER = "fine-tune a model of another family"
 
@@ -50,9 +50,9 @@ class _Group:
         rows: int64 [P * R], the packed row's token of each query row; padding repeats a token.
         columns: int64 [P * C], the packed row's token of each column.
         unrows: int64 [t], the query row of each of the group's tokens, in the packed row's order.
-        counts: of each example, its tokens in the group.
+        counts: each example's number of tokens in the group.
         q: scope, last scope, sight and step of rows [P, R]; padding rows see position 0.
-        k: scope, last scope, position and step of columns [P, C]; padding columns stand at one that nobody sees.
+        k: scope, last scope, position and step of columns [P, C]; padding columns are at a position that nothing sees.
     """
 
     rows: Tensor
@@ -64,7 +64,7 @@ class _Group:
     _biases: dict[tuple[int | None, int, torch.dtype], Tensor] = field(default_factory=dict)
 
     def bias(self, window: int | None, group: int, dtype: torch.dtype) -> Tensor:
-        """The additive mask [P, 1, R * G, C]; equal layers share it."""
+        """Return the additive mask [P, 1, R * G, C]; equal layers share it."""
         key = (window, group, dtype)
         if key not in self._biases:
             seen = self.seen(window)
@@ -72,7 +72,7 @@ class _Group:
         return self._biases[key]
 
     def seen(self, window: int | None) -> Tensor:
-        """Which columns each row sees, bool [P, R, C]."""
+        """Return which columns each row sees, bool [P, R, C]."""
         (q_scopes, _, q_sights, q_steps), (*_, k_steps) = self.q, self.k
         k_scopes, k_lasts, k_positions = (place[:, None, :] for place in self.k[:3])
         seen = visible(q_scopes[:, :, None], q_sights[:, :, None], k_scopes, k_lasts, k_positions, window)
@@ -87,11 +87,11 @@ class TrainingBatch:
     Attributes:
         token_ids, positions: int64 [1, T]
         target_rows: int64 [N], the tokens of the row that predict something.
-        targets: int64 [N], what they predict, IGNORED for padding.
+        targets: int64 [N], the ids that they predict, IGNORED for padding.
         groups: the prefix (if there is one) and the examples.
-        num_documents: documents in it.
+        num_documents: number of documents in it.
         order: for layers beside attention, which token follows which.
-        num_calls, num_mixed: calls made of attention and of such layers, to notice a model that goes another way.
+        num_calls, num_mixed: calls made of attention and of such layers, to detect a model that bypasses them.
     """
 
     token_ids: Tensor
@@ -106,7 +106,7 @@ class TrainingBatch:
     _problems: dict[int | None, native_attention.Problems] = field(default_factory=dict)
 
     def problems(self, window: int | None) -> native_attention.Problems:
-        """The groups as our own attention takes them; equal layers share it."""
+        """Return the groups in the format of our own attention; equal layers share it."""
         if window not in self._problems:
             counts, shared, seen = list[int](), list[int](), list[Tensor]()
             for group in self.groups:
@@ -118,7 +118,7 @@ class TrainingBatch:
         return self._problems[window]
 
     def call(self, ours: PackedFunction, *args: Any, **kwargs: Any) -> Any:
-        """As `LayerStep.call`, whose place it takes in a training."""
+        """Call a function for training, in place of `LayerStep.call`."""
         self.num_mixed += 1
         if ours in mixing.MADE_OF_OTHERS:
             return ours(self, *args, **kwargs)
@@ -126,19 +126,19 @@ class TrainingBatch:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens to forward."""
+        """Number of tokens to forward."""
         return self.token_ids.shape[1]
 
 
 def collate(examples: Sequence[Example], device: torch.device | str = "cpu", multiple: int = 1) -> TrainingBatch:
-    """Packs examples of one category.
+    """Pack examples of one category.
 
     Args:
-        multiple: tokens and targets are padded to a multiple of it with tokens that nobody sees, so that few shapes
+        multiple: tokens and targets are padded to a multiple of it with tokens that nothing sees, so that few shapes
             occur: libraries prepare a kernel for every new one.
 
     Raises:
-        ValueError: none, or their prefixes differ.
+        ValueError: there are no examples, or their prefixes differ.
     """
     if not examples:
         raise ValueError("no examples")
@@ -218,7 +218,7 @@ def training_attention(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of one layer (transformers' AttentionInterface), as `packed_attention` but with a gradient.
+    """Compute attention of one layer (transformers' AttentionInterface), as `packed_attention` but with a gradient.
 
     Args:
         query: [1, H, T, D]; key, value: [1, H_kv, T, D] and [1, H_kv, T, D_v].
@@ -255,7 +255,7 @@ def training_attention(
 
 
 def attach_training(model: Any) -> None:
-    """Makes the model call the attention above.
+    """Make the model call the attention above.
 
     Raises:
         ModelError: the model does not go through transformers' attention interface, or has layers beside attention
@@ -281,7 +281,7 @@ def attach_training(model: Any) -> None:
 
 
 def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
-    """The logits [N, vocabulary] that predict the batch's targets.
+    """Return the logits [N, vocabulary] that predict the batch's targets.
 
     Args:
         model: after `attach_training`; may be wrapped (DistributedDataParallel).
@@ -316,7 +316,7 @@ def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
 
 
 def forward_loss(model: Any, batch: TrainingBatch, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Sum of the cross entropies of the batch's targets, in fp32, and how many targets are predicted right.
+    """Return the sum of the cross entropies of the batch's targets, in fp32, and how many targets are predicted right.
 
     Arguments and errors as `forward_logits`.
     """

@@ -1,4 +1,4 @@
-"""Models with layers beside attention, as a training sees them: what of them it runs, and what it refuses."""
+"""Training of models with layers beside attention: which of them it runs, and which it refuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpd_core.training.mixing import MADE_OF_OTHERS, TRAINED
 
 
 def calls_of(model: Any) -> int:
-    """How often a forward of the model calls functions of ours at least: 0 if it is all attention.
+    """Return how often a forward of the model calls functions of ours at least: 0 if it is all attention.
 
     Raises:
         ModelError: the engine runs such layers, and training does not.
@@ -29,15 +29,16 @@ def calls_of(model: Any) -> int:
 
 
 def num_attending(model_config: Any) -> int:
-    """Layers with attention, in a model that has others."""
+    """Return the number of layers with attention, in a model that has others."""
     config = model_config.get_text_config()
     kinds = (getattr(config, "layer_types", None) or ())[: config.num_hidden_layers]
     return sum(kind == "hybrid" or (kind.endswith("_attention") and kind != "linear_attention") for kind in kinds)
 
 
 def bypassed_linears(model: Any) -> list[str]:
-    """Names of linear layers that get no adapter: Mamba's modules or their fused kernels take the weights out of them
-    and multiply by themselves, past whatever is put around the layer."""
+    """Return the names of linear layers that get no adapter. Mamba's modules or their fused kernels take the weights
+    out of them and multiply by themselves, bypassing anything put around the layer.
+    """
     mixers = Mixers.of(model)
     functions = mixers.functions if mixers is not None else ()
     of_scan = ["out_proj"] if packed_scan in functions else []
@@ -45,7 +46,7 @@ def bypassed_linears(model: Any) -> list[str]:
 
 
 def refuse_layout(model_config: Any, layout: str) -> None:
-    """Raises `ModelError` where the layers cannot be trained in it."""
+    """Raise `ModelError` if the layers cannot be trained in this layout."""
     kinds = layer_types_of(model_config)
     if kinds and layout == "stacked":
         raise ModelError(

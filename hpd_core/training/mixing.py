@@ -1,8 +1,8 @@
-"""Layers beside attention in training: each branch of an example goes on with the state of its trunk.
+"""Layers beside attention in training: each branch of an example continues from the state of its trunk.
 
-The prefix of a packed row is one text, its state goes on in each example, and the state of an example's trunk in each
-of its branches, where it is read and not copied (mixers/delta_rule.py). So the gradient of a trunk's state is the sum
-over its branches, that of the prefix's over its examples.
+The prefix of a packed row is one text. Its state continues in each example. The state of an example's trunk continues
+in each of its branches, where it is read and not copied (mixers/delta_rule.py). So the gradient of a trunk's state is
+the sum over its branches, that of the prefix's over its examples.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hpd_core.mixers.step_plan import TokenGrid
 from hpd_core.training.text_order import TextOrder
 
 GoOn = Callable[[TokenGrid, Tensor | None], tuple[Tensor, Tensor]]
-"""What tokens say, [P', R, H, D_v], and the states that they come to, [P', H, D, D_v], from those before them."""
+"""Function from tokens and the states before them to outputs, [P', R, H, D_v], and final states, [P', H, D, D_v]."""
 
 
 def trained_convolution(
@@ -44,7 +44,7 @@ def trained_convolution(
     activation: str | None = None,
     **_: Any,
 ) -> Tensor:
-    """In place of transformers' `causal_conv1d_fn`, as mixers/convolution.py: [1, channels, T], and the same."""
+    """Replace transformers' `causal_conv1d_fn`, as mixers/convolution.py: [1, channels, T] to the same."""
     x = hidden_states[0].transpose(0, 1)  # [T, channels]
     wide = torch.promote_types(x.dtype, torch.float32)
     taps = weight.to(wide).flip(1).t()  # [kernel, channels]: of the token itself, of the one before it, ...
@@ -70,7 +70,7 @@ def trained_delta_rule(
     use_qk_l2norm_in_kernel: bool = False,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """In place of `torch_chunk_gated_delta_rule` and `chunk_kimi_delta_attention`, as mixers/delta_rule.py."""
+    """Replace `torch_chunk_gated_delta_rule` and `chunk_kimi_delta_attention`, as mixers/delta_rule.py."""
     tokens = Tokens(*(given[0] for given in (query, key, value, g, beta)))
 
     def go_on(grid: TokenGrid, state: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -104,7 +104,7 @@ def trained_scan(
     dt_limit: tuple[float, float] = (0.0, float("inf")),
     **_: Any,
 ) -> Tensor:
-    """In place of `mamba2_chunk_scan`, as mixers/selective_scan.py."""
+    """Replace `mamba2_chunk_scan`, as mixers/selective_scan.py."""
     x, b, c = hidden_states[0], into_state[0], out_of_state[0]
     steps = step_lengths(dt[0], dt_bias, dt_softplus, dt_limit)
 
@@ -123,7 +123,9 @@ def trained_scan(
 
 
 def _recurred(order: TextOrder, go_on: GoOn, tokens: Tokens, forked_by: Forked = forked) -> Tensor:
-    """What all tokens of the row say, [T, H, D_v] as wide as `tokens`, which are in fp32 and scaled; of padding 0."""
+    """Return the outputs of all tokens of the row, [T, H, D_v] as wide as `tokens`, which are in fp32 and scaled; 0 for
+    padding.
+    """
     out = torch.zeros_like(tokens.v)
     states = None
     if order.prefix is not None:
@@ -147,7 +149,7 @@ def _recurred(order: TextOrder, go_on: GoOn, tokens: Tokens, forked_by: Forked =
 
 
 def _nothing(grid: TokenGrid, tokens: Tokens) -> Ancestors:
-    """Nothing was fed before: one column that nobody sees."""
+    """Return ancestors for a first step: one column that nothing sees."""
     num_prompts, num_rows = grid.rows.shape
     keys, updates, decays = (each.new_zeros(num_prompts, 1, *each.shape[1:]) for each in (tokens.k, tokens.v, tokens.g))
     unseen = torch.zeros(num_prompts, num_rows, 1, dtype=torch.bool, device=keys.device)
@@ -155,7 +157,7 @@ def _nothing(grid: TokenGrid, tokens: Tokens) -> Ancestors:
 
 
 def trained_channels(order: TextOrder, tokens: Tokens, decay: Tensor) -> Tensor:
-    """In place of mixers/channel_scan.py's `scanned_channels`: [T, channels]."""
+    """Replace `scanned_channels` of mixers/channel_scan.py: [T, channels]."""
 
     def go_on(grid: TokenGrid, state: Tensor | None) -> tuple[Tensor, Tensor]:
         given = tokens.each(grid.take)
@@ -170,7 +172,7 @@ def trained_channels(order: TextOrder, tokens: Tokens, decay: Tensor) -> Tensor:
 
 
 def trained_windows(order: TextOrder, x: Tensor, count: int) -> Tensor:
-    """In place of mixers/convolution.py's `tokens_before`: [T, count, channels]."""
+    """Replace `tokens_before` of mixers/convolution.py: [T, count, channels]."""
     return F.pad(x, (0, 0, 0, 1))[order.windows(count)]
 
 
@@ -181,7 +183,7 @@ TRAINED: Mapping[PackedFunction, Callable[..., Any]] = {
     scanned_channels: trained_channels,
     tokens_before: trained_windows,
 }
-"""What training calls where the engine calls its own."""
+"""Functions for training, by the engine's functions that they replace."""
 
 MADE_OF_OTHERS: Collection[PackedFunction] = frozenset(
     {
@@ -193,4 +195,4 @@ MADE_OF_OTHERS: Collection[PackedFunction] = frozenset(
         packed_ngrams,
     }
 )
-"""Functions of the engine that keep nothing by themselves: they call those above."""
+"""Functions of the engine without memory of their own: they call those above."""

@@ -1,6 +1,6 @@
 """Attention while a model trains in bfloat16 on a CPU with tiles (AMX): `training_attention.cpp`, with gradients.
 
-Torch's kernel computes what nobody sees as well, pads examples, and copies their prefix for each of them.
+Torch's kernel computes masked pairs as well, pads examples, and copies their prefix for each of them.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from torch import Tensor
 from hpd_core.native import library, linear
 
 COLUMNS = 32
-"""Heads' sizes are multiples of it, and the columns of `Problems.seen`."""
+"""Divisor of heads' sizes, and of the number of columns of `Problems.seen`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problems:
-    """Who attends to whom, in one layer: stretches of the packed row, one behind the other from its start.
+    """Visibility in one layer: stretches of the packed row, one after the other from its start.
 
     Attributes:
-        counts: of each stretch, its tokens.
-        shared: of each stretch, how many of the first tokens it sees beside its own.
-        seen: of each stretch, bool [count or more, columns]: whom of the shared tokens and then of its own; columns
-            are a multiple of 32, of which those behind its tokens are False.
+        counts: number of tokens of each stretch.
+        shared: for each stretch, how many of the row's first tokens it sees beside its own.
+        seen: for each stretch, bool [count or more, columns]: which of the shared tokens and then of its own it sees;
+            columns are a multiple of 32, and those after its tokens are False.
     """
 
     counts: Sequence[int]
@@ -36,36 +36,38 @@ class Problems:
 
     @property
     def prefix(self) -> int:
-        """Tokens that are shared."""
+        """Number of tokens that are shared."""
         return max(self.shared)
 
 
 def takes(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether `attend` does, queries [T, H, D], keys and values."""
+    """Return whether `attend` supports these queries [T, H, D], keys and values."""
     sizes = (k.shape[-1], v.shape[-1])
     is_bf16 = all(x.dtype == torch.bfloat16 and x.device.type == "cpu" for x in (q, k, v))
     return is_bf16 and not any(size % COLUMNS for size in sizes) and linear.has_tiles()
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, problems: Problems, scale: float) -> Tensor:
-    """Softmax attention. q: [T, H, D]; k, v: [T, H_kv, D] and [T, H_kv, D_v].
+    """Compute softmax attention. q: [T, H, D]; k, v: [T, H_kv, D] and [T, H_kv, D_v].
 
     Returns:
-        [T, H, D_v], 0 of tokens behind the problems'.
+        [T, H, D_v], 0 for tokens after the problems'.
 
     Raises:
-        MemoryError: there is none for what a thread works on.
+        MemoryError: not enough for a thread's working memory.
     """
     attended: Tensor = _Attention.apply(q, k, v, problems, scale)  # type: ignore[no-untyped-call]
     return attended
 
 
 class _Attention(torch.autograd.Function):
-    """`attend`. Beside inputs and output each row's normalizer is kept; the backward computes the weights anew."""
+    """Autograd function of `attend`. Beside inputs and output each row's normalizer is kept; the backward recomputes
+    the weights.
+    """
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, problems: Problems, scale: float) -> Tensor:
-        """As `attend`."""
+        """Compute as `attend`."""
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         out = q.new_empty(*q.shape[:2], v.shape[2])
         out[sum(problems.counts) :] = 0
@@ -77,7 +79,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Of q, k and v."""
+        """Return the gradients of q, k and v."""
         problems = ctx.problems
         q, k, v, out, normalizers = ctx.saved_tensors
         found = {f"{name}_gradient": torch.empty_like(x) for name, x in (("q", q), ("k", k), ("v", v))}
@@ -94,7 +96,7 @@ class _Attention(torch.autograd.Function):
 
 
 class _Arguments(ctypes.Structure):
-    """`TrainedAttention` of training_attention.cpp, field by field."""
+    """Structure `TrainedAttention` of training_attention.cpp, field by field."""
 
     _fields_ = [
         *(

@@ -12,7 +12,7 @@ from hpd_core.native.pointwise import takes
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """x + delta (x, where there is none), and its RMS norm times `weight`. x, delta: [..., D]; weight: [D]."""
+    """Return x + delta (x if delta is None), and its RMS norm times `weight`. x, delta: [..., D]; weight: [D]."""
     if weight.shape != x.shape[-1:] or (delta is not None and delta.shape != x.shape):
         raise RuntimeError(f"a norm of {tuple(weight.shape)} for rows of {tuple(x.shape)}")
     found: tuple[Tensor, Tensor] = _AddNorm.apply(x, delta, weight, eps)  # type: ignore[no-untyped-call]
@@ -20,7 +20,7 @@ def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tup
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of queries or keys, [T, H, D]; cos, sin: [T, D], D even, which get no gradient."""
+    """Apply rotary embedding to queries or keys, [T, H, D]; cos, sin: [T, D], D even, which get no gradient."""
     if cos.shape != (x.shape[0], x.shape[2]) or sin.shape != cos.shape or x.shape[2] % 2:
         raise RuntimeError(f"angles of {tuple(cos.shape)} and {tuple(sin.shape)} for heads of {tuple(x.shape)}")
     found: Tensor = _Rotated.apply(x, cos, sin)  # type: ignore[no-untyped-call]
@@ -28,7 +28,7 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """silu(gate) * up"""
+    """Return silu(gate) * up."""
     if gate.shape != up.shape:
         raise RuntimeError(f"a gate of {tuple(gate.shape)} for {tuple(up.shape)}")
     found: Tensor = _SwiGLU.apply(gate, up)  # type: ignore[no-untyped-call]
@@ -36,11 +36,11 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
 
 class _AddNorm(torch.autograd.Function):
-    """`add_norm`. Only the sum is kept; the backward computes its mean square anew."""
+    """Autograd function of `add_norm`. Only the sum is kept; the backward recomputes its mean square."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """As `add_norm`."""
+        """Compute as `add_norm`."""
         x, weight = x.contiguous(), weight.contiguous()
         total, out = x if delta is None else torch.empty_like(x), torch.empty_like(x)
         given = (x, None if delta is None else delta.contiguous(), weight, total, out)
@@ -53,7 +53,7 @@ class _AddNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Of x, delta and weight."""
+        """Return the gradients of x, delta and weight."""
         of_total, of_out = gradients
         total, weight = ctx.saved_tensors
         if of_out is None:
@@ -69,18 +69,18 @@ class _AddNorm(torch.autograd.Function):
 
 
 class _Rotated(torch.autograd.Function):
-    """`rotated`. It is linear, so that only the angles are kept."""
+    """Autograd function of `rotated`. It is linear, so that only the angles are kept."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """As `rotated`."""
+        """Compute as `rotated`."""
         cos, sin = cos.contiguous(), sin.contiguous()
         ctx.save_for_backward(cos, sin)
         return _turn(x.contiguous(), cos, sin, inverse=False)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Of x."""
+        """Return the gradient of x."""
         return _turn(gradients[0].contiguous(), *ctx.saved_tensors, inverse=True), None, None
 
 
@@ -91,11 +91,11 @@ def _turn(x: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool) -> Tensor:
 
 
 class _SwiGLU(torch.autograd.Function):
-    """`swiglu`. Gate and up are kept."""
+    """Autograd function of `swiglu`. Gate and up are kept."""
 
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
-        """As `swiglu`."""
+        """Compute as `swiglu`."""
         gate, up = gate.contiguous(), up.contiguous()
         ctx.save_for_backward(gate, up)
         out = torch.empty_like(gate)
@@ -104,7 +104,7 @@ class _SwiGLU(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
-        """Of gate and up."""
+        """Return the gradients of gate and up."""
         gate, up = ctx.saved_tensors
         of_gate, of_up = torch.empty_like(gate), torch.empty_like(up)
         _call("swiglu_backward", (gate, up, gradients[0].contiguous(), of_gate, of_up), gate.numel())
@@ -112,7 +112,9 @@ class _SwiGLU(torch.autograd.Function):
 
 
 def _call(name: str, tensors: tuple[Tensor | None, ...], *others: Tensor | float | None) -> None:
-    """The library's function for numbers as `tensors` have them; it takes addresses on trust."""
+    """Call the library's function for the dtype of `tensors`. Raise RuntimeError for tensors that it cannot read: it
+    does not check addresses itself.
+    """
     first = tensors[0]
     assert first is not None
     for x in tensors:

@@ -15,11 +15,11 @@ from hpd_core.layers.packed_linears import is_waited_for
 from hpd_core.native import library, linear
 
 _ROWS, _TOKENS = 16, 32
-"""Of what a weight's rows are a multiple, and columns and tokens, too."""
+"""Divisor of a weight's rows; divisor of its columns, and of the padded number of tokens."""
 
 
 def call(module: Any, x: Tensor) -> Tensor:
-    """What the module makes of x, [T, K]; with our gradient, where it is a plain linear layer that learns."""
+    """Return the module's output for x, [T, K]; with our gradient if it is a plain linear layer that learns."""
     if type(module) is not torch.nn.Linear or is_waited_for(module) or "forward" in module.__dict__:
         made: Tensor = module(x)
         return made
@@ -27,7 +27,7 @@ def call(module: Any, x: Tensor) -> Tensor:
 
 
 def forward(module: torch.nn.Linear, x: Tensor) -> Tensor:
-    """As the layer's own. x: [..., K]"""
+    """Compute the layer's own forward. x: [..., K]"""
     if not (module.weight.requires_grad and x.dtype == torch.bfloat16 and takes(module.weight)):
         return F.linear(x, module.weight, module.bias)
     out: Tensor = _Linear.apply(x.flatten(0, -2), module.weight, module.bias)  # type: ignore[no-untyped-call]
@@ -35,22 +35,22 @@ def forward(module: torch.nn.Linear, x: Tensor) -> Tensor:
 
 
 def takes(weight: Tensor) -> bool:
-    """Whether `weight_gradient` computes that of this weight, [N, K]."""
+    """Return whether `weight_gradient` supports this weight, [N, K]."""
     return linear.fits(weight) and weight.shape[0] % _ROWS == 0
 
 
 class _Linear(torch.autograd.Function):
-    """`torch.nn.functional.linear` of [T, K]."""
+    """Autograd function of `torch.nn.functional.linear` for [T, K]."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """[T, N]"""
+        """Return the product, [T, N]."""
         ctx.save_for_backward(x, weight)
         return F.linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Of x, weight and bias."""
+        """Return the gradients of x, weight and bias."""
         x, weight = ctx.saved_tensors
         of_x, of_weight, of_bias = ctx.needs_input_grad
         gradient = gradients[0].contiguous()
@@ -62,7 +62,7 @@ class _Linear(torch.autograd.Function):
 
 
 def weight_gradient(gradient: Tensor, x: Tensor) -> Tensor:
-    """gradient^T x, [N, K], sums in fp32. gradient: [T, N]; x: [T, K], N a multiple of 16 and K of 32."""
+    """Return gradient^T x, [N, K], sums in fp32. gradient: [T, N]; x: [T, K], N a multiple of 16 and K of 32."""
     num_tokens, rows, columns = *gradient.shape, x.shape[1]
     if (
         not (linear.is_read(gradient) and linear.is_read(x))

@@ -1,9 +1,8 @@
-"""Decoder layers as Llama has them, by our own functions while they train on a CPU.
+"""Decoder layers as in Llama, by our own functions while they train on a CPU.
 
-Norms, rotary embedding and SwiGLU are a function each, forward and backward (training/native_layers.py), where
-transformers makes several copies. Linear layers are the model's own, or what peft has made of them; those that learn
-have a gradient of ours (training/native_linear.py).
-Models of which `layers.forward.why_not_ours` says something run by their own code.
+Norms, rotary embedding and SwiGLU are one function each, forward and backward (training/native_layers.py), where
+transformers makes several copies. Linear layers are the model's own, or peft's; those that learn have a gradient of
+ours (training/native_linear.py). Models for which `layers.forward.why_not_ours` gives a reason run by their own code.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _REPEATS_CALLS = "__call__" in vars(GradientCheckpointingLayer)
 
 
 def takes(model: Any) -> bool:
-    """Whether the layers of this model can be computed so, as it is now."""
+    """Return whether the layers of this model can be computed so, in its present state."""
     if model.device.type != "cpu" or why_not_ours(model, "native") is not None:
         return False
     if torch.is_autocast_enabled("cpu"):  # then numbers are not of the model's dtype
@@ -40,7 +39,7 @@ def takes(model: Any) -> bool:
 
 @contextmanager
 def active(model: Any) -> Iterator[None]:
-    """The layers are computed so for as long as the block runs, if they can be; the model itself stays as it is."""
+    """Compute the layers so while the context is entered, if they can be; the model itself stays unchanged."""
     replaced = {}
     if takes(model):
         replaced = {layer: functools.partial(_forward, layer) for layer in decoder_layers(model)}
@@ -59,7 +58,7 @@ def active(model: Any) -> Iterator[None]:
 def _forward(
     layer: Any, hidden_states: Tensor, *, position_embeddings: tuple[Tensor, Tensor], hpd_training: Any, **_: Any
 ) -> Tensor:
-    """In place of a layer's own, which would ask for checkpoints, too."""
+    """Replace a layer's own forward, including its gradient checkpointing."""
     cos, sin = (angles[0] for angles in position_embeddings)
     run = functools.partial(_layer, layer, cos=cos, sin=sin, batch=hpd_training)
     if layer.gradient_checkpointing and layer.training:
@@ -68,7 +67,7 @@ def _forward(
 
 
 def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, batch: Any) -> Tensor:
-    """One layer. x: the residual stream, [T, D]; cos, sin: [T, size of a head]."""
+    """Compute one layer. x: the residual stream, [T, D]; cos, sin: [T, size of a head]."""
     attention, mlp = layer.self_attn, layer.mlp
     x, normed = native_layers.add_norm(x, None, *norm_of(layer.input_layernorm))
     q, k, v = (

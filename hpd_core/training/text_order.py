@@ -1,4 +1,4 @@
-"""Which token of a packed row follows which: for layers whose tokens hear of others in the order of their text."""
+"""Order of tokens in a packed row, for layers whose tokens see others in the order of their text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hpd_core.system.device import to_device
 
 
 class TextOrder:
-    """A packed row of `tree`: a prefix, examples behind it, branches behind each example's trunk; made when asked for.
+    """Packed row of `tree`: a prefix, examples after it, branches after each example's trunk; computed on demand.
 
     Attributes:
         num_examples: P.
@@ -31,8 +31,9 @@ class TextOrder:
         num_padding: int,
         device: torch.device | str,
     ) -> None:
-        """Of a prefix of `size` tokens and examples of these lengths. `scopes`, `positions`: int64 [T], of all of them;
-        padding stands behind them."""
+        """Take a prefix of `size` tokens and examples of these lengths. `scopes`, `positions`: int64 [T], of all of
+        them; padding comes after them.
+        """
         self.num_examples = len(lengths)
         self._size, self._scopes, self._positions, self._num_padding = size, scopes, positions, num_padding
         self._device = torch.device(device)
@@ -41,25 +42,25 @@ class TextOrder:
 
     @cached_property
     def prefix(self) -> TokenGrid | None:
-        """The prefix in one row; None: there is none."""
+        """Prefix in one row; None if there is none."""
         rows = np.arange(self._size)
         return TokenGrid.of(rows, np.zeros_like(rows), self._device) if self._size else None
 
     @cached_property
     def trunks(self) -> TokenGrid | None:
-        """Of each example the tokens between the prefix and its branches; None: there are none."""
+        """Tokens of each example between the prefix and its branches; None if there are none."""
         rows = self._own[self._scopes[self._own] == PUBLIC]
         return TokenGrid.of(rows, self._examples[rows - self._size], self._device) if len(rows) else None
 
     @cached_property
     def branches(self) -> TokenGrid | None:
-        """Of each example its branches' tokens, each behind those of its branch that it follows; None: likewise."""
+        """Tokens of each example's branches, each after those of its branch that it follows; None if there are none."""
         rows = self._of_branches
         return TokenGrid.of(rows, self._examples[rows - self._size], self._device) if len(rows) else None
 
     @cached_property
     def before(self) -> Tensor:
-        """Bool [P', R, R], which of an example's tokens in `branches` each of them follows."""
+        """Ancestors of each of an example's tokens within `branches`, bool [P', R, R]."""
         assert self.branches is not None
         grid = self.branches
         scopes = to_device(self._scopes, self._device)[grid.rows]
@@ -67,7 +68,7 @@ class TextOrder:
         return is_alike.tril(-1)
 
     def windows(self, width: int) -> Tensor:
-        """int64 [T, width], of each token those before it, the nearest first; T: nothing."""
+        """Return the tokens before each token, nearest first, int64 [T, width]; T where there are none."""
         if width not in self._windows:
             parents = self._parents
             found = [parents]
@@ -78,7 +79,7 @@ class TextOrder:
 
     @cached_property
     def _own(self) -> IntArray:
-        """Rows behind the prefix."""
+        """Rows after the prefix."""
         return np.arange(self._size, len(self._scopes))
 
     @cached_property
@@ -91,7 +92,7 @@ class TextOrder:
 
     @cached_property
     def _parents(self) -> IntArray:
-        """int64 [T + 1], whom each token follows; T for nobody, and whom that follows.
+        """Predecessor of each token, int64 [T + 1]; T if it has none, and for T itself.
 
         Raises:
             ModelError: the texts are stacked.

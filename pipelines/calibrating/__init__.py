@@ -1,1 +1,1 @@
-"""hpd calibrate: a calibration from finished runs and labels, written beside an adapter, and used on a finished run."""
+"""Calibrations: learned from finished runs and labels, written beside an adapter, applied to a finished run."""

@@ -1,4 +1,4 @@
-"""A calibration used on a finished run."""
+"""Application of a calibration to a finished run."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def apply_calibration(
     larger: bool = False,
     is_trial: bool,
 ) -> DecidedRun:
-    """Fills the run's confidences and decisions.
+    """Set the run's confidences and decisions.
 
     Args:
-        uri: of the calibration; None: that beside the run's adapter.
-        larger: it is for the larger model of the run's cascade, and beside that one's adapter.
-        calibration: what is in it, if that is at hand.
-        precision: None: as the run has it.
+        uri: place of the calibration; None: beside the run's adapter.
+        larger: the calibration is for the larger model of the run's cascade, and is beside that model's adapter.
+        calibration: its content, if already read.
+        precision: None: as set in the run.
 
-    Raises `UsageError` if there is no calibration, or none of the run's models is the one that it is of.
+    Raises `UsageError` if there is no calibration, or it belongs to none of the run's models.
     """
     folder, _, manifest = find_finished(run)
     config, cascade = manifest["config"], manifest.get("cascade")

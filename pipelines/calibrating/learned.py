@@ -1,4 +1,4 @@
-"""A calibration learned from finished runs: whose answers, from which labels, and where it is written."""
+"""Learning of a calibration from finished runs: the model, the labels, and the place of the file."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from pipelines.store.folders import file_at
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What was learned, and the place for it."""
+    """A learned calibration, and the place for it."""
 
     calibration: Calibration
     place: str
 
     @property
     def reliability(self) -> Reliability:
-        """Of confidences of products that were not learned from."""
+        """Reliability of confidences of products that were not learned from."""
         about = self.calibration.about
         return Reliability(about["ece"]["after"], tuple(ReliabilityBin(**each) for each in about["reliability"]))
 
     def write(self, *, force: bool) -> Learned:
-        """Writes the file and returns what is in it: if the same was learned before, it stays.
+        """Write the file and return its content. If the same was learned before, the file stays unchanged.
 
-        Raises `UsageError` if another one is there, unless `force`.
+        Raises `UsageError` if another calibration is there, unless `force`.
         """
         folder, name = file_at(self.place, "--out")
         data = self.calibration.to_json()
@@ -51,7 +51,7 @@ class Learned:
         return self
 
     def _kept(self) -> Calibration | None:
-        """What is in the file, if only its date is another one."""
+        """Return the file's calibration if it differs only in its date; else None."""
         try:
             kept = Calibration.read(self.place)
         except UsageError:
@@ -60,7 +60,7 @@ class Learned:
         return kept if replace(self.calibration, about=about).hash == kept.hash else None
 
     def to_dict(self, precision: float | None, pools_rare: bool) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         accept = None if precision is None else Decider(self.calibration, precision, pools_rare).to_dict()
         return {"place": self.place, "hash": self.calibration.hash, **self.calibration.about, "accept": accept}
 
@@ -68,15 +68,15 @@ class Learned:
 def learn_from_runs(
     runs: Sequence[str], gold: Sequence[str], *, reviews: bool, larger: bool, out: str | None
 ) -> Learned:
-    """Learns from the answers of one model in finished runs.
+    """Learn from the answers of one model in finished runs.
 
-    Of an attribute that was defined otherwise in an earlier one of the runs, only the last definition is learned.
+    If earlier runs define an attribute differently, only the last definition is learned.
 
     Args:
-        gold: a gold file for each run; may be none.
-        reviews: people's verdicts count, too; above gold, where both have a label.
-        larger: of runs with a cascade, the larger model's answers.
-        out: where it goes; None: beside the adapter of the first run.
+        gold: a gold file for each run; may be empty.
+        reviews: also use people's verdicts, which take precedence over gold.
+        larger: use the larger model's answers of runs with a cascade.
+        out: place of the file; None: beside the adapter of the first run.
 
     Raises `UsageError` for runs of different models, labels that do not belong to a run, or too few of them.
     """
@@ -102,7 +102,7 @@ def learn_from_runs(
 
 
 def of_last_definition(labels: Sequence[LabelledAnswer]) -> list[LabelledAnswer]:
-    """The labels without those of attributes that a later one of them has by another definition."""
+    """Return the labels whose definition is the last one for their attribute."""
     last = {each.pair: each.definition for each in labels}
     return [each for each in labels if each.definition == last[each.pair]]
 

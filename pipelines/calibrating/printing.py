@@ -1,4 +1,4 @@
-"""What was learned and decided, for people."""
+"""Results of learning and deciding, as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_SHOWN = 10
 
 
 def print_learned(console: Console, learned: Learned, precision: float | None, pools_rare: bool) -> None:
-    """Samples, how well the confidences hold, and what can be promised."""
+    """Print sample sizes, how well the confidences hold, and what can be promised."""
     about = learned.calibration.about
     labels, loss, ece = about["labels"], about["log_loss"], about["ece"]
     console.print(
@@ -59,7 +59,7 @@ def _threshold(promise: dict[str, float]) -> str:
 
 
 def print_decided(console: Console, found: DecidedRun, is_trial: bool) -> None:
-    """What became of the run's answers."""
+    """Print the changes of the run's answers."""
     verb = "would change" if is_trial else "changed"
     console.print(
         f"{found.num_values:,} values, {found.num_confident:,} with a confidence, {found.num_changed:,} answers "

@@ -1,1 +1,1 @@
-"""Two models in one run: which answers of the first one the larger one is asked for again, and what becomes of both."""
+"""Two models in one run: the answers of the first that the larger one is asked again, and how both are merged."""

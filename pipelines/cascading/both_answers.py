@@ -1,4 +1,4 @@
-"""What two models say of the same products, from a run in which the larger one was asked again for everything."""
+"""Answers of two models for the same products, from a run in which the larger one was asked again for everything."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 NEVER = math.inf
-"""Certainty of an answer that no threshold would ask for again, because it was taken over or the larger one failed."""
+"""Certainty of an answer that no threshold would ask again, because it was carried over or the larger model failed."""
 
 _COLUMNS = ("source_file", "source_row", "attribute", "value_index", "num_tokens", "replaced")
 
 
 @dataclass(frozen=True, slots=True)
 class AskedAnswer:
-    """An answer of the first model that the larger one was asked for again.
+    """An answer of the first model that the larger one was asked again.
 
     Attributes:
-        certainty: what a threshold is compared with.
-        num_tokens: that the larger model's answer took.
+        certainty: value that a threshold is compared with.
+        num_tokens: number of tokens of the larger model's answer.
     """
 
     certainty: float
@@ -40,7 +40,7 @@ class AskedAnswer:
 
 
 def asked_answers(run: RunFolder) -> dict[RowKey, list[AskedAnswer]]:
-    """By product, the answers that were asked for again. Raises `UsageError` if the run cannot be read."""
+    """Return the answers that were asked again, by product. Raises `UsageError` if the run cannot be read."""
     found: defaultdict[RowKey, list[AskedAnswer]] = defaultdict(list)
     for file, row, _, index, num_tokens, replaced in run.rows("attributes", _COLUMNS):
         if index == 0 and (before := _before(replaced)) is not None:
@@ -54,9 +54,9 @@ class BothJudged:
 
     Attributes:
         products: int64 [labels], the product's index, from 0.
-        first, larger: int64 [labels], the `AnswerOutcome` of each model's answer; equal where there is no other.
+        first, larger: int64 [labels], the `AnswerOutcome` of each model's answer; equal if there is only one.
         certainty: float64 [labels], of the first model's answer.
-        num_products: that were judged.
+        num_products: number of judged products.
     """
 
     products: Integers
@@ -67,7 +67,7 @@ class BothJudged:
 
 
 def judge_both(uri: str, gold_path: str) -> BothJudged:
-    """Raises `UsageError` if the gold file or the run cannot be read, or one does not belong to the other."""
+    """Judge both models' answers. Raises `UsageError` if gold file or run cannot be read, or do not belong together."""
     run = RunFolder(uri)
     gold = read_gold(gold_path, run.schemas)
     products, _ = read_run(uri, gold, gold_path)
@@ -90,7 +90,7 @@ def judge_both(uri: str, gold_path: str) -> BothJudged:
 def _first_answers(
     run: RunFolder, products: Mapping[RowKey, RunProduct]
 ) -> dict[tuple[RowKey, str], tuple[Answer, float]]:
-    """The answers whose place the larger model's took, and how certain they were."""
+    """Return the answers that the larger model's replaced, and their certainty."""
     found = {}
     for file, row, name, index, _, replaced in run.rows("attributes", _COLUMNS):
         key = RowKey(file, row)
@@ -104,7 +104,7 @@ def _first_answers(
 
 
 def _before(replaced: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any] | None:
-    """The first model's answer among those whose place was taken: a person's correction comes behind it."""
+    """Return the first model's answer among the replaced ones; a person's correction comes after it."""
     return next((each for each in replaced or () if each["source"] == "model"), None)
 
 
@@ -119,7 +119,7 @@ def _certainty(before: Mapping[str, Any]) -> float:
 
 
 def outcome_counts(judged: BothJudged, outcomes: Integers) -> Integers:
-    """int64 [products, outcomes]: how often each occurred."""
+    """Count the outcomes of each product: int64 [products, outcomes]."""
     counts = np.zeros((judged.num_products, len(AnswerOutcome)), dtype=np.int64)
     np.add.at(counts, (judged.products, outcomes), 1)
     return counts

@@ -1,4 +1,4 @@
-"""What a second look came to, in words."""
+"""Result of a second pass, in words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 
 def second_look(counts: Mapping[str, int]) -> str:
-    """What a larger model was asked again, and what came of it. `counts`: of a run (cascading/standing.py)."""
+    """Describe how many answers a larger model was asked again, and the result.
+
+    `counts`: a run's (cascading/standing.py).
+    """
     answers, asked = counts.get("answers", 0), counts.get("asked", 0)
     share = asked / answers if answers else 0.0
     text = f"{asked:,} of {answers:,} answers ({share:.0%}) asked again, {counts.get('changed', 0):,} changed"

@@ -1,4 +1,4 @@
-"""The F1 of a cascade against what it costs, over thresholds: from answers of both models to the same products."""
+"""F1 of a cascade against its cost, over thresholds, from answers of both models to the same products."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pipelines.cascading.doubt import ALL
 from pipelines.quality.scoring import NUM_RESAMPLES, SEED, AnswerOutcome, Estimate
 
 CURVE_NAME = "cascade.json"
-"""In a pilot's folder, beside the forecast."""
+"""Name of the curve's file in a pilot's folder, beside the forecast."""
 
 NUM_STEPS = 12
-"""Thresholds between asking for nothing again and for all."""
+"""Number of thresholds between asking nothing again and asking all."""
 
 Cost = tuple[float, float, float]
-"""An amount for a thousand products, and the limits of its 95% interval."""
+"""Amount per thousand products, with the limits of its 95% interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Point:
 
     Attributes:
         below: the threshold; None for a model alone.
-        asked: share of the answers that are asked for again.
+        asked: share of the answers that are asked again.
         f1: micro F1, with its 95% interval over products.
         hours_per_1k: engine hours of both models for a thousand products; `usd_per_1k`: None without a price.
     """
@@ -43,16 +43,16 @@ class Point:
 
     @property
     def cost(self) -> float:
-        """What points are ordered by: dollars, or hours where no price is known."""
+        """Cost by which points are ordered: dollars, or hours if no price is known."""
         return self.hours_per_1k[0] if self.usd_per_1k is None else self.usd_per_1k[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points of growing thresholds, and the two models alone.
+    """Points of ascending thresholds, and the two models alone.
 
     Attributes:
-        gold: the file; `num_products` of it and `num_labels` were judged.
+        gold: the gold file; `num_products` of its products and `num_labels` labels were judged.
         first, larger: each model alone.
     """
 
@@ -64,22 +64,22 @@ class Curve:
     larger: Point
 
     def reaching(self, f1: float) -> Point | None:
-        """The cheapest way to at least that F1, a model alone among them; None if there is none."""
+        """Return the cheapest way, a single model included, to at least that F1; None if there is none."""
         every = [*self.points, self.first, self.larger]
         return min((each for each in every if each.f1.value >= f1), key=lambda each: each.cost, default=None)
 
     @property
     def best(self) -> Point:
-        """The highest F1; of equals the cheapest."""
+        """Way with the highest F1; the cheapest of equals."""
         return max([*self.points, self.first, self.larger], key=lambda each: (each.f1.value, -each.cost))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The opposite of `to_dict`. Raises `KeyError` or `TypeError` for what is none."""
+        """Invert `to_dict`. Raises `KeyError` or `TypeError` for data that are not a curve's."""
         points = [_point(each) for each in data["points"]]
         return cls(**{**data, "points": points, **{name: _point(data[name]) for name in ("first", "larger")}})
 
@@ -91,7 +91,7 @@ def _point(data: Mapping[str, Any]) -> Point:
 
 
 def thresholds(certainties: Iterable[float], num_steps: int = NUM_STEPS) -> list[float]:
-    """Up to asking for all again, each for about as many answers more; with three digits."""
+    """Choose thresholds with three digits, up to asking all again, each for about equally many more answers."""
     known = np.array([each for each in certainties if math.isfinite(each)])
     if not len(known):
         return [ALL]
@@ -100,13 +100,13 @@ def thresholds(certainties: Iterable[float], num_steps: int = NUM_STEPS) -> list
 
 
 def f1_at(judged: BothJudged, below: Sequence[float]) -> list[Estimate]:
-    """Micro F1 at each threshold, with an interval over products; the same products are drawn for all of them."""
+    """Compute micro F1 at each threshold, with an interval over products. All use the same resampled products."""
     asked = [(judged.certainty < each) | (each >= ALL) & np.isfinite(judged.certainty) for each in below]
     return estimates(judged, [np.where(each, judged.larger, judged.first) for each in asked])
 
 
 def estimates(judged: BothJudged, outcomes: Sequence[Integers]) -> list[Estimate]:
-    """Micro F1 of each way to answer, given as the outcome of every label."""
+    """Compute micro F1 of each way to answer, given as the outcome of every label."""
     generator = np.random.default_rng(SEED)
     share = np.full(judged.num_products, 1 / judged.num_products)
     weights = generator.multinomial(judged.num_products, share, size=NUM_RESAMPLES)
@@ -119,7 +119,7 @@ def estimates(judged: BothJudged, outcomes: Sequence[Integers]) -> list[Estimate
 
 
 def _f1(counts: Integers) -> Any:
-    """[..., outcomes] -> [...]"""
+    """Compute micro F1: [..., outcomes] -> [...]."""
     right = counts[..., AnswerOutcome.VC]
     predicted = right + counts[..., AnswerOutcome.NV] + counts[..., AnswerOutcome.VW]
     labelled = right + counts[..., AnswerOutcome.VN] + counts[..., AnswerOutcome.VW]
@@ -128,7 +128,7 @@ def _f1(counts: Integers) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """For a thousand products: engine hours, and dollars if there is a price; with the share asked for again."""
+    """Cost of a thousand products: engine hours, and dollars if there is a price; with the share asked again."""
 
     hours_per_1k: Cost
     usd_per_1k: Cost | None
@@ -143,11 +143,11 @@ def make_curve(
     of_first: Costs,
     of_larger: Costs,
 ) -> Curve:
-    """The curve over these thresholds.
+    """Compute the curve over these thresholds.
 
     Args:
-        costs_at: of both models at a threshold.
-        of_first, of_larger: of each alone.
+        costs_at: costs of both models at a threshold.
+        of_first, of_larger: costs of each model alone.
     """
     points = [
         _with_costs("cascade", each, f1, costs_at(each)) for each, f1 in zip(below, f1_at(judged, below), strict=True)

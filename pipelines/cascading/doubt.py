@@ -1,4 +1,4 @@
-"""Which answers a larger model is asked for again."""
+"""Choice of the answers that a larger model is asked again."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections.abc import Mapping
 from hpd_core import RecordResult, Value
 
 ALL = 1.0
-"""As the threshold: every answer is asked for again."""
+"""Threshold at which every answer is asked again."""
 
 _NO_ANSWER = ("truncated", "invalid", "error")
 
 
 def is_answer(status: str) -> bool:
-    """Whether the model says something: a value, or that the text states none."""
+    """Return whether the model answers: a value, or that the text states none."""
     return status not in _NO_ANSWER
 
 
 def own_probability(value: Value) -> float | None:
-    """The model's own probability of the answer, the product of its tokens' where it has no other."""
+    """Return the model's own probability of the answer, else the product of its tokens' probabilities."""
     if value.probability is not None or value.logprob_mean is None:
         return value.probability
     return math.exp(value.num_tokens * value.logprob_mean)
 
 
 def sureness(status: str, confidence: float | None, probability: float | None) -> float:
-    """How sure an answer is, from 0 to 1: its confidence, or the model's own probability where that is not known.
+    """Return how sure an answer is, from 0 to 1: its confidence, else the model's own probability.
 
-    What is no answer (cut, no valid value) has none, whatever its tokens' probability.
+    A failed answer (truncated, no valid value) has 0, whatever its tokens' probability.
     """
     if not is_answer(status):
         return 0.0
@@ -36,20 +36,20 @@ def sureness(status: str, confidence: float | None, probability: float | None) -
 
 
 def certainty(value: Value, confidence: float | None) -> float:
-    """The `sureness` of an engine's answer."""
+    """Return the `sureness` of an engine's answer."""
     return sureness(value.status, confidence, own_probability(value))
 
 
 def is_doubtful(sure: float, below: float) -> bool:
-    """Whether an answer of that certainty is asked for again."""
+    """Return whether an answer of that certainty is asked again."""
     return sure < below or below >= ALL
 
 
 def doubtful(result: RecordResult, confidences: Mapping[str, float | None], below: float) -> dict[str, float | None]:
-    """The attributes to be asked for again, with the confidence of the answer that each has.
+    """Return the attributes to ask again, with the confidence of their current answers.
 
     Args:
-        confidences: by attribute; None, and those that are missing, are not known.
+        confidences: confidences by attribute; None or missing: unknown.
     """
     return {
         name: confidences.get(name)

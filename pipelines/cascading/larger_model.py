@@ -1,4 +1,4 @@
-"""The job as the larger model of a cascade does its part of it."""
+"""The job as seen by the larger model of a cascade."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pipelines.config.extraction import JobConfig
 
 
 def larger_model(config: JobConfig) -> JobConfig:
-    """The configuration with the larger model, its adapter, engine and actors in the place of the first one's."""
+    """Replace model, adapter, engine and actors by the larger model's. Raises `ValueError` without a cascade."""
     cascade = config.cascade
     if cascade is None:
         raise ValueError("the job has no cascade")

@@ -1,7 +1,7 @@
-"""What the larger model costs at a threshold, from a run in which it was asked for everything.
+"""Cost of the larger model at a threshold, from a run in which it was asked for everything.
 
-An engine's time is split by the tokens that it forwards. Of a product of which anything is asked its text is forwarded
-once, and of each attribute the key, what is scored, and the answer: what is not asked is taken off by its tokens.
+An engine's time is split by the tokens that it forwards. The text of a product with any question is forwarded once.
+Each attribute adds its key, its scored tokens and its answer; the tokens of unasked attributes are subtracted.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pipelines.cascading.both_answers import AskedAnswer
 from pipelines.cascading.doubt import is_doubtful
 
 TOKEN_KINDS = ("document", "key", "value", "scored")
-"""Of the tokens that an engine forwards for a product."""
+"""Kinds of tokens that an engine forwards for a product."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskedProduct:
-    """A product of which the larger model was asked for everything. `seconds`: of its engine, for this one alone."""
+    """A product for which the larger model was asked everything. `seconds`: engine seconds for this product alone."""
 
     seconds: float
     answers: Sequence[AskedAnswer]
@@ -27,11 +27,11 @@ class AskedProduct:
 
 @dataclass(frozen=True, slots=True)
 class TokenRates:
-    """Of all products together.
+    """Rates over all products.
 
     Attributes:
-        seconds: for a token forwarded.
-        own_tokens: of an attribute, on average: its key, and what is forwarded to score it.
+        seconds: engine seconds per forwarded token.
+        own_tokens: mean tokens of an attribute: its key, and the tokens forwarded to score it.
     """
 
     seconds: float
@@ -39,13 +39,13 @@ class TokenRates:
 
     @classmethod
     def of(cls, products: Sequence[AskedProduct], metrics: Sequence[Mapping[str, Any]]) -> TokenRates:
-        """From the larger model's rows of the metrics."""
+        """Compute the rates from the larger model's rows of the metrics."""
         tokens = {kind: sum(row.get(f"{kind}_tokens") or 0 for row in metrics) for kind in TOKEN_KINDS}
         seconds, answers = sum(each.seconds for each in products), sum(len(each.answers) for each in products)
         return cls(seconds / max(1, sum(tokens.values())), (tokens["key"] + tokens["scored"]) / max(1, answers))
 
     def seconds_at(self, product: AskedProduct, below: float) -> float:
-        """What the product would take at that threshold: from 0 to what it took."""
+        """Estimate the product's engine seconds at that threshold: from 0 to the measured seconds."""
         asked = [each for each in product.answers if is_doubtful(each.certainty, below)]
         if not asked:
             return 0.0

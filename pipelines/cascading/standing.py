@@ -1,4 +1,4 @@
-"""What becomes of two models' answers: the larger one's stands, the other one's is kept beside it."""
+"""Merge of two models' answers: the larger one's stands, the other one's is kept beside it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from pipelines.cascading.doubt import is_answer, own_probability
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The answers that stand for a record.
+    """The merged answers of a record.
 
     Attributes:
-        result: of each attribute the answer of the model that was asked last, if it is one.
-        asked: the attributes that the larger model was asked for, with the confidence of the answer that each had;
-            None: not known.
-        replaced: the attributes of which the larger model's stands, with the answer whose place it took; None where
-            the first model could not take the record.
-        seconds: the larger model's engine's, for this record alone; None where there is no such model.
+        result: for each attribute the valid answer of the last model asked.
+        asked: attributes that the larger model was asked, with the confidence of their first answer; None: unknown.
+        replaced: attributes with the larger model's answer, with the answer it replaced; None if the first model failed
+            on the record.
+        seconds: the larger model's engine seconds for this record alone; None without such a model.
     """
 
     result: RecordResult
@@ -31,10 +30,10 @@ class Standing:
 
 
 def standing(first: RecordResult, second: RecordResult | None, asked: Mapping[str, float | None]) -> Standing:
-    """What stands of the first model's answers and of the larger one's (None: it was not asked, or gave up).
+    """Merge the first model's answers with the larger one's (None: it was not asked, or gave up).
 
-    Where the larger one could not take the record, or has no answer to an attribute (cut, no valid value), the first
-    one's answer does, if it is one.
+    If the larger model failed on the record, or has no answer to an attribute (truncated, no valid value), the first
+    model's answer stands.
     """
     if second is None or second.error is not None:
         return Standing(first, asked, seconds=second.engine_seconds if second is not None else 0.0)
@@ -52,7 +51,7 @@ def _takes_place(value: Value, before: Value | None) -> bool:
 
 
 def replaced_answer(value: Value | None, engine: Mapping[str, Any], confidence: float | None) -> dict[str, Any]:
-    """The answer of the model that `engine` describes, as the table's `replaced` has it; an error for None."""
+    """Return the answer of the model that `engine` describes, for the table's `replaced`; an error for None."""
     model = {name: engine[name] for name in ("model_id", "adapter_revision")}
     if value is None:
         nothing = dict.fromkeys(("value", "logprob_mean", "probability", "confidence"))
@@ -69,10 +68,10 @@ def replaced_answer(value: Value | None, engine: Mapping[str, Any], confidence: 
 
 
 def count_asked(stood: Iterable[Standing]) -> dict[str, int]:
-    """A shard's counts of the second look.
+    """Count a shard's answers in the second pass.
 
-    Of `answers` in all, `asked` were asked for again, in `products`. Of those, `replaced` are the larger model's now,
-    `changed` of them say something else than before, and `kept` are as they were because it had no answer.
+    Of `answers` in all, `asked` were asked again, in `products`. Of those, `replaced` are now the larger model's, and
+    `changed` of these differ from before. `kept` are unchanged, because the larger model had no answer.
     """
     counts: Counter[str] = Counter(answers=0, products=0, asked=0, replaced=0, changed=0)
     for one in stood:

@@ -1,7 +1,7 @@
-"""Which of the schemas' categories a cell names: by its name, an id or an alias, or as a path of a catalog's own tree.
+"""Lookup of the schemas' category that a cell names: by name, id or alias, or as a path of a catalog's own tree.
 
-Of a path the longest part that is a category counts, the leaf first: of `A > B > C` that is `A > B > C`, `B > C`, `C`,
-`A > B`, `B`, `A`. Parts are compared without case and spaces around them. What two categories are called names neither.
+On a path, the first stretch that is a category wins: `A > B > C`, `B > C`, `C`, `A > B`, `B`, `A`.
+Case and surrounding spaces are ignored. A name shared by two categories matches neither.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Key = tuple[str, ...]
 
 
 class CategoryNames:
-    """What the categories are called."""
+    """Lookup of categories by name, id, alias or path."""
 
     def __init__(self, schemas: Mapping[str, CategorySchema]) -> None:
         self._schemas = schemas
@@ -34,17 +34,17 @@ class CategoryNames:
                 _add(self._paths, _folded(path.split(PATH_SEPARATOR)), name)
 
     def named(self, text: str) -> str | None:
-        """The category with this name, id or alias."""
+        """Return the category with this name, id or alias; None if there is none."""
         return text if text in self._schemas else self._others.get(text)
 
     def on_path(self, parts: list[str]) -> str | None:
-        """The category that the longest part of a path names, the leaf first."""
+        """Return the category named by a stretch of a path, tried leaf first and longest first; else None."""
         key = _folded(parts)
         stretches = (key[start:end] for end in range(len(key), 0, -1) for start in range(end))
         return next((found for stretch in stretches if (found := self._paths.get(stretch))), None)
 
     def at_level(self, parts: list[str], level: int) -> str | None:
-        """The category that one part of a path names, with those above it or alone."""
+        """Return the category named by part `level` of a path, alone or with parts above it; else None."""
         key = _folded(parts)
         end = level if level > 0 else len(key) + level + 1
         if not 0 < end <= len(key):
@@ -62,7 +62,7 @@ def _folded(parts: list[str]) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class _Same:
-    """Schemas, compared by being the same object: to compare thousands for every row would take longer than the row."""
+    """Schemas compared by identity: comparing thousands of them would take longer than reading the row."""
 
     schemas: Mapping[str, CategorySchema]
 
@@ -79,7 +79,7 @@ def _names(same: _Same) -> CategoryNames:
 
 
 def find_category(row: Mapping[str, Any], config: InputConfig, schemas: Mapping[str, CategorySchema]) -> str:
-    """The category of a row: one of the schemas', else what stands there; "" for nothing. Raises `CellError`."""
+    """Return the category of a row: one of the schemas', else the text in the row; "" if empty. Raise `CellError`."""
     mapped = config.category
     if mapped.is_path:
         names = _names(_Same(schemas))
@@ -91,7 +91,7 @@ def find_category(row: Mapping[str, Any], config: InputConfig, schemas: Mapping[
 
 
 def stated_category(row: Mapping[str, Any], config: InputConfig) -> str:
-    """The category as it stands in a row, "" for nothing. Raises `CellError`."""
+    """Return the category as written in a row, "" if empty. Raise `CellError`."""
     mapped = config.category
     if mapped.is_path:
         return next(_paths(row, mapped), "")
@@ -99,7 +99,7 @@ def stated_category(row: Mapping[str, Any], config: InputConfig) -> str:
 
 
 def _paths(row: Mapping[str, Any], mapped: Mapped) -> Iterator[str]:
-    """The paths in a row's cell: a list is one, unless its items are some themselves."""
+    """Return the paths in a row's cell. A list is one path, unless some item holds the separator."""
     value = value_at(row, mapped.column or "")
     separator = mapped.separator or PATH_SEPARATOR
     items = [text for each in (value if isinstance(value, list) else [value]) if (text := cell_category(each).strip())]

@@ -1,7 +1,7 @@
-"""What one cell of a catalog says: its text, an id, a category. Pure functions.
+"""Conversion of one catalog cell to text, an id or a category. Pure functions.
 
-A cell is what JSON or Arrow made of it. Digits are never changed: a number of a JSON line stays as it is written, a
-decimal has all its places, a float is the whole number or else the shortest decimal that is it.
+A cell holds what JSON or Arrow decoded. Digits are never changed: a JSON number stays as written and a decimal keeps
+all its places. A float becomes its whole number, or else the shortest decimal equal to it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from hpd_core.types import is_encodable
 
 EXACT_DOUBLES = 2**53
-"""From there on neighbouring whole numbers are the same double."""
+"""Limit from which neighbouring whole numbers share one double."""
 _WANTED = "text, a number or a list of them is needed"
 _ID_WANTED = "text or a whole number is needed"
 _WHOLE = re.compile(r"(-?\d+)(\.0+)?")
@@ -25,17 +25,17 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 class JsonNumber(str):
-    """A number as a JSON line has it. It may have any number of digits."""
+    """A number as written in a JSON line, with any number of digits."""
 
     __slots__ = ()
 
 
 class CellError(ValueError):
-    """A cell that cannot be read. A reader puts it in the cell's place; what is asked of the cell raises it.
+    """A cell that cannot be read. A reader stores it in place of the cell; reading a value from the cell raises it.
 
     Attributes:
-        code: to count by.
-        reason: for a person.
+        code: error code, for counting.
+        reason: message for a person.
     """
 
     def __init__(self, code: str, reason: str) -> None:
@@ -44,7 +44,7 @@ class CellError(ValueError):
 
 
 def cell_text(value: Any, separator: str) -> str:
-    """The text of a cell: lists are joined, null and NaN are "". Raises `CellError` for what has no plain text."""
+    """Return the text of a cell: lists are joined, null and NaN are "". Raise `CellError` if it has no plain text."""
     if type(value) is str:
         text = value
     elif isinstance(value, list):
@@ -58,7 +58,7 @@ def cell_text(value: Any, separator: str) -> str:
 
 
 def field_text(value: Any, separator: str) -> str | None:
-    """As `cell_text`; None for what has no plain text."""
+    """Return `cell_text`, or None if the cell has no plain text."""
     try:
         return cell_text(value, separator)
     except CellError:
@@ -66,7 +66,7 @@ def field_text(value: Any, separator: str) -> str | None:
 
 
 def cell_id(value: Any) -> str:
-    """The id in a cell, "" if it is empty. Raises `CellError` for what is neither text nor a whole number."""
+    """Return the id in a cell, "" if empty. Raise `CellError` if it is neither text nor a whole number."""
     if type(value) is str:
         return cell_text(value, "")
     if isinstance(value, (JsonNumber, decimal.Decimal, float)) and not _is_nan(value):
@@ -89,7 +89,7 @@ def _whole_number(value: JsonNumber | decimal.Decimal | float) -> str:
 
 
 def cell_category(value: Any) -> str:
-    """The category in a cell, "" if it is empty. Raises `CellError` for what is no text."""
+    """Return the category in a cell, "" if empty. Raise `CellError` if it is not text."""
     if type(value) is str:
         return cell_text(value, "")
     if value is None or _is_nan(value):
@@ -100,7 +100,7 @@ def cell_category(value: Any) -> str:
 
 
 def category_text(value: Any) -> str | None:
-    """As `cell_category`; None for what is empty or no text."""
+    """Return `cell_category`, or None if the cell is empty or not text."""
     try:
         return cell_category(value) or None
     except CellError:
@@ -108,7 +108,7 @@ def category_text(value: Any) -> str | None:
 
 
 def kind_of(value: Any) -> str:
-    """What a cell holds, in words."""
+    """Return the kind of value in a cell, in words."""
     names = {dict: "an object", list: "a list", str: "text", bool: "a truth value", bytes: "bytes"}
     if isinstance(value, (int, float, decimal.Decimal, JsonNumber)) and not isinstance(value, bool):
         return "a number"
@@ -120,13 +120,13 @@ def kind_of(value: Any) -> str:
 
 
 def shortened(text: str, longest: int = 40) -> str:
-    """A text of the catalog, short enough for a message, and such as a file can hold."""
+    """Return catalog text shortened for a message, with unpaired surrogates escaped."""
     shown = text if len(text) <= longest else f"{text[:longest]}... ({len(text):,} characters)"
     return shown.encode(errors="backslashreplace").decode()
 
 
 def described(error: Exception) -> str:
-    """An error that nobody has foreseen, for a message."""
+    """Return a message for an unexpected error."""
     return f"{type(error).__name__}: {shortened(str(error), 200)}"
 
 
@@ -181,7 +181,7 @@ def _bytes_text(value: bytes) -> str:
 
 
 def not_utf8(data: bytes, error: UnicodeDecodeError) -> str:
-    """Why `data` is no text, and what it looks like."""
+    """Return why `data` is not UTF-8, and its likely encoding."""
     why, zeros = f"not UTF-8: {error.reason} at byte {error.start}", data.count(0)
     if zeros * 4 >= len(data) or data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return f"{why}; it looks like {wide_encoding(data)}"
@@ -197,7 +197,7 @@ def not_utf8(data: bytes, error: UnicodeDecodeError) -> str:
 
 
 def wide_encoding(data: bytes) -> str:
-    """What text with many NUL bytes is probably written in, and the way out."""
+    """Return the probable encoding of text with many NUL bytes, and the command that converts it."""
     name = "UTF-32" if data.count(0) * 2 > len(data) + 2 else "UTF-16"
     return f"{name}: iconv -f {name} -t UTF-8"
 

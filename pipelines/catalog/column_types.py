@@ -1,4 +1,4 @@
-"""Which types of Parquet columns can hold what they are mapped to: told before any work."""
+"""Type checks of mapped Parquet columns, before any work starts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _EXTENSION_KEY = b"ARROW:extension:name"
 
 
 def check_column_types(config: InputConfig, schema: pa.Schema, name: str) -> None:
-    """Raises `UsageError` if a mapped Parquet column stands twice, or can never hold what it is mapped to.
+    """Raise `UsageError` if a mapped Parquet column is duplicated or its type can never hold what it is mapped to.
 
-    A column of bytes is taken: text is often stored so. What is no UTF-8 of it costs its row only.
+    Columns of bytes are accepted, because text is often stored so. Bytes that are not UTF-8 cost only their row.
     """
     for setting, column in config.mapped:
         field = _only_field(column, setting, schema, name)
@@ -39,7 +39,7 @@ def check_column_types(config: InputConfig, schema: pa.Schema, name: str) -> Non
 
 
 def check_doubled(config: InputConfig, names: Sequence[str], name: str) -> None:
-    """Raises `UsageError` if a mapped column stands twice among the names of a file's columns."""
+    """Raise `UsageError` if a mapped column occurs twice among a file's column names."""
     for setting, path in config.mapped:
         column, _ = find_column(path, names) or (path, ())
         if names.count(column) > 1:
@@ -47,7 +47,7 @@ def check_doubled(config: InputConfig, names: Sequence[str], name: str) -> None:
 
 
 def byte_columns(config: InputConfig, schema: pa.Schema) -> tuple[str, ...]:
-    """The mapped columns that hold bytes, or lists of them: most are text, which Parquet was not told."""
+    """Return the mapped columns that hold bytes or lists of bytes: mostly text that Parquet does not mark as such."""
     types = {column: type_at(column, schema) for column in config.columns}
     kinds = {column: value_type(kind) for column, kind in types.items() if kind is not None}
     items = {column: value_type(kind.value_type) if is_list(kind) else kind for column, kind in kinds.items()}
@@ -55,7 +55,7 @@ def byte_columns(config: InputConfig, schema: pa.Schema) -> tuple[str, ...]:
 
 
 def _only_field(path: str, setting: str, schema: pa.Schema, name: str) -> pa.Field | None:
-    """What a path leads to, as a field of that name; None if only the rows can tell."""
+    """Return the field at a path, named after it; None if only the rows can tell. Raise `UsageError`."""
     column, steps = find_column(path, schema.names) or (path, ())
     places = schema.get_all_field_indices(column)
     if len(places) > 1:
@@ -90,7 +90,7 @@ def _wrong_column(field: pa.Field, setting: str, wanted: str, name: str) -> Usag
 
 
 def _extension(field: pa.Field) -> str | None:
-    """The name of an extension type whose stored values mean something else: a month as the number of months."""
+    """Return the name of an extension type whose stored values mean something else (months as numbers)."""
     name = getattr(field.type, "extension_name", None)
     if name is None and (field.metadata or {}).get(_EXTENSION_KEY):
         name = field.metadata[_EXTENSION_KEY].decode(errors="replace")

@@ -1,4 +1,4 @@
-"""CSV files as rows to be staged: encoding and dialect found, records read; of Shopify's exports, products."""
+"""CSV files as staged rows: detect encoding and dialect, read records; Shopify exports become one row per product."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ from pipelines.config.reading import ReadOptions
 from pipelines.errors import UsageError
 
 _MANY = 20
-"""Rows with bytes that are no UTF-8, from which on a file without one that is surely is something else."""
+"""Minimum number of rows with invalid UTF-8, and none with valid non-ASCII text, that proves another encoding."""
 
 
 class NotUtf8Error(UsageError):
-    """A file is in an encoding that it does not tell."""
+    """A file in an encoding that it does not declare."""
 
 
 class CsvFile:
-    """A CSV file, looked into. Raises `UsageError` if it cannot be read.
+    """A CSV file whose beginning was inspected. Raises `UsageError` if it cannot be read.
 
     Attributes:
-        is_utf8: whether all of it is, and is not what is named; None where that need not be known.
+        is_utf8: whether the whole file is UTF-8 rather than the named encoding; None where that need not be known.
     """
 
     def __init__(
         self, name: str, filesystem: Any, path: str, reading: ReadOptions, *, known_utf8: bool | None = None
     ) -> None:
-        """`known_utf8`: what was found before; else the file is read for it where an encoding is named."""
+        """Use `known_utf8` if given, the earlier result; otherwise the file is checked if an encoding is named."""
         self._name, self._filesystem, self._path = name, filesystem, path
         self.is_utf8: bool | None = None
         self._num_mended = self._num_short = 0
@@ -87,7 +87,7 @@ class CsvFile:
             )
 
     def how(self) -> dict[str, Any]:
-        """All that decides which rows come out, and the file does not."""
+        """Return all settings that decide which rows come out, apart from the file itself."""
         dialect = self.dialect
         return {
             "format": self.format,
@@ -97,7 +97,7 @@ class CsvFile:
         }
 
     def write(self, target: Path) -> None:
-        """Reads all of it. Raises `UsageError` if it is not what it seemed."""
+        """Write all rows to `target`. Raise `UsageError` if the file is not what its beginning suggested."""
         writer = RowWriter(target, self.names, self._hint)
         quotes = QuoteWatch(self.dialect)
         with open_unpacked(self._filesystem, self._path, self._name) as file:
@@ -136,7 +136,7 @@ class CsvFile:
                 self._check_encoding(writer, _MANY)
 
     def _without_header(self, record: DelimitedRecord) -> DelimitedRecord:
-        """A record that is one, or says that it is the first one again."""
+        """Return the record; mark it broken if it repeats the header."""
         self._num_short += record.num_missing > 0
         if record.cells is None or not is_header(record.cells, self.names):
             return record
@@ -151,7 +151,7 @@ class CsvFile:
         )
 
     def _check_names(self, cells: Sequence[str]) -> None:
-        """Columns are known by their names: of these every letter has to be read."""
+        """Raise `UsageError` if a column name holds undecodable bytes: columns are found by their exact names."""
         marked = next((cell for cell in cells if is_marked(cell)), None)
         if marked is None:
             return
@@ -160,7 +160,7 @@ class CsvFile:
         raise error(f"{problem}. What the file is written in is said by input.encoding")
 
     def _hint(self, text: str) -> str:
-        """What is wrong with a cell or record in which bytes are marked."""
+        """Return what is wrong with a cell or record that holds marked bytes."""
         if self.encoding == "utf-8":
             # A cell ends with a whole letter.
             data = text.encode(errors="surrogateescape") + b"\n"
@@ -187,7 +187,7 @@ class CsvFile:
         return map(self._mended, records) if has_one_byte_letters(self.encoding) else records
 
     def _mended(self, record: DelimitedRecord) -> DelimitedRecord:
-        """A record that is UTF-8 in a file that is not, as it was meant: such files were put together."""
+        """Return a record decoded again as UTF-8 if it is UTF-8 in a file that is not: such files were concatenated."""
         mended = None if record.cells is None else mended_record(record.text, record.cells, self.encoding)
         if mended is None:
             return record
@@ -196,7 +196,7 @@ class CsvFile:
 
 
 def is_header(cells: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether a record is the first one of its file again: files were joined. `names`: of the columns."""
+    """Return whether a record repeats the header (files were concatenated). `names`: the column names."""
     return len(cells) > 1 and _name(cells[0]) in (names[0], "") and _names(cells) == list(names)
 
 
@@ -205,15 +205,15 @@ def _names(cells: Sequence[str]) -> list[str]:
 
 
 def _name(cell: str) -> str:
-    """A column's name. Behind a byte order mark in the midst of a file, quotes are not read as such.
+    """Return a column's name. After a byte order mark inside a file, quotes are not parsed, so strip them here.
 
-    Files that were joined, or written by several programs, have more such marks than one.
+    Files that were concatenated, or written by several programs, hold more than one such mark.
     """
     return cell.replace("\ufeff", "").strip().strip('"' if cell.startswith("\ufeff") else "")
 
 
 def _beginning(chunks: Iterator[str]) -> tuple[str, bool]:
-    """What of the text is looked at, and whether there is more."""
+    """Return the sample of text to inspect, and whether there is more."""
     head, size = [], 0
     for chunk in chunks:
         head.append(chunk)
@@ -224,7 +224,7 @@ def _beginning(chunks: Iterator[str]) -> tuple[str, bool]:
 
 
 def _all_of(file: BinaryIO, head: bytes) -> Iterator[bytes]:
-    """The file's bytes from its beginning on, of which the first were read."""
+    """Yield the file's bytes from the start: `head`, which was read before, then the rest."""
     yield head
     while data := file.read(2**20):
         yield data

@@ -1,8 +1,7 @@
-"""CSV and its kin: how a file separates and quotes its cells, and its records, whole or refused. Pure functions.
+"""CSV and similar formats: detects the dialect and reads records, whole or refused. Pure functions.
 
-A record that is not whole costs itself alone: its first line is refused, and reading goes on with the line after it.
-So a quote that is never closed does not swallow the file. Cells that are missing at a record's end are empty: Excel
-leaves out their delimiters.
+A broken record costs only itself: its first line is refused, and reading resumes at the next line. So an unclosed quote
+does not swallow the file. Cells missing at a record's end are empty, because Excel omits their delimiters.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _SINGLE = re.compile(r"(?:^|[,;\t|])'[^'\n]*'(?:[,;\t|\r\n]|\Z)", re.MULTILINE)
 _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 
 _UNQUOTED_WEIGHT = 4
-"""That quotes mean nothing is believed only where they clearly do not: records that say otherwise count so much."""
+"""Weight of records that contradict a dialect without quotes: it is chosen only where quotes clearly mean nothing."""
 
 _MAX_SHAPES = 100
 _UNFINISHED = "the file ends within quotes: a quote is not closed"
@@ -36,11 +35,11 @@ csv.field_size_limit(MAX_CHARS)
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How cells are written.
+    """Dialect of a file: how its cells are written.
 
     Attributes:
-        quote: around a cell that holds delimiters or line ends; "" if nothing is quoted.
-        escape: in front of a quote within a quoted cell; "" if it is doubled instead.
+        quote: character around a cell that holds delimiters or line ends; "" if nothing is quoted.
+        escape: character before a quote in a quoted cell; "" if the quote is doubled instead.
     """
 
     delimiter: str
@@ -54,7 +53,7 @@ class Dialect:
 
     @property
     def options(self) -> dict[str, Any]:
-        """For the csv module."""
+        """Options for the csv module."""
         options: dict[str, Any] = {"delimiter": self.delimiter, "strict": True}
         if not self.quote:
             options |= {"quoting": csv.QUOTE_NONE, "quotechar": None}
@@ -64,10 +63,10 @@ class Dialect:
 
 
 class DelimitedRecord(NamedTuple):
-    """A record: its cells, or why there are none; its text as it stands in the file, and the line where it begins.
+    """A record: its cells, or why there are none; its text as written in the file, and its first line number.
 
     Attributes:
-        num_missing: cells at its end that the text does not have.
+        num_missing: number of cells at its end that the text lacks.
     """
 
     cells: list[str] | None
@@ -78,13 +77,13 @@ class DelimitedRecord(NamedTuple):
 
 
 def read_records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRecord]:
-    """The records of a table. The first one, its header, says how many cells each has; blank lines are none.
+    """Yield the records of a table. The header sets the number of cells of each; blank lines are skipped.
 
-    A record with too few cells is filled up with empty ones if it begins as whole records do, with an id; else, or
-    beside a broken one, a line end may have cut it, and it is refused.
+    A short record is padded with empty cells if its first cell looks like those of whole records (an id). Otherwise, or
+    next to a broken record, a line end may have cut it, and it is refused.
 
     Args:
-        lines: with their ends, from the first line of the header on.
+        lines: lines with their ends, starting with the header.
     """
     held: DelimitedRecord | None = None
     width, is_beside_broken, is_header, beginnings = 0, False, True, set[str]()
@@ -108,7 +107,7 @@ def read_records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRe
 
 
 def _shape(cell: str) -> str:
-    """Replace letters by "a" and digits by "9": ids of one kind become equal."""
+    """Replace letters by "a" and digits by "9", so that ids of one kind become equal."""
     return re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "9", cell.strip()))
 
 
@@ -118,7 +117,7 @@ def _filled_up(record: DelimitedRecord, width: int) -> DelimitedRecord:
 
 
 def _records(lines: Iterable[str], dialect: Dialect) -> Iterator[DelimitedRecord]:
-    """Read the records; one with too few cells keeps them, and has a problem."""
+    """Yield the records; one with too few cells keeps them and has a problem."""
     source, back, taken = iter(lines), deque[str](), list[str]()
     width, line = 0, 1
     # A record that cannot be read otherwise is read without the spaces behind its quotes.
@@ -172,7 +171,7 @@ def _space_after_quote(dialect: Dialect) -> re.Pattern[str] | None:
 
 
 def _fitted(cells: list[str], width: int) -> tuple[list[str], str]:
-    """The cells, as many as the header has, or what is wrong with them; no cells at all for a blank line."""
+    """Return the cells, fitted to the header's width, and the problem or ""; a blank line returns no cells."""
     if len(cells) == width:
         return cells, ""
     if not cells or (len(cells) == 1 and not cells[0].strip()):
@@ -184,7 +183,7 @@ def _fitted(cells: list[str], width: int) -> tuple[list[str], str]:
 
 
 def _with_escape(problem: str, text: str, dialect: Dialect) -> str:
-    """The problem, and the way out where quotes may be written as MySQL does."""
+    """Return the problem, with the settings to try if quotes may be escaped as MySQL does."""
     if not problem or not dialect.quote or dialect.escape or f"\\{dialect.quote}" not in text:
         return problem
     quoted = f'"{dialect.quote}"' if dialect.quote == "'" else f"'{dialect.quote}'"
@@ -193,7 +192,7 @@ def _with_escape(problem: str, text: str, dialect: Dialect) -> str:
 
 
 def _is_whole(taken: list[str], dialect: Dialect, width: int) -> bool:
-    """Whether a record that does not fit has swallowed others: its second line is one by itself."""
+    """Return whether a record that does not fit has swallowed others: its second line alone is a whole record."""
     if len(taken) < 2:
         return False
     try:
@@ -216,12 +215,12 @@ def _explained(error: csv.Error) -> str:
 def find_dialect(
     sample: str, delimiter: str | None, quote: str | None, escape: str | None, *, is_cut: bool = False
 ) -> Dialect:
-    """How a file is written, by its beginning: the way in which most records have as many cells as the header.
+    """Detect a file's dialect from its beginning: the one in which most records have as many cells as the header.
 
-    What is given is not looked for.
+    Options that are given are not detected.
 
     Args:
-        is_cut: the file goes on behind the sample, perhaps within a record.
+        is_cut: whether the file continues after the sample, perhaps within a record.
     """
     text = sample
     if delimiter is None and (told := _TOLD.match(sample)):
@@ -244,12 +243,12 @@ def find_dialect(
 
 
 def told_delimiter(first_line: str) -> bool:
-    """Whether a line only says which delimiter the others have."""
+    """Return whether a line only declares the delimiter of the others (`sep=;`)."""
     return _TOLD.fullmatch(first_line) is not None
 
 
 class _Misfit(NamedTuple):
-    """How badly a dialect explains a sample: the less, the better."""
+    """Misfit of a dialect on a sample; smaller is better."""
 
     is_one_column: bool
     share: float
@@ -271,9 +270,9 @@ def _misfit(lines: list[str], dialect: Dialect, is_cut: bool) -> _Misfit:
 
 
 def _goes_on(fits: list[bool], unfinished: int) -> int:
-    """The record that goes on behind a sample: the last, or the one with the cell that is not closed there.
+    """Return the index of the record that continues after the sample: the last, or the one with an unclosed cell.
 
-    Such a cell's lines stand behind it as records. Where they are many, and most are whole, the quote means nothing.
+    The lines of such a cell follow it as records. If they are many, and most are whole, the quote means nothing.
     """
     behind = fits[unfinished + 1 :]
     is_cell = unfinished > 0 and (sum(behind) * 2 <= len(behind) or len(behind) * 8 < len(fits))
@@ -281,13 +280,13 @@ def _goes_on(fits: list[bool], unfinished: int) -> int:
 
 
 def looks_quoted(text: str, dialect: Dialect) -> bool:
-    """Whether a cell, or several by this dialect's delimiter, stand within quotes."""
+    """Return whether the text holds a quoted cell, or several separated by this dialect's delimiter."""
     border = re.escape(dialect.delimiter)
     return re.search(rf'(?:\A|{border})"(?:[^"]|"")*"(?={border}|[\r\n]*\Z)', text) is not None
 
 
 class QuoteWatch:
-    """Watches the records of a table in whose beginning quotes seemed to mean nothing: further on they may."""
+    """Detector of quotes that mean something after all, in a table whose beginning suggested otherwise."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -297,7 +296,7 @@ class QuoteWatch:
         self._num_open = self._num_quoted = 0
 
     def passed(self, records: Iterable[DelimitedRecord]) -> Iterator[DelimitedRecord]:
-        """The records as they are."""
+        """Yield the records unchanged, and count those with quotes."""
         for record in records:
             if '"' in record.text and self._begins.search(record.text):
                 if looks_quoted(record.text, self._dialect):
@@ -309,7 +308,7 @@ class QuoteWatch:
             yield record
 
     def doubt(self) -> str:
-        """Why quotes seem to mean something after all; "" if they do not."""
+        """Return why quotes seem to mean something after all; "" if they do not."""
         if self._num_quoted * _UNQUOTED_WEIGHT <= self._num_open or not self._quoted:
             return ""
         found = f"line {self._quoted[0].line:,} has a cell in quotes"

@@ -1,8 +1,8 @@
-"""XML feeds, as Google Merchant Center takes them: the items of an RSS channel or the entries of an Atom feed, in turn.
+"""XML feeds for Google Merchant Center: items of an RSS channel or entries of an Atom feed, read one at a time.
 
-An item's elements are columns by their names without a namespace; where Google's and the feed's own bear the same name
-and differ, the feed's is `name (feed)`. What stands several times is a list, what has elements in it is nested,
-unless it marks up a text.
+An item's elements are columns, named without namespace. If Google's element and the feed's own share a name and differ,
+the feed's is `name (feed)`. Repeated elements become a list. Elements with children are nested, unless they mark up
+text.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from pipelines.catalog.text_files import open_unpacked
 from pipelines.errors import UsageError
 
 GOOGLE_PLACE = "base.google.com"
-"""In the names of Google's namespaces."""
+"""Text that identifies Google's namespaces."""
 ITEMS = ("item", "entry")
-"""What a product's element is called."""
+"""Names of the elements that hold a product."""
 _LOOKED_AT = 1000
-"""Items whose elements become columns; what comes up later is kept beside them."""
+"""Number of first items whose elements become columns; elements that first occur later are kept as JSON."""
 
 Item = dict[str, Any]
 
 
 class FeedFile:
-    """A feed, to be read."""
+    """A feed that can be read."""
 
     def __init__(self, name: str, filesystem: Any, path: str) -> None:
         self._name, self._filesystem, self._path = name, filesystem, path
 
     def how(self) -> dict[str, Any]:
-        """All that decides which rows come out, and the file does not."""
+        """Return all settings that decide which rows come out, apart from the file itself."""
         return {"format": "xml"}
 
     def write(self, target: Path) -> None:
-        """Reads all of it. Raises `UsageError` if it is no XML, or declares entities, which can make much of little."""
+        """Write all rows to `target`. Raise `UsageError` if it is not XML, or declares entities, which can expand."""
         with open_unpacked(self._filesystem, self._path, self._name) as file:
             try:
                 self._write(_items(self._events(file)), target)
@@ -86,7 +86,7 @@ class FeedFile:
 
 
 def _items(events: Iterable[tuple[str, Element]]) -> Iterator[Item]:
-    """The items, each let go of once it is read."""
+    """Yield the items, freeing each one after it is read."""
     above: list[Element] = []
     for event, element in events:
         if event == "start":
@@ -101,7 +101,7 @@ def _items(events: Iterable[tuple[str, Element]]) -> Iterator[Item]:
 
 
 def item_values(element: Element) -> Item:
-    """What an item, or an element with others in it, says by name."""
+    """Return the values of an item, or of an element with children, by name."""
     google: Item = {}
     own: Item = {}
     for child in element:
@@ -124,7 +124,7 @@ def _add(item: Item, name: str, value: Any) -> None:
 
 
 def element_value(element: Element) -> Any:
-    """What an element says: a text, "" if nothing, or what is nested in it. Of text with elements in it, the markup."""
+    """Return an element's value: text, "" if empty, or nested values. Text with HTML in it is returned as markup."""
     text = "".join(element.itertext()).strip()
     if len(element) and not _is_markup(element):
         return item_values(element)
@@ -135,7 +135,7 @@ def element_value(element: Element) -> Any:
 
 
 def _is_markup(element: Element) -> bool:
-    """Whether the elements in this one only mark up a text: there is text between them, or they are HTML's."""
+    """Return whether an element's children only mark up text: there is text between them, or all are HTML."""
     between = [element.text, *(child.tail for child in element)]
     return any(text and text.strip() for text in between) or all(
         "xhtml" in child.tag or (GOOGLE_PLACE not in child.tag and local_name(child).lower() in TEXT_ELEMENTS)
@@ -144,7 +144,7 @@ def _is_markup(element: Element) -> bool:
 
 
 def _markup(element: Element) -> str:
-    """What is in an element, as HTML. An element that HTML does not have sets its text apart, no more."""
+    """Return the content of an element as HTML. An element unknown to HTML is replaced by its text between spaces."""
     parts = [escape(element.text or "")]
     for child in element:
         name = local_name(child)
@@ -160,5 +160,5 @@ def _markup(element: Element) -> str:
 
 
 def local_name(element: Element) -> str:
-    """An element's name without its namespace."""
+    """Return an element's name without its namespace."""
     return element.tag.rpartition("}")[2]

@@ -1,4 +1,4 @@
-"""What files there are: by which endings and first bytes each kind is known, and what makes it readable."""
+"""Kinds of files: the endings and first bytes that identify each, and what makes it readable."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Literal
 
 FileFormat = Literal["parquet", "jsonl", "packed jsonl", "csv", "xml", "excel"]
 STAGED_FORMATS = ("packed jsonl", "csv", "xml", "excel")
-"""Those that are read from the beginning on only, and turned into Parquet before any work."""
+"""Formats that can only be read from the beginning, and are converted to Parquet before any work."""
 
 HEAD_BYTES = 8192
-"""So much of a file is looked at."""
+"""Number of bytes that are inspected at the start of a file."""
 
 _ENDINGS: dict[str, FileFormat] = {
     ".parquet": "parquet",
@@ -42,14 +42,14 @@ _ENDINGS: dict[str, FileFormat] = {
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """What a file is.
+    """Kind of a file.
 
     Attributes:
-        what: for a person, as it stands in a list of things.
-        format: how it is read; None where it is not.
-        way_out: what makes it readable, in a template for `remedy`.
-        is_data: it may hold rows: left out, it is warned of.
-        is_refused: it was surely meant to be read: among others it is refused, not left out.
+        what: name for a person, as used in a list.
+        format: reader format; None if it is not read.
+        way_out: how to make it readable, as a template for `remedy`.
+        is_data: whether it may hold rows; if so, leaving it out causes a warning.
+        is_refused: whether it was surely meant to be read; if so, it is refused rather than left out.
     """
 
     what: str
@@ -59,10 +59,10 @@ class FileKind:
     is_refused: bool = False
 
     def remedy(self, name: str) -> str:
-        """The way out of one file: a command in it can be run as it stands, and leaves nothing that is refused again.
+        """Return how to make one file readable: a command can be run as written, and leaves nothing refused again.
 
         Args:
-            name: as the user wrote it.
+            name: name as the user wrote it.
         """
         note, local = "", name.removeprefix("file://")
         if "FILE" in self.way_out and "://" in local:
@@ -73,7 +73,7 @@ class FileKind:
 
 
 def _shell_word(name: str) -> str:
-    """A name as one word of a command, whatever is in it."""
+    """Quote a name as one word of a shell command, whatever it holds."""
     if name.startswith("-"):
         name = f"./{name}"
     if name.isprintable():
@@ -83,7 +83,7 @@ def _shell_word(name: str) -> str:
 
 
 def sql_in_quotes(name: str) -> str:
-    """A name between single quotes of SQL that stands between double quotes of a shell."""
+    """Escape a name for single quotes of SQL within double quotes of a shell."""
     return re.sub(r'[\\"$`]', r"\\\g<0>", name.replace("'", "''"))
 
 
@@ -102,7 +102,7 @@ KINDS: dict[FileFormat, FileKind] = {
     "excel": EXCEL,
 }
 SAME_FORMAT: dict[FileFormat | None, FileFormat] = {"packed jsonl": "jsonl"}
-"""What a user calls a format that is another one to its readers."""
+"""User-facing format of the formats that only the readers distinguish."""
 TEXT = FileKind("text")
 XML = FileKind(
     "XML",
@@ -173,12 +173,12 @@ OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """How files are compressed.
+    """A compression of files.
 
     Attributes:
-        endings: by which the tool knows what to call the result.
-        options: with which the tool puts the result into the file's place.
-        is_read: text behind it can be read as a stream.
+        endings: file endings that the tool uses to name its output.
+        options: options that make the tool replace the file by its output.
+        is_read: whether compressed text can be read as a stream.
         begin: decompresses the first bytes, where that needs no library.
     """
 
@@ -209,17 +209,17 @@ COMPRESSIONS = (
 
 
 def in_place(command: str) -> str:
-    """A command that replaces a file by what another one makes of it."""
+    """Return a command that replaces a file by the output of `command`."""
     return f"{command} > FILE.new && mv FILE.new FILE"
 
 
 def unpacked_name(name: str) -> str:
-    """The name without the ending of a compression."""
+    """Return the name without the ending of a compression."""
     endings = (ending for each in COMPRESSIONS for ending in each.endings if name.lower().endswith(ending))
     return name[: -len(ending)] if (ending := next(endings, "")) else name
 
 
 def ending_format(leaf: str) -> FileFormat | None:
-    """The format that a file's name promises."""
+    """Return the format that a file's ending promises; None if there is none."""
     name = leaf.lower()
     return next((file_format for ending, file_format in _ENDINGS.items() if name.endswith(ending)), None)

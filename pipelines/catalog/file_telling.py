@@ -1,4 +1,4 @@
-"""What a file is, told by its first bytes; its name decides only where these do not."""
+"""Detection of a file's kind by its first bytes; the name decides only where these do not."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ _WORKBOOK = re.compile(rb"(?s)\[Content_Types\]\.xml.*xl/|mimetypeapplication/vn
 
 
 def kind_of(leaf: str, head: bytes, configured: Literal["auto"] | FileFormat = "auto") -> FileKind:
-    """What a file is.
+    """Return the kind of a file.
 
     Args:
         leaf: its name without folders.
         head: its first `HEAD_BYTES` bytes; all of them, if there are fewer.
-        configured: the format that the user says it has: then it is that, or refused.
+        configured: the format set by the user; a file of any other kind is refused.
     """
     found = _kind_of(leaf, head, ending_format(leaf) if configured == "auto" else configured)
     if configured in ("auto", found.format, SAME_FORMAT.get(found.format)) or found in (EMPTY, MARKER):
@@ -149,8 +149,8 @@ def _by_content(leaf: str, head: bytes, promised: FileFormat | None) -> FileKind
 
 
 def _compressed(leaf: str, head: bytes, compression: Compression, promised: FileFormat | None) -> FileKind:
-    """Data behind a compression: texts are read from the beginning on. Parquet is refused: bytes in the midst cannot be
-    found."""
+    """Return the kind of compressed data: text is read as a stream. Parquet is refused, because it needs random
+    access."""
     if compression.name == "zip" and leaf.lower().endswith(OFFICE_ENDINGS):
         return EXCEL if ending_format(leaf) == "excel" else FileKind("Office file")
     if compression.name == "zip" and _WORKBOOK.search(head):

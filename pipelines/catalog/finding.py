@@ -1,4 +1,4 @@
-"""Which files a catalog is made of: what `input.path` names is listed, and each file is read, refused or left out."""
+"""Discovery of a catalog's files: lists what `input.path` names, and reads, refuses or leaves out each file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _THREADS = 16
 
 
 class FoundFile(NamedTuple):
-    """A file that is read; its name as the user wrote it."""
+    """A file that is read, under the name that the user wrote."""
 
     name: str
     format: FileFormat
@@ -33,7 +33,7 @@ class FoundFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """What is read, in order, and what is not."""
+    """Files that are read, in order, and those that are not."""
 
     files: Sequence[FoundFile]
     left_out: LeftOutFiles
@@ -42,13 +42,12 @@ class FoundFiles:
 def find_files(
     paths: Sequence[str], input_format: InputFormat = "auto", *, anonymous: bool = False, outputs: Sequence[str] = ()
 ) -> FoundFiles:
-    """The files at `paths`: files, those in folders (recursively), and what globs match; each file once.
+    """Find the files at `paths`: files, those in folders (recursively), and those that globs match; each file once.
 
     Args:
-        outputs: folders that the job writes: what lies in them is read only if it is named itself, as what lies in any
-            run's folder.
+        outputs: folders that the job writes. Files in them, as in any run's folder, are read only if named themselves.
 
-    Raises `UsageError` for what cannot be listed or read, and where a path has nothing that can be read.
+    Raise `UsageError` for what cannot be listed or read, and for a path without readable files.
     """
     file_format: Literal["auto"] | FileFormat = "csv" if input_format == "shopify" else input_format
     around = TablesAround()
@@ -77,10 +76,10 @@ def find_files(
 
 
 def _without_runs(places: Sequence[ListedPlace], own: Sequence[str]) -> list[ListedPlace]:
-    """What a run has written is left out, unless it is named itself: a run's `output` may be below the catalog's
-    folder, and has to find its input unchanged when it goes on.
+    """Mark what a run has written as left out, unless it is named itself.
 
-    `own`: how the paths begin of what the job writes.
+    A run's `output` may be below the catalog's folder, and a resumed run must find its input unchanged. `own`: path
+    prefixes that the job writes to.
     """
     # A glob of files finds no plan beside them.
     runs = [place.path.removesuffix(PLAN_NAME) for place in places if place.path.endswith(f"/{PLAN_NAME}")]
@@ -93,7 +92,7 @@ def _without_runs(places: Sequence[ListedPlace], own: Sequence[str]) -> list[Lis
 
 
 def _each_once(places: Sequence[ListedPlace]) -> tuple[list[ListedPlace], list[ListedPlace]]:
-    """The places without further ones of the same file; and those, each with the name of the first."""
+    """Return the places, each file once; and the duplicates, each with the name of the first."""
     firsts: dict[str, int] = {}
     again = {}
     # Of a file and a link to it, the file.
@@ -107,8 +106,7 @@ def _each_once(places: Sequence[ListedPlace]) -> tuple[list[ListedPlace], list[L
 
 
 def _of_one_sort(looked_at: Sequence[tuple[ListedPlace, FileKind]]) -> list[tuple[ListedPlace, FileKind]]:
-    """Of what lies in a folder or behind a glob, the files of one sort: CSV beside Parquet is most often the same rows
-    again."""
+    """Leave out all but one sort of files per folder or glob: CSV beside Parquet most often repeats the same rows."""
     lines = ("parquet", "jsonl", "packed jsonl")
     sorts = [lines, *((staged,) for staged in STAGED_FORMATS if staged not in lines)]
     found: defaultdict[int, set[FileFormat | None]] = defaultdict(set)
@@ -128,7 +126,7 @@ def _of_one_sort(looked_at: Sequence[tuple[ListedPlace, FileKind]]) -> list[tupl
 
 
 def _without_packed_twins(looked_at: Sequence[tuple[ListedPlace, FileKind]]) -> list[tuple[ListedPlace, FileKind]]:
-    """Of what lies in a folder or behind a glob, a file and the same packed (`a.csv`, `a.csv.gz`) are read once."""
+    """Leave out files from folders and globs that are packed copies of others (`a.csv`, `a.csv.gz`)."""
 
     def rank(place: ListedPlace) -> tuple[bool, bool, str]:
         # What is named, else what is not packed.
@@ -149,7 +147,7 @@ def _without_packed_twins(looked_at: Sequence[tuple[ListedPlace, FileKind]]) -> 
 
 
 def _look(place: ListedPlace, file_format: Literal["auto"] | FileFormat) -> tuple[ListedPlace, FileKind]:
-    """What a file is. Raises `UsageError` if it cannot be read."""
+    """Return a place with its file's kind. Raise `UsageError` if it cannot be read."""
     leaf = place.path.rsplit("/", 1)[-1]
     try:
         return place, place.kind or kind_of(leaf, b"" if place.size == 0 else _head(place), file_format)
@@ -160,7 +158,7 @@ def _look(place: ListedPlace, file_format: Literal["auto"] | FileFormat) -> tupl
 
 
 def _check(place: ListedPlace, kind: FileKind) -> None:
-    """Raises `UsageError` if a file is none that is read, but surely meant to be."""
+    """Raise `UsageError` if a file is not readable but was surely meant to be read."""
     is_matched = place.how == "glob" and kind.is_data and kind != OF_RUN
     is_meant = kind.is_refused or place.how == "named" or is_matched
     shown = shown_name(place.name)

@@ -1,4 +1,4 @@
-"""What a glob matches, on disks and other storages."""
+"""Glob matching, on local disks and other storage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAGIC = re.compile(r"[*?\[]")
 
 
 def glob_start(filesystem: Any, root: str) -> str | None:
-    """The folder where a glob begins: names with brackets that are there belong to it. None if it is no glob."""
+    """Return the folder where a glob starts (existing names with brackets belong to it); None if it is not a glob."""
     parts = root.split("/")
     for index, part in enumerate(parts):
         folder = "/".join(parts[: index + 1])
@@ -33,16 +33,16 @@ def _is_folder(filesystem: Any, path: str) -> bool:
 
 
 def local_hits(pattern: str, start: str) -> dict[str, dict[str, Any]]:
-    """The files and folders that match."""
+    """Return the matching local files and folders."""
     parts = pattern[len(start) :].removeprefix("/").split("/")
     return {path: {} for path in _expand(start, parts)} if os.path.isdir(start or "/") else {}
 
 
 def remote_hits(filesystem: Any, pattern: str, start: str, around: TablesAround) -> dict[str, dict[str, Any]]:
-    """The files and folders that match, each with what is listed under it.
+    """Return the matching files and folders, each with the listing below it.
 
-    fsspec's own glob passes over folders that cannot be listed, and files that cannot be asked for: rows would be
-    missing without a word. A flat listing of everything that begins like the pattern raises.
+    fsspec's own glob skips folders that cannot be listed and files that cannot be queried, so rows would be missing
+    silently. A flat listing of everything with the pattern's prefix raises instead.
     """
     rest = pattern[len(start) :].removeprefix("/")
     stem = _MAGIC.split(rest, maxsplit=1)[0]
@@ -79,7 +79,7 @@ def _expand(folder: str, parts: Sequence[str]) -> Iterator[str]:
 
 
 def _folders(top: str) -> Iterator[str]:
-    """A folder and all below it, each once, by links only where no other way leads there."""
+    """Yield a folder and all folders below it, each once; by links only where no other way leads there."""
     seen = set()
     waiting, linked = deque([top]), deque[str]()
     while waiting or linked:
@@ -96,7 +96,7 @@ def _folders(top: str) -> Iterator[str]:
 
 
 def as_written(match: str, pattern: str, root: str) -> str:
-    """A match of a glob, which is matched in its absolute form, in the form of the pattern."""
+    """Return a match, which has the absolute form, in the form in which the pattern was written."""
     absolute_start = root[: len(root) - len(pattern)] if root.endswith(pattern) else None
     if absolute_start is not None:
         return match[len(absolute_start) :]

@@ -1,4 +1,4 @@
-"""The elements of HTML, by what they do to the text around them."""
+"""HTML elements, grouped by their effect on the text around them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def names(text: str) -> frozenset[str]:
-    """Names between spaces."""
+    """Return the set of names in space-separated `text`."""
     return frozenset(text.split())
 
 
@@ -24,7 +24,7 @@ INLINE = names(
     "slot small source span strike strong style sub sup svg template textarea time track tt u var wbr"
 )
 ELEMENTS = LINES | CELLS | OBJECTS | INLINE
-"""Those that HTML has or had."""
+"""Elements that HTML has or had."""
 # Those that set a text apart from what it touches: old and new prices, small digits behind a price. Where they begin or
 # end, two numbers must not become one; next to what was struck out, nor two words.
 STRUCK = names("del ins s strike")
@@ -32,7 +32,7 @@ APART = STRUCK | names(
     "a abbr acronym big cite code data dfn kbd label output q rp rt ruby samp slot small sub sup time var"
 )
 VOID_ELEMENTS = names("area base br col embed frame hr img input link meta param source track wbr")
-"""Those that have nothing in them and no closing tag."""
+"""Elements without content and closing tag."""
 # Their content is not shown; it goes on to their closing tag, whatever stands in it.
 UNSEEN = {
     name: re.compile(rf"</{name}\b", re.IGNORECASE)
@@ -42,7 +42,7 @@ UNSEEN = {
 TELLING_ALONE = names("br dd dt hr li p td th tr wbr")
 TELLING_FIRST = TELLING_ALONE | names("body center div dl em font h1 h2 h3 h4 h5 h6 html ol span strong table ul")
 TEXT_ELEMENTS = TELLING_FIRST | names("article b blockquote i section u")
-"""Those whose names hardly mean anything else."""
+"""Elements whose names hardly mean anything else."""
 OFFICE = re.compile(r"(?:o|v|w|m|x|st\d):\w+")  # elements that word processors add
 
 NBSP, SPACE, CELL, LINE = "\u00a0", " ", " | ", "\n"

@@ -1,4 +1,4 @@
-"""How markup, the characters that HTML names, white space and raised numbers are written."""
+"""Patterns of markup, character references, white space and raised numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One pass over a text with markup: the pieces that it shows, each with its place."""
+"""Single pass over a text with markup: yields the pieces that it shows, each with its position."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from pipelines.catalog.html_writer import PieceWriter
 
 
 class HtmlReader:
-    """Reads one text once."""
+    """Reader of one text, used once."""
 
     def __init__(self, text: str, *, always: bool) -> None:
         self._text = text
@@ -62,7 +62,7 @@ class HtmlReader:
         self._depth = 0  # of elements in which a line end is a space
 
     def read(self) -> list[tuple[str, int, int | None]] | None:
-        """The pieces of what is shown; None if there is no markup."""
+        """Return the pieces of the shown text; None if there is no markup."""
         read = at = 0
         search, text = (MARKUP if self._is_html else ENTITY).search, self._text
         while match := search(text, at):
@@ -88,7 +88,7 @@ class HtmlReader:
         return self._out.pieces
 
     def _tells(self, match: re.Match[str]) -> bool:
-        """Whether there is HTML around this."""
+        """Return whether this match shows that the text is HTML."""
         if match["name"] is None:
             hidden = match["hidden"] or ""
             # A comment that does not end may be an arrow.
@@ -103,7 +103,7 @@ class HtmlReader:
         return "/" in attributes or name in (TELLING_FIRST if match.start() == self._first else TELLING_ALONE)
 
     def _is_markup(self, match: re.Match[str]) -> bool:
-        """Whether this is markup, in a text that is HTML."""
+        """Return whether this match is markup, in a text that is HTML."""
         name = match["name"]
         if name is None:
             if match["stump"] is None:
@@ -123,7 +123,7 @@ class HtmlReader:
         return name in self._closed
 
     def _show(self, match: re.Match[str]) -> int:
-        """Writes what the markup does to the text; returns where it ends."""
+        """Write the effect of the markup on the text; return where the markup ends."""
         name = match["name"]
         start, end = match.span()
         if name is None:
@@ -141,7 +141,7 @@ class HtmlReader:
         return end
 
     def _open_or_close(self, gap: str, depth: int, start: int, end: int) -> None:
-        """What an element's tag at [start, end) is to the text around it."""
+        """Apply an element's tag at [start, end): write its gap and update the depth."""
         self.has_tags = True
         if gap:
             self._out.separate(gap, start, end)
@@ -149,7 +149,7 @@ class HtmlReader:
             self._depth = max(0, self._depth + depth)
 
     def _behind(self, name: str, start: int) -> int:
-        """Where the element's content ends that begins at `start`. A script that is cut goes on to the end."""
+        """Return where the content from `start` on ends. An unclosed script or style goes on to the text's end."""
         if name not in self._unclosed:
             if closed := UNSEEN[name].search(self._text, start):
                 return closed.start()
@@ -157,10 +157,10 @@ class HtmlReader:
         return len(self._text) if name in ("script", "style") else start
 
     def _raise(self, start: int, end: int) -> int | None:
-        """Writes a number of the element that opens at [start, end) as what it is: 10<sup>6</sup> is not 106.
+        """Write the number in the <sup> that opens at [start, end) as a power or fraction: 10<sup>6</sup> is not 106.
 
         Returns:
-            Where the element ends; None if there is something else in it.
+            The end of the element; None if it holds anything else.
         """
         closed = RAISED_END.search(self._text, end, end + MAX_RAISED)
         if closed is None:
@@ -185,7 +185,7 @@ class HtmlReader:
         return closed.end()
 
     def _is_over(self, end: int) -> bool:
-        """Whether a raised number that ends here stands over the line of a fraction, and is no power."""
+        """Return whether a raised number that ends here is the numerator of a fraction, not a power."""
         bar = BAR.match(self._text, end)
         if bar is None:
             return False
@@ -194,7 +194,7 @@ class HtmlReader:
         return bar["lower"] is not None or not last or (last.isdigit() and not self._out.is_at_ten)
 
     def _entity(self, match: re.Match[str]) -> tuple[str, int] | None:
-        """The character that is named, and where its name ends; None if it names none."""
+        """Return the character that a reference names, and where the reference ends; None if it names none."""
         end = match.end()
         if (number := match["decimal"] or match["hex"]) is not None:
             code = int(number, 10 if match["decimal"] else 16)
@@ -221,14 +221,14 @@ class HtmlReader:
         return None if shown is None else (shown, end)
 
     def _write(self, shown: str, start: int, end: int) -> None:
-        """Writes what an entity shows."""
+        """Write the character of a reference."""
         if self._is_html and not shown.strip(SPACES):
             self._space(shown, start, end)
         elif shown.strip(ZERO_WIDTH):
             self._out.write(shown, start, end)
 
     def _copy(self, start: int, end: int) -> None:
-        """Writes text; in HTML, white space as it is shown."""
+        """Write text; in HTML, white space is written as it is shown."""
         if start == end:
             return
         if not self._is_html:
@@ -256,7 +256,7 @@ class HtmlReader:
 
 
 def _is_like_attributes(match: re.Match[str]) -> bool:
-    """Whether what stands behind the name of an opening tag can be its attributes."""
+    """Return whether the text after an opening tag's name can be its attributes."""
     if (cut := match["cut"]) is not None:
         cut = cut.strip().lower()
         return not cut.strip("/") or "=" in cut or "-" in cut or any(name.startswith(cut) for name in ATTRIBUTE_NAMES)

@@ -1,11 +1,11 @@
-"""HTML read as the text that it shows, with the way back to where each character stands.
+"""HTML rendered as the text that it shows, with the original position of each character.
 
-`auto` reads markup only where it can be nothing else: elements that HTML has, in a text that shows itself to be HTML (a
-closing tag, an attribute, `<br>`), and characters that HTML names. "a < b", "R&D", "size <M>" and `List<T>` stay.
+`auto` parses only unambiguous markup: HTML elements in a text that is clearly HTML (a closing tag, an attribute,
+`<br>`), and named characters. "a < b", "R&D", "size <M>" and `List<T>` are kept.
 
-The parsers at hand tell no character's place in the original, and all of them swallow `<M>`. Python's own one also
-changes from patch to patch what it makes of damaged markup, and with it what a model would read. So this reads by
-itself; the names of characters are the standard library's.
+Existing parsers do not report character positions, and all of them swallow `<M>`. Python's own also changes its reading
+of damaged markup between patch releases, and with it what a model would read. So this module has its own parser; only
+the character names are the standard library's.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _ESCAPED_CONTENT = re.compile(r"""<\w[^<>]*\sdata-content-type=["']?html\b""")
 class ShownText:
     """The text that a field shows. Character i comes from the original's [starts[i], ends[i]).
 
-    A line break that stands for a tag comes from the tag; in front of it and behind it nothing else is covered.
+    A line break that stands for a tag comes from that tag and covers nothing before or after it.
 
     Attributes:
-        pieces: what `text` is made of. A piece comes as a whole from the original's [start, end), or, if end is None,
-            stands at start as it is.
-        before: what `pieces` were read from, if that is not the original itself.
+        pieces: parts of `text`. A piece comes as a whole from the original's [start, end), or, if end is None, is
+            copied unchanged from start.
+        before: the text that `pieces` were read from, if it is not the original itself.
     """
 
     text: str
@@ -43,17 +43,17 @@ class ShownText:
 
     @property
     def starts(self) -> Sequence[int]:
-        """Ascending."""
+        """Start of each character in the original, ascending."""
         return self._places[0]
 
     @property
     def ends(self) -> Sequence[int]:
-        """Ascending."""
+        """End of each character in the original, ascending."""
         return self._places[1]
 
     @cached_property
     def _places(self) -> tuple[list[int], list[int]]:
-        """Made when asked for: of most texts only the text is wanted."""
+        """Starts and ends, computed lazily: for most texts only the text is needed."""
         starts: list[int] = []
         ends: list[int] = []
         for text, start, end in self.pieces:
@@ -69,16 +69,16 @@ class ShownText:
         return starts, ends
 
     def original_span(self, start: int, end: int) -> tuple[int, int]:
-        """Where in the original the characters [start, end) come from; there must be at least one."""
+        """Return the span of the original that the characters [start, end) come from; there must be at least one."""
         return self.starts[start], self.ends[end - 1]
 
     def shown_span(self, start: int, end: int) -> tuple[int, int]:
-        """The characters that come from the original's [start, end) and from nowhere else; there may be none."""
+        """Return the span of characters that come only from the original's [start, end); it may be empty."""
         return bisect_left(self.starts, start), bisect_right(self.ends, end)
 
 
 def read_html(text: str, mode: HtmlMode) -> ShownText | None:
-    """What the markup in `text` shows; None if there is none.
+    """Return what the markup in `text` shows; None if there is none.
 
     Args:
         mode: "auto": as described above; "always": whatever looks like a tag is one; "never": there is no markup.

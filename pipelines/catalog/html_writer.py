@@ -1,4 +1,4 @@
-"""The text that HTML shows, as it grows: pieces with their places, and the gaps between them."""
+"""Writer of the text that HTML shows: pieces with their positions, and the gaps between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.catalog.html_patterns import TEN
 
 @dataclass(slots=True)
 class PieceWriter:
-    """The text so far. A gap is written when text follows it: never first, never last, the strongest of several."""
+    """Writer of shown text. A gap is written before following text: never first or last, the strongest of several."""
 
     pieces: list[tuple[str, int, int | None]] = field(default_factory=list)
     gap: str = ""
@@ -19,7 +19,7 @@ class PieceWriter:
     seam: tuple[int, int, bool] | None = None
 
     def separate(self, gap: str, start: int, end: int) -> None:
-        """`gap` comes from the original's [start, end)."""
+        """Add `gap`, which comes from the original's [start, end), before the next text."""
         if not self.gap:
             self.gap_start = start
         self.gap_end = end
@@ -29,11 +29,11 @@ class PieceWriter:
             self.gap = gap
 
     def set_apart(self, start: int, end: int, *, words: bool) -> None:
-        """At the tag [start, end) two numbers, or also two words, do not become one."""
+        """Prevent two numbers, or with `words` also two words, from merging at the tag [start, end)."""
         self.seam = start, end, words or (self.seam is not None and self.seam[2])
 
     def write(self, text: str, start: int, end: int | None = None) -> None:
-        """`text` comes as a whole from the original's [start, end), or stands at `start` as it is."""
+        """Write `text`, which comes as a whole from the original's [start, end), or unchanged from `start` on."""
         if self.seam is not None:
             self._close_seam(text[0])
         if self.gap:
@@ -44,7 +44,7 @@ class PieceWriter:
 
     @property
     def last(self) -> str:
-        """The last character; "" if there is none, or a gap."""
+        """Last character; "" if there is none, or a gap."""
         return self.pieces[-1][0][-1] if self.pieces and not self.gap else ""
 
     @property

@@ -1,6 +1,6 @@
-"""The input files: found, opened and measured before any work, so that a broken file costs nothing.
+"""Input files: found, opened and measured before any work, so that a broken file costs nothing.
 
-A row is known by (file, row number) for ever: counted from 0, in Parquet by position, in JSONL by line.
+A row's permanent identity is (file, row number), counted from 0: by position in Parquet, by line in JSONL.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class SourceFile:
     Attributes:
         name: the path as the user wrote it; part of every row's identity.
         fingerprint: changes whenever the content does.
-        segments: in the file's order.
-        num_sampled: of its first rows, how many were checked.
-        dead_in_sample: of these, those that will be dead letters.
-        sample_ids: of the others, the products' ids.
-        byte_columns: of Parquet, the mapped columns whose bytes are taken for text.
-        staged: under which name its rows are kept, if it is read from its beginning on only.
-        num_mended: rows of UTF-8 in a file that is not.
-        num_short: rows of CSV whose last cells are missing.
+        segments: segments in the file's order.
+        num_sampled: number of its first rows that were checked.
+        dead_in_sample: checked rows that will be dead letters.
+        sample_ids: product ids of the other checked rows.
+        byte_columns: mapped Parquet columns whose bytes are read as text.
+        staged: name under which its rows are staged, if it can only be read from the beginning.
+        num_mended: number of UTF-8 rows in a file that is not UTF-8.
+        num_short: number of CSV rows whose last cells are missing.
     """
 
     name: str
@@ -81,34 +81,34 @@ class SourceFile:
 
     @property
     def is_in_lines(self) -> bool:
-        """Whether every segment is one number, of a row or of none: lines of JSONL, rows of which some are none."""
+        """Whether each segment is one row number, with a row or not: JSONL lines, staged rows with gaps."""
         return isinstance(self.segments, LineSegments) or self.format == "jsonl"
 
     @property
     def stop(self) -> int:
-        """Behind the number of its last row."""
+        """Row number after the last."""
         return len(self.segments) if self.is_in_lines else self.num_rows
 
     @property
     def rows(self) -> tuple[str, str]:
-        """Where its rows can be read, and as which format, on this machine."""
+        """Path and format from which its rows can be read on this machine."""
         return rows_at(self.name, self.format, self.staged)
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """A measured catalog, and what lies beside it. `num_sampled`: rows of each file that were checked, at most."""
+    """A measured catalog, and the files left out. `num_sampled`: maximum number of checked rows of each file."""
 
     files: Sequence[SourceFile]
     left_out: LeftOutFiles
     num_sampled: int = _MOST_CHECKED
 
     def warnings(self) -> list[str]:
-        """What a user should know of the files before any work, a line each."""
+        """Return what a user should know about the files before any work, one line each."""
         return [*self.left_out.warnings(), *self._alike(), *self._without_rows(), *self._bytes(), *self._mended()]
 
     def _alike(self) -> Iterator[str]:
-        """Copies of a file that are read as if they were others."""
+        """Yield a warning for each set of identical files that are all read."""
         names = defaultdict(list)
         for file in self.files:
             if file.num_rows:
@@ -122,7 +122,7 @@ class Sources:
             yield f"{len(names):,} file(s) hold no rows: {listed_names(names)}"
 
     def sample_warnings(self) -> Iterator[str]:
-        """What becomes of the first rows."""
+        """Yield a warning about dead letters among the first rows."""
         dead, num_rows = DeadRows(), sum(file.num_sampled for file in self.files)
         for file in self.files:
             dead.rows.update(file.dead_in_sample.rows)
@@ -151,7 +151,7 @@ class Sources:
 
 
 def scan_sources(config: InputConfig, outputs: Sequence[str] = ()) -> Sources:
-    """Finds and measures every input file. Raises `UsageError` naming the first file that cannot be used.
+    """Find and measure every input file. Raise `UsageError` naming the first file that cannot be used.
 
     Args:
         outputs: folders that the job writes.
@@ -166,8 +166,7 @@ def scan_sources(config: InputConfig, outputs: Sequence[str] = ()) -> Sources:
 
 
 def scan_file(file: FoundFile, config: InputConfig, num_sampled: int = _MOST_CHECKED) -> SourceFile:
-    """Measures one file and checks its first rows. Raises `UsageError` if it cannot be read or lacks a mapped
-    column."""
+    """Measure a file and check its first rows. Raise `UsageError` if it cannot be read or lacks a mapped column."""
     name = file.name
     filesystem, path = open_filesystem(name, anonymous=config.anonymous)
     try:
@@ -240,7 +239,7 @@ def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> Sour
 
 
 def _staged_segments(parquet: pq.ParquetFile, columns: Sequence[str]) -> Sequence[FileSegment]:
-    """The row groups; single numbers, where a row of the catalog is several rows of the file."""
+    """Return the row groups; single row numbers where a catalog row is made of several rows of the file."""
     groups = []
     for index in range(parquet.metadata.num_row_groups):
         group = parquet.metadata.row_group(index)
@@ -258,7 +257,7 @@ def _staged_segments(parquet: pq.ParquetFile, columns: Sequence[str]) -> Sequenc
 
 
 def open_parquet(file: Any, name: str) -> pq.ParquetFile:
-    """A Parquet file. Raises `UsageError` if its end is missing or columns are encrypted, and Arrow's errors."""
+    """Open a Parquet file. Raise `UsageError` if it is truncated or has encrypted columns, and Arrow's errors."""
     try:
         parquet = pq.ParquetFile(file)
         file.seek(-8, os.SEEK_END)

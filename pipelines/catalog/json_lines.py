@@ -1,4 +1,4 @@
-"""From a line of a JSONL file to its object, or to the reason why there is none. Pure functions."""
+"""Parsing of a JSONL line into its object, or the reason why there is none. Pure functions."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class ParsedLine:
-    """A JSONL line: its object, or why there is none. Numbers are `JsonNumber`; what stands twice is a `CellError`."""
+    """A JSONL line: its object, or why there is none. Numbers are `JsonNumber`; a repeated key is a `CellError`."""
 
     row: dict[str, Any] | None
     problem: str | None = None
 
 
 def parse_line(line: bytes) -> ParsedLine:
-    """Parses one JSONL line; a byte order mark before the object is skipped."""
+    """Parse one JSONL line; a byte order mark before the object is skipped."""
     try:
         text = line.decode().removeprefix(_MARK)
         row = _DECODER.decode(text)
@@ -55,7 +55,7 @@ def parse_line(line: bytes) -> ParsedLine:
 
 
 def parse_json(text: str) -> Any:
-    """A value that stands as JSON in a cell, with numbers as in a line; None if it is none."""
+    """Parse a cell that holds JSON, with numbers as in a line; return None if it is not JSON."""
     try:
         return _DECODER.decode(text)
     except (ValueError, RecursionError):
@@ -76,7 +76,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=JsonNumber, par
 
 
 def _diagnosis(text: str, error: json.JSONDecodeError) -> str:
-    """What is wrong, in plain words, and where."""
+    """Return what is wrong, in plain words, and where."""
     place = f"at character {error.pos}"
     rest, before = text[error.pos :].lstrip(_BLANK + _MARK), text[: error.pos].rstrip()
     if not text.strip("\0" + _BLANK + _MARK):
@@ -107,7 +107,7 @@ def _diagnosis(text: str, error: json.JSONDecodeError) -> str:
 
 
 def _extra(rest: str, place: str) -> str:
-    """`rest` stands behind the first value of the line."""
+    """Return what is wrong with `rest`, which follows the first value of the line."""
     if rest.startswith(":"):
         return "a part of an object that goes over several lines; one whole object a line is needed"
     if rest.startswith("{"):

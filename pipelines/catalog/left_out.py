@@ -1,4 +1,4 @@
-"""What lies in an input folder and is not read: counted and named, for people and for machines."""
+"""Input files that are not read: counted and named, for people and for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT_NAMES = 20
 
 
 class LeftOutFile(NamedTuple):
-    """A file, or a folder (its name ends in a slash), that is not read."""
+    """A file or folder (name with a trailing slash) that is not read."""
 
     name: str
     kind: FileKind
@@ -22,11 +22,11 @@ class LeftOutFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeftOutFiles:
-    """All that is not read.
+    """All files that are not read.
 
     Attributes:
-        files: of no kind that is read.
-        doubled: further names of files and folders that are read once, each with the first.
+        files: files of kinds that are not read.
+        doubled: further names of files and folders that are read once, each with the first name.
     """
 
     files: Sequence[LeftOutFile] = ()
@@ -36,7 +36,7 @@ class LeftOutFiles:
         return ", ".join(f"{len(names):,} {what} ({listed_names(names)})" for what, names in self._by_kind().items())
 
     def to_dict(self) -> dict[str, Any]:
-        """Counts by kind, each with the first names, and the spellings."""
+        """Return counts by kind, each with the first names, and the number of repeated names."""
         return {
             "files": len(self.files),
             "kinds": {
@@ -47,7 +47,7 @@ class LeftOutFiles:
         }
 
     def warnings(self) -> Iterator[str]:
-        """A line for every kind that may hold rows of the catalog, and one about files that are named again."""
+        """Yield a line for every kind that may hold rows of the catalog, and one about files that are named again."""
         names, remedies = self._by_kind(), self.remedies()
         for what, remedy in remedies.items():
             yield f"not read: {len(names[what]):,} {what} ({listed_names(names[what])}). To have it read, {remedy}"
@@ -57,7 +57,7 @@ class LeftOutFiles:
             yield f"{len(self.doubled):,} files or folders are named twice and read once: {shown}"
 
     def remedies(self) -> dict[str, str]:
-        """For every kind that may hold rows of the catalog, what makes it readable."""
+        """Return what makes each kind readable that may hold rows of the catalog."""
         first = {file.kind.what: file for file in reversed(self.files) if file.kind.is_data}
         return {what: each.kind.remedy(each.name) for what, each in first.items()}
 
@@ -69,11 +69,11 @@ class LeftOutFiles:
 
 
 def shown_name(name: str) -> str:
-    """A file's name as text: bytes that are not UTF-8 as escapes."""
+    """Return a file's name as text, with bytes that are not UTF-8 escaped."""
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def listed_names(names: Sequence[str]) -> str:
-    """The first of many names, and how many more there are."""
+    """Return the first of many names, and how many more there are."""
     shown = ", ".join(map(shown_name, names[:_SHOWN]))
     return shown if len(names) <= _SHOWN else f"{shown}, and {len(names) - _SHOWN:,} more"

@@ -1,4 +1,4 @@
-"""What lies at one path: a file, a folder's files, what a glob matches; on disks and other storages."""
+"""Listing of one path: a file, a folder's files or a glob's matches; on local disks and other storage."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class ListedPlace:
     """A file as it was listed.
 
     Attributes:
-        argument: which of the paths it was found by.
-        name: as the user wrote it.
-        path: in its file system.
-        how: it is named itself, matched by a glob, or lies in a folder.
-        size: in bytes; None if that is not known.
-        kind: where that is known without a look into the file.
-        is_linked: reached by a symbolic link.
-        first: of a folder that was listed before, the name that it had then.
+        argument: index of the path that it was found by.
+        name: name as the user wrote it.
+        path: path in its file system.
+        how: named itself, matched by a glob, or found in a folder.
+        size: size in bytes; None if unknown.
+        kind: kind, where it is known without reading the file.
+        is_linked: whether it was reached by a symbolic link.
+        first: for a folder that was already listed, its name then.
     """
 
     argument: int
@@ -50,14 +50,14 @@ class ListedPlace:
 
     @property
     def identity(self) -> str:
-        """The same for all spellings of a file."""
+        """Key that is the same for all spellings of a file."""
         if isinstance(self.filesystem, LocalFileSystem):
             return os.path.realpath(self.path)
         return f"{type(self.filesystem).__name__}:{self.path}"
 
 
 def list_places(argument: int, path: str, anonymous: bool, around: TablesAround) -> list[ListedPlace]:
-    """What lies at one path, sorted by name. Raises `UsageError` if there is nothing, or it cannot be listed."""
+    """List the files at one path, sorted by name. Raise `UsageError` if there are none or they cannot be listed."""
     filesystem, root = open_filesystem(path, anonymous=anonymous)
     named = ListedPlace(argument, path.rstrip("/") or "/", filesystem, root, "named")
     try:
@@ -91,7 +91,7 @@ def _info(filesystem: Any, root: str) -> dict[str, Any] | None:
 
 
 def _is_marker(filesystem: Any, root: str, info: dict[str, Any]) -> bool:
-    """Whether an empty object only stands for the folder of its name, as some tools make them on S3."""
+    """Return whether an empty object only marks the folder of its name, as some tools create them on S3."""
     is_empty = info.get("size") == 0 and not isinstance(filesystem, LocalFileSystem)
     return is_empty and any(path != root for path in filesystem.find(root))
 
@@ -121,7 +121,7 @@ def _folded(name: str) -> str:
 def _in_folder(
     folder: ListedPlace, around: TablesAround, listing: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[ListedPlace]:
-    """The files in a folder; a hidden folder is one place. Raises `UsageError` for a table of another format."""
+    """Return the files in a folder; a hidden folder is one place. Raise `UsageError` for a table of another format."""
     if isinstance(folder.filesystem, LocalFileSystem):
         places = list(_walk(folder))
     else:
@@ -137,19 +137,19 @@ def _in_folder(
 
 
 def _paths(place: ListedPlace) -> set[str]:
-    """Where a file or folder lies: by its name and, if links lead to it, in truth."""
+    """Return the path of a file or folder and, if links lead to it, its real path."""
     is_local = isinstance(place.filesystem, LocalFileSystem)
     return {place.path, os.path.realpath(place.path)} if is_local else {place.path}
 
 
 def _inside(folder: str, leaf: str) -> str:
-    """The name of something in a folder; that of the folder that a glob begins in is empty."""
+    """Return the name of an entry in a folder; the folder in which a relative glob begins has an empty name."""
     return f"{folder.rstrip('/')}/{leaf}" if folder else leaf
 
 
 def _walk(top: ListedPlace) -> Iterator[ListedPlace]:
-    """A local folder's files. Symbolic links are followed, but each folder is listed once: links may lead to it in very
-    many ways, or without end."""
+    """Yield a local folder's files. Symbolic links are followed, but each folder is listed once: links may lead to it
+    in many ways, or form cycles."""
     names: dict[tuple[int, int], str] = {}
     waiting, linked = deque([top]), deque[ListedPlace]()
     while waiting or linked:
@@ -179,7 +179,7 @@ def _walk(top: ListedPlace) -> Iterator[ListedPlace]:
 
 
 def _listed(folder: ListedPlace, listing: Mapping[str, Mapping[str, Any]]) -> Iterator[ListedPlace]:
-    """A folder's files from its listing."""
+    """Yield a folder's files from its listing."""
     for path, info in listing.items():
         inner = path[len(folder.path) :]
         # On S3, an empty object whose name ends in a slash, or the folder's own, stands for a folder.
@@ -192,7 +192,7 @@ def _listed(folder: ListedPlace, listing: Mapping[str, Mapping[str, Any]]) -> It
 
 
 def _matches(pattern: ListedPlace, start: str, around: TablesAround) -> Iterator[ListedPlace]:
-    """What a glob matches; of folders the files. What is hidden has to be written in the pattern."""
+    """Yield a glob's matches; for folders, their files. Hidden names match only if the pattern marks them."""
     filesystem, root = pattern.filesystem, pattern.path
     is_local = isinstance(filesystem, LocalFileSystem)
     written = {part[0] for part in root[len(start) :].split("/") if _is_hidden(part)}
@@ -219,7 +219,7 @@ def _is_hidden(part: str) -> bool:
 
 
 def _until_hidden(inner: str, written: Collection[str] = ()) -> str | None:
-    """The beginning of a path up to its first hidden part, and a slash if more comes; None if it has none."""
+    """Return a path up to its first hidden part, with a slash if more follows; None if no part is hidden."""
     end = 0
     for part in inner.split("/"):
         end += len(part) + 1

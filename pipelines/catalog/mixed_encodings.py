@@ -1,8 +1,7 @@
-"""UTF-8 where another encoding is named: whole files, and rows of files that were put together, told from what only
-looks so.
+"""Detection of UTF-8 where another encoding is named: in whole files, and in rows of concatenated files.
 
-Read in an encoding of one byte a letter, such a row looks odd: "GrÃ¶ÃŸe". That its bytes make UTF-8 is no proof: those
-of "LÃ®" do. So a row is UTF-8 only where it looks less odd then.
+Read in a one-byte encoding, such a row looks odd: "GrÃ¶ÃŸe". Valid UTF-8 bytes alone are no proof: those of "LÃ®" are
+valid. So a row counts as UTF-8 only if it looks less odd when read as UTF-8.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pipelines.catalog.text_files import is_marked
 
 EUROPEAN = re.compile("[\0-\u017f\u2000-\u22ff]*")
-"""What is believed to be text that was read in a wrong encoding: no letters that hardly any text has."""
+"""Characters accepted in text that was read in a wrong encoding; letters that hardly any text has are excluded."""
 
 # A capital with a sign behind it, as in NESCAFÉ®, is two bytes in cp1252 that are one letter in UTF-8: but one that
 # hardly any text has (of phonetics, of Syriac). Such letters are no sign of UTF-8.
@@ -28,14 +27,14 @@ _NO_PART_OF_WORDS = frozenset("‰†‡ˆ˜€‹„‚‘“¡¢£¤¥¦§¨¬
 _ENDS_OF_WORDS = frozenset("”»›™®©°·")
 _MAY_JOIN_WORDS = frozenset("'’\xa0")
 _OF_OTHER_TONGUES = frozenset("ŠšŽžŒœŸƒŤťŹź")
-"""No language that writes Ã or Ă has them."""
+"""Letters that no language writing Ã or Ă has."""
 _ALONE = re.compile(r"(?<!\w)Ã\xa0 |(?<!\w)Ã[^\w\s]|Â(?:\xa0|[^\w\s])")
-"""Ã is no word, and with Â none ends."""
+"""Ã or Â where no text has them: Ã is not a word, and no word ends with Â."""
 _CONTROL = re.compile("[\x80-\x9f]")
 
 
 def mended_record(text: str, cells: Sequence[str], encoding: str) -> tuple[str, list[str]] | None:
-    """A record's text and cells as they were meant, if it is UTF-8 and was read in `encoding`; else None."""
+    """Return a record's text and cells read as UTF-8, if they are UTF-8 that was read in `encoding`; else None."""
     found = None if text.isascii() else _as_utf8(text, encoding)
     if found is None or EUROPEAN.fullmatch(found) is None or _oddness(text) <= _oddness(found):
         return None
@@ -53,13 +52,13 @@ def _as_utf8(text: str, encoding: str) -> str | None:
 
 
 def _oddness(text: str) -> int:
-    """In how many places it looks as no text does."""
+    """Return the number of places that look as no text does."""
     places = zip(" " + text, text, text[1:] + " ", strict=False)
     return len(_ALONE.findall(text)) + sum(_is_odd(*place) for place in places if not "".join(place).isascii())
 
 
 def _is_odd(before: str, letter: str, after: str) -> bool:
-    """Whether a letter is, between its neighbours."""
+    """Return whether a letter is odd between its neighbours."""
     if letter in _NO_PART_OF_WORDS:
         return before.isalpha()
     if letter in "ÃĂ" and after in _OF_OTHER_TONGUES:
@@ -75,9 +74,9 @@ def _is_odd(before: str, letter: str, after: str) -> bool:
 
 
 def is_utf8(chunks: Iterable[bytes], named: str) -> bool:
-    """Whether a file's bytes are UTF-8 throughout, and not as well what is named. Reads no further than it takes.
+    """Return whether a file is UTF-8 throughout, and not in the `named` encoding. Stop reading once that is clear.
 
-    What is ASCII alone reads alike in most encodings, and then is what is named.
+    Pure ASCII reads alike in most encodings and counts as the named encoding.
     """
     holds_ascii = has_ascii(named)
     letters = _LETTERS if has_one_byte_letters(named) else _LONG_LETTERS
@@ -97,17 +96,17 @@ def is_utf8(chunks: Iterable[bytes], named: str) -> bool:
 
 @functools.cache
 def is_name_of_utf8(encoding: str) -> bool:
-    """Whether it is UTF-8, with a byte order mark or without."""
+    """Return whether the encoding is UTF-8, with or without a byte order mark."""
     return codecs.lookup(encoding).name.startswith("utf-8")
 
 
 @functools.cache
 def has_ascii(encoding: str) -> bool:
-    """Whether ASCII characters are written as in ASCII: not in UTF-16, UTF-32 and EBCDIC."""
+    """Return whether ASCII characters are encoded as in ASCII: not in UTF-16, UTF-32 and EBCDIC."""
     return b"a,b\n12".decode(encoding, "replace") == "a,b\n12"
 
 
 @functools.cache
 def has_one_byte_letters(encoding: str) -> bool:
-    """Whether each byte is a letter of its own."""
+    """Return whether each byte is a letter of its own."""
     return len("é".encode().decode(encoding, "replace")) == 2

@@ -1,8 +1,8 @@
-"""Zeros that a workbook shows in front of a number because its format says so: `00000` for 1234 is 01234; and formulas
-whose results it does not hold.
+"""Leading zeros that a workbook's number formats add (`00000` shows 1234 as 01234), and formulas without stored
+results.
 
-The library that reads workbooks leaves formats out, so of .xlsx and .xlsm they are read here, and only where one with
-leading zeros is there at all. Other workbooks' numbers stay as their digits.
+The workbook library ignores number formats, so they are read here, for .xlsx and .xlsm only, and only if a format with
+leading zeros exists. Numbers of other workbooks keep their plain digits.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _LONGEST = 64  # bytes from the end of a formula to its result
 
 
 def zero_formats(data: bytes, sheet: str) -> Iterator[tuple[int, int, str]]:
-    """The sheet's cells whose numbers are shown with so many digits: row and column from 0, and the format, as 000-00.
+    """Yield the sheet's cells with a format of leading zeros: row and column from 0, and the format, such as 000-00.
 
-    Row by row. Raises `ParseError` or `DefusedXmlException` if a part of the workbook is no XML that may be read.
+    In row order. Raise `ParseError` or `DefusedXmlException` if a part of the workbook is not acceptable XML.
     """
     if not zipfile.is_zipfile(io.BytesIO(data)):
         return
@@ -44,7 +44,7 @@ def zero_formats(data: bytes, sheet: str) -> Iterator[tuple[int, int, str]]:
 
 
 def num_without_result(data: bytes, sheet: str) -> int:
-    """Formulas without a stored result: programs that do not compute leave it out, or write 0 for all of them."""
+    """Count formulas without a stored result: programs that do not compute omit it, or write 0 for all formulas."""
     if not zipfile.is_zipfile(io.BytesIO(data)):
         return 0
     counts: Counter[bytes] = Counter()
@@ -64,7 +64,7 @@ def num_without_result(data: bytes, sheet: str) -> int:
 
 
 def with_zeros(number: int, form: str) -> str:
-    """The number as a format of zeros shows it: digits are filled in from the right, further ones stand in front."""
+    """Return the number in a format of zeros: digits fill it from the right, surplus digits stand before it."""
     digits = str(number).zfill(form.count("0"))
     more = len(digits) - form.count("0")
     left = iter(digits[more:])
@@ -78,7 +78,7 @@ def _elements(parts: zipfile.ZipFile, name: str) -> Iterator[Element]:
 
 
 def _padded_styles(elements: Iterator[Element]) -> dict[str, str]:
-    """The formats of zeros by the number of the style that has them."""
+    """Return the formats of zeros, by style number."""
     codes: dict[str, str] = {}
     styles: list[str] = []
     for element in elements:
@@ -91,12 +91,12 @@ def _padded_styles(elements: Iterator[Element]) -> dict[str, str]:
 
 
 def _plain(code: str) -> str:
-    """What a format says of positive numbers, without what only sets signs apart."""
+    """Return a format's part for positive numbers, with literals and without colours and locales."""
     return _LITERAL.sub(lambda found: found[1] or found[2] or "", _PLACE.sub("", code)).split(";")[0].strip()
 
 
 def _sheet_part(parts: zipfile.ZipFile, names: Mapping[str, str], sheet: str) -> str:
-    """The name, in small letters, of the part that has a sheet's cells."""
+    """Return the lower-case name of the part that holds a sheet's cells; "" if it is not found."""
     book, links = names.get("xl/workbook.xml"), names.get("xl/_rels/workbook.xml.rels")
     if book is None or links is None:
         return ""
@@ -130,7 +130,7 @@ def _padded_cells(parts: zipfile.ZipFile, part: str, formats: Mapping[str, str])
 
 
 def _column(place: str) -> int:
-    """The column, from 0, of a place such as AB12."""
+    """Return the column, from 0, of a cell reference such as AB12."""
     found = _LETTERS.match(place)
     number = 0
     for letter in found[0] if found else "":

@@ -1,4 +1,4 @@
-"""Packed JSON Lines as rows to be staged: where a line lies in a packed file is known only to who has read up to it."""
+"""Compressed JSON Lines as staged rows: a line in a compressed file is found only by reading up to it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pipelines.errors import UsageError
 
 _CHUNK = 2**20
 _LOOKED_AT = 1000
-"""Lines of which one at least has to be an object."""
+"""Number of first lines, at least one of which must be an object."""
 
 
 class PackedLines:
-    """A packed file of JSON Lines, to be read."""
+    """A compressed JSON Lines file that can be read."""
 
     def __init__(self, name: str, filesystem: Any, path: str) -> None:
         self._name, self._filesystem, self._path = name, filesystem, path
 
     def how(self) -> dict[str, Any]:
-        """All that decides which rows come out, and the file does not."""
+        """Return all settings that decide which rows come out, apart from the file itself."""
         return {"format": "packed jsonl"}
 
     def write(self, target: Path) -> None:
-        """Reads all of it. Raises `UsageError` if it is damaged, or none of its first lines is an object."""
+        """Write all rows to `target`. Raise `UsageError` if it is damaged, or none of its first lines is an object."""
         writer, first_problem = RowWriter(target, (), str), ""
         with open_unpacked(self._filesystem, self._path, self._name) as file:
             for number, line in enumerate(_lines(file)):
@@ -54,7 +54,7 @@ class PackedLines:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The file's lines, without their ends; Arrow's streams have none."""
+    """Yield the file's lines without their ends; Arrow's streams do not iterate over lines."""
     parts: list[bytes] = []
     while data := bytes(file.read(_CHUNK)):
         first, *rest = data.split(b"\n")

@@ -1,4 +1,4 @@
-"""From a batch of a Parquet file to rows of plain Python values. No cell is lost, changed or in the way of others."""
+"""Conversion of a Parquet batch to rows of Python values. No cell is lost or changed, or makes others unreadable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Change = Callable[[Any], Any]
 
 
 def open_rows(file: Any, *, whole_groups: bool = True) -> pq.ParquetFile:
-    """A Parquet file whose batches are for `to_rows`. `whole_groups`: all rows of a row group are going to be read."""
+    """Open a Parquet file to read batches for `to_rows`. `whole_groups`: whole row groups will be read."""
     # Spark's and Hive's INT96 timestamps: as nanoseconds, 9999-12-31 would become a day in 1816, without a word.
     return pq.ParquetFile(
         file, pre_buffer=whole_groups, buffer_size=0 if whole_groups else _PAGES, coerce_int96_timestamp_unit="us"
@@ -33,7 +33,7 @@ def open_rows(file: Any, *, whole_groups: bool = True) -> pq.ParquetFile:
 
 
 def first_rows(file: Any, num_rows: int, columns: Sequence[str]) -> Iterator[dict[str, Any] | RowRefusal]:
-    """The file's first rows; for those that lie in damaged data, why they cannot be read. Little more is read of it."""
+    """Yield the file's first rows; for rows in damaged data, the reason instead. Little more of the file is read."""
     parquet = open_rows(file, whole_groups=False)
     number = 0
     for group in range(parquet.num_row_groups):
@@ -54,7 +54,7 @@ def first_rows(file: Any, num_rows: int, columns: Sequence[str]) -> Iterator[dic
 
 
 def damage(error: Exception, group: int) -> RowRefusal:
-    """Why rows of a row group cannot be read. Raises the error if it is not the data's."""
+    """Return why rows of a row group cannot be read. Raise the error again if the data is not its cause."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None):
         raise error  # the process's trouble, or the file system's
     if not isinstance(error, (OSError, pa.ArrowException)):
@@ -63,10 +63,10 @@ def damage(error: Exception, group: int) -> RowRefusal:
 
 
 def to_rows(batch: pa.RecordBatch, columns: Sequence[str] | None) -> list[dict[str, Any]]:
-    """The rows of a batch. What cannot be read is a `CellError` in its place.
+    """Return the rows of a batch. A cell that cannot be read is a `CellError`.
 
     Args:
-        columns: those that are wanted; one that stands twice cannot be read. None: all, a doubled one as `name (2)`.
+        columns: columns to read; a duplicated one cannot be read. None: all, with duplicates named `name (2)`.
     """
     names = batch.schema.names
     cells = [read_cells(column) for column in batch.columns]
@@ -84,8 +84,8 @@ def to_rows(batch: pa.RecordBatch, columns: Sequence[str] | None) -> list[dict[s
 
 
 def read_cells(column: pa.Array) -> list[Any]:
-    """A column's cells. Of float32 and float16 a whole number is what is stored, others are the shortest
-    decimal that is it."""
+    """Return a column's cells. Whole float32 and float16 numbers are returned as stored, others as the shortest decimal
+    that is equal."""
     change, readable = _change(column.type), _readable(column.type)
     if readable != column.type:
         column = column.cast(readable)
@@ -123,7 +123,7 @@ def _told_apart(names: Sequence[str]) -> Iterator[str]:
 
 
 def _readable(kind: pa.DataType) -> pa.DataType:
-    """The type as which a column's cells become Python's objects: its own, unless these would lose something."""
+    """Return the type to convert a column to before reading: its own, unless Python's objects would lose something."""
     if _is_nanoseconds(kind):
         return pa.int64()  # a `datetime.time` ends at microseconds; what is left to do, `_change` does
     if pa.types.is_timestamp(kind) and kind.tz:
@@ -143,7 +143,7 @@ def _is_nanoseconds(kind: pa.DataType) -> bool:
 
 
 def _time_of_day(nanoseconds: int) -> datetime.time | str:
-    """The time after midnight; as text, if it has parts of a microsecond."""
+    """Return the time of day, as text if it has nanoseconds. Raise `OverflowError` outside a day."""
     if not 0 <= nanoseconds < _DAY:
         raise OverflowError
     time = (datetime.datetime.min + datetime.timedelta(microseconds=nanoseconds // 1000)).time()
@@ -151,7 +151,7 @@ def _time_of_day(nanoseconds: int) -> datetime.time | str:
 
 
 def _change(kind: pa.DataType) -> _Change | None:
-    """What is to be done with a value of this type after Arrow has made a Python object of it."""
+    """Return the conversion of this type's Python values, after Arrow has created them; None if unchanged."""
     kind = value_type(kind)
     if pa.types.is_float32(kind):
         return _unless_null(lambda value: _short_float(value, np.float32))
@@ -173,7 +173,7 @@ def _change(kind: pa.DataType) -> _Change | None:
 
 
 def _short_float(value: float, kind: type[np.floating[Any]]) -> float:
-    """The stored number if it is whole, else the shortest decimal that is it: 0.1 is not 0.10000000149011612."""
+    """Return the stored number if it is whole, else the shortest decimal equal to it: 0.1, not 0.10000000149011612."""
     # The shortest decimal of the float16 65504 is 65500.
     return float(value) if float(value).is_integer() and abs(value) < EXACT_DOUBLES else float(str(kind(value)))
 

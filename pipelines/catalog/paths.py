@@ -1,10 +1,10 @@
 """Paths into nested columns, as `details.Brand`, `images[0].alt`, `name[language=en*|*].value`: pure functions.
 
-A column that has the whole name wins, then the longest beginning of the path that is one. A key of a list is that of
-each of its items; a text where more is wanted is read as JSON, as which some catalogs keep what is nested.
+A column with the whole name wins, then the longest prefix of the path that is a column. A key of a list is taken from
+each of its items. Text where nested data is needed is parsed as JSON, because some catalogs store it so.
 
-`[key=wanted]` leaves of a list those items whose `key` is `wanted`. With `*` at its end, whose key begins so, all of
-them with the key of the first such item: of several languages one. `|` parts what is wanted in order of preference.
+`[key=wanted]` keeps the items of a list whose `key` is `wanted`. A `*` at the end of `wanted` matches by prefix and
+keeps all items that share the first match's key: one of several languages. `|` separates preferences, best first.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _STEP = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]|\[([^=\[\]]+)=([^\[\]]+)\]")
 
 
 class Where(NamedTuple):
-    """A step that leaves some items of a list: those whose `key` is one of `wanted`, in order of preference."""
+    """A step that filters a list: keeps items whose `key` is one of `wanted`, in order of preference."""
 
     key: str
     wanted: tuple[str, ...]
 
     def items(self, found: Sequence[Any]) -> list[Any]:
-        """The items that are left."""
+        """Return the items that are kept."""
         keys = [each.get(self.key) if isinstance(each, dict) else None for each in found]
         for wanted in self.wanted:
             first = next((key for key in keys if isinstance(key, str) and _is_wanted(key, wanted)), None)
@@ -49,7 +49,7 @@ Steps = tuple[Step, ...]
 
 @functools.lru_cache(maxsize=1024)
 def _splits(path: str) -> tuple[tuple[str, Steps], ...]:
-    """The ways to take a path: a column's name and the steps from there on; the longest name first."""
+    """Return the possible splits of a path into a column name and steps, longest name first."""
     ends, steps, place = [], list[Step](), 0
     while place < len(path) and (step := _STEP.match(path, place)):
         steps.append(_step(step))
@@ -68,14 +68,14 @@ def _step(written: re.Match[str]) -> Step:
 
 
 def find_column(path: str, names: Collection[str]) -> tuple[str, Steps] | None:
-    """Which of the columns a path begins with, and the steps from there on; None if none."""
+    """Return the column that a path begins with, and the remaining steps; None if there is none."""
     if path in names:
         return path, ()
     return next(((name, steps) for name, steps in _splits(path) if name in names), None)
 
 
 def value_at(row: Mapping[str, Any], path: str) -> Any:
-    """What a path leads to, None if there is nothing. A `CellError` where it leads through something else."""
+    """Return the value at a path; None if there is none, a `CellError` if it leads through another type."""
     if path in row:
         return row[path]
     found = find_column(path, row)
@@ -83,7 +83,7 @@ def value_at(row: Mapping[str, Any], path: str) -> Any:
 
 
 def is_there(row: Mapping[str, Any], path: str) -> bool:
-    """Whether a row has what a path leads to, be it null."""
+    """Return whether a row has the path, even if the value is null."""
     found = find_column(path, row)
     if found is None:
         return False
@@ -98,7 +98,7 @@ def is_there(row: Mapping[str, Any], path: str) -> bool:
 
 
 def last_name(path: str) -> str:
-    """The last name in a path."""
+    """Return the last name in a path."""
     steps = [step for _, steps in _splits(path)[-1:] for step in steps if isinstance(step, str)]
     return steps[-1] if steps else _splits(path)[-1][0]
 
@@ -145,7 +145,7 @@ def _not_nested(value: Any, step: Step) -> CellError:
 
 
 def parquet_columns(paths: Sequence[str], schema: pa.Schema) -> list[str]:
-    """The columns to read of a Parquet file, as Arrow names them: of a struct only the wanted part."""
+    """Return the columns to read from a Parquet file, in Arrow's names: from a struct, only the wanted part."""
     names = []
     for path in paths:
         name, steps = find_column(path, schema.names) or (path, ())
@@ -160,15 +160,15 @@ def parquet_columns(paths: Sequence[str], schema: pa.Schema) -> list[str]:
 
 
 def belongs_to(leaf_path: str, columns: Sequence[str]) -> bool:
-    """Whether a stored column, by its path in a Parquet file, is one of these or a part of one."""
+    """Return whether a stored column, given its path in a Parquet file, is one of these columns or part of one."""
     # A list column `a` is stored as the leaf `a.list.element`.
     return any(leaf_path == column or leaf_path.startswith(f"{column}.") for column in columns)
 
 
 def type_at(path: str, schema: pa.Schema) -> pa.DataType | None:
-    """The type of what a path leads to in a Parquet file; None if only the rows can tell.
+    """Return the type at a path in a Parquet file; None if only the rows can tell.
 
-    Raises `KeyError`, with the names that there are, for one that leads nowhere.
+    Raise `KeyError`, with the available names, if the path leads nowhere.
     """
     name, steps = find_column(path, schema.names) or (path, ())
     return _type_at(schema.field(schema.names.index(name)).type, steps)

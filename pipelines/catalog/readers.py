@@ -1,4 +1,4 @@
-"""Reading the rows of a shard, and reading back those that became dead letters."""
+"""Readers of a shard's rows, and of the rows that became dead letters."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _BATCH_ROWS = 4096
 
 
 class SourceRow(NamedTuple):
-    """A row as it was read; `values` is None, with the `problem`, where no row could be read. A cell that could not
-    be read is a `CellError` among them.
+    """A row as read. `values` is None, and `problem` set, if it could not be read. An unreadable cell is a `CellError`.
 
-    `raw` is the line itself and `byte_start` where it stands in the file, for JSONL; of a staged file `raw` is the text
-    of a row that could not be read.
+    In JSONL, `raw` is the line and `byte_start` its offset in the file. In a staged file, `raw` is the text of a row
+    that
+    could not be read.
     """
 
     number: int
@@ -43,7 +43,7 @@ class SourceRow(NamedTuple):
 
     @property
     def byte_stop(self) -> int:
-        """Where its line ends in a JSONL file."""
+        """Offset of its line's end in a JSONL file."""
         return self.byte_start + len(self.raw or b"")
 
 
@@ -56,10 +56,9 @@ def read_piece(
     anonymous: bool = False,
     on_read: Callable[[int], None] = lambda num_bytes: None,
 ) -> Iterator[SourceRow]:
-    """The rows of `piece`, in order; Parquet reads only `columns` (None: all). Damaged data is a row with a
-    problem. `on_read` is told how many bytes, as stored, are read of the file's data. Raises `RunError` if the file
-    cannot be read or has other rows than the plan says.
-    """
+    """Yield the rows of `piece`, in order; Parquet reads only `columns` (None: all). Damaged data yields a row with
+    a problem. `on_read` is called with the stored bytes read of the file's data. Raise `RunError` if the file cannot be
+    read or its rows differ from the plan."""
     count = 0
     try:
         for row in _rows(uri, file_format, piece, columns, anonymous, on_read):
@@ -80,9 +79,8 @@ def pick_rows(
     *,
     anonymous: bool = False,
 ) -> Iterator[SourceRow]:
-    """Of the piece's rows, those with the given numbers. Row groups that hold none of them are not read. Raises
-    `RunError` if the file cannot be read.
-    """
+    """Yield the piece's rows with the given numbers. Row groups without any of them are not read. Raise `RunError` if
+    the file cannot be read."""
     try:
         rows = _rows(uri, file_format, piece, columns, anonymous, lambda num_bytes: None, sorted(numbers))
         yield from (row for row in rows if row.number in numbers)
@@ -93,7 +91,7 @@ def pick_rows(
 def original_rows(
     uri: str, file_format: str, piece: RowRange, numbers: Iterable[int], *, anonymous: bool = False
 ) -> dict[int, str]:
-    """The whole rows with the given numbers as JSON text; a broken line as it stands. Raises as `read_piece`."""
+    """Return the rows with the given numbers as JSON text; a broken line as it is. Raise as `pick_rows`."""
     found = {}
     for row in pick_rows(uri, file_format, piece, set(numbers), columns=None, anonymous=anonymous):
         if row.raw is not None:
@@ -116,7 +114,7 @@ def _rows(
     on_read: Callable[[int], None],
     wanted: Sequence[int] | None = None,
 ) -> Iterator[SourceRow]:
-    """The rows of `piece`; at least those that are `wanted` (ascending numbers; None: all)."""
+    """Yield the rows of `piece`; at least those `wanted` (ascending numbers; None: all)."""
     # What is staged lies in a folder of the user's.
     filesystem, path = open_filesystem(uri, anonymous=anonymous and file_format != STAGED)
     if file_format == STAGED:
@@ -163,7 +161,7 @@ def _read_staged(
 
 
 def _stored_bytes(group: Any, columns: list[str] | None) -> int:
-    """Size of a row group's columns in the file."""
+    """Return the stored size of a row group's columns, in bytes."""
     chunks = [group.column(index) for index in range(group.num_columns)]
     # A nested column is stored as several, each with the whole path as its name.
     wanted = [chunk for chunk in chunks if columns is None or belongs_to(chunk.path_in_schema, columns)]
@@ -173,7 +171,7 @@ def _stored_bytes(group: Any, columns: list[str] | None) -> int:
 def _read_row_group(
     parquet: pq.ParquetFile, group: int, start: int, stop: int, piece: RowRange, columns: list[str] | None
 ) -> Iterator[SourceRow]:
-    """The piece's rows in one row group, which holds rows [start, stop)."""
+    """Yield the piece's rows in one row group, which holds rows [start, stop)."""
     number = start
     try:
         for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):

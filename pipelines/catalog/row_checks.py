@@ -1,4 +1,4 @@
-"""What the first rows of a file tell of it: which will be dead letters, and whether all mapped columns are there."""
+"""Checks of a file's first rows: which will be dead letters, and whether all mapped columns exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HIVE_KEY = re.compile(r"/([^/=]+)=[^/]*(?=/)")
 
 
 class _EveryCategory(dict[str, CategorySchema]):
-    """Has every category: which ones there are is not the sample's matter."""
+    """Mapping that contains every category: the sample is not checked for known ones."""
 
     def __contains__(self, category: object) -> bool:
         return True
@@ -29,7 +29,7 @@ _EVERY_CATEGORY = _EveryCategory()
 
 
 class FirstRows:
-    """Checks a file's first rows."""
+    """Checker of a file's first rows."""
 
     def __init__(self, name: str, config: InputConfig) -> None:
         self.num_rows = 0
@@ -38,7 +38,7 @@ class FirstRows:
         self._name, self._config = name, config
 
     def add(self, number: int, row: Mapping[str, Any] | RowRefusal) -> None:
-        """Takes a row, or the reason why it could not be read."""
+        """Check a row, or count the reason why it could not be read."""
         self.num_rows += 1
         own = default_id(self._name, number)
         outcome = row if isinstance(row, RowRefusal) else to_record(row, own, self._config, _EVERY_CATEGORY)
@@ -49,7 +49,7 @@ class FirstRows:
 
 
 class FirstLines:
-    """What the beginning of a JSONL file tells of it."""
+    """Checker of the beginning of a JSONL file."""
 
     def __init__(self, name: str, config: InputConfig, num_sampled: int) -> None:
         self.missing = {
@@ -57,7 +57,7 @@ class FirstLines:
             for column in config.columns
             for name in [last_name(column)]
         }
-        """Mapped columns that were in no line yet, each with its last name as JSON may write it."""
+        """Mapped columns not found in any line yet, each with its last name as JSON may write it."""
         self.checked = FirstRows(name, config)
         self._name, self._config = name, config
         self._keys: dict[str, None] = {}
@@ -66,7 +66,7 @@ class FirstLines:
         self._num_sampled = num_sampled
 
     def add(self, number: int, line: bytes) -> None:
-        """Takes a line that is not blank."""
+        """Check a line that is not blank."""
         parsed = parse_line(line)
         self._num_lines += 1
         if parsed.row is None:
@@ -79,7 +79,7 @@ class FirstLines:
             self.checked.add(number, refusal if parsed.row is None else parsed.row)
 
     def look_for_missing(self, line: bytes) -> None:
-        """Takes a later line: most need not be parsed."""
+        """Look for missing columns in a later line; most lines need not be parsed."""
         if any(spelling in line for spellings in self.missing.values() for spelling in spellings):
             self._see(parse_line(line).row or {})
 
@@ -89,7 +89,7 @@ class FirstLines:
             del self.missing[column]
 
     def check(self) -> None:
-        """Raises `UsageError` if no line could be read, or a mapped column is in none."""
+        """Raise `UsageError` if no line could be read, or a mapped column is in none."""
         if self._num_rows:
             require_columns(self._config, list(self._keys), f"any line of {self._name}", [*self.missing])
         elif self._num_lines:
@@ -100,7 +100,7 @@ class FirstLines:
 
 
 def require_columns(config: InputConfig, existing: Sequence[str], name: str, missing: Sequence[str] = ()) -> None:
-    """Raises `UsageError`, naming the columns that exist, if a mapped one does not, or is `missing` within one."""
+    """Raise `UsageError`, listing the existing columns, if a mapped one does not exist or is `missing` within one."""
     for where, column in config.mapped:
         setting = f"column {column!r} ({where})"
         if (found := find_column(column, existing)) is not None and column not in missing:
@@ -115,12 +115,12 @@ def require_columns(config: InputConfig, existing: Sequence[str], name: str, mis
 
 
 def folder_keys(name: str) -> list[str]:
-    """The columns that stand in the names of a file's folders: `category` in `category=Shoes/part-0.parquet`."""
+    """Return the columns in the names of a file's folders: `category` in `category=Shoes/part-0.parquet`."""
     return _HIVE_KEY.findall(f"/{name}")
 
 
 def write_folders_in(name: str) -> str:
-    """The way out where a column is in the names of the folders alone that a file like this one stands in."""
+    """Return what to do if a column exists only in the folder names of files like this one."""
     ending = _DUCKDB_READS.search(name)
     if ending is None:
         return "write it into the files"
@@ -132,7 +132,7 @@ def write_folders_in(name: str) -> str:
 
 
 def leads_nowhere(path: str, names: Sequence[str], facts: Mapping[str, Any]) -> bool:
-    """Whether a path leads into something nested in which there never is what it names."""
+    """Return whether a path leads into nested data in which its names never occur."""
     column, steps = find_column(path, names) or (path, ())
     below = [step for step in steps if isinstance(step, str)]
     if facts["paths"] is None:

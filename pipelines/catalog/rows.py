@@ -1,4 +1,4 @@
-"""From a row of the catalog to a record, or to the reason why not. Pure functions."""
+"""Conversion of a catalog row to a record, or to the reason why not. Pure functions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from pipelines.config.mapping import Mapped
 logger = logging.getLogger(__name__)
 
 MAX_CHARS = 2_000_000
-"""Of a row's id and texts. No model has a context for more, and to find that out takes 200 bytes a character."""
+"""Maximum characters of a row's id and texts: no model's context fits more. Checking takes 200 bytes a character."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowRefusal:
-    """Why a row does not become a record: a code to count by and a message for a person."""
+    """Refusal of a row that does not become a record: a code to count by and a message for a person."""
 
     code: str
     message: str
@@ -37,26 +37,26 @@ class RowRefusal:
 
 @dataclass(slots=True)
 class DeadRows:
-    """Rows that will be dead letters, by reason, and of each reason the first as an example."""
+    """Counts of rows that will be dead letters, by reason, with the first row of each reason as an example."""
 
     rows: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
     def add(self, refusal: RowRefusal, file: str, row: int) -> None:
-        """Counts one."""
+        """Count one row."""
         self.rows[refusal.code] += 1
         self.examples.setdefault(refusal.code, f"{file}, row {row}: {refusal.message}")
 
 
 def default_id(file: str, number: int) -> str:
-    """The id of a row whose catalog has no id column: its file's name without folders and ending, and its number."""
+    """Return the id of a row in a catalog without id column: its file's stem and its number."""
     return f"{file.rsplit('/', 1)[-1].rsplit('.', 1)[0]}:{number}"
 
 
 def to_record(
     row: Mapping[str, Any], default_id: str, config: InputConfig, schemas: Mapping[str, CategorySchema]
 ) -> Record | RowRefusal:
-    """The record in `row`, or the first reason why there is none. Raises nothing that a row can bring about."""
+    """Return the record in `row`, or the first reason why there is none. No row content can make it raise."""
     try:
         return _to_record(row, default_id, config, schemas)
     except MemoryError:
@@ -94,7 +94,7 @@ def _to_record(
 
 
 def row_id(row: Mapping[str, Any], config: InputConfig) -> str | None:
-    """The id in a row that need not be a record, as far as it can be told."""
+    """Return the id of a row that need not be a record; None if it has none or it cannot be read."""
     if config.id is None:
         return None
     try:
@@ -104,7 +104,7 @@ def row_id(row: Mapping[str, Any], config: InputConfig) -> str | None:
 
 
 def row_category(row: Mapping[str, Any], config: InputConfig) -> str | None:
-    """The category as it stands in a row that need not be a record, as far as it can be told."""
+    """Return the category as written in a row that need not be a record; None if it is empty or unreadable."""
     try:
         return stated_category(row, config) or None
     except CellError:
@@ -114,7 +114,7 @@ def row_category(row: Mapping[str, Any], config: InputConfig) -> str | None:
 def known_category(
     row: Mapping[str, Any], config: InputConfig, schemas: Mapping[str, CategorySchema]
 ) -> str | RowRefusal:
-    """The category of a row, one of the schemas' if it is theirs, else as it stands there; or why it cannot be told."""
+    """Return a row's category: the schemas' name if it is theirs, else as written; or why it cannot be read."""
     try:
         return _category(row, config, schemas)
     except _ColumnError as bad:
@@ -122,7 +122,7 @@ def known_category(
 
 
 def mapped_text(row: Mapping[str, Any], mapped: Mapped, config: InputConfig) -> str:
-    """The text that a row has for a field. Raises `CellError`."""
+    """Return a row's text for a field. Raise `CellError`."""
     if mapped.text is not None:
         return mapped.text
     texts = []
@@ -135,7 +135,7 @@ def mapped_text(row: Mapping[str, Any], mapped: Mapped, config: InputConfig) -> 
 
 
 def _id(row: Mapping[str, Any], mapped: Mapped) -> str:
-    """The id in a row; "" if one of its columns is empty."""
+    """Return the id in a row; "" if one of its columns is empty."""
     ids = []
     for column in mapped.columns:
         try:
@@ -153,7 +153,7 @@ def _category(row: Mapping[str, Any], config: InputConfig, schemas: Mapping[str,
 
 
 class _ColumnError(CellError):
-    """A cell that cannot be read, and which one."""
+    """A cell that cannot be read, with its column."""
 
     def __init__(self, column: str, error: CellError) -> None:
         super().__init__(error.code, error.reason)
@@ -161,7 +161,7 @@ class _ColumnError(CellError):
 
 
 def row_json(row: Mapping[str, Any]) -> str:
-    """The row as JSON text; what JSON cannot say (dates, bytes, infinity) is written as text, NaN as null."""
+    """Return the row as JSON text; values outside JSON (dates, bytes, infinity) become text, NaN becomes null."""
     try:
         text = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_as_text)
     except ValueError:

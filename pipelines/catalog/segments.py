@@ -1,4 +1,4 @@
-"""Runs of rows that are best read together, as a file's measuring finds them."""
+"""Segments: runs of rows that are best read together, found when a file is measured."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class FileSegment:
     """A run of rows that are best read together: a Parquet row group, or one JSONL line.
 
     Attributes:
-        num_rows: rows in it; 0 for a blank JSONL line, which keeps its number but is no row.
-        num_bytes: size of the mapped columns, uncompressed.
+        num_rows: number of rows; 0 for a blank JSONL line, which keeps its number but is not a row.
+        num_bytes: uncompressed size of the mapped columns.
     """
 
     num_rows: int
@@ -22,7 +22,7 @@ class FileSegment:
 
 
 class LineSegments(Sequence[FileSegment]):
-    """The lines of a JSONL file as segments, 8 bytes a line: a catalog can have very many."""
+    """Lines of a JSONL file as segments, stored in 8 bytes a line because a catalog can have very many."""
 
     def __init__(self, lengths: array[int], blank: set[int]) -> None:
         self._lengths = lengths

@@ -1,4 +1,4 @@
-"""How a catalog is cut into shards. Pure: from measured files to a plan.
+"""Sharding: cuts a catalog into shards. Pure: from measured files to a plan.
 
 files     |---- a.parquet ----|--- b.parquet ---|- c.jsonl -|
 shards    |0|-1-|---2---|---3---|---4---|--5--|-6-|7|8|
@@ -32,8 +32,8 @@ class RowRange:
 
     Attributes:
         file: index into the plan's files.
-        num_rows: rows in it; fewer than stop - start if JSONL lines are blank.
-        byte_start, byte_stop: where those lines stand in a JSONL file; 0 for Parquet.
+        num_rows: number of rows; fewer than stop - start if JSONL lines are blank.
+        byte_start, byte_stop: offsets of those lines in a JSONL file; 0 for Parquet.
     """
 
     file: int
@@ -55,12 +55,12 @@ class Shard:
 
 
 def shard_from_dict(data: Mapping[str, Any]) -> Shard:
-    """The opposite of `dataclasses.asdict`."""
+    """Rebuild a shard from its `dataclasses.asdict` form."""
     return Shard(**{**data, "pieces": tuple(RowRange(**piece) for piece in data["pieces"])})
 
 
 def tokens_per_row(schemas: Mapping[str, CategorySchema]) -> int:
-    """What a row costs beside its own text: the keys and values of an average category."""
+    """Return the tokens that a row costs besides its own text: keys and values of an average category."""
     num_attributes = sum(len(schema.attributes) for schema in schemas.values())
     return round(TOKENS_PER_ATTRIBUTE * num_attributes / max(1, len(schemas)))
 
@@ -75,11 +75,11 @@ def plan_shards(
     *,
     is_spread: bool = False,
 ) -> list[Shard]:
-    """Cuts `files`, in order, into shards that cover every row exactly once.
+    """Cut `files`, in order, into shards that cover every row exactly once.
 
     Args:
-        limit: of all rows, the first so many or, if `is_spread`, so many evenly spaced ones.
-        only: of all rows, those with these numbers (ascending, by the file's name).
+        limit: maximum number of rows: the first ones, or evenly spaced ones if `is_spread`.
+        only: row numbers (ascending, by file name) to which the rows are limited.
     """
 
     def runs() -> Iterator[_Run]:
@@ -136,7 +136,7 @@ def _runs(files: Sequence[SourceFile]) -> Iterator[_Run]:
 
 
 def _selected(runs: Iterator[_Run], files: Sequence[SourceFile], only: Mapping[str, Sequence[int]]) -> Iterator[_Run]:
-    """The parts of `runs` that hold the wanted rows and no others."""
+    """Yield the parts of `runs` that hold the wanted rows and no others."""
     for run in runs:
         wanted = only.get(files[run.file].name, ())
         rows = wanted[bisect_left(wanted, run.start) : bisect_left(wanted, run.stop)]
@@ -151,7 +151,7 @@ def _selected(runs: Iterator[_Run], files: Sequence[SourceFile], only: Mapping[s
 
 
 def _spread(runs: Iterator[_Run], limit: int, total: int) -> Iterator[_Run]:
-    """`limit` of `total` rows, evenly spaced."""
+    """Yield `limit` of `total` rows, evenly spaced."""
     seen = 0
     for run in runs:
         wanted = range(seen * limit // total, (seen + run.num_rows) * limit // total)
@@ -178,7 +178,7 @@ def _limited(runs: Iterator[_Run], limit: int | None) -> Iterator[_Run]:
 
 
 class _Cutter:
-    """Fills one shard after the other; each has a budget of tokens and caps on bytes and rows."""
+    """Cutter that fills one shard after another; each has a token budget and caps on bytes and rows."""
 
     def __init__(self, config: ShardConfig, num_actors: int, total_tokens: int) -> None:
         self.shards: list[Shard] = []
@@ -210,7 +210,7 @@ class _Cutter:
         self._take(run, row_tokens)
 
     def _num_fitting(self, run: _Run, row_tokens: int) -> int:
-        """How many of the run's rows the shard takes. An empty shard takes at least one, however large."""
+        """Return how many of the run's rows fit into the shard. An empty shard takes at least one, however large."""
         if run.num_rows == 0:
             return 0
         row_size, row_cost = run.num_bytes / run.num_rows, max(1e-9, run.tokens(row_tokens) / run.num_rows)
@@ -237,7 +237,7 @@ class _Cutter:
         self._unplanned -= run.tokens(row_tokens)
 
     def close(self) -> None:
-        """Ends the shard at hand. Blank lines alone make no shard."""
+        """End the current shard. Blank lines alone do not make a shard."""
         if self._rows:
             self.shards.append(Shard(len(self.shards), tuple(self._pieces), self._rows, self._tokens))
         self._start_shard()

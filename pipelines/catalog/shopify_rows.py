@@ -1,7 +1,7 @@
-"""Shopify's product CSV: a product is several rows, its variants and images, under one handle. One row comes out.
+"""Shopify's product CSV: a product spans several rows (variants, images) with one handle, and becomes one row.
 
-Of most columns that is the first cell that is not empty. Of what a product has several of (variants, options, images)
-it is a list of what stands there in all of its rows, each once.
+Most columns keep their first cell that is not empty. Columns with several values per product (variants, options,
+images) become a list of the distinct values in all its rows.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class _Row(NamedTuple):
 
 
 def is_shopify(names: Sequence[str]) -> bool:
-    """Whether a file with these columns is such an export, in its old form or its new one."""
+    """Return whether a file with these columns is a Shopify export, in its old or new form."""
     folded = {name.casefold() for name in names}
     return not folded.isdisjoint(_HANDLES) and {"title", "option1 name"} <= folded
 
 
 def write_products(records: Iterable[DelimitedRecord], names: Sequence[str], writer: RowWriter) -> None:
-    """Writes a row a product, numbered as its first one. Rows that are part of no product are refused, and products
-    without a title: the first row, which has it, is broken or bears another handle."""
+    """Write one row per product, with its first row's number. Refuse rows that belong to no product, and products
+    without a title: their first row, which has it, is broken or has another handle."""
     title = next(index for index, name in enumerate(names) if name.casefold() == "title")
     handle = next(index for index, name in enumerate(names) if name.casefold() in _HANDLES)
     is_list = [_OF_SEVERAL.fullmatch(name) is not None for name in names]
@@ -91,7 +91,7 @@ def write_products(records: Iterable[DelimitedRecord], names: Sequence[str], wri
 
 
 def _without_default(row: _Row, names: Sequence[str]) -> _Row:
-    """The row without the option that Shopify writes where a product has none."""
+    """Return the row without the default option that Shopify writes if a product has none."""
     option = {name.casefold(): index for index, name in enumerate(names)}
     place, value = option["option1 name"], option.get("option1 value")
     if value is None or row.cells[value] != _DEFAULT_VALUE or row.cells[place] not in ("", _DEFAULT_NAME):
@@ -102,7 +102,7 @@ def _without_default(row: _Row, names: Sequence[str]) -> _Row:
 def _merged(
     product: Sequence[_Row], names: Sequence[str], is_list: Sequence[bool]
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """The product's cells, and the lists of those columns that have several."""
+    """Return the product's cells, and lists for the columns with several values."""
     cells, more = [], {}
     product = [_without_default(row, names) for row in product]
     for name, has_several, column in zip(

@@ -1,4 +1,4 @@
-"""A field's text as it is shown: HTML is read, and what nobody sees is no text."""
+"""Field text as it is shown: HTML is rendered, and invisible text counts as empty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipelines.catalog.html_text import read_html
 from pipelines.config.catalog_input import HtmlMode
 
 Places = Mapping[str, tuple[tuple[Evidence, ...], ...]]
-"""Of each attribute, the places of each of its items."""
+"""Places of each item, by attribute."""
 
 # Spaces, controls and what Unicode calls ignorable: joiners, marks of direction, fillers, variation selectors, tags.
 _INVISIBLE = re.compile(
@@ -27,7 +27,7 @@ class MarkedUpRecord(Record):
     """A record with HTML in it: `fields` are the texts that it shows.
 
     Attributes:
-        originals: of the fields that are shown otherwise than they stand in the catalog, what stands there.
+        originals: catalog text of the fields that are shown differently from it.
     """
 
     originals: Mapping[str, str]
@@ -37,7 +37,7 @@ class MarkedUpRecord(Record):
 
 
 def shown_record(record: Record, mode: HtmlMode) -> Record:
-    """The record as a model reads it; `record` has the texts of the catalog."""
+    """Return the record as a model reads it; `record` has the texts of the catalog."""
     fields = {name: shown_text(text, mode) for name, text in record.fields.items()}
     originals = {name: text for name, text in record.fields.items() if fields[name] not in (text, "")}
     if originals:
@@ -46,18 +46,18 @@ def shown_record(record: Record, mode: HtmlMode) -> Record:
 
 
 def shown_text(text: str, mode: HtmlMode) -> str:
-    """The text that a field shows; "" if that is nothing but what nobody sees."""
+    """Return the text that a field shows; "" if all of it is invisible."""
     read = read_html(text, mode)
     shown = text if read is None else read.text
     return "" if _INVISIBLE.fullmatch(shown) else shown
 
 
 def original_places(record: Record, found: Places, mode: HtmlMode) -> Places:
-    """The places in the fields as they stand in the catalog, instead of in the texts that these show.
+    """Return the places in the catalog's texts of fields, instead of in the texts that these show.
 
     Args:
-        found: as `find_evidence` gives it.
-        mode: by which the record was read.
+        found: places as returned by `find_evidence`.
+        mode: mode in which the record was read.
     """
     if not isinstance(record, MarkedUpRecord):
         return found

@@ -1,4 +1,4 @@
-"""All records of a catalog that is small enough to be read at once: training data, a benchmark's workload."""
+"""Reader of all records of a small catalog at once: training data, a benchmark's workload."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class CatalogRow(NamedTuple):
     """A row of a catalog.
 
     Attributes:
-        number: in its file.
-        product_id: None where the row has none.
-        record: or the reason why there is none.
+        number: row number in its file.
+        product_id: product id; None if the row has none.
+        record: the record, or the reason why there is none.
     """
 
     number: int
@@ -28,9 +28,9 @@ class CatalogRow(NamedTuple):
 
 
 def read_records(config: InputConfig, schemas: Mapping[str, CategorySchema]) -> Iterator[CatalogRow]:
-    """Every row of the catalog, with the ids that a job gives.
+    """Yield every row of the catalog, with the ids that a job assigns.
 
-    Raises `UsageError` or `RunError` for a file that cannot be read.
+    Raise `UsageError` or `RunError` for a file that cannot be read.
     """
     for index, source in enumerate(scan_sources(config).files):
         piece = RowRange(index, 0, source.stop, source.num_rows, 0, source.size)

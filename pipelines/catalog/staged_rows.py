@@ -1,8 +1,8 @@
-"""Rows of a file that can be read from its beginning on only, as they are kept for everything behind: a Parquet file.
+"""Staged rows: rows of a file that can only be read from its beginning, stored as Parquet for all later steps.
 
-Every column of the file is one of text. Beside them stand the row's number in the file, which may leave numbers out (a
-product of several rows has that of its first); for a refused row the reason and its text; and as JSON what is more than
-one text: lists, nested values, columns that were not known when the file was begun.
+Every column of the file becomes a text column. Further columns hold the row's number in the file and, for a
+refused row, the reason and its text. Numbers may be skipped: a product of several rows has that of its first. JSON
+holds all that is more than one text: lists, nested values, columns that were unknown when the file was begun.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipelines.catalog.text_files import is_marked, readable
 ROW, PROBLEM, TEXT, MORE = "_hpd_row", "_hpd_problem", "_hpd_text", "_hpd_more"
 _TYPES = {ROW: pa.int64(), PROBLEM: pa.string(), TEXT: pa.string(), MORE: pa.string()}
 HIDDEN = frozenset(_TYPES)
-"""The columns that are no file's own."""
+"""Columns that are added to the file's own."""
 _FACTS = b"hpd"
 _GROUP_ROWS, _GROUP_CHARS = 8192, 2**24
 _BATCH_ROWS = 4096
@@ -35,7 +35,7 @@ _MAX_PATHS = 10_000
 
 
 class RowWriter:
-    """Writes rows group by group. What was written is whole once `close` has returned."""
+    """Writer of rows in row groups. The file is complete once `close` has returned."""
 
     def __init__(
         self,
@@ -43,11 +43,7 @@ class RowWriter:
         names: Sequence[str],
         hint: Callable[[str], str],
     ) -> None:
-        """
-        Args:
-            names: of the columns, in order.
-            hint: what to say of a text with bytes that could not be decoded.
-        """
+        """Create the file. `names`: column names, in order; `hint`: what to say of text with undecodable bytes."""
         self.num_rows = self.num_refused = self.num_undecoded = self.num_foreign = 0
         self.example = ""
         self._names, self._hint = list(names), hint
@@ -71,7 +67,7 @@ class RowWriter:
     def add(
         self, number: int, cells: Sequence[str | None], text: str = "", more: Mapping[str, Any] | None = None
     ) -> None:
-        """Takes a row. `text`: as it stands in the file; marked bytes in it make a refused one of it."""
+        """Add a row. `text`: the row as written in the file; if it holds marked bytes, the row is refused."""
         if not text.isascii():
             if is_marked(text):
                 self._refuse_undecoded(number, cells, text)
@@ -85,7 +81,7 @@ class RowWriter:
             self._see(name, value)
 
     def add_line(self, number: int, text: str, row: Mapping[str, Any]) -> None:
-        """Takes a row that is a line of JSON, and what it holds."""
+        """Add a row that is a JSON line, `text`, with its parsed values."""
         self._append(number, (), None, None, text, len(text))
         for name, value in row.items():
             self._more[name] = None
@@ -103,7 +99,7 @@ class RowWriter:
                 self._see(f"{path}.{name}", inner)
 
     def refuse(self, number: int, code: str, message: str, text: str) -> None:
-        """Takes a row that is none."""
+        """Add a refused row."""
         self.num_refused += 1
         nothing = [None] * len(self._names)
         self._append(number, nothing, json.dumps([code, message]), readable(text), None, len(text))
@@ -142,7 +138,7 @@ class RowWriter:
         self._begin_group()
 
     def close(self, facts: Mapping[str, Any]) -> None:
-        """Ends the file. `facts`: what else is to be known of it."""
+        """Close the file. `facts`: further facts to store about it."""
         if self._rows:
             self._write_group()
         paths = list(self._paths) if len(self._paths) < _MAX_PATHS else None
@@ -152,19 +148,19 @@ class RowWriter:
 
 
 def staged_facts(parquet: pq.ParquetFile) -> dict[str, Any]:
-    """What is known of a staged file; `more`: the names in its JSON, `paths`: those below them, None if they are too
-    many to be kept."""
+    """Return the stored facts of a staged file; `more`: names in its JSON, `paths`: names below them, None if there are
+    too many to store."""
     facts: dict[str, Any] = json.loads(parquet.metadata.metadata[_FACTS])
     return facts
 
 
 def staged_names(parquet: pq.ParquetFile) -> list[str]:
-    """The columns of the file that was staged, in order; without those in its JSON."""
+    """Return the columns of the file that was staged, in order; without those in its JSON."""
     return [name for name in parquet.schema_arrow.names if name not in HIDDEN]
 
 
 def row_numbers(parquet: pq.ParquetFile) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The numbers of all rows, ascending."""
+    """Return the numbers of all rows, ascending, int64."""
     return np.concatenate(
         [
             parquet.read_row_group(group, columns=[ROW]).column(0).to_numpy()
@@ -175,7 +171,7 @@ def row_numbers(parquet: pq.ParquetFile) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def last_number(parquet: pq.ParquetFile) -> int:
-    """The number of the last row, -1 if there is none."""
+    """Return the number of the last row, -1 if there is none."""
     groups = parquet.metadata.num_row_groups
     return _range(parquet.metadata.row_group(groups - 1))[1] if groups else -1
 
@@ -191,11 +187,11 @@ def read_staged(
     on_read: Callable[[int], None] = lambda num_bytes: None,
     wanted: Sequence[int] | None = None,
 ) -> Iterator[StagedRow]:
-    """The rows whose numbers are in [start, stop): number, values, why there are none, and then the text.
+    """Yield the rows with numbers in [start, stop): number, values, or the refusal and the row's text instead.
 
     Args:
-        columns: those that are needed; None for all.
-        wanted: ascending numbers: groups that hold none of them are not read.
+        columns: columns to read; None for all.
+        wanted: ascending row numbers; groups without any of them are not read.
     """
     parquet = open_rows(file)
     names = staged_names(parquet)
@@ -232,7 +228,7 @@ def _names(path: str, names: Sequence[str], more: Sequence[str]) -> Iterator[str
 def _rows(
     batch: pa.RecordBatch, start: int, stop: int, columns: Sequence[str] | None, wanted: Collection[str] | None
 ) -> Iterator[StagedRow]:
-    """`wanted`: the names in the JSON that are needed; None: the JSON is a whole line."""
+    """Yield the batch's rows. `wanted`: names to read from the JSON; None: the JSON is a whole line."""
     numbers = batch.column(batch.schema.get_field_index(ROW)).to_numpy()
     first, last = np.searchsorted(numbers, [start, stop])
     batch = batch.slice(first, last - first)
@@ -255,7 +251,7 @@ def _rows(
 
 
 def _range(group: Any) -> tuple[int, int]:
-    """The first and the last number in a row group."""
+    """Return the first and the last number in a row group."""
     for index in range(group.num_columns):
         if group.column(index).path_in_schema == ROW:
             statistics = group.column(index).statistics

@@ -1,10 +1,9 @@
-"""Files that can be read from their beginning on only (CSV, feeds, workbooks, packed lines): read once and kept, as
+"""Staging of files that can only be read from the beginning (CSV, feeds, workbooks, packed lines): read once, kept as
 Parquet.
 
-Everything behind reads the kept rows: pieces of them, and of these the mapped columns alone. They lie in the user's
-cache under a name that says what they were made of: the file's content and how it was read. So a file that has changed
-is read again, and one that has not is not. A half-written one has another name. What a run reads is copied into its
-folder first.
+Later steps read pieces of the staged rows, and only the mapped columns. They are cached for the user under a name that
+hashes the file's content and how it was read. So a file is read again only if it has changed. A half-written one has
+another name. A run copies its staged files into its folder first.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from pipelines.store.folders import Folder, open_filesystem, size_and_etag
 from pipelines.store.ledger import INPUT_FOLDER
 
 STAGED = "staged"
-"""As which format they are read."""
+"""Format name of staged files for the readers."""
 
 _VERSION = 7
 _CHUNK = 2**22
@@ -46,24 +45,24 @@ _HALF_WRITTEN_SECONDS = 24 * 3600
 
 
 class StagedSource(Protocol):
-    """A file that was looked into."""
+    """A file whose beginning was inspected."""
 
     def how(self) -> dict[str, Any]:
-        """All that decides which rows come out, and the file does not."""
+        """Return all settings that decide which rows come out, apart from the file itself."""
 
     def write(self, target: Path) -> None:
-        """Reads all of it, into a Parquet file of `staged_rows`."""
+        """Write all rows into a Parquet file of `staged_rows`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """The rows of a file.
+    """Staged rows of a file.
 
     Attributes:
-        name: of the Parquet file, without folders.
+        name: name of the Parquet file, without folders.
         format: csv, shopify, xml, excel or packed jsonl.
-        size, fingerprint: of the file itself.
-        facts: what reading it has shown.
+        size, fingerprint: size and fingerprint of the original file.
+        facts: facts found while reading it.
     """
 
     name: str
@@ -74,12 +73,12 @@ class StagedFile:
 
     @property
     def path(self) -> str:
-        """Where it lies on this machine."""
+        """Path on this machine."""
         return staged_path(self.name)
 
 
 def staged_path(name: str) -> str:
-    """Where a staged file lies on this machine."""
+    """Return the path of a staged file on this machine."""
     return str(_folder() / name)
 
 
@@ -88,17 +87,17 @@ def _folder() -> Path:
 
 
 def staged_format(file_format: str) -> FileFormat:
-    """Of a staged file, as which kind it is read again."""
+    """Return the kind under which a staged file's original is read again."""
     return cast(FileFormat, "csv" if file_format == "shopify" else file_format)
 
 
 def rows_at(name: str, file_format: str, staged: str | None) -> tuple[str, str]:
-    """Where the rows of a file can be read on this machine, and as which format."""
+    """Return the path and format from which a file's rows can be read on this machine."""
     return (name, file_format) if staged is None else (staged_path(staged), STAGED)
 
 
 def stage(name: str, file_format: FileFormat, reading: ReadOptions) -> StagedFile:
-    """The file's rows, read now unless they are there. Raises `UsageError` if it cannot be read."""
+    """Stage the file's rows, unless they are cached. Raise `UsageError` if it cannot be read."""
     filesystem, path = open_filesystem(name, anonymous=reading.anonymous)
     before = _stamp(filesystem, path)
     size, fingerprint = measure(filesystem, path)
@@ -133,7 +132,7 @@ def _look_into(
 
 
 def _csv_file(name: str, filesystem: Any, path: str, reading: ReadOptions, content: Sequence[Any]) -> CsvFile:
-    """A CSV file. Whether it is UTF-8, and not what is named, is kept: all of it is read for that, from far away."""
+    """Open a CSV file. Cache whether it is UTF-8 rather than the named encoding: that check reads the whole file."""
     kept = _folder() / f"{content_hash({'content': content, 'named': reading.encoding})}.utf8"
     known = None
     with suppress(OSError):
@@ -158,19 +157,19 @@ def _make_room(folder: Path) -> None:
 
 
 def measure(filesystem: Any, path: str) -> tuple[int, str]:
-    """A file's size, and what changes whenever its content does."""
+    """Return a file's size, and a fingerprint that changes whenever its content does."""
     size, etag = size_and_etag(filesystem, path)
     return size, etag or hash_content(filesystem, path)
 
 
 def _stamp(filesystem: Any, path: str) -> list[Any]:
-    """What a file system says of a file without reading it, and what changes where it is written to."""
+    """Return file metadata, read without the content, that changes when the file is written."""
     info = filesystem.info(path)
     return [info.get(name) for name in ("size", "ETag", "etag", "mtime", "LastModified")]
 
 
 def hash_content(filesystem: Any, path: str) -> str:
-    """A hash of a file's bytes: of one on a local disk, its fingerprint."""
+    """Return a hash of a file's bytes, which is its fingerprint on a local disk."""
     content = hashlib.sha256()
     with filesystem.open(path, "rb", block_size=_CHUNK) as file:
         while data := file.read(_CHUNK):
@@ -180,7 +179,7 @@ def hash_content(filesystem: Any, path: str) -> str:
 
 @contextmanager
 def _half_written(target: Path) -> Iterator[Path]:
-    """A place to write to, which becomes `target` if all goes well. Raises `UsageError` if there is no room."""
+    """Yield a scratch path that becomes `target` on success. Raise `UsageError` if the disk is full or read-only."""
     scratch = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield scratch
@@ -202,7 +201,7 @@ def _unwritable(folder: Path, error: OSError) -> UsageError:
 
 
 def _clear(folder: Path) -> None:
-    """Removes what has not been used for long, and what killed processes have left."""
+    """Remove files that have not been used for long, and leftovers of killed processes."""
     now = time.time()
     for path in folder.iterdir():
         kept = _HALF_WRITTEN_SECONDS if path.name.endswith(".tmp") else _KEPT_SECONDS
@@ -212,7 +211,7 @@ def _clear(folder: Path) -> None:
 
 
 def store_rows(output: Folder, names: Iterable[str]) -> None:
-    """Copies staged files into a run's folder, where all of its processes can read them. Each is there whole or not."""
+    """Copy staged files into a run's folder, where all of its processes can read them. Each copy is atomic."""
     for name in names:
         stored = f"{INPUT_FOLDER}/{name}"
         if not output.exists(stored):
@@ -220,7 +219,7 @@ def store_rows(output: Folder, names: Iterable[str]) -> None:
 
 
 def fetch_rows(output: Folder, name: str) -> bool:
-    """Has a staged file on this machine again, if a run's folder has it. Returns whether it is there."""
+    """Restore a staged file on this machine from a run's folder, if needed. Return whether it is there."""
     target = Path(staged_path(name))
     if target.exists():
         return True

@@ -1,4 +1,4 @@
-"""Tables whose files are only in part their rows: Delta, Iceberg, Hudi and others, told by the names around them."""
+"""Table formats whose files are not all current rows (Delta, Iceberg, Hudi and others), detected by file names."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ _PERHAPS = re.compile(r"/(_delta_log/|\.hoodie|_versions/|ducklake-|metadata/|sn
 
 
 def refuse_tables(folder: str, names: Iterable[str]) -> None:
-    """Raises `UsageError` if a folder is, or holds, such a table.
+    """Raise `UsageError` if a folder is, or holds, such a table.
 
     Args:
-        folder: as the user wrote it.
-        names: what lies in it, each with a slash in front; those of folders that are not looked into end in one.
+        folder: folder as the user wrote it.
+        names: entries in it, each with a leading slash; folders that are not searched also end in one.
     """
     for name in names:
         for table_format, table in _signs(name):
@@ -59,8 +59,8 @@ def refuse_tables(folder: str, names: Iterable[str]) -> None:
 
 
 class TablesAround:
-    """Looks for such tables as the homes of files, of which only some are read. What a listing shows is not asked for,
-    and nothing twice."""
+    """Detector of such tables around the files that are read. Folders seen in a listing are not queried, and none
+    twice."""
 
     def __init__(self) -> None:
         self._homes: dict[str, tuple[Any, str]] = {}
@@ -68,25 +68,25 @@ class TablesAround:
         self._tables: dict[str, _Format] = {}
 
     def add_file(self, filesystem: Any, path: str) -> None:
-        """Takes a file that is read."""
+        """Add a file that is read."""
         self._see(filesystem, path)
         self.add_home(filesystem, path.rpartition("/")[0])
 
     def add_home(self, filesystem: Any, folder: str) -> None:
-        """Takes a folder, files of which are read."""
+        """Add a folder some of whose files are read."""
         if "http" in filesystem.protocol:
             return  # has no folders: whatever it is asked for may be there
         for outer in _outer_folders(folder):
             self._homes.setdefault(_address(filesystem, outer), (filesystem, outer))
 
     def add_listing(self, filesystem: Any, beginning: str, paths: Iterable[str]) -> None:
-        """Takes all paths with this beginning."""
+        """Add a complete listing of the paths with this prefix."""
         self._listed.append(_address(filesystem, beginning))
         for path in paths:
             self._see(filesystem, path)
 
     def refuse(self) -> None:
-        """Raises `UsageError` if a home lies in a table, as far as that can be seen."""
+        """Raise `UsageError` if a folder lies in a table, where that can be checked."""
         listed = tuple(self._listed)
         unknown = [home for address, home in self._homes.items() if not f"{address}/".startswith(listed)]
         for (filesystem, folder), found in zip(unknown, map_requests(lambda home: _asked(*home), unknown), strict=True):
@@ -100,7 +100,7 @@ class TablesAround:
 
 
 def _signs(path: str) -> Iterator[tuple[_Format, str]]:
-    """The tables that a path is a sign of."""
+    """Yield the tables that a path is a sign of."""
     if _PERHAPS.search(path):
         for table_format in _FORMATS:
             if found := table_format.sign.match(path):
@@ -108,7 +108,7 @@ def _signs(path: str) -> Iterator[tuple[_Format, str]]:
 
 
 def _asked(filesystem: Any, folder: str) -> list[_Format]:
-    """Of which formats a folder is a table."""
+    """Return the formats of which a folder is a table."""
     signs = []
     # Who may read some files need not be allowed to list what is around them.
     with suppress(OSError):
@@ -132,7 +132,7 @@ def _address(filesystem: Any, path: str) -> str:
 
 
 def _outer_folders(folder: str) -> Iterator[str]:
-    """The folder, and those around it that may be its table's."""
+    """Yield the folder, and the folders around it that may be its table's."""
     yield folder
     parent, _, leaf = folder.rpartition("/")
     if parent and ("=" in leaf or leaf == "data" or leaf.startswith("bucket-")):

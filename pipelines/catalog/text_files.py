@@ -1,7 +1,7 @@
-"""Text files as lines: unpacked, decoded, cut where a line ends. Flat memory, however large the file is.
+"""Text files as lines: unpacked, decoded and split. Memory use is constant, however large the file is.
 
-What cannot be decoded is no reason to stop: each such byte becomes a mark (half a surrogate pair, which no text holds),
-so that the row around it can be refused with its text.
+Undecodable bytes do not stop reading. Each becomes a mark (half a surrogate pair, which valid text never holds), so
+the row around it can be refused with its text.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pipelines.catalog.text_telling import text_encoding
 from pipelines.errors import UsageError
 
 HEAD_CHARS = 2**18
-"""So much of a text is looked at to find out how it is written."""
+"""Number of characters inspected to find a text's dialect."""
 HEAD_BYTES = 2**16
-"""And of its bytes, to find out its encoding."""
+"""Number of bytes inspected to find its encoding."""
 MAX_LINE = 2**22
-"""Characters; a longer line is cut, and no reader takes what is left."""
+"""Maximum characters of a line; a longer line is cut, and no reader accepts the rest."""
 
 _CHUNK = 2**20
 _MARKS = re.compile("[\udc00-\udcff]+")
@@ -53,7 +53,7 @@ codecs.register_error(_ERRORS, _mark)
 
 @contextmanager
 def open_unpacked(filesystem: Any, path: str, name: str) -> Iterator[BinaryIO]:
-    """The file's bytes, unpacked if its first ones say that it is packed. Raises `UsageError` if it is damaged."""
+    """Open the file's bytes, unpacked if its first bytes say that it is packed. Raise `UsageError` if it is damaged."""
     with filesystem.open(path, "rb", block_size=4 * _CHUNK) as file:
         magic = file.read(8)
         file.seek(0)
@@ -72,7 +72,7 @@ def open_unpacked(filesystem: Any, path: str, name: str) -> Iterator[BinaryIO]:
 
 
 def find_encoding(head: bytes, named: str | None) -> tuple[str, bool]:
-    """A text's encoding, and whether that is certain: told by its first bytes, or named. Else it is UTF-8, perhaps."""
+    """Return a text's encoding, and whether it is certain (detected or named). The fallback is UTF-8."""
     found = text_encoding(head)
     if found is not None:
         return found, True
@@ -80,7 +80,7 @@ def find_encoding(head: bytes, named: str | None) -> tuple[str, bool]:
 
 
 def decoded(file: BinaryIO, encoding: str, head: bytes = b"") -> Iterator[str]:
-    """The text in chunks, without a byte order mark; undecodable bytes are marked. `head`: read before."""
+    """Yield the text in chunks, without a byte order mark; undecodable bytes are marked. `head`: bytes read before."""
     decoder = codecs.getincrementaldecoder(encoding)(_ERRORS)
     is_first = True
     while data := head or bytes(file.read(_CHUNK)):
@@ -92,7 +92,7 @@ def decoded(file: BinaryIO, encoding: str, head: bytes = b"") -> Iterator[str]:
 
 
 def split_lines(chunks: Iterator[str]) -> Iterator[str]:
-    """Lines with their ends, which are LF, CRLF or CR, as the csv module wants them."""
+    """Yield lines with their ends (LF, CRLF or CR), as the csv module needs them."""
     rest = ""
     for chunk in chunks:
         if not chunk:
@@ -108,16 +108,16 @@ def split_lines(chunks: Iterator[str]) -> Iterator[str]:
 
 
 def is_marked(text: str) -> bool:
-    """Whether bytes of the text could not be decoded."""
+    """Return whether bytes of the text could not be decoded."""
     return not text.isascii() and _MARKS.search(text) is not None
 
 
 def marked_bytes(text: str) -> bytes:
-    """The first bytes in a row that could not be decoded."""
+    """Return the first run of bytes that could not be decoded."""
     found = _MARKS.search(text)
     return bytes(ord(each) - _MARK for each in found[0]) if found else b""
 
 
 def readable(text: str) -> str:
-    """The text as a file can hold it, marked bytes as escapes."""
+    """Return the text in a form that a file can hold, with marked bytes as escapes."""
     return _MARKS.sub(lambda found: "".join(f"\\x{ord(each) - _MARK:02x}" for each in found[0]), text)

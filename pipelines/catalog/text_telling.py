@@ -1,4 +1,4 @@
-"""What a text is, told by its first bytes: its encoding; JSON Lines, a table, a feed, a page."""
+"""Detection of text by its first bytes: encoding; JSON Lines, table, feed or web page."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _JSON_TEXTS = re.compile(rb"[\[{]")
 
 
 def text_encoding(head: bytes) -> str | None:
-    """What a text is written in, if its first bytes tell: a byte order mark, or the zeros of UTF-16 and UTF-32."""
+    """Return a text's encoding if its first bytes show it: a byte order mark, or the zeros of UTF-16 and UTF-32."""
     return "utf-8" if head.startswith(codecs.BOM_UTF8) else wide_encoding(head)
 
 
 def wide_encoding(head: bytes) -> str | None:
-    """UTF-16 or UTF-32, by a byte order mark or by the zeros that ASCII characters have there."""
+    """Return UTF-16 or UTF-32 if a byte order mark, or the zeros of ASCII characters in it, show it; else None."""
     marked = next((name for mark, name in _MARKS if head.startswith(mark)), None)
     return marked or next((name for pattern, name in _UNMARKED if pattern.match(head)), None)
 
 
 def kind_of_text(head: bytes) -> FileKind:
-    """What a file is that begins as no other format does, and as no UTF-16: text, or nothing known."""
+    """Return the kind of a file that is of no other format and not UTF-16: some text, or unknown."""
     head = head.removeprefix(codecs.BOM_UTF8)
     found = _of_text(head)
     return UNKNOWN if found is TEXT and is_binary(head) and not _JSON_TEXTS.match(head.lstrip()) else found
@@ -78,7 +78,7 @@ def _of_text(head: bytes) -> FileKind:
 
 
 def kind_of_wide_text(head: bytes, encoding: str) -> FileKind:
-    """What a text in UTF-16 or UTF-32 is."""
+    """Return the kind of a text in UTF-16 or UTF-32."""
     text = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
     if text.startswith("<") and _GOOGLE.decode() in text:
         return FEED
@@ -87,30 +87,30 @@ def kind_of_wide_text(head: bytes, encoding: str) -> FileKind:
 
 
 def is_table(head: bytes) -> bool:
-    """Whether lines of text are rows of a tab-separated file, as feeds called .txt are."""
+    """Return whether lines of text are rows of a tab-separated file, as in feeds called .txt."""
     lines = [line for line in head.split(b"\n")[:-1] if line.strip()][:20]
     return len(lines) > 1 and all(map(_TABS.match, lines)) and len({line.count(b"\t") for line in lines}) == 1
 
 
 def has_header(head: bytes) -> bool:
-    """Whether the first line can be names of columns: several, and nothing but text. Whatever the cells hold."""
+    """Return whether the first line can hold column names: several, all of them text. The other lines do not matter."""
     return _HEADER.match(head) is not None
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether there are zeros or many other control characters, as no text has."""
+    """Return whether there are zeros or many other control characters, as in no text."""
     return b"\0" in head[:1024] or not has_few_controls(head)
 
 
 def has_few_controls(head: bytes) -> bool:
-    """Whether there are no more control characters than a damaged text may have."""
+    """Return whether there are no more control characters than a damaged text may have."""
     beginning = head[:1024]
     count = sum(byte < 32 and byte not in b"\t\n\r\f" for byte in beginning)
     return count <= _FEW_CONTROLS * len(beginning)
 
 
 def is_json_object(line: bytes) -> bool:
-    """Whether a line is one whole JSON object."""
+    """Return whether a line is one whole JSON object."""
     line = line.strip()
     return line.startswith(b"{") and line.endswith(b"}") and _is_json(line)
 

@@ -1,4 +1,4 @@
-"""Whether an input file is still the one that a run was planned by, told without reading all of it."""
+"""Check that an input file is still the one that a run was planned for, without reading all of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.store.folders import open_filesystem, size_and_etag
 
 
 def footer_hash(file: Any, size: int) -> str:
-    """A hash of a Parquet file's footer, which says what lies where in it."""
+    """Return a hash of a Parquet file's footer, which describes the layout of its content."""
     file.seek(-8, os.SEEK_END)
     length = int.from_bytes(file.read(4), "little")
     file.seek(max(0, size - length - 8))
@@ -19,9 +19,9 @@ def footer_hash(file: Any, size: int) -> str:
 
 
 def check_unchanged(uri: str, file_format: str, size: int, fingerprint: str, *, anonymous: bool = False) -> None:
-    """Raises `RunError` if the file has another size than when it was measured, or another fingerprint.
+    """Raise `RunError` if the file's size or fingerprint differs from when it was measured.
 
-    Of lines on a local disk the fingerprint is of all of them: there the size alone is compared.
+    The fingerprint of lines on a local disk covers all their bytes, so only the size is compared there.
     """
     filesystem, path = open_filesystem(uri, anonymous=anonymous)
     try:
@@ -36,7 +36,7 @@ def check_unchanged(uri: str, file_format: str, size: int, fingerprint: str, *, 
 
 
 def changed(uri: str, what: str = "it is another file than the run was planned by") -> RunError:
-    """What is said of a file that somebody has written to."""
+    """Return the error for a file that was changed during the run."""
     return RunError(
         f"{uri} has changed during the run: {what}. Put it back as it was, or extract the new one into another output "
         "folder"

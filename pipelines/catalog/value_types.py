@@ -1,4 +1,4 @@
-"""What Arrow's types are, however their values are stored."""
+"""Arrow's types, independent of how their values are stored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
-    """The type of a column's values, without the way in which they are stored."""
+    """Return the type of a column's values, independent of how they are stored."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return value_type(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType) and not is_uuid(kind):
@@ -15,7 +15,7 @@ def value_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether its values are lists, however they are stored."""
+    """Return whether the type's values are lists, however they are stored."""
     tests = (
         *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
         *(pa.types.is_list_view, pa.types.is_large_list_view),
@@ -24,5 +24,5 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def is_uuid(kind: pa.DataType) -> bool:
-    """Whether it is Arrow's extension type for UUIDs."""
+    """Return whether the type is Arrow's extension type for UUIDs."""
     return getattr(kind, "extension_name", "") == "arrow.uuid"

@@ -1,6 +1,5 @@
-"""Workbooks: one sheet, whose first row with something in it names the columns, but for a title above a table. Numbers
-become their digits, with the zeros in front that they are shown with. What is merged downwards is of all its rows.
-"""
+"""Workbooks: one sheet, whose first row that is not empty names the columns, except for a title above a table. Numbers
+become their digits, with the leading zeros of their format. Cells merged downwards apply to all their rows."""
 
 from __future__ import annotations
 
@@ -24,13 +23,13 @@ from pipelines.catalog.staged_rows import HIDDEN, RowWriter
 from pipelines.errors import UsageError
 
 _LOOKED_AT = 20
-"""Rows among which the names of the columns stand."""
+"""Number of first rows that are searched for the column names."""
 _NONE: tuple[int, Iterator[tuple[int, int, str]]] = sys.maxsize, iter(())
-"""Formats that stand in no row."""
+"""Number formats of no row."""
 
 
 class SheetsError(UsageError):
-    """Several sheets may be meant: `sheets`."""
+    """Error for a workbook in which several sheets may be meant: `sheets`."""
 
     def __init__(self, name: str, sheets: Sequence[str]) -> None:
         super().__init__(
@@ -41,9 +40,9 @@ class SheetsError(UsageError):
 
 
 class Workbook:
-    """A workbook, opened. Raises `UsageError` if it cannot be, or has no such sheet, or several that may be meant.
+    """An open workbook. Raises `UsageError` if it cannot be opened, has no such sheet, or several sheets may be meant.
 
-    A workbook is in memory as a whole: a sheet has 1,048,576 rows at most.
+    A workbook is held in memory as a whole: a sheet has 1,048,576 rows at most.
     """
 
     def __init__(self, name: str, filesystem: Any, path: str, sheet: str | None) -> None:
@@ -67,11 +66,11 @@ class Workbook:
         return (filled or self._book.sheet_names)[0]
 
     def how(self) -> dict[str, Any]:
-        """All that decides which rows come out, and the file does not."""
+        """Return all settings that decide which rows come out, apart from the file itself."""
         return {"format": "excel", "sheet": self._sheet}
 
     def write(self, target: Path) -> None:
-        """Reads all of the sheet."""
+        """Write all rows of the sheet to `target`. Raise `UsageError` if it cannot be read."""
         try:
             rows = self._rows()
             above, header, rows = _without_title(rows)
@@ -119,7 +118,7 @@ class _Merged:
         self._open: dict[int, tuple[int, Any]] = {}
 
     def filled(self, number: int, row: list[Any], left: int) -> list[Any]:
-        """The row with what is merged into it. Rows come in their order."""
+        """Return the row with merged values filled in. Rows must come in order."""
         while self._next < len(self._ranges) and self._ranges[self._next][0][0] <= number:
             (first, column), (last, _) = self._ranges[self._next]
             self._next += 1
@@ -134,7 +133,7 @@ class _Merged:
 
 
 def _without_title(rows: Iterator[list[Any]]) -> tuple[list[str], list[Any], Iterator[list[Any]]]:
-    """What stands above a table, its names of columns, and its rows. A title is one cell above rows of several."""
+    """Return the text above a table, its column names, and its rows. A title is a single cell above rows of several."""
     first = list(itertools.islice(rows, _LOOKED_AT))
     counts = [sum(cell != "" for cell in row) for row in first]
     start = next((at for at, count in enumerate(counts) if count > 1), 0) if max(counts, default=0) > 2 else 0

@@ -1,1 +1,1 @@
-"""What changed between two runs: their settings, rows, answers, quality, cost and speed."""
+"""Comparison of two runs: their settings, rows, answers, quality, cost and speed."""

@@ -1,7 +1,7 @@
-"""How far two runs agree: kinds of change, counts and intervals; pure functions.
+"""Agreement of two runs: kinds of change, counts and intervals; pure functions.
 
-An answer of one run beside the other's for the same attribute of the same row. They are the same if they have the same
-status and, for a value, the same set of items. Only attributes that both runs asked for are counted.
+An answer is compared with the other run's for the same attribute of the same row. They are the same if they have the
+same status and, for a value, the same set of items. Only attributes that both runs asked for are counted.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ _Z = 1.959964  # of a 95% interval of the normal distribution
 
 
 class ChangeCell(NamedTuple):
-    """Answers of one attribute that are alike in everything that is counted.
+    """Number of answers of one attribute that are equal in all counted properties.
 
     Attributes:
-        text_changed: the two runs have read different texts.
-        same_decode: the two answers are one: one run took it over from the other, or both from an earlier one.
-        ungrounded_a, ungrounded_b: of them, those whose value stands nowhere in the text; None: not looked for.
+        text_changed: whether the two runs read different texts.
+        same_decode: whether both answers are one decode: one run carried it over from the other, or both from an
+            earlier one.
+        ungrounded_a, ungrounded_b: number of them whose value stands nowhere in the text; None: not looked for.
     """
 
     category: str
@@ -60,10 +61,10 @@ class ChangeCell(NamedTuple):
 
 
 class TrustChange(NamedTuple):
-    """Answers of one attribute that are trusted otherwise in B than in A.
+    """Answers of one attribute with another decision or source in B than in A.
 
     Attributes:
-        now_accepted, now_to_review: decided otherwise; only where both runs have decided.
+        now_accepted, now_to_review: decided differently; only if both runs decided.
         now_reviewed, no_longer_reviewed: given by a person in B alone, in A alone.
     """
 
@@ -76,7 +77,7 @@ class TrustChange(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Sums over the rows of a category: of their answers n, of the same ones x, and of the products."""
+    """Sums over the rows of a category: number of answers n, number of same answers x, and their products."""
 
     num_rows: int
     n: int
@@ -93,15 +94,15 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AnswerAgreement:
-    """How often the two runs give the same answer.
+    """Agreement of the two runs' answers.
 
     Attributes:
-        num_answers: attributes of rows that both were asked for.
-        share: of the same ones, with its 95% interval; None without answers.
-        kinds: number of answers by what became of them from A to B.
-        statuses: number of answers by both statuses, "value > absent"; those that occur.
-        num_same_decode: answers of which one was taken over; they are in all counts.
-        num_kept: of them, those that are the same; a person may have corrected the others since.
+        num_answers: number of attributes of rows that both were asked for.
+        share: share of same answers, with its 95% interval; None without answers.
+        kinds: number of answers by kind of change from A to B.
+        statuses: number of answers by both statuses, "value > absent"; only those that occur.
+        num_same_decode: number of answers of which one was carried over; they are in all counts.
+        num_kept: number of them that are the same; a person may have corrected the others since.
     """
 
     num_answers: int
@@ -128,7 +129,7 @@ class AttributeAgreement:
 
     Attributes:
         only_a, only_b: rows for which only this run asked for the attribute.
-        ungrounded_a, ungrounded_b: values that stand nowhere in the text; None if there are none that were looked for.
+        ungrounded_a, ungrounded_b: number of values that stand nowhere in the text; None if no value was looked for.
     """
 
     category: str
@@ -141,7 +142,7 @@ class AttributeAgreement:
 
 
 def kind(status_a: Status, status_b: Status, is_same: bool) -> Kind:
-    """What became of an answer from A to B."""
+    """Classify the change of an answer from A to B."""
     if status_a in _ANSWERS and status_b in _ANSWERS:
         if status_a == status_b:
             return "both_absent" if status_a == "absent" else "same_value" if is_same else "other_value"
@@ -154,7 +155,7 @@ def kind(status_a: Status, status_b: Status, is_same: bool) -> Kind:
 
 
 def wilson(share: float, number: float) -> Estimate:
-    """The share of `number` independent trials with its Wilson interval."""
+    """Return the share of `number` independent trials with its Wilson interval."""
     center = share + _Z**2 / (2 * number)
     spread = _Z * math.sqrt(share * (1 - share) / number + _Z**2 / (4 * number**2))
     scale = 1 + _Z**2 / number
@@ -163,10 +164,10 @@ def wilson(share: float, number: float) -> Estimate:
 
 
 def clustered(moments: Moments) -> Estimate | None:
-    """The share of same answers with an interval that knows that the answers of one row are not independent.
+    """Return the share of same answers with an interval that allows for dependent answers within a row.
 
-    The variance of a ratio over rows (linearised) says how many independent answers they are worth: at most as many as
-    there are, at least as many as if a row had but one (Kish). With so many, a Wilson interval.
+    The variance of a ratio over rows (linearised) gives the effective number of independent answers. It is at most the
+    number of answers, and at least that for one answer per row (Kish). A Wilson interval then uses that number.
     """
     _, n, x, nn, xn, xx = moments
     if not n:
@@ -179,7 +180,7 @@ def clustered(moments: Moments) -> Estimate | None:
 
 
 def summarise(cells: Iterable[ChangeCell], share: Estimate | None) -> AnswerAgreement:
-    """The counts of `cells`, of which those asked for in one run only are left out."""
+    """Sum the counts of `cells`, without answers that only one run was asked for."""
     cells = [cell for cell in cells if "not_asked" not in (cell.status_a, cell.status_b)]
     kinds: Counter[Kind] = Counter()
     statuses: Counter[str] = Counter()
@@ -198,7 +199,7 @@ def summarise(cells: Iterable[ChangeCell], share: Estimate | None) -> AnswerAgre
 
 
 def by_attribute(cells: Iterable[ChangeCell]) -> list[AttributeAgreement]:
-    """Agreement on every attribute, the least agreeing first; those asked for in one run only at the end."""
+    """Return the agreement on every attribute, least first; attributes that only one run asked for come last."""
     groups: dict[tuple[str, str], list[ChangeCell]] = {}
     for cell in cells:
         groups.setdefault((cell.category, cell.attribute), []).append(cell)
@@ -230,7 +231,7 @@ def _attribute(category: str, attribute: str, cells: list[ChangeCell]) -> Attrib
 
 
 def by_category(cells: Iterable[ChangeCell], moments: dict[str, Moments]) -> list[CategoryAgreement]:
-    """Agreement on every category, the least agreeing first."""
+    """Return the agreement on every category, least first."""
     groups: dict[str, list[ChangeCell]] = {}
     for cell in cells:
         groups.setdefault(cell.category, []).append(cell)

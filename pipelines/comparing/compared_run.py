@@ -1,4 +1,4 @@
-"""One of the two runs that are compared, as its output folder has it now: finished or still going."""
+"""One of two compared runs, as its output folder is now: finished or still running."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _ROW_TABLES = ("products", "attributes", "dead_letter")
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A run.
+    """A run under comparison.
 
     Attributes:
-        schemas: what it asked for; None for runs of before this was kept.
-        shards: those that are read; what a run that is still going adds to them meanwhile is not looked at.
-        totals: of these shards.
-        reviews: what people said of its answers, which stands over them.
+        schemas: schemas of the run; None for runs from before these were recorded.
+        shards: shards that are read; those that a running run adds later are ignored.
+        totals: totals of these shards.
+        reviews: people's verdicts on its answers, which replace them.
     """
 
     run: OpenedRun
@@ -41,7 +41,7 @@ class Side:
 
     @classmethod
     def open(cls, uri: str) -> Side:
-        """Raises `UsageError` if there is no run at `uri`, or it cannot be read."""
+        """Open the run. Raises `UsageError` if there is no run at `uri`, or it cannot be read."""
         try:
             run = open_run(uri)
             schemas = read_schemas(run.folder)
@@ -67,7 +67,7 @@ class Side:
 
     @property
     def uri(self) -> str:
-        """The output folder, as the user wrote it."""
+        """Output folder, as the user wrote it."""
         return self.run.folder.uri
 
     @property
@@ -77,17 +77,17 @@ class Side:
 
     @property
     def parts(self) -> Parts:
-        """Of the shards that are read."""
+        """Tables of the shards that are read."""
         return Parts(self.run.folder, self.shards)
 
     def read(self, table: str, shard: int, columns: Sequence[str]) -> pa.Table:
-        """Columns of a shard's part, as `Parts.read_one`; of attributes, with the answers as people left them."""
+        """Return columns of a shard's part, as `Parts.read_one`; for attributes, with people's answers applied."""
         part = self.run.parts.read_one(table, shard, columns)
         return self.reviews.apply(part) if table == "attributes" else part
 
 
 def open_sides(uri_a: str, uri_b: str) -> tuple[Side, Side]:
-    """The two runs. Raises `UsageError` if one is none, or both are the same folder."""
+    """Open the two runs. Raises `UsageError` if one is not a run, or both are the same folder."""
     if _place(uri_a) == _place(uri_b):
         raise UsageError(f"{uri_a} and {uri_b} are the same folder; name two runs")
     return Side.open(uri_a), Side.open(uri_b)

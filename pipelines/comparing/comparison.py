@@ -1,5 +1,4 @@
-"""Two runs, compared: everything as data. How answers are counted is in comparing/answer_changes.py, how they are
-joined in joining.py."""
+"""Comparison of two runs, as data. Answers are counted in comparing/answer_changes.py and joined in joining.py."""
 
 from __future__ import annotations
 
@@ -41,10 +40,11 @@ class Run:
     """One of the runs.
 
     Attributes:
-        state: "running" if a driver works on it, "stopped" if none does and it is not finished; then `rows`, those
-            committed so far, are less than `planned_rows`.
-        unpublished_shards, unpublished_rows: of them, left out: their tables are not yet where they are read.
-        model_id and what follows: as the first engine described itself.
+        state: "running" if a driver works on it, "stopped" if none does and it is not finished. Then `rows`, those
+            committed so far, are fewer than `planned_rows`.
+        unpublished_shards, unpublished_rows: committed ones that are left out, because their tables are not published
+            yet.
+        model_id and the following: self-description of the first engine.
     """
 
     uri: str
@@ -67,17 +67,17 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """What changed from run A to run B.
+    """Changes from run A to run B.
 
     Attributes:
-        same_text: agreement on the rows whose text is the same in both (as far as known: a dead-lettered row's is not).
-        changed_text: agreement on the rows whose text has changed: what differs here is not the model's doing alone.
-        by_category, by_attribute: of `same_text`, the least agreeing first.
-        trust: of all rows: answers that are accepted, or that a person gave, in one run alone.
-        examples: answers of `same_text` that differ or are trusted otherwise, of the least agreeing attributes first.
-        changed_examples: the same, of `changed_text`.
-        seed: of the draw of examples.
-        notes: what a reader must know before trusting the numbers.
+        same_text: agreement on the rows with the same text in both. (The text of a dead-lettered row is unknown.)
+        changed_text: agreement on the rows whose text changed, so that differences are not due to the model alone.
+        by_category, by_attribute: agreement within `same_text`, least first.
+        trust: answers in all rows that are accepted, or that a person gave, in one run alone.
+        examples: answers of `same_text` with another value, decision or source, of the least agreeing attributes first.
+        changed_examples: the same for `changed_text`.
+        seed: seed of the draw of examples.
+        notes: caveats that a reader must know before trusting the numbers.
     """
 
     a: Run
@@ -96,20 +96,20 @@ class RunComparison:
     changed_examples: Sequence[ChangeExample]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Return plain data for JSON."""
         return dataclasses.asdict(self) | {"trust": [each._asdict() for each in self.trust]}
 
 
 def compare_runs(
     a: str, b: str, *, gold: str | None = None, max_examples: int = MAX_EXAMPLES, seed: int = SEED
 ) -> RunComparison:
-    """What changed from the run in folder `a` to the one in folder `b`.
+    """Compare the run in folder `a` with the one in folder `b`.
 
     Args:
-        a, b: output folders, local or any fsspec URI; finished runs or such that are still going.
-        gold: gold file in either layout of quality/gold.py.
-        max_examples: differing answers that are shown in full, of either kind of rows.
-        seed: of their draw.
+        a, b: output folders, local or any fsspec URI, of finished or running runs.
+        gold: gold file in any layout of quality/gold.py.
+        max_examples: differing answers shown in full, for rows with the same and with changed text each.
+        seed: seed of their draw.
 
     Raises `UsageError` if there is no run, the two have nothing in common, something cannot be read, or the gold file
     does not belong to them.

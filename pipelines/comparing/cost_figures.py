@@ -1,4 +1,4 @@
-"""Cost and speed of a run in plain numbers, to stand beside another's."""
+"""Cost and speed of a run as plain numbers, for a comparison."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pipelines.reporting.cost_account import read_account
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of the shards that are compared. None: not known. A price of zero is a price.
+    """Figures for the compared shards. None means unknown. A price of zero is a price.
 
     Attributes:
-        metered_shards: those that have metrics; time, tokens and dollars are theirs alone.
-        values: answers that are values.
-        decoded: products that the run decoded itself, at least in part; the others were taken over and cost nothing.
-        wall_seconds: with an engine alive or a shard under way; pauses between sessions are left out.
-        billed_seconds: of all engines; busy_seconds: of them, computing; load_seconds: loading.
+        metered_shards: number of shards with metrics; time, tokens and dollars cover only these.
+        values: number of answers that are values.
+        decoded: products that the run decoded itself, at least in part; the others were carried over and cost nothing.
+        wall_seconds: seconds with an engine alive or a shard in progress; without pauses between sessions.
+        billed_seconds: engine seconds billed; busy_seconds: those spent computing; load_seconds: those spent loading.
         products_per_second: decoded products by wall seconds; products_per_engine_second: by billed seconds.
-        tokens: by kind.
+        tokens: number of tokens by kind.
         retries: tries of shards beyond the first, of `retried_shards`.
-        hardware: GPU types (or "cpu") and instance types, as far as known.
-        priced_shards: those whose price is known; dollars are theirs alone.
+        hardware: GPU types (or "cpu") and instance types, if known.
+        priced_shards: number of shards with a known price; dollars cover only these.
         usd_per_1k: dollars billed per 1,000 decoded products.
     """
 
@@ -52,17 +52,17 @@ class Figures:
 
     @property
     def is_metered(self) -> bool:
-        """Whether sums of time, tokens and steps are of all shards."""
+        """Whether sums of time, tokens and steps cover all shards."""
         return self.metered_shards == self.shards
 
     @property
     def is_priced(self) -> bool:
-        """Whether sums of dollars are of all shards."""
+        """Whether sums of dollars cover all shards."""
         return self.priced_shards == self.shards
 
 
 def read_figures(side: Side) -> tuple[Figures, list[str]]:
-    """The figures, and what must be known of them. Raises `UsageError` if the metrics cannot be read."""
+    """Return the figures, and notes on them. Raises `UsageError` if the metrics cannot be read."""
     account, machines = read_account(side.parts)
     totals = side.totals
     time, money = (account.time, account.money) if account is not None else (None, None)

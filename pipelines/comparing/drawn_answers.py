@@ -1,4 +1,4 @@
-"""Answers that two runs give differently, drawn to be looked at."""
+"""Sample of the answers in which two runs differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.quality.run_answers import RowKey
 
 @dataclass(frozen=True, slots=True)
 class AnswerPlace:
-    """Where a pair's row stands in one run."""
+    """Place of a pair's row in one run."""
 
     shard: int
     key: RowKey
@@ -39,14 +39,14 @@ def draw_answers(
     *,
     text_changed: bool = False,
 ) -> list[Sampled]:
-    """At most `limit` answers that differ, or are trusted otherwise, drawn by a hash of `seed` and row.
+    """Draw at most `limit` answers with another value, decision or source, by a hash of `seed` and row.
 
-    Rows that were dead-lettered are none of them.
+    Dead-lettered rows are left out.
 
     Args:
-        order: (category, attribute) pairs: one of each is drawn, then a second, and so on; sorted by this order.
-        labelled: rows of A that are drawn before all others. Then come answers that differ.
-        text_changed: those of rows whose text has changed, else those of the others.
+        order: (category, attribute) pairs. One answer of each is drawn, then a second, and so on; sorted by this order.
+        labelled: rows of A that are drawn before all others. Answers that differ come next.
+        text_changed: draw from rows whose text changed; else from the others.
     """
     if limit == 0:
         return []

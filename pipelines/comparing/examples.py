@@ -1,4 +1,4 @@
-"""Answers that differ, with the places in the text where each stands."""
+"""Answers that differ, with their places in the text."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ShownItem:
-    """A value, or what the model wrote where it is no valid one; None where it wrote nothing.
+    """A value, or the model's invalid output; None if it wrote nothing.
 
     Attributes:
-        evidence: the places where it stands; empty: nowhere in the text; None: there is nothing to look for (no value,
-            or true or false, which are conclusions).
+        evidence: places of the value; empty: nowhere in the text; None: nothing to look for (no value, or a truth
+            value, which is a conclusion).
     """
 
     text: str | None
@@ -50,12 +50,12 @@ class ShownItem:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A run's answer, in full.
+    """A run's full answer.
 
     Attributes:
-        probability: the model's own, of the whole answer; None if the run does not have it.
-        confidence, decision: as in the tables; None in a run that has none.
-        is_reviewed: a person gave it.
+        probability: the model's own, of the whole answer; None if the run lacks it.
+        confidence, decision: as in the tables; None if the run has none.
+        is_reviewed: whether a person gave it.
         carried_from: the earlier run that decoded it, if this one did not.
     """
 
@@ -73,11 +73,11 @@ class ChangeExample:
     """An attribute that the two runs answer differently.
 
     Attributes:
-        is_text_changed: the runs have read different texts.
-        fields: the text that A has read; where A's value stands has 0 among its `values`, where B's stands 1. None if
-            the catalog is gone or was changed.
-        fields_b: of a text that has changed, the fields that B has read otherwise; None if they cannot be read.
-        gold, right: None where there is no label.
+        is_text_changed: whether the runs read different texts.
+        fields: the text that A read; a segment's `values` hold 0 for A's value and 1 for B's. None if the catalog is
+            gone or was changed.
+        fields_b: fields of a changed text that B read differently; None if they cannot be read.
+        gold, right: None without a label.
     """
 
     product_id: str
@@ -93,7 +93,7 @@ class ChangeExample:
 
 
 def read_examples(a: Side, b: Side, sampled: Sequence[Sampled]) -> list[ChangeExample]:
-    """The sampled answers in full, in the same order. Raises `UsageError` if their parts cannot be read."""
+    """Read the sampled answers in full, in the same order. Raises `UsageError` if their parts cannot be read."""
     answers_a, hashes_a = _read(a, [(each.a, each.attribute) for each in sampled])
     answers_b, hashes_b = _read(b, [(each.b, each.attribute) for each in sampled])
     texts = _texts(a, b, sampled, hashes_a)
@@ -116,7 +116,7 @@ def read_examples(a: Side, b: Side, sampled: Sequence[Sampled]) -> list[ChangeEx
 def _of_changed_text(
     example: ChangeExample, before: Mapping[str, SourceText] | None, after: Mapping[str, SourceText] | None
 ) -> ChangeExample:
-    """With both texts, as far as they can be read; B's without the fields that are A's, too."""
+    """Return the example with both texts, if they can be read; B's without the fields that equal A's."""
     fields = None if before is None else _highlighted(before, (example.a, None))
     if after is not None:
         known = before or {}
@@ -128,7 +128,7 @@ def _of_changed_text(
 def _texts(
     a: Side, b: Side, sampled: Sequence[Sampled], hashes: Mapping[RowKey, str]
 ) -> dict[RowKey, Mapping[str, SourceText]]:
-    """The fields that A has read, by its row; from the catalog of either, as long as the text is the same."""
+    """Return the fields that A read, by its row; from either catalog, if the text is the same."""
     found: dict[RowKey, Mapping[str, SourceText]] = {}
     for side in (a, b):
         places = {each.a.key: (each.a if side is a else each.b).key for each in sampled if each.a.key not in found}
@@ -141,14 +141,14 @@ def _texts(
 def _read_texts(
     side: Side, categories: Mapping[RowKey, str], hashes: Mapping[RowKey, str]
 ) -> Mapping[tuple[str, int], Mapping[str, SourceText]]:
-    """What stands in these rows of the run's catalog, where it is still what the hashes are of."""
+    """Read these rows from the run's catalog; rows that no longer match their hash are left out."""
     wanted = [Wanted(*place, category, hashes[place]) for place, category in categories.items()]
     texts, _ = read_texts(side.run.plan, side.run.input_settings, wanted)
     return texts
 
 
 def _highlighted(fields: Mapping[str, SourceText], answers: Sequence[Answered | None]) -> list[FieldText]:
-    """The text with the places of A's values and of B's; None: its run has read another text."""
+    """Return the text with the places of A's and B's values; an answer is None if its run read another text."""
     marks: dict[str, list[Mark]] = {name: [] for name in fields}
     for owner, answered in enumerate(answers):
         if answered is None:
@@ -163,7 +163,7 @@ def _highlighted(fields: Mapping[str, SourceText], answers: Sequence[Answered | 
 def _read(
     side: Side, wanted: Sequence[tuple[AnswerPlace, str]]
 ) -> tuple[dict[tuple[AnswerPlace, str], Answered], dict[RowKey, str]]:
-    """The answers, and the hashes of the rows' texts."""
+    """Read the answers, and the hashes of the rows' texts."""
     by_shard: dict[int, list[tuple[AnswerPlace, str]]] = defaultdict(list)
     for place, attribute in wanted:
         by_shard[place.shard].append((place, attribute))

@@ -1,4 +1,4 @@
-"""Which of two runs is right, on the gold products that both have."""
+"""Gold scores of two runs, on the gold products that both have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipelines.quality.scoring import AnswerJudgement, Comparison
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Labelled answers in which the runs differ, by who is right (exactly)."""
+    """Labelled answers in which the runs differ, by which is right (exactly)."""
 
     category: str
     attribute: str
@@ -33,10 +33,10 @@ class GoldQuality:
     """Both runs against a gold file.
 
     Attributes:
-        num_products: gold products that both have; only they are scored.
-        num_labels: labelled attributes of these.
+        num_products: number of gold products that both have; only they are scored.
+        num_labels: number of their labelled attributes.
         rates: exact, then folded.
-        verdicts: attributes with differing answers, those with the most of them first.
+        verdicts: attributes with differing answers, most differences first.
     """
 
     gold: str
@@ -49,14 +49,14 @@ class GoldQuality:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The gold value of an answer, as text, and who is right."""
+    """Gold value of an answer, as text, and which run is right."""
 
     gold: str
     right: Right
 
 
 def compare_quality(a: Side, b: Side, gold_path: str) -> tuple[GoldQuality, dict[tuple[RowKey, str], Label]]:
-    """The scores of both, and the labels by A's row and attribute.
+    """Return the scores of both, and the labels by A's row and attribute.
 
     Raises `UsageError` if the gold file cannot be read or does not belong to the runs.
     """

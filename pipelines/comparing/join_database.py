@@ -1,4 +1,4 @@
-"""The database in which two runs are joined, out of core: above `MEMORY_LIMIT` it spills to disk."""
+"""Database for the out-of-core join of two runs: above `MEMORY_LIMIT` it spills to disk."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _MAX_THREADS = 8  # each needs memory of its own
 
 @dataclass(slots=True)
 class Codes:
-    """Names as numbers, given as they come: they take less space, and joins compare them faster."""
+    """Names encoded as numbers, in order of appearance, because they take less space and join faster."""
 
     names: list[str] = field(default_factory=list)
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def encode(self, column: pa.ChunkedArray) -> pa.Array:
-        """The numbers of the names in `column`; null stays null."""
+        """Encode the names in `column` as numbers; null stays null."""
         for name in pc.unique(column).to_pylist():
             if name is not None and name not in self._numbers:
                 self._numbers[name] = len(self.names)
@@ -38,13 +38,13 @@ class Codes:
 
 
 class JoinDatabase:
-    """Two runs and the tables that are made of them.
+    """Two runs and the tables made of them.
 
     Attributes:
         sides: the runs by their names in the tables.
-        by_row: whether a row is found again by file and number, else by product id; `key`: these columns.
-        files, categories, attributes, runs: what stands in the tables as numbers.
-        starts: first id of every shard, to find the shard of a row again.
+        by_row: whether rows match by file and row number, else by product id; `key`: these columns.
+        files, categories, attributes, runs: names that the tables hold as numbers.
+        starts: first id of every shard, to find the shard of a row.
     """
 
     def __init__(self, a: Side, b: Side, by_row: bool, folder: Path) -> None:
@@ -65,30 +65,30 @@ class JoinDatabase:
         )
 
     def close(self) -> None:
-        """Closes it."""
+        """Close the database."""
         self._connection.close()
 
     def execute(self, query: str) -> None:
-        """Does what gives no rows."""
+        """Run a statement that returns no rows."""
         self._connection.execute(query)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
+        """Return the rows of a query."""
         return self._connection.execute(query).fetchall()
 
     def one(self, query: str) -> tuple[Any, ...]:
-        """The only row of a query."""
+        """Return the only row of a query."""
         (row,) = self.rows(query)
         return row
 
     def insert(self, target: str, columns: Mapping[str, Any]) -> None:
-        """Appends to a table."""
+        """Append to a table."""
         with self.part(pa.table(dict(columns))):
             self._connection.execute(f"insert into {target} select * from part")
 
     @contextmanager
     def part(self, table: pa.Table) -> Iterator[None]:
-        """Calls a table `part` for a while."""
+        """Register a table as `part` for the time of the block."""
         self._connection.register("part", table)
         try:
             yield
@@ -96,7 +96,7 @@ class JoinDatabase:
             self._connection.unregister("part")
 
     def put(self, name: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-        """A small table of names and numbers, called `name`."""
+        """Register a small table of names and numbers as `name`."""
         kinds = {"file": pa.string(), "name": pa.string()}
         values = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
         table = {
@@ -108,5 +108,5 @@ class JoinDatabase:
         self._connection.register(name, pa.table(table))
 
     def code_of_run(self, run_id: str) -> int:
-        """The number of a run."""
+        """Return the code of a run."""
         return int(self.runs.encode(pa.chunked_array([[run_id]]))[0].as_py())

@@ -1,7 +1,7 @@
-"""The rows and answers of two runs, read a part at a time into the database that joins them.
+"""The rows and answers of two runs, read one part at a time into the database that joins them.
 
-rows_a, rows_b          id, where the row stands, whose it is, the hash of its text
-keys                    how often each key is in either run
+rows_a, rows_b          id, place of the row, its product, the hash of its text
+keys                    number of occurrences of each key in either run
 pairs                   rows of both; a pair has the id of A's row
 answers_a, answers_b    of the pairs: status, set of items, decision and whether a person gave it
 """
@@ -23,7 +23,7 @@ _EVIDENCE_STARTS = "evidence.list.element.start"  # enough to see whether there 
 
 
 def load_rows(db: JoinDatabase, name: str) -> None:
-    """Makes the rows of the run `name`."""
+    """Create the rows of the run `name`."""
     side, columns = db.sides[name], ["source_file", "source_row", "product_id", "category"]
     db.execute(
         f"create table rows_{name} (id bigint, file integer, source_row bigint, product_id varchar, "
@@ -54,7 +54,7 @@ def load_rows(db: JoinDatabase, name: str) -> None:
 
 
 def pair_rows(db: JoinDatabase) -> None:
-    """Finds the rows of both runs."""
+    """Match the rows of both runs."""
     counted = " full join ".join(
         f"(select {db.key}, count(*) n_{name} from rows_{name} where {db.key.split(',')[0]} is not null "
         f"group by all) {name}"
@@ -84,7 +84,7 @@ def pair_rows(db: JoinDatabase) -> None:
 
 
 def load_answers(db: JoinDatabase, name: str) -> None:
-    """Makes the answers of the run `name`; its rows are paired. Raises `UsageError` for a status that is not known."""
+    """Create the answers of the run `name`, whose rows are paired. Raises `UsageError` for an unknown status."""
     side = db.sides[name]
     columns = ["source_file", "source_row", "attribute", "value_raw", "status", _EVIDENCE_STARTS, "carried_from"]
     columns += ["category", "decision", "source"]

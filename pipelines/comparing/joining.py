@@ -1,11 +1,11 @@
-"""The answers of two runs, joined out of core.
+"""Out-of-core join of the answers of two runs.
 
-Runs may have more answers than fit into memory (5 million products of 10 attributes: 100 million rows). They are read a
-part at a time, reduced to what is compared, and joined by DuckDB in a database in the temporary folder. What grows with
-the runs is disk space alone; in memory there is at most its limit, one part of one table, and what grows with the
-number of attributes: counts and examples.
+Runs may have more answers than fit into memory (5 million products of 10 attributes: 100 million rows). They are read
+one part at a time, reduced to the compared columns, and joined by DuckDB in a database in the temporary folder. Only
+disk space grows with the runs. Memory holds at most DuckDB's limit, one part of one table, and counts and examples,
+which grow with the number of attributes.
 
-    compared    both answers of an attribute, reduced to what is counted; made of the tables of joined_rows.py
+    compared    both answers of an attribute, reduced to the counted columns; made of the tables of joined_rows.py
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipelines.quality.run_answers import RowKey
 
 
 class Join:
-    """Two runs, joined. To be used as a context: it keeps a database in the temporary folder."""
+    """Join of two runs. A context manager: it keeps a database in the temporary folder."""
 
     def __init__(self, database: JoinDatabase) -> None:
         self._database = database
@@ -37,7 +37,7 @@ class Join:
     @classmethod
     @contextlib.contextmanager
     def of(cls, a: Side, b: Side, by_row: bool) -> Iterator[Join]:
-        """Reads and joins both runs. Raises `UsageError` if they cannot be read or have no row in common."""
+        """Read and join both runs. Raises `UsageError` if they cannot be read or joined."""
         with tempfile.TemporaryDirectory(prefix="hpd-compare-") as folder:
             database = JoinDatabase(a, b, by_row, Path(folder))
             try:
@@ -49,11 +49,11 @@ class Join:
                 database.close()
 
     def row_counts(self) -> RowCounts:
-        """Every row of both runs in exactly one bucket."""
+        """Count every row of both runs in exactly one bucket."""
         return count_rows(self._database)
 
     def cells(self) -> list[ChangeCell]:
-        """All answers of the pairs, counted."""
+        """Count all answers of the pairs."""
         rows = self._database.rows(
             """
             select category, attribute, text_changed, status_a, status_b, is_same, same_decode, count(*),
@@ -66,7 +66,7 @@ class Join:
         return [ChangeCell(categories[category], attributes[attribute], *rest) for category, attribute, *rest in rows]
 
     def trust_changes(self) -> list[TrustChange]:
-        """For each attribute with some: answers that are trusted otherwise, whether the text is the same or not."""
+        """Count answers with another decision or source, by attribute with any, whether or not the text is the same."""
         sums = ", ".join(f"count(*) filter (where {name})" for name in TrustChange._fields[2:])
         rows = self._database.rows(
             f"select category, attribute, {sums} from compared where trust_changed group by all order by all"
@@ -76,7 +76,7 @@ class Join:
         return sorted(found, key=lambda each: (-sum(each[2:]), each.category, each.attribute))
 
     def moments(self) -> dict[str, Moments]:
-        """For each category, sums over the rows whose text has not changed."""
+        """Return for each category the sums over the rows whose text has not changed."""
         rows = self._database.rows(
             """
             select category, count(*), sum(n), sum(x), sum(n * n), sum(x * n), sum(x * x)
@@ -98,7 +98,7 @@ class Join:
         *,
         text_changed: bool = False,
     ) -> list[Sampled]:
-        """As `draw_answers`."""
+        """Draw differing answers. See `draw_answers`."""
         return draw_answers(self._database, order, limit, seed, labelled, text_changed=text_changed)
 
 
@@ -140,7 +140,7 @@ def _compare(db: JoinDatabase) -> None:
 
 
 def _asked(db: JoinDatabase, name: str) -> str:
-    """A condition: the run asks for an attribute of a pair's category. A run that does not say asks for all."""
+    """Return a SQL condition: the run asks for an attribute of a category. A run without schemas asks for all."""
     schemas = db.sides[name].schemas
     if schemas is None:
         return "true"

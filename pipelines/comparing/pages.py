@@ -1,4 +1,4 @@
-"""A comparison as files: one HTML page that opens offline, the same as JSON and as Markdown."""
+"""A comparison as files: an offline HTML page, JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PARTS: tuple[tuple[Kind, ...], ...] = (KINDS[:3], ("other_value",), ("value_to_
 
 
 def write_pages(comparison: RunComparison, uri: str) -> list[str]:
-    """Writes the three files to the folder and says where they are.
+    """Write the three files to the folder and return their places.
 
     Raises `UsageError` if a file is where the folder should be, `OSError` if they cannot be written.
     """
@@ -42,7 +42,7 @@ def write_pages(comparison: RunComparison, uri: str) -> list[str]:
 
 
 def render_html(comparison: RunComparison) -> str:
-    """The page."""
+    """Render the page."""
     templates = _templates()
     # The look is the report's.
     style = Templates("pipelines.reporting", {}, {}).asset("report.css") + templates.asset("compare.css")
@@ -50,7 +50,7 @@ def render_html(comparison: RunComparison) -> str:
 
 
 def render_markdown(comparison: RunComparison) -> str:
-    """The same numbers, with the differing values and without their texts."""
+    """Render the same numbers as Markdown, with the differing values and without their texts."""
     return _templates().markdown("compare.md.j2", _context(comparison))
 
 
@@ -82,7 +82,7 @@ def _context(comparison: RunComparison) -> dict[str, Any]:
 
 
 def _other_categories(categories: Sequence[CategoryAgreement]) -> dict[str, int] | None:
-    """Many categories in one line that keeps the sums; None if there are none."""
+    """Merge categories into one line that keeps the sums; None if there are none."""
     if not categories:
         return None
     return {
@@ -94,11 +94,11 @@ def _other_categories(categories: Sequence[CategoryAgreement]) -> dict[str, int]
 
 
 def _parts(agreement: AnswerAgreement) -> list[float]:
-    """Shares of what is the same and of three ways to differ."""
+    """Return the shares of equal answers and of three kinds of difference."""
     return [sum(agreement.kinds[kind] for kind in part) / (agreement.num_answers or 1) for part in _PARTS]
 
 
 def _owner(segment: TextSegment) -> Markup:
-    """The classes of a highlighted stretch, from a closed set of words: whose value stands there, and how."""
+    """Return the CSS classes of a highlighted segment, from a closed set: whose value stands there, and how."""
     whose = "ab" if len(segment.values) > 1 else "ab"[segment.values[0]]
     return Markup(f"in-{whose} {match_class(segment.match or '')}")

@@ -1,4 +1,4 @@
-"""A comparison in words and figures: what the terminal, the page and the Markdown file have in common."""
+"""A comparison in words and figures, shared by the terminal, the page and the Markdown file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAX_SETTING, _MAX_ANSWER = 160, 300  # characters that are shown
 
 
 class Line(NamedTuple):
-    """A line of a table: what it is about, what A and B have, and the change from A to B where it is a number."""
+    """A line of a table: its label, the figures of A and B, and the change from A to B if it is a number."""
 
     label: str
     a: str
@@ -41,7 +41,7 @@ class Line(NamedTuple):
 
 
 def run_lines(comparison: RunComparison) -> list[Line]:
-    """Which two runs these are."""
+    """Return lines that identify the two runs."""
     a, b = comparison.a, comparison.b
     pairs = [
         ("folder", a.uri, b.uri),
@@ -56,19 +56,19 @@ def run_lines(comparison: RunComparison) -> list[Line]:
 
 
 def setting_lines(comparison: RunComparison) -> list[Line]:
-    """What the configurations and engines differ in."""
+    """Return lines on the differences of configurations and engines."""
     settings = comparison.settings
     return [Line(each.key, _setting(each.a), _setting(each.b)) for each in (*settings.config, *settings.engine)]
 
 
 def schema_lines(comparison: RunComparison) -> list[str]:
-    """What the schemas differ in."""
+    """Return lines on the differences of the schemas."""
     changes = comparison.settings.schemas or ()
     return [f"{' > '.join(filter(None, (change.category, change.attribute)))}: {change.change}" for change in changes]
 
 
 def row_lines(comparison: RunComparison) -> list[tuple[str, str]]:
-    """Where the rows of both runs are."""
+    """Return lines on where the rows of both runs are."""
     rows = comparison.rows
     by = "file and row number" if rows.matched_by == "row" else "product id"
     lines = [
@@ -90,7 +90,7 @@ def row_lines(comparison: RunComparison) -> list[tuple[str, str]]:
 
 
 def figure_lines(comparison: RunComparison) -> list[Line]:
-    """Cost and speed."""
+    """Return lines on cost and speed."""
     a, b = comparison.a.figures, comparison.b.figures
     kinds = dict.fromkeys([*a.tokens, *b.tokens])
     # Of sums over other shards, a change says nothing; rates and prices are of the shards that are known.
@@ -123,7 +123,7 @@ def figure_lines(comparison: RunComparison) -> list[Line]:
 
 
 def change_lines(comparison: RunComparison) -> list[str]:
-    """What changed from A to B, a line each; empty if nothing did."""
+    """Return the changes from A to B, a line each; empty if nothing changed."""
     rows, same, changed = comparison.rows, comparison.same_text, comparison.changed_text
     accepted, to_review, reviewed, no_longer = (
         sum(int(each[place]) for each in comparison.trust) for place in range(2, 6)
@@ -144,18 +144,18 @@ def _changed_of(agreement: AnswerAgreement) -> str:
 
 
 def trust_lines(comparison: RunComparison) -> list[tuple[str, ...]]:
-    """Attributes with answers that are trusted otherwise: category, attribute and the counts."""
+    """Return attributes with another decision or source of answers: category, attribute and the counts."""
     return [(each.category, each.attribute, *(f"{number:,}" for number in each[2:])) for each in comparison.trust]
 
 
 def standing(answered: Answered) -> str:
-    """Who gave an answer and what was decided of it; empty where nothing was."""
+    """Return who gave an answer and its decision; empty for a model's answer without a decision."""
     decided = {"accept": "accepted", "review": "to review"}.get(answered.decision or "", "")
     return ", ".join(filter(None, ["by a person" if answered.is_reviewed else "", decided]))
 
 
 def headline(comparison: RunComparison) -> str:
-    """The agreement of the runs in one sentence."""
+    """Return the agreement of the runs in one sentence."""
     agreement = comparison.same_text
     if agreement.share is None:
         return "no answer to compare: no row has the same text in both"
@@ -172,7 +172,7 @@ def headline(comparison: RunComparison) -> str:
 
 
 def kind_lines(agreement: AnswerAgreement) -> list[tuple[str, str, str]]:
-    """Kinds of change that occur, with number and share."""
+    """Return the kinds of change that occur, with number and share."""
     return [
         (KIND_WORDS[kind], f"{number:,}", formats.share(number / agreement.num_answers))
         for kind, number in agreement.kinds.items()
@@ -181,18 +181,18 @@ def kind_lines(agreement: AnswerAgreement) -> list[tuple[str, str, str]]:
 
 
 def num_failures(agreement: AnswerAgreement) -> int:
-    """Answers that differ because one run, or each in another way, has failed."""
+    """Return the number of answers that differ because of a failure in one run, or of different failures in both."""
     return sum(agreement.kinds[kind] for kind in DIFFERENT_KINDS[3:])
 
 
 def status_lines(agreement: AnswerAgreement) -> list[tuple[str, str, str]]:
-    """Statuses in A and B, one of them a failure, with their number."""
+    """Return the status pairs of A and B with at least one failure, with their number."""
     pairs = ((pair.replace("_", " ").split(" > "), number) for pair, number in agreement.statuses.items())
     return [(a, b, f"{number:,}") for (a, b), number in pairs if {a, b} - {"value", "absent"}]
 
 
 def rate_lines(rates: PairedRates) -> list[Line]:
-    """Precision, recall and F1 with intervals, and their differences."""
+    """Return precision, recall and F1 with intervals, and their differences."""
     return [
         Line(
             f"{rates.comparison} {name}",
@@ -205,18 +205,18 @@ def rate_lines(rates: PairedRates) -> list[Line]:
 
 
 def share(estimate: Estimate) -> str:
-    """A share with its interval, in percent."""
+    """Format a share with its interval, in percent."""
     return f"{formats.share(estimate.value)} [{formats.share(estimate.low)}, {formats.share(estimate.high)}]"
 
 
 def figure(estimate: Estimate, sign: bool = False) -> str:
-    """A rate with its interval."""
+    """Format a rate with its interval."""
     form = "+.3f" if sign else ".3f"
     return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
 
 
 def answer(answered: Answered) -> str:
-    """An answer: its values, or its status and what the model wrote; and who gave it and what was decided of it."""
+    """Format an answer: its values, or its status and the model's text; then its source and decision."""
     text = value_text(answered)
     if answered.status != "value":
         text = f"({answered.status}{f': {text}' if text else ''})"
@@ -224,12 +224,12 @@ def answer(answered: Answered) -> str:
 
 
 def value_text(answered: Answered) -> str:
-    """The values, or what the model wrote; empty if that is nothing."""
+    """Format the values, or the model's text; empty if there is none."""
     return formats.shortened("; ".join(item.text for item in answered.items if item.text is not None), _MAX_ANSWER)
 
 
 def places(item: ShownItem) -> str:
-    """Where a value stands in the text."""
+    """Format the places of a value in the text."""
     if item.evidence is None:
         return ""
     if item.is_ungrounded:
@@ -259,6 +259,6 @@ def _number(
     *,
     is_whole: bool = True,
 ) -> Line:
-    """`is_whole`: both numbers are of all of their run's shards."""
+    """Return a line of two numbers. `is_whole`: both cover all of their run's shards."""
     change = f"{b / a - 1:+.1%}" if a and b is not None else ""
     return Line(label, form(a), form(b), formats.NONE if change and not is_whole else change)

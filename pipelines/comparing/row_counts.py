@@ -1,4 +1,4 @@
-"""Every row of two runs, by where it is found again."""
+"""Row counts of two runs, by how the rows match."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _MAX_NAMES = 5  # doubled ids that are named
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """Every row of both runs, by where it is found again.
+    """Row counts of both runs, by how the rows match.
 
     Attributes:
-        matched_by: "row": by file and row number, because both have read the same files; else "product_id".
+        matched_by: "row": by file and row number, because both runs read the same files; else "product_id".
         rows_a, rows_b: all rows, dead-lettered ones included.
-        both: rows of A that are one row of B.
-        only_a, only_b: rows of one run that the other does not have.
-        doubled_a, doubled_b: rows of both whose product id is doubled in one of them, so that nobody can tell which
-            belongs to which; `doubled_ids` names some.
+        both: rows of A that match one row of B.
+        only_a, only_b: rows of one run that the other lacks.
+        doubled_a, doubled_b: rows of both whose product id is duplicated in one of them, so that the match is
+            ambiguous; `doubled_ids` names some.
         no_id_a, no_id_b: rows without a product id to match them by.
-        text_changed: of `both`, rows whose text or category has changed: another answer is not the model's doing.
-        dead_a, dead_b, dead_both: of `both`, rows that are dead-lettered in A alone, in B alone, in both.
-        carried_a, carried_b: of `both`, products that the run took over as a whole from an earlier one.
+        text_changed: rows in `both` whose text or category changed, so that another answer is not due to the model.
+        dead_a, dead_b, dead_both: rows in `both` that are dead-lettered in A alone, in B alone, in both.
+        carried_a, carried_b: products in `both` that the run carried over as a whole from an earlier one.
     """
 
     matched_by: str
@@ -47,7 +47,7 @@ class RowCounts:
 
 
 def count_rows(db: JoinDatabase) -> RowCounts:
-    """Every row of both runs in exactly one bucket."""
+    """Count every row of both runs in exactly one bucket."""
     doubled = "n_a is not null and n_b is not null and (n_a > 1 or n_b > 1)"
     only_a, only_b, doubled_a, doubled_b = db.one(
         f"""

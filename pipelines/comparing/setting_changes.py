@@ -1,4 +1,4 @@
-"""What differs between two runs before any answer is looked at: configuration, engine, schemas, input."""
+"""Differences between two runs apart from their answers: configuration, engine, schemas, input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ENGINE_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A key that has different values; null where a run does not have it."""
+    """A key with different values; null if a run lacks it."""
 
     key: str
     a: Any
@@ -46,14 +46,14 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the runs differ in.
+    """Differences between the runs' settings.
 
     Attributes:
         config: keys of the configuration that decide results.
-        engine: what was loaded: revisions, precision, device, versions.
-        schemas: None if one of the runs does not say what it asked for.
+        engine: revisions, precision, device and versions that were loaded.
+        schemas: None if one of the runs did not record its schemas.
         files: input files, a line each.
-        same_files: whether a row of one is the same row of the other, so that rows are matched by their place.
+        same_files: whether rows can be matched by their place, because both runs read the same files.
     """
 
     config: Sequence[Setting]
@@ -64,7 +64,7 @@ class Settings:
 
 
 def compare_settings(a: Side, b: Side) -> Settings:
-    """The differences, in the order of the keys."""
+    """Return the differences, in the order of the keys."""
     engine_a, engine_b = ({key: side.run.engine.get(key) for key in _ENGINE_KEYS} for side in (a, b))
     files = list(a.run.plan.files) != list(b.run.plan.files)
     return Settings(
@@ -83,7 +83,7 @@ def _schema_changes(a: Mapping[str, CategorySchema], b: Mapping[str, CategorySch
 
 
 def _same_files(a: Side, b: Side) -> bool:
-    """Whether one run read the very files of the other, or some of them."""
+    """Return whether one run read exactly the files of the other, or some of them."""
     first, second = ({(file.name, file.fingerprint) for file in side.run.plan.files} for side in (a, b))
     names = {name for name, _ in first | second}
     return len(names) == len(first | second) and (first <= second or second <= first)

@@ -17,7 +17,7 @@ _MAX_LINES = 10  # of schema changes, attributes, examples
 
 
 def print_comparison(console: Console, comparison: RunComparison) -> None:
-    """Everything, with lists cut to what fits on a screen."""
+    """Print everything, with lists cut to what fits on a screen."""
     for note in comparison.notes:
         console.print(printable(f"NOTE: {note}"), style="bold yellow", soft_wrap=True)
     _print_changes(console, comparison)
@@ -156,7 +156,7 @@ def _list(console: Console, title: str, lines: Sequence[str]) -> None:
 
 
 def _table(console: Console, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """`#` before the name of a column: numbers."""
+    """Print a table. `#` before the name of a column marks numbers."""
     table = SafeTable(title=title or None, title_justify="left")
     for column in columns:
         is_number = column.startswith("#")

@@ -1,1 +1,1 @@
-"""How probable it is that an answer is right, learned from labelled products, and which answers may be taken for it."""
+"""Probability that an answer is right, learned from labelled products, and the decision which answers to accept."""

@@ -1,4 +1,4 @@
-"""What is known of an answer that tells right ones from wrong ones, without knowing which it is."""
+"""Features of an answer that predict whether it is right."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpd_core import Attribute
 from hpd_core.types import content_hash
 
 NOWHERE = "nowhere"
-"""In place of a kind of match: the item stands nowhere in the text."""
+"""Kind of match of an item that stands nowhere in the text."""
 
 # From the best to the worst.
 _MATCHES = ("exact", "equal number", "folded", "fuzzy", "ambiguous", NOWHERE)
@@ -19,15 +19,15 @@ _MATCHES = ("exact", "equal number", "folded", "fuzzy", "ambiguous", NOWHERE)
 
 @dataclass(frozen=True, slots=True)
 class AnswerFeatures:
-    """One answer: all items of an attribute of a product.
+    """Features of one answer: all items of an attribute of a product.
 
     Attributes:
         choice: as in the attribute table; None for open answers.
         probability: the model's own, of the whole answer.
-        margin: of a scored answer, log probability above the next one's.
-        text: its items joined by "; "; None where there is no value.
-        evidence_kinds: of each item its best match in the product's text, or `NOWHERE`; empty where there is no value.
-        norm_status: of the item that was normalised worst; None where nothing was.
+        margin: for a scored answer, its log probability minus the next one's.
+        text: its items joined by "; "; None without a value.
+        evidence_kinds: each item's best match in the product's text, or `NOWHERE`; empty without a value.
+        norm_status: status of the worst normalised item; None if nothing was normalised.
     """
 
     category: str
@@ -46,16 +46,16 @@ class AnswerFeatures:
 
     @property
     def worst_evidence(self) -> str:
-        """The match of the item that is grounded worst; `NOWHERE` without items."""
+        """Match kind of the worst grounded item; `NOWHERE` without items."""
         return max(self.evidence_kinds, key=_MATCHES.index, default=NOWHERE)
 
 
 def features_of(row: Mapping[str, Any], attribute: Attribute, *further: Mapping[str, Any]) -> AnswerFeatures:
-    """The features of an answer from its rows of the attribute table.
+    """Compute the features of an answer from its rows of the attribute table.
 
     Args:
-        row: that of `value_index` 0, with its category.
-        further: those of the answer's other items.
+        row: the row of `value_index` 0, with its category.
+        further: rows of the answer's other items.
     """
     rows = (row, *further)
     is_value = row["status"] == "value"
@@ -78,15 +78,17 @@ def features_of(row: Mapping[str, Any], attribute: Attribute, *further: Mapping[
 
 
 def definition_of(attribute: Attribute) -> str:
-    """A hash of all that the model reads of an attribute, and of whether it is copied: what is true of one is not of
-    another of its name."""
+    """Hash everything that the model reads of an attribute, and whether it is copied.
+
+    What labels show of one attribute does not hold for another of the same name.
+    """
     data = attribute.model_dump(mode="json", include={"name", "description", "type", "unit", "multiple"})
     copied = {"verbatim": True} if attribute.verbatim else {}
     return content_hash({**data, **copied, "labels": attribute.labels})
 
 
 def answer_probability(num_tokens: int | None, logprob_mean: float | None) -> float | None:
-    """The probability that the model gave to an answer as a whole: the product of its tokens'."""
+    """Return the model's probability of an answer as a whole: the product of its tokens' probabilities."""
     if num_tokens is None or logprob_mean is None or math.isnan(logprob_mean):
         return None
     return math.exp(num_tokens * logprob_mean)

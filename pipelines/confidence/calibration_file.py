@@ -1,4 +1,4 @@
-"""A calibration: what was learned from labelled answers of one model, as a file of plain JSON beside its adapter."""
+"""Calibration learned from labelled answers of one model, as a plain JSON file beside its adapter."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pipelines.store.folders import open_filesystem
 CALIBRATION_NAME = "calibration.json"
 
 THRESHOLDS = (0.995, 0.99, 0.98, 0.97, 0.96, 0.95, 0.93, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.0)
-"""The confidences above which answers may be accepted, from the highest down. Fixed: none is chosen by labels."""
+"""Confidences above which answers may be accepted, highest first. They are fixed, so that no label influences them."""
 
 NOT_SAID = "not said"
-"""Of how an answer was decoded, where there is only a row of a table: one run decodes alike."""
+"""Placeholder for decoding settings that a table row does not record. Within one run they do not differ."""
 
 _FORMAT = 1
 _MOST_LABELS = 2**53  # what a float holds exactly
@@ -35,10 +35,10 @@ _DECODED = (
 
 @dataclass(frozen=True, slots=True)
 class CalibratedModel:
-    """Whose answers were labelled, and how they were decoded.
+    """The model whose answers were labelled, and its decoding settings.
 
     Attributes:
-        prompt_hash: of the prompt around the document; attributes have their own weights.
+        prompt_hash: hash of the prompt around the document; attributes have their own weights.
         decoding, layout, quantization, max_scored_tokens, document_attention, strings, answer_threshold: as in an
             engine's description; `NOT_SAID` agrees with all.
     """
@@ -57,14 +57,14 @@ class CalibratedModel:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> CalibratedModel:
-        """Of what has these columns: an engine's description, or a row of a table, which does not say all of it."""
+        """Build from an engine's description, or from a table row, which lacks some of the settings."""
         if "decoding" in row:
             row = {"answer_threshold": None, **row}  # a description of before there was one
         decoded = (row.get(name, NOT_SAID) for name in _DECODED)
         return cls(row["model_id"], row["model_revision"], row["adapter_revision"], row["prompt_hash"], *decoded)
 
     def differences(self, other: CalibratedModel) -> list[str]:
-        """What tells the two apart, in words. A model that has moved is the same if its revision says so."""
+        """Return the differences between the two, in words. A model at another place is the same if its revision is."""
         names = ["model_revision", "adapter_revision", "prompt_hash", *_DECODED]
         if self.model_revision is None or other.model_revision is None:
             names[0] = "model_id"
@@ -74,15 +74,18 @@ class CalibratedModel:
 
 
 class DecodedBy:
-    """What may have given the answers of a table's rows. A row does not say how its answer was decoded, and by itself
-    agrees with a calibration of another way."""
+    """Engines that may have given the answers of a table's rows.
+
+    A row does not record how its answer was decoded. Alone, it would agree with a calibration of other decoding
+    settings.
+    """
 
     def __init__(self, engines: Sequence[CalibratedModel]) -> None:
         self.engines = engines
         self._known: dict[CalibratedModel, CalibratedModel] = {}
 
     def of(self, row: Mapping[str, Any]) -> CalibratedModel:
-        """The first of the engines that a row's answer may be of; what the row says, if it is of none."""
+        """Return the first engine that may have given a row's answer; if there is none, the row's own model."""
         said = CalibratedModel.of(row)
         if said not in self._known:
             self._known[said] = next((each for each in self.engines if not each.differences(said)), said)
@@ -90,11 +93,11 @@ class DecodedBy:
 
 
 class LabelledAttribute(NamedTuple):
-    """What labels have shown of one attribute.
+    """Label counts of one attribute.
 
     Attributes:
-        definition: of the attribute that was labelled (`definition_of`).
-        taken: for each of `THRESHOLDS`, its labelled values of that confidence or a higher one.
+        definition: hash of the attribute that was labelled (`definition_of`).
+        taken: for each of `THRESHOLDS`, its labelled values of at least that confidence.
     """
 
     definition: str
@@ -102,17 +105,17 @@ class LabelledAttribute(NamedTuple):
 
     @property
     def labels(self) -> Taken:
-        """All of its labelled values."""
+        """Counts of all its labelled values."""
         return self.taken[-1]
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How probable it is that an answer is right.
+    """Estimator of the probability that an answer is right.
 
     Attributes:
-        attributes: by category and name; counted by cross-fitted confidences.
-        about: sample sizes, dates, log losses and errors of calibration, for people.
+        attributes: label counts by category and name, made by cross-fitted confidences.
+        about: sample sizes, dates, log losses and calibration errors, for people.
     """
 
     model: CalibratedModel
@@ -122,16 +125,16 @@ class Calibration:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def confidence(self, answer: AnswerFeatures) -> float | None:
-        """The probability that the answer is right; None where there is no value."""
+        """Return the probability that the answer is right; None without a value."""
         return self.curve.of(self.score.of(answer)) if answer.status == "value" else None
 
     @cached_property
     def hash(self) -> str:
-        """A short hash of all that it holds."""
+        """Short hash of the whole content."""
         return content_hash(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "format": _FORMAT,
             "model": {name: getattr(self.model, name) for name in CalibratedModel.__dataclass_fields__},
@@ -150,7 +153,7 @@ class Calibration:
 
     @classmethod
     def from_dict(cls, data: Any, place: str) -> Calibration:
-        """The opposite of `to_dict`. Raises `UsageError`, naming `place`, for what is none or of another version."""
+        """Invert `to_dict`. Raises `UsageError`, naming `place`, for other data or another version."""
         if not isinstance(data, dict) or "format" not in data:
             raise UsageError(f"{place} is no calibration; `hpd calibrate` writes one")
         if data["format"] != _FORMAT or data.get("thresholds") != list(THRESHOLDS):
@@ -169,7 +172,7 @@ class Calibration:
 
     @classmethod
     def read(cls, uri: str) -> Calibration:
-        """The calibration in a local file or at any fsspec URI. Raises `UsageError` if there is none."""
+        """Read the calibration in a local file or at any fsspec URI. Raises `UsageError` if there is none."""
         try:
             filesystem, path = open_filesystem(uri)
             content: bytes = filesystem.cat_file(path)
@@ -181,7 +184,7 @@ class Calibration:
         return cls.from_dict(data, uri)
 
     def to_json(self) -> bytes:
-        """The file's content, a line for each part; of equal calibrations it is equal."""
+        """Encode the file, a line for each part; equal calibrations give equal content."""
         lines = (f"{json.dumps(key)}: {json.dumps(part, ensure_ascii=False)}" for key, part in self.to_dict().items())
         return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 

@@ -14,7 +14,7 @@ class Platt:
     """A logistic curve.
 
     Attributes:
-        slope: not below 0.
+        slope: at least 0.
     """
 
     slope: float
@@ -22,13 +22,13 @@ class Platt:
     kind: ClassVar[str] = "platt"
 
     def of(self, score: float) -> float:
-        """The probability at a score."""
+        """Return the probability at a score."""
         odds = self.slope * score + self.intercept
         # Written so that neither side overflows.
         return 1 / (1 + math.exp(-odds)) if odds >= 0 else math.exp(odds) / (1 + math.exp(odds))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {"kind": self.kind, "slope": self.slope, "intercept": self.intercept}
 
 
@@ -46,7 +46,7 @@ class Isotonic:
     kind: ClassVar[str] = "isotonic"
 
     def of(self, score: float) -> float:
-        """The probability at a score."""
+        """Return the probability at a score."""
         place = bisect_right(self.scores, score)
         if place == 0:
             return self.probabilities[0]
@@ -57,7 +57,7 @@ class Isotonic:
         return min(high, low + (high - low) * ((score - below) / (above - below)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {"kind": self.kind, "scores": list(self.scores), "probabilities": list(self.probabilities)}
 
 
@@ -65,7 +65,7 @@ Curve = Platt | Isotonic
 
 
 def curve_from_dict(data: Mapping[str, Any]) -> Curve:
-    """The opposite of `to_dict`. Raises `KeyError`, `TypeError` or `ValueError` for data that are no curve's."""
+    """Invert `to_dict`. Raises `KeyError`, `TypeError` or `ValueError` for data that are not a curve's."""
     if data["kind"] == Platt.kind:
         slope, intercept = float(data["slope"]), float(data["intercept"])
         if not (slope >= 0 and math.isfinite(slope) and math.isfinite(intercept)):

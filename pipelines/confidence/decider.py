@@ -1,8 +1,7 @@
-"""Which answers may be taken at a precision, and which are for review.
+"""Decision which answers to accept at a precision, and which to review.
 
-An attribute with enough labelled values has a threshold of its own, or none. The others have one together: what is
-promised is that so many of all their accepted values are right, in the mix that was labelled. Of an attribute without
-any label nothing is known, so nothing is promised.
+An attribute with enough labelled values has a threshold of its own, or none. The others share one. Its promise covers
+all their accepted values together, in the mix that was labelled. An attribute without any label gets no promise.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _TIMES_ENOUGH = 2
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """From a confidence on, values are accepted.
+    """Confidence from which values are accepted.
 
     Attributes:
         confidence: the threshold.
         taken: the labelled values at or above it, of all attributes that share it.
-        is_pooled: it is that of the attributes with few labels together.
+        is_pooled: whether attributes with few labels share it.
     """
 
     confidence: float
@@ -35,7 +34,7 @@ class Promise:
     is_pooled: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         bound = lower_bound(*self.taken)
         return {"confidence": self.confidence, "labels": self.taken.num, "right": self.taken.right, "at_least": bound}
 
@@ -46,8 +45,8 @@ class Decider:
 
     Attributes:
         precision: in (0, 1).
-        pools: attributes with few labels have a threshold together; else their values are for review.
-        promises: by category and attribute; what is not in it is for review.
+        pools: whether attributes with few labels share a threshold; else their values are for review.
+        promises: promises by category and attribute; all others are for review.
     """
 
     calibration: Calibration
@@ -61,10 +60,11 @@ class Decider:
     def decide(
         self, category: str, attribute: str, status: str, confidence: float | None, definition: str | None = None
     ) -> Decision | None:
-        """Accepted or not; None where the model says that the text does not state it.
+        """Decide on an answer: accept or review; None if the model says that the text does not state it.
 
         Args:
-            definition: of the attribute; another one than was labelled is promised nothing. None: it is the same.
+            definition: hash of the attribute; one that differs from the labelled one gets no promise. None: it is the
+                same.
         """
         if status == "absent":
             return None
@@ -76,7 +76,7 @@ class Decider:
         return "accept" if confidence >= promise.confidence else "review"
 
     def to_dict(self) -> dict[str, Any]:
-        """A summary as plain data for JSON."""
+        """Return a summary as plain data for JSON."""
         own = {pair: each for pair, each in self.promises.items() if not each.is_pooled}
         pooled = [each for each in self.promises.values() if each.is_pooled]
         return {

@@ -1,4 +1,4 @@
-"""An answer of which is known whether it is right: what a calibration is learned from."""
+"""An answer with a known verdict: the training data of a calibration."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pipelines.confidence.answer_features import AnswerFeatures
 
 @dataclass(frozen=True, slots=True)
 class LabelledAnswer:
-    """A value that the model answered, judged.
+    """A model's value, judged.
 
     Attributes:
-        product: says which product it is of; answers of one are never on both sides of a split.
-        definition: of the attribute (`definition_of`).
+        product: identity of its product; answers of one product are never on both sides of a split.
+        definition: hash of the attribute (`definition_of`).
     """
 
     product: str
@@ -24,11 +24,11 @@ class LabelledAnswer:
 
     @property
     def pair(self) -> tuple[str, str]:
-        """Its category and attribute."""
+        """Category and attribute."""
         return self.answer.category, self.answer.attribute
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "product": self.product,
             "is_right": self.is_right,
@@ -38,7 +38,7 @@ class LabelledAnswer:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LabelledAnswer:
-        """The opposite of `to_dict`."""
+        """Invert `to_dict`."""
         rest = {key: value for key, value in data.items() if key not in ("product", "definition", "is_right")}
         kinds = tuple(rest.pop("evidence_kinds"))
         return cls(data["product"], data["definition"], AnswerFeatures(**rest, evidence_kinds=kinds), data["is_right"])

@@ -1,12 +1,12 @@
-"""Learns a calibration from labelled answers.
+"""Learning of a calibration from labelled answers.
 
     score    ridge-regularised logistic regression on the features of an answer. An attribute, and an attribute of a
-             category, have weights of their own, which the penalty holds near 0 where labels are few
-    curve    isotonic or Platt, on scores of answers that the score has not learned from: whichever has the lower
-             log loss on folds that neither has learned from
-    counts   by confidences of answers from which neither score nor curve has learned
+             category, have weights of their own, which the penalty holds near 0 if labels are few
+    curve    isotonic or Platt, on scores of answers that the score was not fitted on: whichever has the lower
+             log loss on folds that neither was fitted on
+    counts   by confidences of answers that neither score nor curve was fitted on
 
-Folds are of products, dealt by a hash of their names: labels in another order give the same calibration.
+Products are assigned to folds by a hash of their names, so that the order of labels does not change the calibration.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NUM_FOLDS = 5
 MIN_VALUES = 30
 MIN_PRODUCTS = 10
 MIN_OF_EACH = 5
-"""Right values, and wrong ones, that it takes at least."""
+"""Minimum number of right values, and of wrong ones."""
 
 _PENALTY = 3.0  # on half a squared weight, against log losses summed; numbers are of unit variance
 _MAX_ITERATIONS = 500
@@ -50,11 +50,11 @@ Answers = Sequence[LabelledAnswer]
 def learn(
     answers: Answers, model: CalibratedModel, about: Mapping[str, Any] | None = None, *, now: str | None = None
 ) -> Calibration:
-    """The calibration of `answers`.
+    """Learn the calibration of `answers`.
 
     Args:
-        about: what to note beside the numbers of labels and folds, such as where the labels are from.
-        now: the time to note; by default the clock's.
+        about: notes to store beside the numbers of labels and folds, such as where the labels are from.
+        now: the time to store; by default the clock's.
 
     Raises `UsageError` for too few labels.
     """
@@ -74,9 +74,9 @@ def learn(
 
 
 def one_of_each(answers: Answers) -> Answers:
-    """One label for each product and attribute, however often it was labelled: more of them say nothing new.
+    """Keep one label for each product and attribute, because repeated labels add nothing.
 
-    Where they disagree, the answer is wrong. Sorted, for sums of floats depend on their order.
+    If they disagree, the answer counts as wrong. Sorted, because sums of floats depend on their order.
     """
     found: dict[tuple[str, tuple[str, str]], LabelledAnswer] = {}
     for each in sorted(answers, key=lambda each: (each.product, each.pair, each.is_right, each.answer.text or "")):
@@ -96,7 +96,7 @@ def _check(answers: Answers) -> None:
 
 
 def deal(answers: Answers, salt: str = "") -> npt.NDArray[np.int64]:
-    """The fold of each answer. Folds have equally many products."""
+    """Return the fold of each answer. Folds have equally many products."""
     products = {each.product for each in answers}
     shuffled = sorted(products, key=lambda name: hashlib.sha256(f"{salt}:{name}".encode()).digest())
     folds = {product: place % NUM_FOLDS for place, product in enumerate(shuffled)}
@@ -104,7 +104,7 @@ def deal(answers: Answers, salt: str = "") -> npt.NDArray[np.int64]:
 
 
 def cross_fitted(answers: Answers, apply: Callable[[Answers, Answers], list[float]], salt: str = "") -> list[float]:
-    """For every answer, what `apply(other folds, its fold)` gives for it."""
+    """Return for every answer the result of `apply(other folds, its fold)`."""
     folds = deal(answers, salt)
     found = [math.nan] * len(answers)
     for fold in range(NUM_FOLDS):
@@ -138,7 +138,7 @@ def _better_curve(answers: Answers, scores: _Floats) -> Curve:
 
 
 def _curve_losses(answers: Answers, scores: _Floats, labels: _Floats) -> dict[str, float]:
-    """The log loss of each kind of curve on folds that it has not learned from."""
+    """Return the log loss of each kind of curve on folds that it was not fitted on."""
     folds = deal(answers, "curve")
     losses = {}
     for kind, fit in _CURVES.items():
@@ -151,14 +151,14 @@ def _curve_losses(answers: Answers, scores: _Floats, labels: _Floats) -> dict[st
 
 
 def log_loss(probabilities: Sequence[float] | _Floats, labels: Sequence[bool] | _Floats) -> float:
-    """Mean negative log likelihood, in nats."""
+    """Compute the mean negative log likelihood, in nats."""
     sure = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-6, 1 - 1e-6)
     is_right = np.asarray(labels, dtype=np.float64)
     return float(-np.mean(is_right * np.log(sure) + (1 - is_right) * np.log1p(-sure)))
 
 
 def fit_score(answers: Answers) -> Score:
-    """The score that tells the right ones of `answers` best, with small weights."""
+    """Fit the score that best separates right and wrong `answers`, with small weights."""
     labels = np.array([each.is_right for each in answers])
     if labels.all() or not labels.any():
         # A fold of a small set; nothing tells apart what is all alike.
@@ -197,7 +197,7 @@ def _by_category(entries: Mapping[tuple[str, ...], Any]) -> dict[str, dict[str, 
 
 
 def fit_platt(scores: _Floats, labels: _Floats) -> Platt:
-    """A logistic curve with Platt's targets, which keep it away from 0 and 1; level where it would fall."""
+    """Fit a logistic curve with Platt's targets, which keep it away from 0 and 1; constant if it would fall."""
     num_right, num = float(labels.sum()), len(labels)
     high, low = (num_right + 1) / (num_right + 2), 1 / (num - num_right + 2)
     targets = np.where(labels > 0.5, high, low)
@@ -215,7 +215,7 @@ def fit_platt(scores: _Floats, labels: _Floats) -> Platt:
 
 
 def fit_isotonic(scores: _Floats, labels: _Floats) -> Isotonic:
-    """A rising curve, kept away from 0 and 1 by as much as one more label of the other kind would."""
+    """Fit a rising curve, kept away from 0 and 1 by as much as one more label of the other kind would."""
     edge = 1 / (len(labels) + 2)
     fitted = IsotonicRegression(y_min=edge, y_max=1 - edge).fit(scores, labels)
     return Isotonic(tuple(map(float, fitted.X_thresholds_)), tuple(map(float, fitted.y_thresholds_)))
@@ -225,7 +225,7 @@ _CURVES: Mapping[str, Callable[[_Floats, _Floats], Curve]] = {Platt.kind: fit_pl
 
 
 def _count(answers: Answers, confidences: Sequence[float]) -> dict[str, dict[str, LabelledAttribute]]:
-    """By attribute, the values at or above each threshold, and the right ones of them."""
+    """Count by attribute the values at or above each threshold, and the right ones of them."""
     found: dict[tuple[str, ...], list[tuple[float, bool]]] = defaultdict(list)
     definitions = {each.pair: each.definition for each in answers}
     for each, confidence in zip(answers, confidences, strict=True):

@@ -1,12 +1,12 @@
-"""Which threshold keeps a promise of precision: exact tests of counts, at several thresholds without losing the level.
+"""Choice of the threshold that keeps a promise of precision: exact tests of counts, keeping the level over thresholds.
 
-Taken above a threshold are `num` labelled answers, `right` of them right. The promise "at least `precision` are right"
-is made where fewer than that would be seen to do so well in at most 5 of 100 draws, which is when the one-sided 95%
-lower bound of Clopper and Pearson is at least `precision`.
+Above a threshold are `num` labelled answers, `right` of them right. The promise "at least `precision` are right" is
+made if a lower precision would do so well in at most 5 of 100 draws. That is the case if the one-sided 95% lower bound
+of Clopper and Pearson is at least `precision`.
 
-Several thresholds are looked at. The 5% are shared equally by those that could pass at all (which their numbers decide,
-never who was right), from the highest down, and one that passes hands its share on to the next: the fallback procedure
-of Wiens and Dmitrienko, by which the chance that any wrong promise passes stays below 5%.
+Several thresholds are tested. Those that could pass at all (by their numbers, never by the labels) share the 5%
+equally, from the highest down. One that passes hands its share on to the next: the fallback procedure of Wiens and
+Dmitrienko. It keeps the chance that any wrong promise passes below 5%.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 LEVEL = 0.05
-"""The chance that a promise does not hold."""
+"""Probability that a promise does not hold."""
 
 _HALVINGS = 60
 _NEGLIGIBLE = 1e-18
 
 
 class Taken(NamedTuple):
-    """Labelled answers at or above a threshold, and how many of them are right."""
+    """Number of labelled answers at or above a threshold, and how many of them are right."""
 
     num: int
     right: int
 
 
 def tail(num: int, right: int, precision: float) -> float:
-    """The chance that at least `right` of `num` are right if each is with the probability `precision`."""
+    """Return the probability that at least `right` of `num` are right, if each is with probability `precision`."""
     if right <= 0:
         return 1.0
     if precision <= 0:
@@ -44,7 +44,7 @@ def tail(num: int, right: int, precision: float) -> float:
 
 
 def _sum_away(num: int, right: int, precision: float) -> float:
-    """As `tail`, for `right` at or above the mean: the terms fall from the first on."""
+    """Compute `tail` for `right` at or above the mean, where the terms fall from the first on."""
     log_ways = math.lgamma(num + 1) - math.lgamma(right + 1) - math.lgamma(num - right + 1)
     term = math.exp(log_ways + right * math.log(precision) + (num - right) * math.log1p(-precision))
     total, odds = term, precision / (1 - precision)
@@ -57,7 +57,7 @@ def _sum_away(num: int, right: int, precision: float) -> float:
 
 
 def lower_bound(num: int, right: int, level: float = LEVEL) -> float:
-    """The one-sided lower bound of Clopper and Pearson: the least precision that `level` does not rule out."""
+    """Return the one-sided lower bound of Clopper and Pearson: the lowest precision that `level` does not rule out."""
     if right == 0:
         return 0.0
     low, high = 0.0, 1.0
@@ -68,20 +68,20 @@ def lower_bound(num: int, right: int, level: float = LEVEL) -> float:
 
 
 def upper_bound(num: int, right: int, level: float = LEVEL) -> float:
-    """The one-sided upper bound of Clopper and Pearson."""
+    """Return the one-sided upper bound of Clopper and Pearson."""
     return 1 - lower_bound(num, num - right, level)
 
 
 def enough(precision: float, level: float = LEVEL) -> int:
-    """How many answers, all of them right, it takes to promise `precision`, which is below 1."""
+    """Return how many answers, all of them right, are needed to promise `precision`, which is below 1."""
     return math.ceil(math.log(level) / math.log(precision) - 1e-12)
 
 
 def lowest_passing(steps: Sequence[Taken], precision: float, level: float = LEVEL) -> int | None:
-    """The place of the lowest threshold at which `precision` can be promised; None if there is none.
+    """Return the index of the lowest threshold at which `precision` can be promised; None if there is none.
 
     Args:
-        steps: by threshold, from the highest to the lowest; each includes those above it.
+        steps: counts by threshold, from the highest to the lowest; each includes those above it.
     """
     tested = [
         place

@@ -1,4 +1,4 @@
-"""Whether probabilities hold what they say: of the values said to be right with 0.8, are 80% right?"""
+"""Reliability of probabilities: of the values said to be right with 0.8, are 80% right?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NUM_BINS = 10
 
 @dataclass(frozen=True, slots=True)
 class ReliabilityBin:
-    """The values with a probability in [low, high), or [low, 1]."""
+    """Values with a probability in [low, high), or [low, 1]."""
 
     low: float
     high: float
@@ -25,8 +25,8 @@ class Reliability:
     """A reliability curve.
 
     Attributes:
-        ece: expected calibration error: how far the shares of right values lie from the mean probabilities, on average
-            over the values.
+        ece: expected calibration error: mean distance between share of right values and mean probability, over the
+            values.
         bins: ten of equal width; those without values are left out.
     """
 
@@ -35,7 +35,7 @@ class Reliability:
 
 
 def reliability(pairs: Iterable[tuple[float, bool]]) -> Reliability | None:
-    """Of (probability, is right) pairs; None of none."""
+    """Compute the curve from (probability, is right) pairs; None without pairs."""
     known = list(pairs)
     if not known:
         return None

@@ -1,7 +1,7 @@
-"""What a run takes its confidences and decisions from, kept in its output folder as it was when the run began.
+"""Calibrations and acceptance rule of a run, stored in its output folder when it starts.
 
-A run that is continued goes on by it, whatever has become of the files and settings since: no two parts of one run are
-decided by two calibrations. `hpd calibrate RUN --apply` decides a finished run anew, as a whole.
+A resumed run uses these, even if files and settings have changed, so that one calibration decides all parts of a run.
+`hpd calibrate RUN --apply` decides a finished run again, as a whole.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ Row = MutableMapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class NamedCalibration:
-    """A calibration, where it is from, and whether somebody named it: then it has to fit. `of_larger`: it is for the
-    larger model of a cascade."""
+    """A calibration and its place.
+
+    `is_named`: the user named it, so that it must fit. `of_larger`: it is for the larger model of a cascade.
+    """
 
     uri: str
     calibration: Calibration
@@ -36,7 +38,7 @@ class NamedCalibration:
     of_larger: bool = False
 
     def describe(self) -> dict[str, Any]:
-        """For a run's manifest."""
+        """Return its description for a run's manifest."""
         about = self.calibration.about
         return {
             "uri": self.uri,
@@ -52,7 +54,7 @@ class NamedCalibration:
 
 @dataclass(frozen=True, slots=True)
 class RunAcceptance:
-    """At which precision answers are accepted. `pools_rare`: attributes with few labels have a threshold together."""
+    """Precision at which answers are accepted. `pools_rare`: attributes with few labels share a threshold."""
 
     precision: float
     pools_rare: bool = True
@@ -60,10 +62,10 @@ class RunAcceptance:
 
 @dataclass(frozen=True)
 class RunConfidence:
-    """The calibrations of a run, one for each of its models, and what it accepts.
+    """The calibrations of a run, one for each of its models, and its acceptance rule.
 
     Attributes:
-        calibrations: may be none; an answer takes the first one that is of its model.
+        calibrations: may be empty; an answer uses the first one of its model.
         accept: None if nothing is decided.
     """
 
@@ -87,11 +89,11 @@ class RunConfidence:
         return {}
 
     def fill(self, rows: Sequence[Row], category: str, attribute: Attribute, model: CalibratedModel) -> None:
-        """Puts `confidence` and `decision` into the rows of an answer. What a person said stays as it is.
+        """Set `confidence` and `decision` in the rows of an answer. A person's answer stays unchanged.
 
         Args:
-            rows: of the attribute table, those of all of its items.
-            model: whose answer it is.
+            rows: rows of the attribute table, for all items of the answer.
+            model: the model that gave the answer.
         """
         first = rows[0]
         if first.get("source") == "review":
@@ -103,7 +105,7 @@ class RunConfidence:
     def judge(
         self, rows: Sequence[Mapping[str, Any]], category: str, attribute: Attribute, model: CalibratedModel
     ) -> tuple[float | None, str | None]:
-        """The confidence and the decision of a model's answer; arguments as of `fill`."""
+        """Return the confidence and the decision of a model's answer; arguments as of `fill`."""
         status = rows[0]["status"]
         calibration, decider = self._of(model) or (None, None)
         confidence = None
@@ -121,7 +123,7 @@ class RunConfidence:
         return known[1]
 
     def knows(self, model: CalibratedModel) -> bool:
-        """Whether there is a calibration of the model."""
+        """Return whether there is a calibration of the model."""
         return self._of(model) is not None
 
     def _of(self, model: CalibratedModel) -> tuple[Calibration, Decider | None] | None:
@@ -131,7 +133,7 @@ class RunConfidence:
         return self._known[model]
 
     def check(self, model: CalibratedModel, *, of_larger: bool = False) -> None:
-        """Raises `UsageError` if a calibration that somebody named for it is of another model.
+        """Raise `UsageError` if a named calibration is of another model.
 
         Args:
             of_larger: `model` is the larger one of a cascade.
@@ -144,7 +146,7 @@ class RunConfidence:
                 )
 
     def notes(self, model: CalibratedModel) -> list[str]:
-        """What the user should know of answers of `model`: why they have no confidence, or are all for review."""
+        """Return notes on answers of `model`: why they have no confidence, or are all for review."""
         if self.knows(model):
             return []
         found = [
@@ -160,7 +162,7 @@ class RunConfidence:
         return found
 
     def describe(self) -> dict[str, Any]:
-        """For a run's manifest: `calibration` is that of the first model."""
+        """Return its description for a run's manifest: `calibration` is the first model's."""
         first, larger = (
             next((each for each in self.calibrations if each.of_larger == of_larger), None)
             for of_larger in (False, True)
@@ -174,7 +176,7 @@ class RunConfidence:
         return found
 
     def to_json(self) -> bytes:
-        """As it is kept."""
+        """Encode the stored form."""
         data = {
             "calibrations": [
                 {
@@ -191,7 +193,7 @@ class RunConfidence:
 
     @classmethod
     def read(cls, folder: Folder) -> RunConfidence | None:
-        """Of the run; None if it keeps none. Raises `UsageError` if it is damaged, or another version's."""
+        """Read the run's; None if it stores none. Raises `UsageError` if it is damaged, or another version's."""
         with named_damage(folder, CONFIDENCE_NAME):
             data = folder.read_json(CONFIDENCE_NAME)
             if data is None:
@@ -207,12 +209,12 @@ class RunConfidence:
 
 
 def run_confidence(folder: Folder) -> RunConfidence:
-    """Of a run that is under way: read once in each process. One that keeps nothing has no calibration."""
+    """Return the calibrations of a run in progress, read once per process; none if the run stores none."""
     return _read_once(folder.absolute_uri)
 
 
 def forget_confidence() -> None:
-    """Has this process read anew what runs keep."""
+    """Clear this process's cache, so that stored confidences are read again."""
     _read_once.cache_clear()
 
 

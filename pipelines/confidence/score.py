@@ -1,4 +1,4 @@
-"""The score of an answer: a weighted sum over its features, larger for those that are more probably right."""
+"""Score of an answer: a weighted sum over its features, larger for answers that are more probably right."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NUMBERS = (
     *("log_odds", "log_odds_of_choice", "margin", "logprob_mean", "logprob_min"),
     *("log_tokens", "log_length", "log_items", "is_grounded"),
 )
-"""The features that are numbers, in the order of `numbers_of`."""
+"""Numeric features, in the order of `numbers_of`."""
 
 KINDS = ("type", "choice", "evidence", "norm_status", "attribute")
-"""The features that are one of several kinds, in the order of `kinds_of`. An attribute of a category is one more."""
+"""Categorical features, in the order of `kinds_of`. An attribute of a category is one more."""
 
 
 def numbers_of(answer: AnswerFeatures) -> tuple[float, ...]:
-    """The features that are numbers. What is not known is 0, or the least that is told apart."""
+    """Return the numeric features. An unknown value is 0, or the lowest value distinguished."""
     probability = min(_MOST, max(_LEAST, answer.probability or 0.0))
     log_odds = math.log(probability / (1 - probability))
     return (
@@ -50,7 +50,7 @@ def _logprob(value: float | None) -> float:
 
 
 def kinds_of(answer: AnswerFeatures) -> tuple[str, ...]:
-    """The features that are one of several kinds."""
+    """Return the categorical features."""
     return (
         answer.type,
         answer.choice or "open",
@@ -62,12 +62,12 @@ def kinds_of(answer: AnswerFeatures) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Weights of the features; what learning has not seen has none.
+    """Weights of the features; features unseen in learning have none.
 
     Attributes:
-        numbers: one for each of `NUMBERS`.
-        kinds: by name of `KINDS`, one for each kind.
-        attributes: by category, one for each of its attributes.
+        numbers: weights, one for each of `NUMBERS`.
+        kinds: weights by name of `KINDS`, one for each kind.
+        attributes: weights by category, one for each of its attributes.
     """
 
     intercept: float
@@ -80,7 +80,7 @@ class Score:
         object.__setattr__(self, "_of_kind", tuple(self.kinds[name] for name in KINDS))
 
     def of(self, answer: AnswerFeatures) -> float:
-        """The answer's score."""
+        """Return the answer's score."""
         total = self.intercept
         for weight, number in zip(self.numbers, numbers_of(answer), strict=True):
             total += weight * number
@@ -90,7 +90,7 @@ class Score:
         return total + of_category.get(answer.attribute, 0.0) if of_category is not None else total
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         numbers = dict(zip(NUMBERS, self.numbers, strict=True))
         return {
             "intercept": self.intercept,
@@ -101,7 +101,7 @@ class Score:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Score:
-        """The opposite of `to_dict`. Raises `KeyError`, `TypeError` or `ValueError` for data that are no score's."""
+        """Invert `to_dict`. Raises `KeyError`, `TypeError` or `ValueError` for data that are not a score's."""
         return cls(
             _weight(data["intercept"]),
             tuple(_weight(data["numbers"][name]) for name in NUMBERS),

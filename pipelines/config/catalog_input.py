@@ -1,4 +1,4 @@
-"""The section `input`: where a catalog is, and what is read of its rows."""
+"""Section `input`: the location of a catalog, and the columns that are read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LANGUAGE = "language"
 
 
 class InputConfig(Section):
-    """Where the catalog is and which of its columns the job reads."""
+    """Location of the catalog and the columns that the job reads."""
 
     path: tuple[str, ...] = Field(
         description="a file, a folder (searched in depth, names with _ or . skipped), a glob ([[] for a bracket), or a "
@@ -109,24 +109,24 @@ class InputConfig(Section):
 
     @property
     def reading(self) -> ReadOptions:
-        """How its files are read."""
+        """Options for reading its files."""
         return ReadOptions(
             self.format, self.encoding, self.delimiter, self.quote, self.escape, self.sheet, self.anonymous
         )
 
     @property
     def texts(self) -> dict[str, Mapped]:
-        """What the model reads, in its order: name -> where it is from."""
+        """Texts that the model reads, in its order: name -> source."""
         return ({} if self.language is None else {LANGUAGE: self.language}) | self.fields
 
     @property
     def mapped(self) -> list[tuple[str, str]]:
-        """Every column that is read, or path into one, with the setting that names it."""
+        """Columns that are read, or paths into columns, each with the setting that names it."""
         named = [("input.id", self.id), ("input.category", self.category), ("input.language", self.language)]
         named += [("input.fields", each) for each in self.fields.values()]
         return [(setting, column) for setting, each in named if each is not None for column in each.columns]
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that is read, or path into one, once each."""
+        """Columns that are read, or paths into columns, once each."""
         return tuple(dict.fromkeys(column for _, column in self.mapped))

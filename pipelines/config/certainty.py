@@ -1,4 +1,4 @@
-"""What becomes of answers that are not certain: which may be taken, and which are asked for again."""
+"""Treatment of uncertain answers: which are accepted, and which are asked again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AUTO = "auto"
 
 
 class AcceptConfig(Section):
-    """Which answers may be taken without a look."""
+    """Rules for accepting answers without review."""
 
     precision: float = Field(
         gt=0,
@@ -27,7 +27,7 @@ class AcceptConfig(Section):
 
 
 class CascadeConfig(Section):
-    """A larger model that is asked again, in the same run, for the answers that the first one is not sure of."""
+    """A larger model that is asked again, in the same run, for answers that the first one is not sure of."""
 
     model: str = Field(description="the larger model, as `model`")
     adapter: str | None = Field(None, description="its adapter, as `adapter`")

@@ -75,7 +75,7 @@ class JobConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _inherit(cls, data: Any) -> Any:
-        """What is not said of the larger model's engines and actors is as with the first model's."""
+        """Fill missing keys of the larger model's `engine` and `actors` from the first model's sections."""
         cascade = data.get("cascade") if isinstance(data, dict) else None
         if not isinstance(cascade, dict):
             return data
@@ -120,7 +120,7 @@ class JobConfig(Section):
 
     @property
     def needs_ray(self) -> str | None:
-        """Return the key for which one process is not enough; None if it is."""
+        """Key for which one process is not enough; None if it is."""
         pools = {"": self.actors} if self.cascade is None else {"": self.actors, "cascade.": self.cascade.actors}
         for place, actors in pools.items():
             if actors.max > 1:
@@ -192,7 +192,7 @@ class JobConfig(Section):
 
 
 def _over(first: Any, own: Any) -> Any:
-    """A section with another's keys where it has none; below it, likewise. As it stands, if either is no section."""
+    """Return section `own` with missing keys from `first`, recursively; `own` itself if either is not a section."""
     if not isinstance(first, dict):
         return own
     if own is None:

@@ -26,7 +26,7 @@ class DatasetConfig(Section):
 
 
 class LabelPolicy(Section):
-    """What is made of the labels."""
+    """Rules for turning labels into training targets."""
 
     unlabelled: Literal["absent_unless_known", "absent", "untaught"] = Field(
         "absent_unless_known",
@@ -95,7 +95,7 @@ class OptimizerConfig(Section):
 
 
 class ValidationConfig(Section):
-    """Real decoding of products that are not trained on."""
+    """Validation by real decoding of products that are not trained on."""
 
     share: float = Field(0.1, ge=0, lt=1, description="of the products, chosen by a hash of their text")
     max_products: int = Field(128, ge=1, description="products decoded in one evaluation")
@@ -104,7 +104,7 @@ class ValidationConfig(Section):
 
 
 class ScalingSection(Section):
-    """Where it runs: Ray Train workers, each with a copy of the model (data parallel)."""
+    """Scaling: Ray Train workers, each with a copy of the model (data parallel)."""
 
     num_workers: int = Field(1, ge=1, description="one a GPU; on CPUs, one with all cores is best")
     use_gpu: bool | None = Field(None, description="by default, if the cluster has a GPU for every worker")
@@ -163,7 +163,7 @@ class FinetuneConfig(Section):
         return self
 
     def deciding(self) -> dict[str, Any]:
-        """The part that decides what is trained, as plain data: a run continues only under the same one."""
+        """Return the settings that decide what is trained, as plain data: a run resumes only if they are unchanged."""
         data = self.model_dump(mode="json", exclude={"output", "checkpoint_minutes", "log_seconds", "scaling"})
         for dataset in data["datasets"]:
             # How a catalog is reached does not change what is in it.

@@ -99,7 +99,7 @@ class OpenAITeacherConfig(Section):
         return self
 
     def cost(self, input_tokens: int, output_tokens: int) -> float | None:
-        """US dollars; None without prices."""
+        """Return the cost in US dollars; None without prices."""
         if self.price_per_million_input_tokens is None or self.price_per_million_output_tokens is None:
             return None
         dollars = (
@@ -108,7 +108,7 @@ class OpenAITeacherConfig(Section):
         return dollars / 1e6
 
     def result_config(self) -> dict[str, Any]:
-        """What decides the labels. The address is not in it: the same model may move; each line names its own."""
+        """Return what decides the labels. The address is excluded: a model may move, and each line names its own."""
         keys = ("kind", "model", "instruction", "system", "json_mode", "temperature", "max_output_tokens", "request")
         return self.model_dump(mode="json", include=set(keys))
 
@@ -122,7 +122,7 @@ class SelfTeacherConfig(Section):
     engine: EngineConfig = Field(default_factory=EngineConfig, description="how it decodes; the layout is ignored")
 
     def result_config(self) -> dict[str, Any]:
-        """What decides the labels."""
+        """Return what decides the labels."""
         engine = self.engine.autoregressive().model_dump(mode="json", include=set(_DECODING_KEYS))
         return {"kind": self.kind, "model": self.model, "adapter": self.adapter, "engine": engine}
 

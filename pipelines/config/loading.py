@@ -1,4 +1,4 @@
-"""From a YAML file and `--set key=value` to a checked configuration, with messages that name the way out."""
+"""Loading of a YAML file and `--set key=value` into a checked configuration, with messages that say what to do."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _WANTED = {
     "model_attributes_type": "a mapping of keys is needed",
     "too_short": "at least one is needed",
 }
-"""What pydantic says in Python's words (tuple, dictionary, instance of), in those of a YAML file."""
+"""Wording for pydantic's messages that use Python's terms (tuple, dictionary, instance of), in YAML's terms."""
 
 
 def load_config(model: type[Config], path: str, overrides: Sequence[str] = ()) -> Config:
-    """The `model` in the YAML file at `path`, changed by `overrides` (`key=value`, dotted keys, values in YAML).
+    """Load the `model` from the YAML file at `path`, changed by `overrides` (`key=value`, dotted keys, YAML values).
 
-    Raises `UsageError` on anything that is not exactly such a configuration.
+    Raise `UsageError` on anything that is not exactly such a configuration.
     """
     document = load_yaml(path)
     if document is None:
@@ -42,7 +42,7 @@ def load_config(model: type[Config], path: str, overrides: Sequence[str] = ()) -
 
 
 def parse_config(model: type[Config], document: dict[str, Any], name: str) -> Config:
-    """Checks plain data; `name` stands for the file in messages."""
+    """Validate plain data; `name` stands for the file in messages. Raise `UsageError`."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -59,9 +59,9 @@ def parse_config(model: type[Config], document: dict[str, Any], name: str) -> Co
 
 
 def apply_override(document: dict[str, Any], override: str, option: str = "--set") -> None:
-    """Changes a document as `key=value` says, dotted keys and values in YAML; `option` for messages.
+    """Change a document as `key=value` says, with dotted keys and YAML values; `option` is used in messages.
 
-    Raises `UsageError`.
+    Raise `UsageError`.
     """
     key, separator, text = override.partition("=")
     if not separator or not key.strip():
@@ -80,7 +80,7 @@ def apply_override(document: dict[str, Any], override: str, option: str = "--set
 
 
 def _describe(problem: Any, model: type[BaseModel]) -> tuple[str, str, str]:
-    """Which key, what is wrong with it, and what it holds."""
+    """Return the key with its separator, what is wrong with it, and its value, for a message."""
     location, section = _locate(problem["loc"], model)
     key = ".".join(location) or "configuration"
     if problem["type"] == "extra_forbidden":
@@ -96,10 +96,9 @@ def _describe(problem: Any, model: type[BaseModel]) -> tuple[str, str, str]:
 
 
 def _locate(parts: Sequence[int | str], model: type[BaseModel]) -> tuple[list[str], type[BaseModel] | None]:
-    """The keys as the file has them, and the section that the last of them stands in.
+    """Return the keys as the file has them, and the section that holds the last one.
 
-    Where sections are alternatives, told apart by their `kind`, pydantic adds the kind of the one it tried; where plain
-    values are, their type.
+    Leave out what pydantic adds: the `kind` it tried for alternative sections, the type for alternative plain values.
     """
     location: list[str] = []
     sections, holder = [model], None
@@ -138,7 +137,7 @@ def _hint(location: list[str], section: type[BaseModel] | None, model: type[Base
 
 
 def known_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Every dotted key of the configuration."""
+    """Yield every dotted key of the configuration."""
     for name, field in model.model_fields.items():
         yield prefix + name
         for section in _sections(field.annotation):

@@ -1,4 +1,4 @@
-"""What is taken from a row: a column, several joined, or a text that is the same for all rows."""
+"""Source of a mapped value in a row: a column, several joined, or a constant text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATH_SEPARATOR = ">"
 
 
 class Mapped(Section):
-    """A column's name alone, or one of `column`, `join` and `text`."""
+    """A mapped value: a column's name alone, or one of `column`, `join` and `text`."""
 
     column: str | None = Field(
         None,
@@ -60,12 +60,12 @@ class Mapped(Section):
         return data["column"] if data.keys() == {"column"} else data
 
     def __str__(self) -> str:
-        """For messages."""
+        """Return the form used in messages."""
         return self.column or " + ".join(self.join or ()) or repr(self.text)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it is made of."""
+        """Columns that it is made of."""
         return (self.column,) if self.column is not None else self.join or ()
 
     @property

@@ -1,4 +1,4 @@
-"""How a job is run: shards, actors, retries, costs. Nothing here changes an answer."""
+"""Settings of how a job is run: shards, actors, retries, costs. None of them changes an answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpd_core.section import Section
 
 
 class ShardConfig(Section):
-    """How the catalog is cut. A shard is the unit of work, of commit and of retry."""
+    """Shards that the catalog is cut into. A shard is the unit of work, commit and retry."""
 
     target_tokens: int = Field(
         200_000, ge=1, description="estimated tokens in a full shard: about a minute of GPU work"
@@ -69,7 +69,7 @@ class ActorConfig(Section):
 
 
 class RetryConfig(Section):
-    """Every retry is finite. What fails to the end is a dead letter, never a hang."""
+    """Limits of retries: every retry is finite. What fails to the end is a dead letter, never a hang."""
 
     max_attempts: int = Field(
         3, ge=1, description="times a whole shard is tried in one session before its bad records are searched for"
@@ -87,7 +87,7 @@ class RetryConfig(Section):
 
 
 class CostConfig(Section):
-    """What the machines cost. On EC2 they say themselves what they are; what is set here counts first."""
+    """Costs of the machines. EC2 instances report their own type; settings here take precedence."""
 
     instance_type: str | None = Field(
         None, min_length=1, description="kind of machine, for the price table, e.g. g6e.48xlarge"

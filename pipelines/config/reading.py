@@ -1,4 +1,4 @@
-"""How the files of a catalog are read that do not say it themselves."""
+"""Options for reading catalog files that do not declare their own format."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ InputFormat = Literal["auto", "parquet", "jsonl", "csv", "shopify", "xml", "exce
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What is known of the files; None: found out.
+    """Known properties of the files; None: detected.
 
     Attributes:
-        format: "csv" takes a Shopify export row by row, "auto" a product at a time.
-        encoding: of text that is not UTF-8 and has no byte order mark.
-        delimiter, quote, escape: of CSV.
-        sheet: of a workbook.
-        anonymous: read s3:// without credentials.
+        format: "csv" reads a Shopify export row by row, "auto" one product at a time.
+        encoding: encoding of text that is not UTF-8 and has no byte order mark.
+        delimiter, quote, escape: dialect of CSV.
+        sheet: sheet of a workbook.
+        anonymous: whether to read s3:// without credentials.
     """
 
     format: InputFormat = "auto"
@@ -31,7 +31,7 @@ class ReadOptions:
 
 
 def encoding_name(given: str) -> str:
-    """An encoding's own name. Raises `ValueError` unless it is one that text of a file can be in."""
+    """Return an encoding's canonical name. Raise `ValueError` unless text files can have this encoding."""
     try:
         name = codecs.lookup(given).name
         # Some ways of writing are no text (hex), some are for domain names alone and take no bytes that are none.

@@ -1,4 +1,4 @@
-"""What of a job's configuration decides its results: a resume must not change it."""
+"""Identity of a job's results: the part of its configuration that a resume must not change."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _FREE_ENGINE_KEYS = (
 
 
 def result_config(config: JobConfig) -> dict[str, Any]:
-    """The part of the configuration that decides results, as plain data. A resume must not change it.
+    """Return the part of the configuration that decides results, as plain data. A resume must not change it.
 
-    The schema *file name* is not in it: the plan records the schemas' content hash instead.
+    The schema *file name* is excluded: the plan records the schemas' content hash instead.
     """
     data = config.model_dump(mode="json", exclude=set(_FREE_SECTIONS))
     data["engine"] = _result_engine(data["engine"])
@@ -52,7 +52,7 @@ def result_config(config: JobConfig) -> dict[str, Any]:
 
 
 def _result_engine(data: dict[str, Any]) -> dict[str, Any]:
-    """An engine's settings that decide results."""
+    """Return an engine's settings that decide results."""
     found = {key: value for key, value in data.items() if key not in _FREE_ENGINE_KEYS}
     if found["tensor_parallel"] == 1:
         del found["tensor_parallel"]  # likewise
@@ -69,5 +69,5 @@ def _result_engine(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def config_hash(config: JobConfig) -> str:
-    """Equal for two configurations that give the same results on the same input."""
+    """Return a hash that is equal for configurations with the same results on the same input."""
     return content_hash(result_config(config))

@@ -1,7 +1,7 @@
-"""YAML that is written: whatever a text holds, it stands on one line and is read back as it was.
+"""YAML output: any text is written on one line and reads back unchanged.
 
-PyYAML breaks texts with line breaks over several lines. As a key such a text is no YAML, and of some line breaks
-(U+0085) another one is read back.
+PyYAML breaks texts with line breaks over several lines. Such a text is not valid YAML as a key, and some line breaks
+(U+0085) read back as others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAX_PLAIN_KEY = 1000  # PyYAML reads none of more than 1,024 characters, as it 
 
 
 class _OneLineDumper(yaml.SafeDumper):
-    """Writes texts with line breaks in double quotes, where they are escaped."""
+    """Dumper that writes texts with line breaks in double quotes, where they are escaped."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -29,10 +29,10 @@ _OneLineDumper.add_representer(str, _text)
 
 
 def dump_yaml(data: Any, *, is_flow: bool | None = None) -> str:
-    """The data as YAML, in its own order.
+    """Return the data as YAML, in its own order.
 
     Args:
-        is_flow: all on one line, or in lines; None: what holds no lists and mappings is on one line.
+        is_flow: True: all on one line; False: over lines; None: collections without lists and mappings on one line.
     """
     text: str = yaml.dump(
         data, Dumper=_OneLineDumper, sort_keys=False, allow_unicode=True, default_flow_style=is_flow, width=math.inf
@@ -41,16 +41,16 @@ def dump_yaml(data: Any, *, is_flow: bool | None = None) -> str:
 
 
 def dump_flow(data: Any) -> str:
-    """The data on one line, as it may stand in a list, too."""
+    """Return the data on one line, in a form that is also valid within a list."""
     return dump_yaml([data], is_flow=True)[1:-1]
 
 
 def dump_key(text: str) -> str:
-    """A key with its colon, of any length; what it leads to follows in the next lines."""
+    """Return a key of any length with its colon; its value follows on the next lines."""
     written = dump_flow(text)
     return f"{written}:" if len(written) <= _MAX_PLAIN_KEY else f"? {written}\n:"
 
 
 def comment_text(text: str) -> str:
-    """A text for a comment: on one line, without characters that YAML refuses anywhere."""
+    """Return a text for a comment: on one line, without characters that YAML forbids."""
     return " ".join(_NOT_IN_YAML.sub("\ufffd", text).split())

@@ -1,4 +1,4 @@
-"""Reading YAML and JSON strictly: a key written twice is an error, and every error names file and line."""
+"""Strict reading of YAML and JSON: a key written twice is an error, and every error names file and line."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _ENCODINGS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader keeps the last of two equal keys without a word; this one refuses.
+    """Loader that refuses duplicate keys, of which SafeLoader silently keeps the last.
 
-    What it cannot make of a scalar ("2024-13-45" has no such month) it says with the scalar's place, too.
+    A scalar that cannot be converted ("2024-13-45" has no such month) also raises an error with its position.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -65,7 +65,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 class _ConfigLoader(_StrictLoader):
-    """Refuses numbers that YAML reads in another base; what reads schemas names them with their attribute."""
+    """Loader that refuses numbers in another base; the schema reader reports them with their attribute."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         value = super().construct_object(node, deep=deep)
@@ -94,10 +94,10 @@ for _tag in ("value", "merge"):
 
 
 def parse_yaml(text: str, name: str, *, is_config: bool = False) -> Any:
-    """The document in `text`. Raises `UsageError` naming `name` and the line on any syntax error.
+    """Parse the document in `text`. Raise `UsageError` naming `name` and the line on any syntax error.
 
     Args:
-        is_config: numbers in another base are errors, too.
+        is_config: whether numbers in another base are errors, too.
     """
     try:
         # Both are SafeLoaders: they build plain data only.
@@ -119,17 +119,17 @@ def parse_yaml(text: str, name: str, *, is_config: bool = False) -> Any:
 
 
 def load_yaml(path: str) -> Any:
-    """The configuration in the file at `path` (a local path or any fsspec URI)."""
+    """Load the configuration in the file at `path` (a local path or any fsspec URI). Raise `UsageError`."""
     return parse_document(read_text(path), path, is_config=True)
 
 
 def is_json(path: str) -> bool:
-    """Whether the file at `path` is read as JSON: by its ending."""
+    """Return whether the file at `path` is read as JSON, by its ending."""
     return path.lower().endswith(".json")
 
 
 def parse_document(text: str, path: str, *, is_config: bool = False) -> Any:
-    """The document in the text of the file at `path`: YAML, or JSON by the file's ending. Raises as `parse_yaml`."""
+    """Parse the text of the file at `path`: YAML, or JSON by the file's ending. Raise as `parse_yaml`."""
     if not is_json(path):
         return parse_yaml(text, path, is_config=is_config)
 
@@ -157,7 +157,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_text(path: str) -> str:
-    """The text of the file at `path` (a local path or any fsspec URI). Raises `UsageError`."""
+    """Return the text of the file at `path` (a local path or any fsspec URI). Raise `UsageError`."""
     try:
         filesystem, inner = open_filesystem(path)
         data = filesystem.cat_file(inner)
@@ -181,30 +181,30 @@ def _line(data: bytes, position: int) -> int:
 
 
 class YamlPlaces:
-    """Where in a YAML text something stands, for messages: nothing is looked for until somebody asks.
+    """Positions in a YAML text, for messages. The text is parsed only when a position is requested.
 
-    A path goes from the outside in: the number of an item or of a mapping's entry, or an entry's key as text.
+    A path goes from the outside in: the index of an item or of a mapping's entry, or an entry's key as text.
     """
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def line(self, *path: str | int) -> str:
-        """As ", line 7", to stand behind the file's name; empty if the place is not known."""
+        """Return the position as ", line 7", to follow the file's name; "" if it is unknown."""
         key, value = self._find(path)
         node = key or value
         return f", line {node.start_mark.line + 1}" if node is not None else ""
 
     def written(self, *path: str | int) -> str | None:
-        """The scalar there as it is written; None if there is none."""
+        """Return the scalar there as written; None if there is none."""
         return _scalar(self._find(path)[1])
 
     def written_key(self, *path: str | int) -> str | None:
-        """The key of the entry there as it is written; None if there is none."""
+        """Return the key of the entry there as written; None if there is none."""
         return _scalar(self._find(path)[0])
 
     def _find(self, path: Sequence[str | int]) -> tuple[yaml.Node | None, yaml.Node | None]:
-        """Key and value there; the key of an item of a list is None."""
+        """Return key and value there; the key of a list item is None."""
         key: yaml.Node | None = None
         node = self._root
         for step in path:

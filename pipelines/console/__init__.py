@@ -1,1 +1,1 @@
-"""What the terminal shows: exit codes, progress, safe text, log lines."""
+"""Terminal output: exit codes, progress, safe text, log lines."""

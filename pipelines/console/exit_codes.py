@@ -1,4 +1,4 @@
-"""How a command that can be continued ends: one line for the user, and an exit code."""
+"""Ending of a resumable command: one line for the user, and an exit code."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ EXIT_INCOMPLETE = 3
 EXIT_BUDGET = 4
 EXIT_INTERRUPTED = 130
 WAITING_THREADS = "hpd-shard"
-"""Beginning of the names of threads that wait for an engine."""
+"""Name prefix of threads that wait for an engine."""
 
 
 def run_command(work: Callable[[], int]) -> NoReturn:
-    """Does the work and exits with the code that it returns, or with that of what went wrong."""
+    """Do the work and exit with the code that it returns, or with the code of its error."""
     heed_termination()
     try:
         code = work()
@@ -43,14 +43,14 @@ def run_command(work: Callable[[], int]) -> NoReturn:
 
 
 def heed_termination() -> None:
-    """Has SIGTERM (of `ray job stop`, Kubernetes, a service manager) end the command as Ctrl-C does: its lease is given
-    back, and a Ray of its own ends with it. Ray puts its own handler in the place of this one when it starts."""
+    """Make SIGTERM (from `ray job stop`, Kubernetes, a service manager) end the command as Ctrl-C does: free its
+    lease, and stop its own Ray. Ray replaces this handler by its own when it starts."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)
 
 
 _SAME_SIGTERM = 10.0
-"""Seconds in which a second one is taken for the first."""
+"""Seconds within which a second SIGTERM counts as the first."""
 _terminated_at = -_SAME_SIGTERM
 
 

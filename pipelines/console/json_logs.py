@@ -1,8 +1,8 @@
-"""Log a run as JSON, one object a line.
+"""JSON logs of a run, one object a line.
 
-On Ray it is in the log files of each worker, else in one file in the temporary folder. Every line says which run it is
-about, and where it applies which shard and attempt, on which node and in which actor: a log collector can put the story
-of a shard together from all the machines that had it.
+On Ray they are in each worker's log files, else in one file in the temporary folder. Each line names its run and, where
+they apply, shard, attempt, node and actor. So a log collector can assemble a shard's history from all machines that
+had it.
 """
 
 from __future__ import annotations
@@ -67,5 +67,5 @@ def _log_to(handler: logging.Handler, static: Mapping[str, str]) -> None:
 
 
 def about(shard: int, **facts: Any) -> dict[str, Any]:
-    """The `extra` of a log line about a shard."""
+    """Return the `extra` of a log line about a shard."""
     return {"shard": shard, **{name: value for name, value in facts.items() if value is not None}}

@@ -1,4 +1,4 @@
-"""Dollars in words, the same on every page and in every line."""
+"""Formatting of dollars, the same on every page and in every line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def dollars(value: float) -> str:
-    """With three digits that count, cents above a dollar."""
+    """Format dollars with three significant digits, or with cents from a dollar on and whole dollars from 1,000 on."""
     if value < 0:
         return f"-{dollars(-value)}"
     if value == 0 or round(value, 2) >= 1000:
@@ -15,7 +15,7 @@ def dollars(value: float) -> str:
 
 
 def three_digits(value: float) -> str:
-    """0.160, 0.0329, 2.61, 35.7: all digits that count, zeros included."""
+    """Format a number with three significant digits, zeros included: 0.160, 0.0329, 2.61, 35.7."""
     if value == 0:
         return "0"
     decimals = 2 - math.floor(math.log10(abs(value)))

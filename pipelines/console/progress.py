@@ -23,10 +23,10 @@ class Watched(NamedTuple):
 
 
 class Speed:
-    """How fast this session is, and what is left. What an earlier session did counts as done, not as fast."""
+    """Speed of this session, and the time left. Work of earlier sessions counts as done, but not towards the speed."""
 
     def __init__(self, totals: Totals, planned_rows: int, watch: Callable[[], Watched]):
-        """`watch`: asked again and again for what is not committed yet."""
+        """Create the speed; `watch` is called repeatedly for the progress that is not committed yet."""
         self._totals = totals
         self._planned_rows = planned_rows
         self._watch = watch
@@ -42,7 +42,7 @@ class Speed:
 
     @property
     def rows(self) -> int:
-        """Return the rows that are done, those of open shards included. The number never falls."""
+        """Rows that are done, including those of open shards. The number never falls."""
         # A shard that ends is for a moment neither in the engine nor committed.
         self._rows = max(self._rows, min(self._planned_rows, self._totals.rows + self._watch().num_decoded))
         return self._rows
@@ -54,7 +54,7 @@ class Speed:
         return done / self.elapsed if done and self.elapsed > 0 else None
 
     def describe(self, rows: int) -> str:
-        """Return pace and time left in words, `rows` being done."""
+        """Return pace and time left in words, with `rows` done."""
         dead = f"{self._totals.dead_letters:,} dead-lettered"
         if rows == self._rows_before:
             return f"starting: {self._watch().said}, {format_seconds(self.elapsed)}, {dead}"
@@ -64,7 +64,7 @@ class Speed:
         return f"{products / max(1e-9, self.elapsed):,.1f} products/s{remaining}, {dead}"
 
     def _seconds_left(self, rows: int) -> float | None:
-        """Estimate from the pace since the first products; loading is left out."""
+        """Estimate the seconds left from the pace since the first products; loading is left out."""
         now = time.monotonic()
         if self._first_rows is None:
             self._first_rows = (now, rows)
@@ -80,7 +80,7 @@ def show_progress(
     log_seconds: float,
     watch: Callable[[], Watched],
 ) -> Iterator[Speed]:
-    """Show how `totals` grow until the block ends, and before the first products what is waited for."""
+    """Show the growth of `totals` until the block ends and, before the first products, what is being waited for."""
     speed = Speed(totals, planned_rows, watch)
     if console.is_terminal:
         with _live(console, planned_rows, speed):
@@ -125,14 +125,14 @@ def _log(console: Console, planned_rows: int, speed: Speed, every: float, stop: 
 
 
 def progress_line(planned_rows: int, speed: Speed) -> str:
-    """One plain line, with the time of day."""
+    """Return one plain progress line, with the time of day."""
     rows = speed.rows
     share = rows / planned_rows if planned_rows else 1.0
     return f"{time.strftime('%H:%M:%S')}  {rows:,} of {planned_rows:,} products ({share:.0%}), {speed.describe(rows)}"
 
 
 def format_seconds(seconds: float) -> str:
-    """3725 -> "1 h 02 min"."""
+    """Format seconds as a duration: 3725 -> "1 h 02 min"."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -141,6 +141,6 @@ def format_seconds(seconds: float) -> str:
 
 
 def describe_counts(counts: Mapping[str, Any]) -> str:
-    """{"value": 3, "absent": 1} -> "3 value, 1 absent", the most frequent first."""
+    """Format counts, the most frequent first: {"value": 3, "absent": 1} -> "3 value, 1 absent"."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count:,} {name}" for name, count in ordered) or "none"

@@ -1,4 +1,4 @@
-"""Names from a catalog in the tables of a terminal: short enough for a line or two, and no two alike."""
+"""Catalog names in terminal tables: short enough for a line or two, and all distinct."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _JOINED = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
 
 
 def shown_names(names: Iterable[str], most: int = MAX_CELLS) -> dict[str, str]:
-    """Each name as it is shown beside the others.
+    """Return each name as it is shown beside the others.
 
-    A name stands as it is if all of it can be seen, else in quotes and written out. Of one that is wider than `most`
-    cells the middle is left out, which is marked; where two would look alike by that, they differ in the mark.
+    A name that is fully visible is unchanged; others are quoted and escaped. In a name wider than `most` cells, a mark
+    replaces the middle. Where two would then look alike, their marks differ.
     """
     written = {name: _written(name) for name in names}
     shown = {name: _shortened(text, most, _MARK) for name, text in written.items()}
@@ -30,7 +30,7 @@ def shown_names(names: Iterable[str], most: int = MAX_CELLS) -> dict[str, str]:
 def with_shown_names(
     columns: Sequence[str], rows: Iterable[Sequence[str]], of: Collection[str] = ("category", "attribute", "product")
 ) -> list[list[str]]:
-    """The rows of a table, with the names in the columns that are called so as they are shown."""
+    """Return the rows of a table, with the names in the columns called `of` replaced by their shown form."""
     by_column = [list(cells) for cells in zip(*rows, strict=True)]
     for place, cells in enumerate(by_column):
         if columns[place] in of:
@@ -61,7 +61,7 @@ def _told_apart(name: str, text: str, most: int) -> str:
 
 
 def _end(text: str, cells: int) -> str:
-    """As much of the text's end as has room."""
+    """Return as much of the text's end as fits into `cells`."""
     start, room = len(text), cells
     while start > 0 and (room := room - cell_len(text[start - 1])) >= 0:
         start -= 1

@@ -14,23 +14,23 @@ _STEERING = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if ch
 
 
 def printable(text: str) -> str:
-    """`text` without control characters (an escape sequence in a title could rewrite the screen)."""
+    """Return `text` without control characters (an escape sequence in a title could rewrite the screen)."""
     return text.translate(_STEERING)
 
 
 def data_console() -> Console:
-    """For product text, in which brackets are no markup. Without a terminal, tables are not squeezed to 80."""
+    """Return a console for product text: brackets are not markup. Without a terminal, the width is 160, not 80."""
     return Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 160)
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:
-    """What somebody should know who looks on, a line each."""
+    """Print notes for whoever watches, one line each."""
     for note in notes:
         console.print(f"[bold yellow]Note:[/] {escape(printable(note))}", highlight=False, soft_wrap=True)
 
 
 def print_beginning(console: Console, what: str) -> None:
-    """What is waited for before anything can be done."""
+    """Print what is being waited for before work can start."""
     console.print(f"starting: {escape(printable(what))}", highlight=False, soft_wrap=True)
 
 
@@ -38,16 +38,16 @@ class SafeTable(Table):
     """A table whose cells may come from a catalog."""
 
     def add_column(self, *arguments: Any, overflow: OverflowMethod = "fold", **options: Any) -> None:
-        """As rich's, but a long word goes on in the next line: cut, two names could look alike."""
+        """Add a column as rich does, but fold long words: if they were cut, two names could look alike."""
         super().add_column(*arguments, overflow=overflow, **options)
 
     def add_row(self, *cells: Any, **options: Any) -> None:
-        """As rich's, with every text cell made printable."""
+        """Add a row as rich does, with every text cell made printable."""
         super().add_row(*(printable(cell) if isinstance(cell, str) else cell for cell in cells), **options)
 
 
 def titled_table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> SafeTable:
-    """A table under its title, with columns of texts, then of numbers, which stand to the right."""
+    """Return a table under its title, with columns of texts, then of right-aligned numbers."""
     table = SafeTable(title=title, title_justify="left")
     for name in texts:
         table.add_column(name)

@@ -1,4 +1,4 @@
-"""What every command that serves does alike: takes a port, says where it is, and ends when it is told to."""
+"""Common steps of commands that serve: open a port, announce the address, and end on a signal."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def open_socket(host: str, port: int, listens: bool = False) -> socket.socket:
-    """A socket to serve at. Raises `UsageError` if the port is taken or the host is none of this machine's.
+    """Open a socket to serve at. Raise `UsageError` if the port is taken or the host is not this machine's.
 
     Args:
-        listens: whoever is told the address may ask at once, and waits.
+        listens: whether to listen at once, so that early requests wait instead of failing.
     """
     found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -32,11 +32,11 @@ def open_socket(host: str, port: int, listens: bool = False) -> socket.socket:
 
 
 def serve_until_told(server: uvicorn.Server, sock: socket.socket, path: str, announce: Callable[[str], None]) -> None:
-    """Serves until SIGTERM or Ctrl-C, and ends as the server does.
+    """Serve until SIGTERM or Ctrl-C, and end as the server does.
 
     Args:
-        path: of the address, from its first slash on.
-        announce: is told the address.
+        path: path of the address, from its first slash on.
+        announce: called with the address.
     """
     # Before anybody knows the address: an interrupt while the server starts may be raised where nobody hears of it. And
     # uvicorn repeats the signal that ended it to whoever handled it before: one that was told to end has ended well.

@@ -1,4 +1,4 @@
-"""A price before paying: what decoding a catalog will cost, from a pilot or an earlier run.
+"""Cost forecasts: the price of decoding a catalog, from a pilot or an earlier run.
 
 scan ─▶ strata ─▶ draw ─▶ pilot run (the real engine) ─▶ observations ─▶ estimate ─▶ forecast
 """

@@ -1,6 +1,6 @@
-"""Is the interval honest? Pilots drawn again and again from a catalog whose every row's cost is known.
+"""Backtest of the interval: repeated pilots on a catalog with a known cost of every row.
 
-Nothing is decoded: each trial draws as a pilot draws, takes the known cost of its rows, and estimates the cost of all.
+Nothing is decoded: each trial draws like a pilot, takes the known cost of its rows, and estimates the cost of all.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from pipelines.costing.strata import make_strata
 from pipelines.costing.survey import CellCount, Survey, SurveyCell, row_number
 
 SHARES = (0.01, 0.05, 0.1)
-"""Of the catalog, that the tried pilots take."""
+"""Shares of the catalog that the tried pilots draw."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """How pilots of one size did.
+    """Results of pilots of one size.
 
     Attributes:
-        share, num_rows: of the catalog, in a pilot.
-        num_trials: pilots drawn; `num_covered` of their intervals hold the true cost.
-        mean_error: of the estimates, relative to the truth: their bias.
+        share: share of the catalog in a pilot.
+        num_rows: number of rows in a pilot.
+        num_trials: number of pilots drawn.
+        num_covered: number of their intervals that contain the true cost.
+        mean_error: mean error of the estimates relative to the truth (bias).
         rms_error: root of their mean squared relative error.
-        mean_half_width: of the intervals, relative to the estimates.
+        mean_half_width: mean half width of the intervals, relative to the estimates.
     """
 
     share: float
@@ -42,7 +44,7 @@ class Backtest:
 
     @property
     def coverage(self) -> float:
-        """Share of the intervals that hold the truth; 95% of them should."""
+        """Share of the intervals that contain the truth; should be 95%."""
         return self.num_covered / self.num_trials
 
 
@@ -53,12 +55,12 @@ def backtest(
     num_trials: int,
     batch_factor: Callable[[np.random.Generator], float] = lambda generator: 1.0,
 ) -> Backtest | None:
-    """Tries pilots of `share` of the catalog; None if that is too few rows for a pilot.
+    """Try pilots of `share` of the catalog; return None if that is too few rows for a pilot.
 
     Args:
-        survey: with every row of the catalog among its candidates.
-        seconds: what each row costs, by file and row; rows that are missing cost nothing.
-        batch_factor: how much slower than usual the machine is during a batch.
+        survey: survey with every row of the catalog among its candidates.
+        seconds: (file, row) -> cost in seconds; missing rows cost nothing.
+        batch_factor: draws how many times slower than usual the machine is during a batch.
     """
     num_rows = round(share * sum(cell.rows for cell in survey.cells.values()))
     if num_rows < MIN_ROWS:
@@ -90,7 +92,7 @@ def backtest(
 
 
 def _renumbered(survey: Survey, seed: int) -> Survey:
-    """The same catalog as another seed would have drawn from it."""
+    """Return the survey with the candidates' numbers and order of another seed."""
     cells: dict[SurveyCell, CellCount] = {}
     for cell, count in survey.cells.items():
         candidates = [each._replace(number=row_number(seed, str(each.file), each.row)) for each in count.candidates]
@@ -99,7 +101,7 @@ def _renumbered(survey: Survey, seed: int) -> Survey:
 
 
 def describe(found: Sequence[Backtest]) -> list[str]:
-    """One line for each size of a pilot."""
+    """Describe each size of a pilot in one line."""
     return [
         f"{each.share:>4.0%}, {each.num_rows:,} rows: {each.num_covered} of {each.num_trials} intervals hold the truth "
         f"({each.coverage:.0%}), ±{each.mean_half_width:.1%} on average; estimates are {each.rms_error:.1%} off, "

@@ -1,4 +1,4 @@
-"""The price of a cascade: both models on the pilot's products, and what a threshold asks of the larger one."""
+"""Forecast of a cascade: both models on the pilot's products, and the larger model's share at a threshold."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CascadePilots:
     """Pilots in which both models have answered everything.
 
     Attributes:
-        utilisation: as `forecast_from_pilots`.
+        utilisation: as in `forecast_from_pilots`.
     """
 
     config: JobConfig
@@ -39,7 +39,7 @@ class CascadePilots:
 
     @cached_property
     def first(self) -> Forecast:
-        """Of the first model alone."""
+        """Forecast of the first model alone."""
         others = self._cascade.actors.max
         return forecast_from_pilots(self.config, self.pilots, self.source, self.utilisation, others)
 
@@ -49,7 +49,7 @@ class CascadePilots:
         return self.config.cascade
 
     def at(self, below: float) -> Forecast:
-        """Of both models, with this threshold."""
+        """Forecast both models with this threshold."""
         others = self.config.actors.max
         pilots = [(pilot, _at(run, below)) for pilot, run in self.pilots]
         larger = forecast_from_pilots(larger_model(self.config), pilots, self.source, self.utilisation, others)
@@ -68,7 +68,7 @@ class CascadePilots:
         return ForecastAsked(below, share, min(1.0, products.estimate / rows))
 
     def curve(self, gold_run: str, gold: str) -> Curve:
-        """F1 against cost over thresholds. `gold_run`: in which both models have answered the gold file's products.
+        """Compute F1 against cost over thresholds. `gold_run`: run of both models over the gold file's products.
 
         Raises `UsageError` if one of the two cannot be read, or they do not belong together.
         """
@@ -92,14 +92,14 @@ class CascadePilots:
 
 
 def with_larger(first: Forecast, larger: Forecast, asked: ForecastAsked) -> Forecast:
-    """The forecast of both models."""
-    # What is assumed of both is said once.
+    """Combine the forecasts of both models."""
+    # An assumption about both is stated once.
     assumed = [each for each in larger.assumed if each not in first.assumed]
     return replace(first, larger=replace(larger, assumed=assumed), asked=asked)
 
 
 def asked_earlier(below: float, earlier: EarlierCosts) -> ForecastAsked:
-    """What an earlier run's larger model was asked, all of it counted."""
+    """Return the exact shares that an earlier run's larger model was asked."""
     answers = earlier.asked.get("asked", 0) / max(1, earlier.asked.get("answers", 0))
     decoded = sum(float(each.sum()) for each in earlier.counts.values())
     return ForecastAsked(
@@ -120,7 +120,7 @@ def _larger(run: MeasuredRun) -> LargerRun:
 
 
 def _at(run: MeasuredRun, below: float) -> MeasuredRun:
-    """What the larger model would have taken at this threshold."""
+    """Return what the larger model would have measured at this threshold."""
     larger = _larger(run)
     rates = TokenRates.of(list(larger.products.values()), larger.metrics)
     seconds = {number: rates.seconds_at(product, below) for number, product in larger.products.items()}

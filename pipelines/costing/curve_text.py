@@ -1,4 +1,4 @@
-"""A cascade's F1 against its cost in words for people."""
+"""Text of a cascade's F1 against its cost, for people and for machines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.console.terminal import printable
 
 
 def print_curve(console: Console, curve: Curve, f1: float | None, place: str) -> None:
-    """The points, and the way to `f1` that costs least, or to the best there is."""
+    """Print the points, and the cheapest way to reach `f1`, or the highest F1 if it is None."""
     has_price = curve.first.usd_per_1k is not None
     table = Table(box=SIMPLE, pad_edge=False)
     cost = "cost of 1,000" if has_price else "engine time for 1,000"
@@ -34,7 +34,7 @@ def print_curve(console: Console, curve: Curve, f1: float | None, place: str) ->
 
 
 def proposal(curve: Curve, f1: float | None) -> str:
-    """What to set."""
+    """Return a line that proposes which threshold to set."""
     found = curve.best if f1 is None else curve.reaching(f1)
     if found is None:
         best = curve.best
@@ -47,7 +47,7 @@ def proposal(curve: Curve, f1: float | None) -> str:
 
 
 def curve_json(curve: Curve, f1: float | None) -> dict[str, Any]:
-    """For machines: the curve, and what is proposed; None where nothing reaches `f1`."""
+    """Return the curve and the proposed point as plain data; the point is None if none reaches `f1`."""
     found = curve.best if f1 is None else curve.reaching(f1)
     return curve.to_dict() | {"proposed": None if found is None else asdict(found)}
 

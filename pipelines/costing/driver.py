@@ -1,4 +1,4 @@
-"""The driver of `pipelines/plan.py`: surveys, draws, runs, and computes the forecast; every step is kept."""
+"""Driver of `pipelines/plan.py`: surveys, draws, runs, and computes the forecast; every step is stored."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _TRIALS = 200
 
 @dataclass(slots=True)
 class Planner:
-    """One catalog and its pilot folder."""
+    """Planner for one catalog and its pilot folder."""
 
     job: PlannedJob
     folder: Folder
@@ -73,7 +73,7 @@ class Planner:
         *,
         has_pilot: bool = True,
     ) -> Self:
-        """Checks the job and plans it; its models are wanted here for a pilot alone. Raises `UsageError`."""
+        """Check and plan the job; its models must be available here only with `has_pilot`. Raises `UsageError`."""
         named = [] if on is None else [f"cost.instance_type={on}", "cost.usd_per_hour=null"]
         if on is not None:
             find_gpu(on)
@@ -85,14 +85,14 @@ class Planner:
             raise UsageError(
                 f"{place.uri}: the pilot's folder must not have any of *?[ in its name; name one (--folder)"
             )
-        # The catalog as a whole and from its beginning, whatever has been done of it: what an earlier run has answered
-        # is not taken off, and a run that is under way does not matter. Nothing is written to this output.
+        # Plan the whole catalog from its beginning: answers of earlier runs are not subtracted, and a run in progress
+        # does not matter. Nothing is written to this output.
         whole = {"base": None, "retry_failed": None, "run_id": None, "output": place.describe("catalog")}
         job = plan_job(loaded.model_copy(update=whole), limit, is_to_run=has_pilot, is_spread=limit is not None)
         return cls(job, place, console)
 
     def from_pilot(self, num_rows: int, num_more: int, seed: int, utilisation: float | None) -> Forecast:
-        """Draws, runs and measures what is left of the pilots. Raises `UsageError`, or `RunError` to be continued."""
+        """Draw, run and measure the rest of the pilots. Raises `UsageError`, or `RunError` if it can be resumed."""
         self._pilots = self._run_pilots(num_rows, num_more, seed)
         if self.job.config.cascade is None:
             return forecast_from_pilots(self.job.config, self._pilots, self.folder.uri, utilisation)
@@ -130,14 +130,17 @@ class Planner:
         return pilots
 
     def check_gold(self, gold: str) -> None:
-        """Before the pilot is paid. Raises `UsageError` if there is no cascade, or the file cannot be read."""
+        """Check the gold file before the pilot runs. Raises `UsageError` without a cascade or if it cannot be read."""
         if self.job.config.cascade is None:
             raise UsageError("--gold goes with `cascade`, of which it finds the threshold; the configuration has none")
         read_gold(gold, self.job.schemas)
 
     def curve(self, gold: str, utilisation: float | None) -> Curve:
-        """The F1 of a cascade, whose pilots have run, against its cost: from both models' answers to the gold file's
-        products. Kept beside the forecast, for the report. Raises `UsageError`, or `RunError` to be continued."""
+        """Compute the F1 of a cascade against its cost, from both models' answers to the gold file's products.
+
+        Call `from_pilot` first. The curve is stored beside the forecast, for the report. Raises `UsageError`, or
+        `RunError` if it can be resumed.
+        """
         run = run_gold(self.job, gold, self.folder, self.console)
         curve = self._cascade_pilots(utilisation).curve(run, gold)
         try:
@@ -147,7 +150,7 @@ class Planner:
         return curve
 
     def _survey(self, seed: int, keep: int) -> Survey:
-        """Reads the catalog. Raises `UsageError` if no row of it can be decoded."""
+        """Survey the catalog. Raises `UsageError` if no row of it can be extracted."""
         total = self.job.plan.num_rows
         with self.console.status(f"Reading {total:,} rows ...") as status:
             survey = survey_catalog(
@@ -166,7 +169,7 @@ class Planner:
         return read_measured(run_pilot(folder, pilot, self.job.config, self.console))
 
     def from_run(self, uri: str, utilisation: float | None) -> Forecast:
-        """From an earlier run's metrics, and a count of the catalog. Raises `UsageError`."""
+        """Forecast from an earlier run's metrics and a count of the catalog. Raises `UsageError`."""
         earlier = read_earlier(uri)
         before, now = earlier.plan.result_config, self.job.plan.result_config
         for key in ("model", "adapter", "decoding", "engine", "cascade"):
@@ -204,7 +207,7 @@ class Planner:
         return with_larger(first, larger, asked_earlier(cascade.below, earlier))
 
     def _check_asked_by(self, earlier: EarlierCosts) -> None:
-        """By other certainties, other answers are asked again."""
+        """Raise `UsageError` if the calibration differs, because then other answers would be asked again."""
         wanted = certainty_of(self.job.config).get("calibration")
         if self.job.config.cascade is None or wanted == earlier.asked_by:
             return
@@ -215,7 +218,7 @@ class Planner:
         )
 
     def backtest(self, uri: str) -> list[Backtest]:
-        """Pilots tried on this catalog, whose every row's cost is in the run. Raises `UsageError`."""
+        """Try pilots on this catalog, using the cost of every row in the run at `uri`. Raises `UsageError`."""
         folder, plan, _ = find_finished(uri, "--backtest")
         if changes := file_differences(plan.files, self.job.plan.files):
             raise UsageError(f"--backtest: run {plan.run_id} is not of this catalog: {changes[0]}")
@@ -239,8 +242,10 @@ class Planner:
         return [each for each in tried if each is not None]
 
     def store(self, forecast: Forecast, on: str | None, efficiency: float | None) -> tuple[Forecast, str]:
-        """Keeps the forecast, moved to another machine if one is named, and says where: what is assumed for another
-        machine lies beside what was measured. Raises `UsageError`."""
+        """Store the forecast, converted to machine `on` if given. Return it and its place.
+
+        A forecast for another machine is stored beside the measured one. Raises `UsageError`.
+        """
         name = FORECAST_NAME
         if on is not None:
             gpu = find_gpu(on)

@@ -1,4 +1,4 @@
-"""A forecast without a pilot: what an earlier run over a like catalog cost, by category."""
+"""Costs of an earlier run over a similar catalog, by category, for a forecast without a pilot."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from pipelines.errors import UsageError
 from pipelines.job.run_plan import Plan, find_finished
 from pipelines.rewriting.decided_run import asked_by_calibration
 
-# Shards are put together to so many groups: enough for the interval, and as many numbers for any size of run.
+# Number of groups that shards are merged into: enough for the interval, and independent of the run's size.
 _GROUPS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierCosts:
-    """What products of each category cost in an earlier run.
+    """Costs of products by category in an earlier run.
 
     Attributes:
-        counts, seconds: per category, float64 [groups of shards; of rows, if the run is clustered]: products that were
-            decoded, and their engine seconds.
-        metrics: one row a shard.
-        engine: what decoded.
-        plan: of the run.
-        asked: what a cascade's larger model was asked (cascading/standing.py); empty without.
-        asked_by: the hash of the first model's calibration, by which it was asked; None without one.
+        plan: plan of the run.
+        counts, seconds: category -> decoded products and their engine seconds, float64 [groups]. Groups are of shards,
+            or of rows if the run is clustered.
+        metrics: one row per shard.
+        engine: description of the engine.
+        asked: counts of what a cascade's larger model was asked (cascading/standing.py); empty without a cascade.
+        asked_by: hash of the first model's calibration that decided what was asked; None without one.
     """
 
     run_id: str
@@ -45,13 +45,14 @@ class EarlierCosts:
 
 
 def read_earlier(uri: str, model: int = 1) -> EarlierCosts:
-    """What one of its models cost.
+    """Read the costs of one model of the run at `uri`.
 
     Args:
-        model: 2 for the larger model of a cascade.
+        model: 1, or 2 for the larger model of a cascade.
 
-    Raises `UsageError` if there is no finished run, or none that says what a product cost; `RunError` if it cannot
-    be read."""
+    Raises `UsageError` if there is no finished run, or it does not record what products cost; `RunError` if it cannot
+    be read.
+    """
     folder, plan, manifest = find_finished(uri, "--from-run")
     column = "engine_seconds" if model == 1 else "cascade_seconds"
     names = folder.list("products")

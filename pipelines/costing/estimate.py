@@ -1,9 +1,9 @@
-"""From measured batches to the cost of a catalog, with an interval. Pure numpy.
+"""Estimate of a catalog's cost from measured batches, with an interval. Pure numpy.
 
-The draw is stratified, and every batch holds its share of every stratum: leaving out one batch at a time (the
-delete-a-group jackknife; Wolter, Introduction to Variance Estimation, chapter 4) shows how much the whole estimate
-moves, be it for the products that happened to be drawn or for a machine that was slower for a while. Products are
-never resampled on their own: those that ran in the same steps share their luck.
+The draw is stratified, and every batch holds its share of every stratum. Leaving out one batch at a time (the
+delete-a-group jackknife; Wolter, Introduction to Variance Estimation, chapter 4) gives the variance of the whole
+estimate. It covers both the choice of products and a machine that is slower for a while. Products are never resampled
+one by one, because those that ran in the same steps are correlated.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _T_ABOVE = ((30, 2.042), (40, 2.021), (60, 2.000), (120, 1.980))
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """S strata, B batches, C categories.
+    """Measurements of S strata, B batches, C categories.
 
     Attributes:
-        counts: float64 [S, B], products measured.
-        seconds: float64 [S, B], their engine seconds, summed.
-        rows: float64 [C, S], rows of the catalog.
+        counts: float64 [S, B], number of products measured.
+        seconds: float64 [S, B], sum of their engine seconds.
+        rows: float64 [C, S], number of rows in the catalog.
     """
 
     counts: FloatArray
@@ -42,15 +42,14 @@ class Measurements:
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """Engine seconds of the catalog: in all, and [C] by category."""
+    """Engine seconds of the catalog: total, and [C] by category."""
 
     total: Interval
     by_category: list[Interval]
 
 
 def estimate(measured: Measurements) -> CostEstimate:
-    """The sum over strata of rows x mean seconds. Raises `ValueError` if there is a stratum without a product, or only
-    one batch."""
+    """Sum rows x mean seconds over strata. Raises `ValueError` for a stratum without a product or a single batch."""
     num_batches = measured.counts.shape[1]
     n, y = measured.counts.sum(axis=1), measured.seconds.sum(axis=1)
     if num_batches < 2 or (n == 0).any():
@@ -62,7 +61,7 @@ def estimate(measured: Measurements) -> CostEstimate:
     rest = n[:, None] - measured.counts
     without = np.where(rest > 0, (y[:, None] - measured.seconds) / np.maximum(rest, 1), means[:, None])
     replicates = measured.rows @ without  # [C, B]
-    # What a stratum's products, in so many batches, can say about its spread.
+    # Degrees of freedom of a stratum: its number of batches, less one.
     freedom = (measured.counts > 0).sum(axis=1) - 1  # [S]
 
     def interval(value: float, moved: FloatArray, strata: npt.NDArray[np.bool_]) -> Interval:
@@ -79,7 +78,7 @@ def estimate(measured: Measurements) -> CostEstimate:
 
 
 def student_t(degrees: int) -> float:
-    """The two-sided 95% quantile of Student's t; between the table's degrees, the wider one."""
+    """Return the two-sided 95% quantile of Student's t; between the table's degrees, the wider one."""
     if degrees <= len(_T):
         return _T[degrees - 1]
     return [value for limit, value in _T_ABOVE if limit <= degrees][-1]

@@ -1,4 +1,4 @@
-"""What a run will cost, as plain data: made by `pipelines/plan.py`, read again by the report."""
+"""Forecast of a run's cost as plain data: written by `pipelines/plan.py`, read by the report."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ Positive = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate and the limits of its 95% interval."""
+    """Estimate with the limits of its 95% interval."""
 
     estimate: Amount
     low: Amount
     high: Amount
 
     def scaled(self, factor: float, plus: float = 0.0) -> Interval:
-        """Every limit times `factor` (not negative), plus a known amount."""
+        """Multiply estimate and limits by `factor` (not negative), and add a known amount."""
         return Interval(*(value * factor + plus for value in (self.estimate, self.low, self.high)))
 
     @property
     def limits(self) -> tuple[float, float, float]:
-        """The estimate, and the limits."""
+        """Estimate, lower and upper limit."""
         return self.estimate, self.low, self.high
 
     def plus(self, other: Interval) -> Interval:
-        """The sum. Of two that were measured on the same products, whose errors go together: limits are added, too."""
+        """Add two intervals measured on the same products. Their errors are correlated, so limits are added, too."""
         return Interval(*(a + b for a, b in zip(self.limits, other.limits, strict=True)))
 
     def contains(self, value: float) -> bool:
-        """Whether `value` lies between the limits."""
+        """Return whether `value` lies between the limits."""
         return self.low <= value <= self.high
 
     @property
     def half_width_share(self) -> float:
-        """How far the upper limit is above the estimate, as a share of it; 0 for an estimate of 0."""
+        """Distance of the upper limit from the estimate, as a share of the estimate; 0 for an estimate of 0."""
         return (self.high - self.estimate) / self.estimate if self.estimate else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What an engine's hour costs. `usd_per_hour` is None where it is not known: there are hours then, no dollars."""
+    """Price of an engine's hour. `usd_per_hour` is None if unknown: the forecast then has hours, but no dollars."""
 
     usd_per_hour: Amount | None
     source: str | None
@@ -66,13 +66,13 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class CategoryForecast:
-    """One category's work.
+    """Forecast of one category's work.
 
     Attributes:
-        rows: in the catalog.
-        sampled: products of it that were measured.
+        rows: rows in the catalog.
+        sampled: measured products.
         hours: engine hours of computing.
-        is_pooled: too few were measured: the rate of all rare categories together was used, by text length.
+        is_pooled: whether too few were measured, so that the rate of all rare categories together was used.
     """
 
     category: str
@@ -84,11 +84,12 @@ class CategoryForecast:
 
 @dataclass(frozen=True, slots=True)
 class ForecastAsked:
-    """What a cascade's larger model is asked again.
+    """Shares of the catalog that a cascade's larger model is asked again.
 
     Attributes:
-        below: the threshold.
-        answers, products: shares, of all answers and of the products that any is asked of.
+        below: threshold of certainty.
+        answers: share of all answers.
+        products: share of the products with at least one such answer.
     """
 
     below: Annotated[float, Field(ge=0, le=1)]
@@ -98,28 +99,28 @@ class ForecastAsked:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a run over the whole catalog will take.
+    """Forecast of a run over the whole catalog.
 
     Attributes:
-        basis, source: where the measurements are from, and the run's folder.
-        rows: of the catalog; `dead_rows` of them have no schema and cost nothing.
-        sampled: products that were measured, in `num_batches` batches.
-        text_bytes: mean of a row's text in the catalog; `sampled_text_bytes` of the measured products, weighted as the
-            estimate weights them: how far the sample's lengths are from the catalog's. None if not known.
+        basis, source: origin of the measurements, and the run's folder.
+        rows: rows of the catalog; `dead_rows` of them cannot be extracted and cost nothing.
+        sampled: measured products, in `num_batches` batches.
+        text_bytes: mean text bytes of a row in the catalog. `sampled_text_bytes`: the same of the measured products,
+            weighted as in the estimate, which shows how well the sample fits; None if not known.
         work_hours: engine hours of computing for products.
         prefix_hours: engine hours for the categories' prefixes, computed once by every engine.
-        load_seconds: in which one engine loads.
+        load_seconds: seconds in which one engine loads.
         utilisation: share of an engine's time, after loading, in which it computes; `utilisation_source`: measured,
             set or assumed.
-        engines: that the configuration asks for.
-        tokens: forwarded for a product, by kind: document, key, value, scored.
-        bytes_effect: by which share the work grows if every text becomes twice as long.
-        assumed: what was not measured, in words; empty if everything was.
-        model_size: as the measured engine says (`EngineDescription`); None if it does not.
-        larger: with a cascade, the same of its larger model; all the others are of the first one alone, the properties
-            of both.
-        asked: what the larger model is asked.
-        measured_on: the device of the measurements, if `device` was not measured.
+        engines: number of engines in the configuration.
+        tokens: tokens forwarded for a product, by kind: document, key, value, scored.
+        bytes_effect: share by which the work grows if every text becomes twice as long.
+        assumed: sentences on what was not measured; empty if everything was.
+        model_size: size from the measured engine's `EngineDescription`; None if it has none.
+        larger: forecast of a cascade's larger model. All other attributes are of the first model alone, while the
+            properties cover both.
+        asked: shares that the larger model is asked.
+        measured_on: device of the measurements, if `device` was not measured.
     """
 
     basis: Basis
@@ -152,22 +153,22 @@ class Forecast:
 
     @property
     def alone(self) -> Forecast:
-        """Of the first model alone."""
+        """Forecast of the first model alone."""
         return replace(self, larger=None, asked=None)
 
     @property
     def models(self) -> list[Forecast]:
-        """Of each model alone."""
+        """Forecasts of each model alone."""
         return [self.alone] if self.larger is None else [self.alone, self.larger]
 
     @property
     def computing_hours(self) -> Interval:
-        """Engine hours of computing for products, of both models."""
+        """Engine hours of computing for products, for both models."""
         return self.work_hours if self.larger is None else self.work_hours.plus(self.larger.work_hours)
 
     @property
     def billed_hours(self) -> Interval:
-        """Engine hours that are paid: computing, waiting and loading."""
+        """Engine hours that are billed: computing, waiting and loading."""
         own = self.work_hours.scaled(1 / self.utilisation, self._fixed_hours)
         return own if self.larger is None else own.plus(self.larger.billed_hours)
 
@@ -177,12 +178,12 @@ class Forecast:
 
     @property
     def fixed_hours(self) -> float:
-        """Of `billed_hours`, those that do not grow with the catalog: loading, and prefixes, on every engine."""
+        """Part of `billed_hours` that does not grow with the catalog: loading, and prefixes, on every engine."""
         return self._fixed_hours + (self.larger.fixed_hours if self.larger is not None else 0.0)
 
     @property
     def wall_hours(self) -> Interval:
-        """From the first engine's start to the last one's end, with all engines at work: two models' at once."""
+        """Hours from the first engine's start to the last one's end; all engines of both models run in parallel."""
         if self.larger is None:
             return self.billed_hours.scaled(1 / self.engines)
         own, other = self.alone.wall_hours, self.larger.wall_hours
@@ -190,7 +191,7 @@ class Forecast:
 
     @property
     def usd(self) -> Interval | None:
-        """What the engines cost; None without a price."""
+        """Cost of the engines in dollars; None without a price."""
         if self.larger is not None:
             own, other = self.alone.usd, self.larger.usd
             return None if own is None or other is None else own.plus(other)
@@ -198,8 +199,10 @@ class Forecast:
 
     @property
     def usd_of_nodes(self) -> Interval | None:
-        """What the engines' nodes cost as a whole, where engines do not fill them; None where they do, or without a
-        price."""
+        """Cost of the whole nodes in dollars, if the engines do not fill them.
+
+        None if they do, without a price, or if the models' nodes hold different numbers of engines.
+        """
         price, engines = self.price, sum(each.engines for each in self.models)
         sizes = {each.price.engines_per_node for each in self.models}
         if price.usd_per_hour is None or len(sizes) > 1 or engines % price.engines_per_node == 0:
@@ -210,7 +213,7 @@ class Forecast:
 
     @property
     def categories_of_all(self) -> list[CategoryForecast]:
-        """The categories with both models' hours."""
+        """Categories with the hours of both models."""
         more = {} if self.larger is None else {each.category: each.hours for each in self.larger.categories}
         return [
             replace(each, hours=each.hours.plus(more[each.category])) if each.category in more else each
@@ -223,7 +226,7 @@ class Forecast:
         return None if self.usd is None else self.usd.scaled(1000 / (self.rows - self.dead_rows))
 
     def to_json(self) -> bytes:
-        """As it is stored; with the derived numbers, for those who read it without this code."""
+        """Encode it as stored, with the derived numbers for readers without this code."""
         derived = {
             name: None if (interval := getattr(self, name)) is None else asdict(interval)
             for name in ("billed_hours", "wall_hours", "usd", "usd_per_1k")
@@ -233,7 +236,7 @@ class Forecast:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], place: str) -> Self:
-        """Raises `UsageError` if it is no forecast of this version."""
+        """Parse stored data. Raises `UsageError` if it is not a forecast of this version."""
         try:
             if data["version"] != _VERSION:
                 raise UsageError(f"{place} was written by another version of this project; make it again")
@@ -253,7 +256,7 @@ class Forecast:
 
     @classmethod
     def read(cls, uri: str) -> Self:
-        """The forecast in a file. Raises `UsageError` if there is none."""
+        """Read the forecast in a file. Raises `UsageError` if there is none."""
         filesystem, path = open_filesystem(uri)
         try:
             data = json.loads(filesystem.cat_file(path))
@@ -267,5 +270,5 @@ class Forecast:
 
 
 def forecast_name(instance_type: str) -> str:
-    """The file of a forecast for a machine that was not measured."""
+    """Return the file name of a forecast for a machine that was not measured."""
     return f"forecast.{instance_type}.json"

@@ -1,4 +1,4 @@
-"""Measurements to a forecast: the estimate, the fixed cost apart, and how the price moves with the texts."""
+"""Forecasts from measurements: the estimate, the fixed cost, and the effect of text length on the price."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipelines.costing.pilot import MeasuredRun, Pilot, batches_in_flight
 from pipelines.errors import UsageError
 
 UTILISATION = 0.95
-"""Share of an engine's time in which it computes, where no long run has measured it."""
+"""Assumed share of an engine's time in which it computes, if no long run has measured it."""
 
 
 def forecast_from_pilots(
@@ -30,7 +30,7 @@ def forecast_from_pilots(
     utilisation: float | None,
     num_others: int = 0,
 ) -> Forecast:
-    """From one pilot, or a first and a second one over the same strata.
+    """Forecast from one pilot, or from a first and a second one over the same strata.
 
     Args:
         num_others: engines of another model that share machines without GPUs.
@@ -103,7 +103,7 @@ def _assumed_of_pilots(
 
 
 def catalog_total(pilots: Sequence[tuple[Pilot, Mapping[int, float]]]) -> Interval:
-    """The catalog's total of what each pilot's products have, by row number."""
+    """Estimate the catalog's total of an amount measured in each pilot, given as row number -> amount."""
     categories = sorted({name for rows in pilots[0][0].draw.strata_rows for name in rows})
     measured = [(pilot, MeasuredRun(amounts, [], {})) for pilot, amounts in pilots]
     return _combined(
@@ -114,7 +114,10 @@ def catalog_total(pilots: Sequence[tuple[Pilot, Mapping[int, float]]]) -> Interv
 def _measurements(
     pilots: Sequence[tuple[Pilot, MeasuredRun]], categories: Sequence[str]
 ) -> Iterator[tuple[Pilot, Measurements]]:
-    """What each pilot measured. A stratum of which a second one drew nothing was drawn as a whole by the first."""
+    """Yield each pilot with its measurements.
+
+    If a second pilot drew nothing of a stratum, the first had drawn all of it, so its means are used.
+    """
     strata_rows = pilots[0][0].draw.strata_rows
     rows = np.array([[float(stratum.get(name, 0)) for stratum in strata_rows] for name in categories])
     first_means = np.zeros(len(strata_rows))
@@ -133,10 +136,10 @@ def _measurements(
 
 
 def _combined(found: Sequence[tuple[int, CostEstimate]]) -> CostEstimate:
-    """Independent estimates, weighted by what was drawn for them.
+    """Combine independent estimates, weighted by the numbers of drawn rows.
 
-    The weights must not depend on what was found: pilots that are thrown together under-count the strata in which the
-    first one happened to find little, because a second one draws few rows there.
+    The weights must not depend on the measurements. Pooled pilots would under-count strata in which the first one
+    happened to measure little, because a second one draws few rows there.
     """
     total = sum(size for size, _ in found)
     shares = [size / total for size, _ in found]
@@ -179,11 +182,12 @@ def forecast_from_earlier(
     is_same_schemas: bool,
     is_dealt_alike: bool,
 ) -> Forecast:
-    """From what an earlier run's products cost, by category. Those that it did not have cost what all others do.
+    """Forecast from the costs of an earlier run's products by category. Unknown categories cost the overall mean.
 
     Args:
-        rows: of the catalog, by category.
-        text_bytes: mean of a row's text.
+        rows: category -> rows of the catalog.
+        text_bytes: mean text bytes of a row.
+        num_dead: rows that cannot be extracted.
         num_others: engines of another model that share machines without GPUs.
         is_same_schemas: whether the run asked for the same attributes.
         is_dealt_alike: whether both are clustered by category, or neither is.
@@ -244,7 +248,7 @@ _TIMES = ("busy_seconds", "load_seconds", "billed_seconds")
 def on_other_machine(
     forecast: Forecast, config: JobConfig, engine: Mapping[str, Any], gpu: Gpu, efficiency: float
 ) -> Forecast:
-    """The same work on a GPU that was not measured."""
+    """Convert the forecast to the same work on a GPU that was not measured."""
     taken = forecast.rows - forecast.dead_rows
     work = work_per_row(config, engine, forecast.tokens)
     seconds = assumed_seconds(work, gpu, efficiency) * taken
@@ -270,9 +274,9 @@ def on_other_machine(
 
 
 def _bytes_effect(pilots: Sequence[tuple[Pilot, MeasuredRun]]) -> float:
-    """By which share the cost grows if every text grows by 100%: the slope within categories, from 0 to 1.
+    """Return the share by which the cost grows if every text grows by 100%: the slope within categories, from 0 to 1.
 
-    Every product stands for the rows of its stratum, so that the slope is the catalog's and not the sample's.
+    Every product is weighted by the rows of its stratum, so that the slope is the catalog's and not the sample's.
     """
     first = pilots[0][0].draw
     drawn = Counter(row.stratum for pilot, _ in pilots for row in pilot.draw.rows)
@@ -292,7 +296,7 @@ def _bytes_effect(pilots: Sequence[tuple[Pilot, MeasuredRun]]) -> float:
 
 
 def _sampled_text_bytes(pilots: Sequence[tuple[Pilot, MeasuredRun]]) -> float:
-    """Mean text bytes of a row, as the sample would estimate it."""
+    """Estimate the mean text bytes of a row from the sample."""
     sums: dict[int, list[int]] = defaultdict(list)
     for pilot, _ in pilots:
         for row in pilot.draw.rows:
@@ -304,12 +308,12 @@ def _sampled_text_bytes(pilots: Sequence[tuple[Pilot, MeasuredRun]]) -> float:
 
 
 def _tokens(metrics: Sequence[Mapping[str, Any]], factor: float) -> dict[str, float]:
-    """Tokens forwarded for a product, by kind: the sums over shards times `factor`."""
+    """Return the tokens forwarded for a product, by kind: the sums over shards times `factor`."""
     return {kind: sum(row.get(f"{kind}_tokens") or 0 for row in metrics) * factor for kind in TOKEN_KINDS}
 
 
 def _prefix_seconds(metrics: Sequence[Mapping[str, Any]]) -> float:
-    """Seconds that an engine spends on prefixes."""
+    """Return the mean seconds that an engine spends on prefixes."""
     engines = len({row["actor_id"] for row in metrics if row["prefix_seconds"]})
     return sum(row["prefix_seconds"] or 0.0 for row in metrics) / max(1, engines)
 

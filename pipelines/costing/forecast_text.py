@@ -1,4 +1,4 @@
-"""A forecast in words for people and in one JSON object for machines."""
+"""Text of a forecast, for people and as one JSON object for machines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CATEGORIES_SHOWN = 20
 
 
 def print_forecast(console: Console, forecast: Forecast, hours: Sequence[float], place: str) -> None:
-    """The price, what it is made of, and what would change it."""
+    """Print the price, its parts, and what would change it."""
 
     def say(line: str) -> None:
         console.print(line, highlight=False, soft_wrap=True)
@@ -60,7 +60,7 @@ def print_forecast(console: Console, forecast: Forecast, hours: Sequence[float],
 
 
 def _print_model(console: Console, forecast: Forecast) -> None:
-    """What one model's engines do, and what they cost."""
+    """Print the work of one model's engines, and its cost."""
 
     def say(line: str) -> None:
         console.print(line, highlight=False, soft_wrap=True)
@@ -87,7 +87,7 @@ def _print_model(console: Console, forecast: Forecast) -> None:
 
 
 def _memory(size: Mapping[str, int]) -> str:
-    """Of a model, as `EngineDescription` has its size; an earlier run may not say all of it."""
+    """Describe a model's memory. `size`: as in `EngineDescription`; an earlier run may lack some entries."""
     text = f"weights {decimal(size['weight_bytes'])}"
     if cached := size.get("cached_bytes"):
         text += f"; {decimal(cached)} a token in the KV cache"
@@ -147,7 +147,7 @@ def _print_categories(console: Console, forecast: Forecast) -> None:
 
 
 def _costs(forecast: Forecast) -> dict[str, Interval]:
-    """Dollars by category, of all models that have a price."""
+    """Return category -> dollars, summed over all models; a model without a price counts 0."""
     found: dict[str, Interval] = {}
     for model in forecast.models:
         price = (model.price.usd_per_hour or 0.0) / model.utilisation
@@ -190,7 +190,7 @@ def _duration(interval: Interval) -> str:
 
 
 def forecast_json(forecast: Forecast, hours: Sequence[float], place: str) -> dict[str, Any]:
-    """For machines: the stored forecast, the deadlines and what would change it."""
+    """Return the stored forecast, the deadlines and the sensitivity as plain data."""
     return {
         "forecast": json.loads(forecast.to_json()),
         "deadlines": [asdict(each) for each in deadlines(forecast.alone, hours)],

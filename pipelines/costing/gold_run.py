@@ -1,4 +1,4 @@
-"""Both models of a cascade on the products of a gold file, which need not be in the pilot.
+"""Run of both models of a cascade over the products of a gold file, which need not be in the pilot.
 
 <output>.pilot/gold-<hash>/run     the run over them; another gold file, or other rows of it, is another one
 """
@@ -25,9 +25,9 @@ from pipelines.store.folders import Folder
 
 
 def run_gold(job: PlannedJob, gold: str, pilot: Folder, console: Console) -> str:
-    """Runs what is left of the run over the gold file's products; returns its folder.
+    """Run the rest of the run over the gold file's products, and return its folder.
 
-    Raises `UsageError` if the catalog has none of them, and as `run_job`.
+    Raises `UsageError` if the catalog has none of them, `RunError` if counts differ, and as `run_job`.
     """
     rows = _gold_rows(job, gold)
     if not rows:
@@ -42,7 +42,7 @@ def run_gold(job: PlannedJob, gold: str, pilot: Folder, console: Console) -> str
 
 
 def _gold_rows(job: PlannedJob, gold: str) -> dict[str, list[int]]:
-    """The numbers of the rows that the file labels, ascending, by input file."""
+    """Return input file -> numbers of its rows that the gold file labels, ascending."""
     products = read_gold(gold, job.schemas)
     ids = {product.product_id for product in products if product.product_id is not None}
     numbers = {product.row for product in products if product.product_id is None}

@@ -1,8 +1,7 @@
-"""What a forecast is priced by: the engine's price, and machines that were not at hand to measure.
+"""Prices of engines, and estimates for machines that were not measured.
 
-A machine that was not measured is taken to do the measured work (operations and bytes, from the tokens that were
-forwarded and the model's size) at a stated share of what its data sheet promises. That is an assumption, and marked
-as one.
+An unmeasured machine is assumed to do the measured work at a stated share of its data sheet's peak. Work is operations
+and bytes, from the forwarded tokens and the model's size. The forecast marks this as an assumption.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from pipelines.job.prices import Instance, engine_price, price_table
 
 _TABLE = Path(__file__).with_name("gpus.csv")
 EFFICIENCY = 0.4
-"""Share of a GPU's dense peak, in bf16 or FP8, that is assumed where nothing was measured."""
+"""Assumed share of a GPU's dense peak, in bf16 or FP8, if nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A data sheet: dense operations a second, in bf16, in FP8 (if it has that) and in fp32, bytes a second from its
-    memory."""
+    """Data sheet of a GPU: dense operations per second in bf16, FP8 (None if it has none) and fp32; memory bytes per
+    second."""
 
     name: str
     flops: float
@@ -42,7 +41,7 @@ class Gpu:
 
 @functools.cache
 def gpu_table() -> dict[str, Gpu]:
-    """The data sheets that ship, by name."""
+    """Read the shipped data sheets, by name."""
     with _TABLE.open(encoding="utf-8") as file:
         rows = csv.DictReader(line for line in file if not line.startswith("#"))
         return {row["gpu"]: _gpu(row) for row in rows}
@@ -55,7 +54,7 @@ def _gpu(row: Mapping[str, str]) -> Gpu:
 
 
 def planned_price(config: JobConfig, metrics: Sequence[Mapping[str, Any]], num_others: int = 0) -> Price:
-    """The price of an engine's hour: by the configuration, else by what the measured engines were billed.
+    """Return the price of an engine's hour, from the configuration, else from the measured engines' metrics.
 
     Args:
         num_others: engines of another model that share machines without GPUs.
@@ -77,12 +76,12 @@ def planned_price(config: JobConfig, metrics: Sequence[Mapping[str, Any]], num_o
 
 
 def _with_market(cost: CostConfig) -> CostConfig:
-    """Where nothing is said, the dearer one."""
+    """Fill in an unset market with on-demand, the more expensive one."""
     return cost if cost.market is not None else cost.model_copy(update={"market": "on-demand"})
 
 
 def _engines_per_node(config: JobConfig, measured: Mapping[str, Any], num_others: int) -> int:
-    """By the table's GPUs of the machine; else as many as the measured engine would have fitted on its own."""
+    """Return the engines per node, from the machine's GPUs in the table, else from the measured engine's share."""
     known = price_table().get(config.cost.instance_type or "")
     gpus = config.actors.num_gpus
     if known is not None and gpus != 0:
@@ -94,14 +93,14 @@ def _engines_per_node(config: JobConfig, measured: Mapping[str, Any], num_others
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a catalog's row asks of a machine, on average.
+    """Mean work of one catalog row.
 
     Attributes:
-        flops: of the matrix products in 16 bits, attention apart.
-        fp8_flops: of those in FP8: with engine.quantization 'fp8', all but the output head's.
-        state_flops: in fp32, on states of layers beside attention.
-        steps: forwards of the whole model that a row has to pay for, if every step is full.
-        weight_bytes: read by each of them.
+        flops: operations of the matrix products in 16 bits, without attention.
+        fp8_flops: operations in FP8; with engine.quantization 'fp8', all but the output head's.
+        state_flops: operations in fp32 on states of non-attention layers.
+        steps: forwards of the whole model per row, if every step is full.
+        weight_bytes: bytes of weights that each forward reads.
     """
 
     flops: float
@@ -112,9 +111,10 @@ class Work:
 
 
 def work_per_row(config: JobConfig, engine: Mapping[str, Any], tokens: Mapping[str, float]) -> Work:
-    """From the tokens forwarded for a row and the model's size.
+    """Compute the work of a row from its forwarded tokens and the model's size.
 
-    Raises `UsageError` if the run that measured them did not record the model's size, or was no run of `hpd`.
+    Raises `UsageError` if the measured run did not record the model's size, did not decode with `hpd`, or used tensor
+    parallelism.
     """
     if config.decoding != "hpd":
         raise UsageError("--on: only decoding: hpd can be moved to a machine that was not measured")
@@ -133,7 +133,7 @@ def work_per_row(config: JobConfig, engine: Mapping[str, Any], tokens: Mapping[s
 
 
 def assumed_seconds(work: Work, gpu: Gpu, efficiency: float) -> float:
-    """Seconds for a row on a GPU that was not measured: the slower of arithmetic and reading the weights.
+    """Estimate seconds per row on an unmeasured GPU: the slower of arithmetic and reading the weights.
 
     Raises `UsageError` if the work is in FP8 and the GPU has none.
     """
@@ -146,19 +146,19 @@ def assumed_seconds(work: Work, gpu: Gpu, efficiency: float) -> float:
 
 
 def rate_text(work: Work, gpu: Gpu) -> str:
-    """The GPU's rates at which the work is computed, in words."""
+    """Describe the GPU's rates at which the work is computed."""
     in_fp8 = f" (the layers' at {gpu.fp8_flops / 1e12:,.0f}, FP8)" if work.fp8_flops and gpu.fp8_flops else ""
     of_states = f" (states' at {gpu.fp32_flops / 1e12:,.0f}, fp32)" if work.state_flops else ""
     return f"{gpu.flops / 1e12:,.0f} TFLOP/s{in_fp8}{of_states}"
 
 
 def is_same_gpu(name: str, device: str) -> bool:
-    """Whether a device's name ("NVIDIA L40S") is that of the GPU with this name in the tables."""
+    """Return whether a device's name ("NVIDIA L40S") is that of the GPU with this name in the tables."""
     return set(name.split()) <= set(device.replace("-", " ").split())
 
 
 def unlike_machine(price: Price, device: str) -> str | None:
-    """What to say of work that was measured on one machine and has the price of another; None if it has not."""
+    """Return a note if the work was measured on another machine than the priced one, else None."""
     known = price_table().get(price.instance_type or "")
     if known is None or price.usd_per_hour is None or is_same_gpu(known.gpu, device):
         return None
@@ -170,7 +170,7 @@ def unlike_machine(price: Price, device: str) -> str | None:
 
 
 def find_gpu(instance_type: str) -> Gpu:
-    """The GPU of an instance type. Raises `UsageError` if the price table or the data sheets do not have it."""
+    """Look up the GPU of an instance type. Raises `UsageError` if the price table or the data sheets do not have it."""
     priced = price_table().get(instance_type)
     gpu = gpu_table().get(priced.gpu) if priced is not None else None
     if gpu is None:

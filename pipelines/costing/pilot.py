@@ -1,9 +1,9 @@
-"""A pilot: a drawn sample of the catalog, run through the real engine by the same job as the catalog itself.
+"""Pilots: a drawn sample of the catalog, run through the real engine by the same job as the catalog itself.
 
-<output>.pilot/draw.json      the catalog as it was counted, and the rows that were drawn
+<output>.pilot/draw.json      counts of the catalog, and the drawn rows
 <output>.pilot/sample.jsonl   these rows, in the order in which they run
-<output>.pilot/run/           the run over them: a shard is a batch
-<output>.pilot/second/...     the same again, where the first one found the largest spread
+<output>.pilot/run/           the run over them, one shard per batch
+<output>.pilot/second/...     the same for a second pilot, where the first one found the largest spread
 """
 
 from __future__ import annotations
@@ -56,11 +56,12 @@ _LEAST_IN_FLIGHT, _MOST_IN_FLIGHT = 4, 16
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """A drawn pilot, stored before it runs.
+    """Drawn pilot, stored before it runs.
 
     Attributes:
-        identity: what it was drawn from and how. A pilot with another identity is another one.
-        rows, text_bytes: of the catalog, the rows without a schema or text apart, which are in `dead`.
+        identity: inputs and settings of the draw. A pilot with another identity is another one.
+        rows, text_bytes: totals of the catalog, without the rows in `dead`.
+        dead: reason -> number of rows that cannot be extracted.
     """
 
     identity: Mapping[str, Any]
@@ -70,17 +71,17 @@ class Pilot:
     draw: PilotDraw
 
     def to_json(self) -> bytes:
-        """As stored."""
+        """Encode it as stored."""
         return json.dumps(asdict(self) | {"draw": self.draw.to_dict()}, ensure_ascii=False).encode()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The opposite of `to_json`."""
+        """Restore a pilot from the parsed data of `to_json`."""
         return cls(**{**data, "draw": PilotDraw.from_dict(data["draw"])})
 
 
 def identity(job: PlannedJob, num_rows: int, seed: int) -> dict[str, Any]:
-    """What a pilot depends on: the catalog, the settings that decide results, the schemas, its size and seed."""
+    """Return everything a pilot depends on: the catalog, settings that decide results, schemas, its size and seed."""
     return {
         "files": [asdict(file) for file in job.plan.files],
         "limit": job.plan.limit,
@@ -93,7 +94,7 @@ def identity(job: PlannedJob, num_rows: int, seed: int) -> dict[str, Any]:
 
 
 def certainty_of(config: JobConfig) -> dict[str, str]:
-    """The hash of the calibration of a cascade's first model, if it has one. Raises `UsageError` for a damaged one."""
+    """Return the hash of the calibration of a cascade's first model, if any. Raises `UsageError` for a damaged one."""
     if config.cascade is None:
         return {}
     hashes = [each.calibration.hash for each in wanted_confidence(config).calibrations if not each.of_larger]
@@ -101,13 +102,13 @@ def certainty_of(config: JobConfig) -> dict[str, str]:
 
 
 def without_threshold(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that decide results, but for a cascade's threshold: in a pilot both models answer everything."""
+    """Replace a cascade's threshold in the settings by `ALL`, because in a pilot both models answer everything."""
     cascade = config.get("cascade")
     return dict(config) | ({} if cascade is None else {"cascade": cascade | {"below": ALL}})
 
 
 def find_pilot(folder: Folder, wanted: Mapping[str, Any]) -> Pilot | None:
-    """The pilot in the folder, if there is one. Raises `UsageError` if it is another than the wanted one."""
+    """Return the pilot in the folder, or None. Raises `UsageError` if it is not the wanted one."""
     data = folder.read_json(DRAW_NAME)
     if data is None:
         return None
@@ -121,7 +122,7 @@ def find_pilot(folder: Folder, wanted: Mapping[str, Any]) -> Pilot | None:
 
 
 def store_pilot(folder: Folder, pilot: Pilot, job: PlannedJob) -> None:
-    """Writes the sample, then the draw: a pilot whose draw is there is complete. Raises `UsageError` if it cannot."""
+    """Write the sample, then the draw, so that a stored draw has its sample. Raises `UsageError` if writing fails."""
     lines = _sample_lines(pilot.draw, job)
     try:
         folder.write(SAMPLE_NAME, b"".join(line + b"\n" for line in lines))
@@ -131,7 +132,7 @@ def store_pilot(folder: Folder, pilot: Pilot, job: PlannedJob) -> None:
 
 
 def _sample_lines(draw: PilotDraw, job: PlannedJob) -> list[bytes]:
-    """The drawn rows as JSONL, in order; only the mapped columns."""
+    """Read the drawn rows as JSONL lines, in order, with only the mapped columns. Raises `RunError` if one is gone."""
     wanted: dict[int, set[int]] = defaultdict(set)
     for row in draw.rows:
         wanted[row.file].add(row.row)
@@ -156,14 +157,14 @@ def _sample_lines(draw: PilotDraw, job: PlannedJob) -> list[bytes]:
 
 
 def _plain(value: Any, config: InputConfig) -> Any:
-    """A cell as JSON can say it, so that the same text comes out."""
+    """Convert a cell to JSON data that yields the same text."""
     if isinstance(value, list):
         return [field_text(item, config.list_separator) for item in value]
     return field_text(value, config.list_separator)
 
 
 def run_pilot(folder: Folder, pilot: Pilot, config: JobConfig, console: Console) -> str:
-    """Runs what is left of the pilot; returns the run's folder. Raises as `run_job`."""
+    """Run the rest of the pilot and return the run's folder. Raises as `run_job`, and `RunError` if counts differ."""
     place = folder.absolute_uri
     in_flight = batches_in_flight(pilot.draw, config)
     job = plan_job(_pilot_config(config, f"{place}/{SAMPLE_NAME}", f"{place}/{PILOT_RUN}", in_flight))
@@ -177,7 +178,7 @@ def run_pilot(folder: Folder, pilot: Pilot, config: JobConfig, console: Console)
 
 
 def batches_in_flight(draw: PilotDraw, config: JobConfig) -> int:
-    """So many that the engine has the products that it could decode at the same time, and as many again."""
+    """Return the number of batches in flight that hold twice the products that the engine decodes at a time."""
     per_batch = len(draw.rows) / draw.num_batches
     # Whether a cluster has GPUs is not known before it is joined; with more batches than it needs, a CPU is as full.
     on_gpu = config.actors.num_gpus != 0 and (torch.cuda.is_available() or "RAY_ADDRESS" in os.environ)
@@ -214,7 +215,7 @@ def _pilot_config(config: JobConfig, sample: str, output: str, in_flight: int) -
 
 
 def _batches(draw: PilotDraw, sample: bytes) -> list[Shard]:
-    """A shard for each batch, in order."""
+    """Return one shard per batch, in order."""
     sizes = [len(line) for line in sample.splitlines(keepends=True)]
     counts = Counter(row.batch for row in draw.rows)
     shards, row, offset = [], 0, 0
@@ -229,13 +230,13 @@ def _batches(draw: PilotDraw, sample: bytes) -> list[Shard]:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """What a finished run's tables say about the engine.
+    """Measurements of the engine in a finished run's tables.
 
     Attributes:
-        seconds: engine seconds by row number; dead-lettered rows have none of their own, and count as 0.
-        metrics: one row a shard.
-        engine: what decoded.
-        larger: of a cascade's other model.
+        seconds: row number -> engine seconds; 0 for rows without a cost.
+        metrics: one row per shard.
+        engine: description of the engine.
+        larger: measurements of a cascade's larger model.
     """
 
     seconds: Mapping[int, float]
@@ -246,12 +247,12 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True)
 class LargerRun:
-    """What a finished run's tables say about a cascade's larger model.
+    """Measurements of a cascade's larger model in a finished run's tables.
 
     Attributes:
-        products: by row number, what it took, and the answers that it was asked for again.
-        metrics: one row a shard.
-        engine: what decoded.
+        products: row number -> its seconds, and the answers that were asked again.
+        metrics: one row per shard.
+        engine: description of the engine.
     """
 
     products: Mapping[int, AskedProduct]
@@ -260,9 +261,9 @@ class LargerRun:
 
 
 def read_costs(folder: Folder, name: str, columns: list[str]) -> pa.Table:
-    """`columns` and `engine_seconds` of a part of the products; of the columns those that it has.
+    """Read `engine_seconds` and those of `columns` that a part of the products has.
 
-    Raises `UsageError` if the run kept no costs, `RunError` if it cannot be read.
+    Raises `UsageError` if the run did not record costs, `RunError` if it cannot be read.
     """
     with open_part(folder, f"products/{name}") as file:
         part = pq.ParquetFile(file)
@@ -272,17 +273,17 @@ def read_costs(folder: Folder, name: str, columns: list[str]) -> pa.Table:
 
 
 def read_metrics(folder: Folder, number: int = 1) -> list[dict[str, Any]]:
-    """The metrics of a run, one row a shard. Raises `RunError` if a part cannot be read.
+    """Read the metrics of a run, one row per shard. Raises `RunError` if a part cannot be read.
 
     Args:
-        number: 2 for those of a cascade's larger model.
+        number: 1, or 2 for a cascade's larger model.
     """
     rows = [row for name in folder.list("metrics") for row in read_part(folder, f"metrics/{name}").to_pylist()]
     return [row for row in rows if (row.get("pass") or 1) == number]
 
 
 def read_measured(uri: str) -> MeasuredRun:
-    """Raises `RunError` if a table cannot be read."""
+    """Read the measurements of a finished run. Raises `RunError` if a table cannot be read."""
     folder = Folder(uri)
     seconds: dict[int, float] = {}
     of_larger: dict[int, float] = {}

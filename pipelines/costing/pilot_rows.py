@@ -1,4 +1,4 @@
-"""Which rows a pilot takes, and in which batch each runs."""
+"""Rows drawn for a pilot, and the batch of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipelines.costing.strata import MIN_DRAWS, Stratum, allocate
 from pipelines.errors import UsageError
 
 MIN_ROWS = 20
-"""Fewer say nothing."""
+"""Fewest rows of a pilot."""
 
 # As many batches as give the interval enough degrees of freedom, but none of fewer rows than this.
 _MAX_BATCHES = 20
@@ -22,7 +22,7 @@ _MIN_BATCHES_TO_TRIM = 8
 
 
 class DrawnRow(NamedTuple):
-    """A row of the catalog in the pilot."""
+    """Row of the catalog in the pilot."""
 
     file: int
     row: int
@@ -34,13 +34,13 @@ class DrawnRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PilotDraw:
-    """A pilot's rows, and what is needed to go from them to the catalog.
+    """Rows of a pilot, and the strata needed to extrapolate to the catalog.
 
     Attributes:
         strata_rows: per stratum, rows of the catalog by category.
-        pooled: categories whose rows were too few for strata of their own.
-        rows: in the order in which they run: batch by batch.
-        num_batches: the first and the last of them are not counted if `is_trimmed`.
+        pooled: categories with too few rows for their own strata.
+        rows: drawn rows in the order in which they run, batch by batch.
+        num_batches: number of batches; the first and the last are not measured if `is_trimmed`.
     """
 
     strata_rows: Sequence[Mapping[str, int]]
@@ -55,16 +55,16 @@ class PilotDraw:
 
     @property
     def measured_batches(self) -> range:
-        """The batches that count."""
+        """Batches that are measured."""
         return range(1, self.num_batches - 1) if self.is_trimmed else range(self.num_batches)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return asdict(self) | {"rows": [list(row) for row in self.rows]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The opposite of `to_dict`."""
+        """Restore a draw from the data of `to_dict`."""
         return cls(**{**data, "rows": [DrawnRow(*row) for row in data["rows"]]})
 
 
@@ -75,13 +75,13 @@ def draw_rows(
     weights: Sequence[float] | None = None,
     taken: Sequence[int] | None = None,
 ) -> PilotDraw:
-    """Draws `num_rows` rows, or all there are.
+    """Draw `num_rows` rows, or all available ones.
 
     Args:
-        weights: a row more goes where it is largest; by default where the work is.
-        taken: rows of each stratum that an earlier draw has, and this one must not have again.
+        weights: weight of each stratum in the allocation of rows; by default its work.
+        taken: number of rows of each stratum that an earlier draw has, and which are skipped.
 
-    Raises `UsageError` if the catalog has too few rows to say anything.
+    Raises `UsageError` if `num_rows` or the rows of the catalog are fewer than `MIN_ROWS`.
     """
     if num_rows < MIN_ROWS:
         raise UsageError(f"a pilot of {num_rows} rows says nothing; take at least {MIN_ROWS}")
@@ -112,7 +112,7 @@ def _pooled(strata: Sequence[Stratum]) -> list[str]:
 
 
 def _deal(draw: PilotDraw, strata: Sequence[int], random_numbers: random.Random) -> list[int]:
-    """The batch of each drawn row, given its stratum. Every batch gets its share of every stratum."""
+    """Return the batch of each drawn row, given its stratum. Every batch gets its share of every stratum."""
     batches = [-1] * len(strata)
     if draw.is_trimmed:
         # What does not count is taken from where there is enough.

@@ -1,6 +1,6 @@
-"""What a forecast says about other circumstances: deadlines, and what moves the price.
+"""Scenarios computed from a forecast: deadlines, and the sensitivity of the price.
 
-Everything here is arithmetic on a forecast, nothing is measured anew; what has to be assumed for it is in the words.
+Everything here is arithmetic on a forecast, without new measurements. Assumptions are stated.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from functools import partial
 from pipelines.costing.forecast import Forecast, Interval
 
 DEADLINES = (1.0, 2.0, 4.0, 8.0, 24.0)
-"""Hours, for a table."""
+"""Deadlines of the table, in hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """What it takes to be done in time.
+    """Engines and nodes needed to meet a deadline.
 
     Attributes:
-        hours: from the first engine's start.
-        engines: at the estimate; None if no number of engines is enough.
-        engines_safe: at the upper limit of the work's interval.
-        nodes: that hold `engines`.
-        usd: of these nodes, whole, for as long as the engines take; None without a price.
+        hours: deadline in hours from the first engine's start.
+        engines: engines needed at the estimate; None if no number of engines is enough.
+        engines_safe: engines needed at the upper limit of the work's interval.
+        nodes: nodes that hold `engines`.
+        usd: cost of these whole nodes for as long as the engines run; None without a price.
     """
 
     hours: float
@@ -37,7 +37,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """What the run would take if one thing were otherwise."""
+    """Engine hours and dollars of the run with one change."""
 
     what: str
     change: str
@@ -46,9 +46,9 @@ class Sensitivity:
 
 
 def deadlines(forecast: Forecast, hours: Sequence[float] = DEADLINES) -> list[Deadline]:
-    """The engines and nodes that each deadline needs. Work is taken to spread evenly over the engines.
+    """Compute the engines and nodes that each deadline needs, with work spread evenly over the engines.
 
-    Of a cascade's models, each of which has to be in time, one at a time: `Forecast.models`.
+    For a cascade, call it with each of `Forecast.models`, since each model must meet the deadline.
     """
     return [_deadline(forecast, each) for each in hours]
 
@@ -72,7 +72,7 @@ def _deadline(forecast: Forecast, hours: float) -> Deadline:
 
 
 def sensitivity(forecast: Forecast) -> list[Sensitivity]:
-    """The forecast with one thing changed at a time."""
+    """Compute the forecast with one thing changed at a time."""
     return [
         Sensitivity(what, change, changed.billed_hours.estimate, None if changed.usd is None else changed.usd.estimate)
         for what, change, changed in _changes(forecast)
@@ -98,7 +98,7 @@ def _changes(forecast: Forecast) -> Iterator[tuple[str, str, Forecast]]:
 
 
 def _changed(forecast: Forecast, change: Callable[[Forecast], Forecast]) -> Forecast:
-    """The same change to each of its models."""
+    """Apply the same change to each of the forecast's models."""
     larger = None if forecast.larger is None else change(forecast.larger)
     return replace(change(forecast.alone), larger=larger, asked=forecast.asked)
 
@@ -109,7 +109,7 @@ def _share_of_answers(forecast: Forecast) -> float:
 
 
 def _with_work(forecast: Forecast, share: float, effect: Callable[[Forecast], float]) -> Forecast:
-    """With `share` more work, as far as that has an effect."""
+    """Add `share` of the work, times each model's `effect`."""
 
     def change(each: Forecast) -> Forecast:
         return replace(each, work_hours=each.work_hours.scaled(max(0.0, 1 + share * effect(each))))

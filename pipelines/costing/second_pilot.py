@@ -1,4 +1,4 @@
-"""A second pilot: more rows where the first one found the largest spread of the cost."""
+"""Second pilot: more rows where the first one found the largest spread of the cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHARE_BY_SPREAD = 0.5
 
 
 def check_second(strata: Sequence[Stratum], num_first: int, num_rows: int) -> None:
-    """Raises `UsageError` if a second pilot of so many rows cannot be drawn."""
+    """Raise `UsageError` if a second pilot of `num_rows` rows cannot be drawn."""
     if num_rows < MIN_ROWS:
         raise UsageError(f"--second-pilot {num_rows} says nothing; take at least {MIN_ROWS}")
     least = 2 * len(strata)
@@ -28,7 +28,10 @@ def check_second(strata: Sequence[Stratum], num_first: int, num_rows: int) -> No
 
 
 def second_draw(strata: Sequence[Stratum], first: Pilot, measured: MeasuredRun, num_rows: int, seed: int) -> PilotDraw:
-    """Rows that the first pilot does not have; half of them by rows x spread of the cost (Neyman's allocation)."""
+    """Draw rows that the first pilot does not have; half of them by rows x spread of the cost (Neyman's allocation).
+
+    Raises `UsageError` if the catalog has changed since the first pilot.
+    """
     if [dict(stratum.rows) for stratum in strata] != [dict(rows) for rows in first.draw.strata_rows]:
         raise UsageError("the catalog has changed since the first pilot; begin anew in another folder (--folder)")
     costs: list[list[float]] = [[] for _ in strata]

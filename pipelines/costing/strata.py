@@ -1,7 +1,7 @@
-"""From counted cells to strata large enough to draw from, and how many rows to draw of each.
+"""Strata large enough to draw from, built from the survey's cells, and the allocation of draws to them.
 
-A cell with too few rows to be worth a few draws joins its neighbour in length; a category that is too rare as a whole
-joins the pool of the rare ones, which is cut by length as well.
+A cell too small for a few draws is merged with its neighbour in length. A category that is too rare as a whole joins
+the pool of rare ones, which is split by length as well.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ POOL = None
 """Category of the strata that hold the rare categories."""
 
 MIN_DRAWS = 4
-"""Draws that a stratum must be worth."""
+"""Least expected draws of a stratum."""
 
 # A row costs its text and, roughly as much as so many bytes of text, its keys and values: only for the allocation.
 _BYTES_OF_ANSWERS = 200
@@ -24,12 +24,12 @@ _BYTES_OF_ANSWERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """Rows that are drawn from together.
+    """Stratum of rows that are drawn from together.
 
     Attributes:
-        category: None for the pool of rare categories.
-        rows: by category; one entry unless it is the pool.
-        candidates: in the order in which they are drawn.
+        category: its category; None for the pool of rare categories.
+        rows: category -> rows; one entry unless it is the pool.
+        candidates: candidates in the order in which they are drawn.
     """
 
     category: str | None
@@ -39,7 +39,7 @@ class Stratum:
 
     @property
     def num_rows(self) -> int:
-        """Rows of the catalog in it."""
+        """Number of rows of the catalog in it."""
         return sum(self.rows.values())
 
     @property
@@ -49,7 +49,7 @@ class Stratum:
 
 
 def make_strata(survey: Survey, num_draws: int) -> list[Stratum]:
-    """Strata for so many draws: each is worth at least `MIN_DRAWS` of them, if the catalog is."""
+    """Build strata for `num_draws` draws, each large enough for `MIN_DRAWS` of them, if the catalog is."""
     smallest = MIN_DRAWS / num_draws * sum(_size(cell) for cell in survey.cells.values())
     by_category: dict[str, list[tuple[SurveyCell, CellCount]]] = {}
     for cell, count in sorted(survey.cells.items()):
@@ -72,7 +72,7 @@ def _size(count: CellCount) -> float:
 
 
 def _groups(cells: Sequence[tuple[SurveyCell, CellCount]], smallest: float) -> list[list[tuple[SurveyCell, CellCount]]]:
-    """`cells`, ordered by length, in groups that are each large enough; the rest joins the last one."""
+    """Split `cells`, ordered by length, into groups of at least `smallest`; a smaller rest joins the last one."""
     groups: list[list[tuple[SurveyCell, CellCount]]] = [[]]
     for pair in cells:
         if sum(_size(count) for _, count in groups[-1]) >= smallest and pair[0].band != groups[-1][-1][0].band:
@@ -96,9 +96,9 @@ def _stratum(category: str | None, cells: Iterable[tuple[SurveyCell, CellCount]]
 
 
 def allocate(weights: Sequence[float], available: Sequence[int], num_draws: int, least: int) -> list[int]:
-    """`num_draws` shared out in proportion to `weights`, at least `least` each, nowhere more than are `available`.
+    """Distribute `num_draws` in proportion to `weights`: at least `least` each, at most `available`.
 
-    Fewer in all if no more are available.
+    The total is smaller if not enough are available.
     """
     draws = [min(least, limit) for limit in available]
     left = min(num_draws, sum(available)) - sum(draws)

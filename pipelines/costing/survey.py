@@ -1,7 +1,7 @@
-"""One pass over the catalog: how many rows of which category and length there are, and candidates for a pilot.
+"""Survey of the catalog in one pass: counts of rows by category and length, and candidates for a pilot.
 
-Every row gets a pseudo-random number from the seed and its place, so a draw depends on neither order nor chunks, and a
-second one continues where the first ended.
+Every row gets a pseudo-random number from the seed and its place. So a draw depends on neither order nor chunks, and a
+second draw continues where the first ended.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SurveyCell(NamedTuple):
 
 
 class SurveyCandidate(NamedTuple):
-    """A row that may be drawn. Those with the smallest `number` are drawn first."""
+    """Row that may be drawn. Those with the smallest `number` are drawn first."""
 
     number: int
     file: int
@@ -50,7 +50,7 @@ class SurveyCandidate(NamedTuple):
 
 @dataclass(slots=True)
 class CellCount:
-    """What a cell holds: its rows, the bytes of their texts, and the candidates with the smallest numbers."""
+    """Counts of a cell: its rows, the bytes of their texts, and the candidates with the smallest numbers."""
 
     rows: int = 0
     text_bytes: int = 0
@@ -59,8 +59,11 @@ class CellCount:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A counted catalog. `dead`: rows that will be dead-lettered before they reach an engine, by reason;
-    `unknown_categories`: those without a schema, by the category's name (the most frequent names)."""
+    """Counts of a catalog.
+
+    `dead`: reason -> rows that will be dead-lettered before they reach an engine. `unknown_categories`: rows without
+    a schema by the category's name (the most frequent names).
+    """
 
     cells: Mapping[SurveyCell, CellCount]
     dead: Counter[str]
@@ -68,18 +71,18 @@ class Survey:
 
     @property
     def num_rows(self) -> int:
-        """All rows, the dead ones included."""
+        """Number of all rows, including dead ones."""
         return sum(cell.rows for cell in self.cells.values()) + self.dead.total()
 
 
 def survey_catalog(
     job: PlannedJob, seed: int, keep: int, on_progress: Callable[[int], None] = lambda rows: None
 ) -> Survey:
-    """Reads every planned row.
+    """Read every planned row and count it.
 
     Args:
-        keep: candidates kept per cell: no draw takes more. Fewer are kept of very many cells.
-        on_progress: told the number of rows read so far.
+        keep: candidates kept per cell, since no draw takes more. With very many cells, fewer are kept.
+        on_progress: callback that gets the number of rows read so far.
 
     Raises `RunError` if a file cannot be read.
     """
@@ -110,12 +113,12 @@ def survey_catalog(
 
 
 def band(text_bytes: int) -> int:
-    """The length band of a text."""
+    """Return the length band of a text."""
     return max(0, text_bytes.bit_length() - 1) // 2
 
 
 def row_number(seed: int, file: str, row: int) -> int:
-    """64 pseudo-random bits of a row, the same in every process (splitmix64)."""
+    """Return 64 pseudo-random bits of a row, the same in every process (splitmix64)."""
     state = (row * 0x9E3779B97F4A7C15 + _file_key(seed, file)) & _MASK
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -132,7 +135,7 @@ def _prune(cell: CellCount, keep: int) -> None:
 
 
 def planned_rows(job: PlannedJob) -> Iterator[tuple[int, SourceRow]]:
-    """Every planned row with its file's index."""
+    """Yield every planned row with its file's index."""
     config = job.config.input
     for piece in merged_pieces(job):
         source = job.plan.files[piece.file]
@@ -141,7 +144,7 @@ def planned_rows(job: PlannedJob) -> Iterator[tuple[int, SourceRow]]:
 
 
 def merged_pieces(job: PlannedJob) -> list[RowRange]:
-    """The plan's pieces, neighbours joined: each file is opened once and not once a shard."""
+    """Merge neighbouring pieces of the plan, so that each file is opened once and not once per shard."""
     merged: list[RowRange] = []
     for piece in itertools.chain.from_iterable(shard.pieces for shard in job.plan.shards):
         last = merged[-1] if merged else None

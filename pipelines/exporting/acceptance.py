@@ -1,4 +1,4 @@
-"""Which answers of a run are taken into an export, and why the others are not."""
+"""Acceptance of a run's answers into an export, and the reasons for leaving others out."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ COLUMNS = (
     "confidence",
     "decision",
 )
-"""What `ExportAcceptance.reasons` reads of the attributes table."""
+"""Columns of the attributes table that `ExportAcceptance.reasons` reads."""
 
 NO_VALUE = ("absent", "truncated", "invalid", "error")
-"""Statuses of answers that are no value; in an export, reasons for an empty cell."""
+"""Statuses of answers without a value; in an export, reasons for an empty cell."""
 
 NOT_NORMALISED = {
     "ambiguous": "ambiguous: the text may mean several values",
@@ -43,25 +43,25 @@ _BETWEEN = "\x1f"
 
 
 def is_plain(attribute: Attribute) -> bool:
-    """Whether any text will do for a value: then it is one without a normalised form, too."""
+    """Return whether any text is a valid value, even without a normalised form."""
     return attribute.type == "string" and attribute.unit is None
 
 
 @dataclass(frozen=True)
 class ExportAcceptance:
-    """What is accepted: values, with a normalised form unless the attribute takes any text.
+    """Rule that accepts values with a normalised form, which attributes that take any text do not need.
 
-    Answers of a run that has no normalised values at all (`norm_status` is null) are taken as they stand. Where the run
-    has decided which values may be taken (`decision`), the others are for review and left out.
+    Answers of a run without any normalised values (`norm_status` is null) are taken unchanged. If the run has decided
+    which values may be taken (`decision`), the others are for review and left out.
 
     Attributes:
-        takes_raw: values without a normalised form are taken, too, as they stand.
-        min_logprob: the least mean log probability of a token.
-        min_confidence: the least confidence; answers without one are left out.
-        takes_review: values that are for review, or unchecked, are taken, too.
-        has_decided: the run has, so that a value without a decision is for review. Of a run that has not, a value needs
-            a probability of `LEAST_PROBABILITY`, unless another limit is given: its confidence or, without a
-            calibration, what the model says.
+        takes_raw: whether values without a normalised form are taken, too, unchanged.
+        min_logprob: least mean log probability of a token.
+        min_confidence: least confidence; answers without one are left out.
+        takes_review: whether values that are for review, or unchecked, are taken, too.
+        has_decided: whether the run has decided, so that a value without a decision is for review. Otherwise a value
+            needs a probability of `LEAST_PROBABILITY`, unless another limit is given: its confidence or, without a
+            calibration, the model's probability.
     """
 
     schemas: Mapping[str, CategorySchema]
@@ -76,7 +76,7 @@ class ExportAcceptance:
         object.__setattr__(self, "_plain", pa.array(_plain_pairs(self.schemas.values()), pa.string()))
 
     def reasons(self, answers: pa.Table) -> pa.ChunkedArray:
-        """For every row of the attributes table, why it is left out; null if it is taken."""
+        """Return for each row of the attributes table the reason for leaving it out; null if it is taken."""
         reason = pa.nulls(answers.num_rows, pa.string())
         for why, holds in reversed([*self._statuses(answers), *self._thresholds(answers)]):
             reason = pc.if_else(holds, why, reason)

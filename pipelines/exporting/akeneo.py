@@ -15,9 +15,9 @@ from pipelines.exporting.value_forms import Rule, is_sluggable, slug
 
 
 def akeneo_code(id_: str | None, name: str) -> str:
-    """The code of an attribute: its id if that is one, else its name as one; empty if neither can be.
+    """Return the code of an attribute: its id if that is a code, else one made from its name; "" if neither works.
 
-    A name that would lose letters is none: of "重さ (g)" there would be `g`, which another attribute may be called.
+    A name that would lose letters does not work: "重さ (g)" would become `g`, which another attribute may be called.
     """
     is_code = id_ is not None and re.fullmatch(AKENEO_CODE, id_)
     code = (id_ or "") if is_code else slug(name, "_") if is_sluggable(name) else ""
@@ -25,7 +25,8 @@ def akeneo_code(id_: str | None, name: str) -> str:
 
 
 def _columns(header: Sequence[str], asked: Sequence[TargetAsked], wishes: ShopWishes) -> list[TargetColumn]:
-    """Raises `UsageError` if the original has an attribute for each locale or channel, and nobody says which."""
+    """Return the columns. Raises `UsageError` if the original has an attribute for each locale or channel, and the
+    options do not say which."""
     if not header and (wishes.locale or wishes.channel):
         raise UsageError("--locale and --channel say which columns of an original are filled in; a new file has none")
     columns = []
@@ -48,10 +49,13 @@ def _columns(header: Sequence[str], asked: Sequence[TargetAsked], wishes: ShopWi
 
 
 def _scoped(header: Sequence[str], code: str, wishes: ShopWishes, name: str) -> str:
-    """The attribute's column; where the file has one for each locale (`brand-en_US`) or channel, the one meant."""
+    """Return the attribute's column; if the file has one for each locale (`brand-en_US`) or channel, the wanted one.
+
+    Raises `UsageError` if the options do not say which.
+    """
     if find_place(header, code) is not None:
         return code
-    # A code has no "-". What ends in "-unit" is the column beside a number.
+    # A code has no "-". A name that ends in "-unit" is the column beside a number.
     there = [each for each in header if each.startswith(f"{code}-") and not each.endswith("-unit")]
     if not there:
         return code

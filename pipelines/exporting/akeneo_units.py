@@ -1,4 +1,4 @@
-"""Units as schemas write them, by Akeneo's codes: the way back of what is read from Akeneo's measurement families."""
+"""Akeneo's codes of units as schemas write them: the inverse of reading Akeneo's measurement families."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KNOWN = frozenset(_CODES.values())
 
 @cache
 def akeneo_unit(unit: str | None) -> str | None:
-    """The code of a unit; None if it has none. Codes themselves are kept."""
+    """Return the code of a unit; None if it has none. Codes themselves are kept."""
     if unit is None or unit in _KNOWN:
         return unit
     symbol = SPELLINGS.get(unit.casefold(), unit)
@@ -27,7 +27,7 @@ def akeneo_unit(unit: str | None) -> str | None:
 
 
 def _is_written(symbol: str, text: str) -> bool:
-    """Whether a text is the symbol in other capitals, and none that mean another unit: MV is not mV, Mb is not MB."""
+    """Return whether a text is the symbol in other capitals that keep its meaning: MV is not mV, Mb is not MB."""
     if len(symbol) == 1 or symbol == "cal" or symbol.casefold() != text.casefold():
         return False
     is_milli = symbol[0] in "mM" and symbol[0] != text[0]

@@ -1,6 +1,6 @@
-"""What a run answers, read a shard at a time: the products, and of their answers those that are accepted.
+"""Accepted answers of a run with their products, read a shard at a time.
 
-What people said of answers (`hpd review`) is layered over the model's, and always accepted.
+People's answers (`hpd review`) are layered over the model's, and always accepted.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _OF_REVIEWS = ("source", "num_tokens")
 
 @dataclass(frozen=True, slots=True)
 class ShardAnswers:
-    """A shard's products, in the order of its rows.
+    """Products of a shard, in the order of its rows, with their accepted answers.
 
     Attributes:
-        answers: the accepted rows of the attributes table.
-        owner: for each of them, the place of its product in `products`.
+        answers: accepted rows of the attributes table.
+        owner: int64, for each of them, the index of its product in `products`.
     """
 
     products: pa.Table
@@ -44,7 +44,7 @@ class ShardAnswers:
 
 
 class ExportedItem(NamedTuple):
-    """An accepted value: its normalised form or, without one, as the model wrote it."""
+    """Accepted value: its normalised form or, without one, the model's text."""
 
     text: str
     num: float | None
@@ -53,7 +53,7 @@ class ExportedItem(NamedTuple):
 
 
 class ExportedProduct(NamedTuple):
-    """A product and its accepted values by attribute; those of a list in their order."""
+    """Product with its accepted values by attribute; those of a list in their order."""
 
     source_file: str
     source_row: int
@@ -63,7 +63,7 @@ class ExportedProduct(NamedTuple):
 
 
 def asked_schemas(side: Side) -> Mapping[str, CategorySchema]:
-    """What the run asked for. Raises `UsageError` for a run of before this was kept."""
+    """Return the schemas that the run asked for. Raises `UsageError` for a run that did not store them."""
     if side.schemas is None:
         raise UsageError(f"{side.uri} does not say what it asked for (it has no _schemas.json); run it again")
     return side.schemas
@@ -72,12 +72,12 @@ def asked_schemas(side: Side) -> Mapping[str, CategorySchema]:
 def read_shards(
     side: Side, accepted: ExportAcceptance, left_out: LeftOutAnswers, *, needs_whole_lists: bool = False
 ) -> Iterator[ShardAnswers]:
-    """The shards with products; what is not accepted is counted in `left_out`.
+    """Yield the shards with their accepted answers; count the others in `left_out`.
 
     Args:
-        needs_whole_lists: a list of which one value is not accepted is left out as a whole.
+        needs_whole_lists: whether a list with a value that is not accepted is left out as a whole.
 
-    Raises `UsageError` for what cannot be read.
+    Raises `UsageError` if something cannot be read.
     """
     columns = list(dict.fromkeys([*_KEYS, *acceptance.COLUMNS, *_VALUES, *_OF_REVIEWS]))
     schemas = asked_schemas(side)
@@ -98,7 +98,7 @@ def read_shards(
 
 
 def _refuse_unasked(answers: pa.Table, schemas: Mapping[str, CategorySchema], side: Side) -> None:
-    """Raises `UsageError` for answers of a category without a schema: no file would have a place for them."""
+    """Raise `UsageError` for answers of a category without a schema: no file would have a place for them."""
     unasked = sorted(set(pc.unique(answers["category"]).to_pylist()) - schemas.keys())
     if unasked:
         raise UsageError(
@@ -109,14 +109,14 @@ def _refuse_unasked(answers: pa.Table, schemas: Mapping[str, CategorySchema], si
 
 
 def _is_given(answers: pa.Table) -> pa.ChunkedArray:
-    """Where a person said what the value is."""
+    """Return a mask of the rows whose value a person gave."""
     return pc.and_(pc.equal(pc.fill_null(answers["source"], "model"), "review"), pc.equal(answers["status"], "value"))
 
 
 def _of_whole_lists(
     reasons: pa.ChunkedArray, owner: npt.NDArray[np.int64], attributes: pa.ChunkedArray
 ) -> pa.ChunkedArray:
-    """The reasons, and one for what stands beside a value that is left out: a part of a list is another answer."""
+    """Return the reasons, with one for values beside a left-out value: a part of a list is another answer."""
     codes = attributes.combine_chunks().dictionary_encode()
     answer = owner * len(codes.dictionary) + codes.indices.to_numpy()
     is_partly_out = np.isin(answer, answer[pc.is_valid(reasons).to_numpy()])
@@ -124,7 +124,7 @@ def _of_whole_lists(
 
 
 def _owners(products: pa.Table, answers: pa.Table, uri: str) -> npt.NDArray[np.int64]:
-    """For every row of the attributes table, the place of its product: their rows stand together, in the same order."""
+    """Return for each row of the attributes table the index of its product: rows are grouped, in the same order."""
     row = answers["source_row"].to_numpy()
     file = answers["source_file"].combine_chunks().dictionary_encode().indices.to_numpy()
     begins = np.ones(len(row), dtype=bool)
@@ -136,7 +136,7 @@ def _owners(products: pa.Table, answers: pa.Table, uri: str) -> npt.NDArray[np.i
 
 
 def products_of(shards: Iterable[ShardAnswers]) -> Iterator[ExportedProduct]:
-    """All products one by one, in the order of the shards."""
+    """Yield all products one by one, in the order of the shards."""
     for shard in shards:
         values: list[dict[str, list[ExportedItem]]] = [{} for _ in range(shard.products.num_rows)]
         answers = shard.answers

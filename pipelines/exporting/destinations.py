@@ -1,4 +1,4 @@
-"""Where an export may not write: over a file that the run read, or among the run's own."""
+"""Checks of an export's destination: not over a file that the run read, nor among the run's own."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pipelines.store.folders import open_filesystem
 from pipelines.store.ledger import PLAN_NAME
 
 DEFAULT_FOLDER = "export"
-"""In the run's own; the only one there that is an export's."""
+"""Default folder, in the run's own; the only one there that exports may write to."""
 
 # A storage and a path in it.
 _Place = tuple[str, str]
 
 
 def check_destination(side: Side, original: str | None, outputs: Outputs, is_written: Callable[[str], bool]) -> None:
-    """Raises `UsageError` if a file would take the place of one that belongs to the run.
+    """Raise `UsageError` if a file would replace one that belongs to the run, or lie among a run's own files.
 
     Args:
-        original: what was named instead of the run's input.
-        is_written: whether a file of this name will be written in the folder, or removed there.
+        original: file that was named instead of the run's input.
+        is_written: function that tells whether a file of a name will be written in the folder, or removed there.
     """
     folder, run = _real(outputs.folder), _real(side.uri)
     in_own = _is_within(folder, run)
@@ -51,7 +51,7 @@ def _is_in_a_run(uri: str) -> bool:
 
 
 def _places(name: str) -> Sequence[_Place]:
-    """A file as it is named, and as what is behind a link."""
+    """Return the place of a file as it is named, and with its links resolved."""
     above, leaf = os.path.split(name)
     system, folder = _real(above or ".")
     return [(system, f"{folder.rstrip('/')}/{leaf}"), _real(name)]

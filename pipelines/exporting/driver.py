@@ -1,4 +1,4 @@
-"""An export from beginning to end: the run is opened, what is accepted is written, and what is not is counted."""
+"""Driver of an export: open the run, write accepted answers, count the others."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _SPREADSHEETS = ("csv", "xlsx")
 
 @dataclass(frozen=True, slots=True)
 class ExportWishes:
-    """What is exported, where to, and how.
+    """Options of an export.
 
     Attributes:
-        kind: of files.
-        out: a file or a folder; None for `DEFAULT_FOLDER` in the run's.
-        takes_raw, min_logprob, min_confidence, takes_review: as `ExportAcceptance` has them.
-        takes_ids: ids of the vocabulary instead of labels, in a wide table.
-        rows_per_file: None for one file.
-        forces: a file is replaced, whoever wrote it.
+        kind: kind of files.
+        out: file or folder to write to; None for `DEFAULT_FOLDER` in the run's.
+        takes_raw, min_logprob, min_confidence, takes_review: as in `ExportAcceptance`.
+        takes_ids: whether a wide table has the vocabulary's ids instead of labels.
+        rows_per_file: most rows of a file; None for one file.
+        forces: whether any existing file is replaced, whoever wrote it.
     """
 
     kind: str
@@ -60,12 +60,12 @@ class ExportWishes:
 
 @dataclass(slots=True)
 class Exported:
-    """What was written.
+    """Outcome of an export.
 
     Attributes:
-        num_values: answers that were taken, before a target's own rules.
-        is_decided: the run has decided which values may be taken.
-        notes: what to know of the files.
+        num_values: number of accepted answers, before a target's own rules.
+        is_decided: whether the run has decided which values may be taken.
+        notes: notes for the user about the files.
     """
 
     kind: str
@@ -79,7 +79,7 @@ class Exported:
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the outcome as plain data, for JSON output."""
         return {
             "to": self.kind,
             "run": self.run,
@@ -95,7 +95,7 @@ class Exported:
 
 
 def export_run(uri: str, wishes: ExportWishes) -> Exported:
-    """Writes the files. Raises `UsageError` if there is no such run, or it cannot be read or written."""
+    """Write the files. Raises `UsageError` if there is no such run, or something cannot be read or written."""
     if wishes.kind not in KINDS:
         raise UsageError(f"--to {wishes.kind}: there is no such kind of file; there are {', '.join(KINDS)}")
     _check_options(wishes)
@@ -121,7 +121,7 @@ def export_run(uri: str, wishes: ExportWishes) -> Exported:
         else:
             _export_shop(side, schemas, shards, wishes, earlier, result)
     finally:
-        # Whatever is written, if not all of it.
+        # Also after an error, for the files that were written.
         if note := earlier.keep(result.files):
             result.notes.append(note)
     return result
@@ -142,7 +142,7 @@ def _export_shop(
 
 
 def _check_options(wishes: ExportWishes) -> None:
-    """Raises `UsageError` for an option that the kind of file has no use for: it would be ignored without a word."""
+    """Raise `UsageError` for an option that the kind of file does not use: it would be ignored silently."""
     style, shop, plain = wishes.style, wishes.shop, Style()
     if not style.separator or '"' in style.separator:
         raise UsageError(f"--separator {style.separator!r}: name one without quotes, such as '; '")
@@ -199,7 +199,7 @@ def _export_wide(
 
 
 def _titles(side: Side, products: pa.Table) -> list[str | None]:
-    """The first text of each product, read back from the catalog; None where it is gone or has changed."""
+    """Return the first text of each product, read again from the catalog; None if it is gone or has changed."""
     rows = products.select(["source_file", "source_row", "category", "input_hash"]).to_pylist()
     wanted = [Wanted(**row) for row in rows if row["input_hash"] is not None]
     texts, _ = read_texts(side.run.plan, side.run.input_settings, wanted)

@@ -1,4 +1,4 @@
-"""Files that a run's exports have written, kept in its folder: a later export writes over these, and over no others."""
+"""Record of files that a run's exports have written, kept in its folder: a later export replaces only these."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ EXPORTS_NAME = "_exports.json"
 
 @dataclass(frozen=True, slots=True)
 class EarlierExports:
-    """What the exports of a run have written so far.
+    """Files written so far by the exports of a run.
 
     Attributes:
-        run: its folder.
-        forces: any file is replaced.
+        run: folder of the run.
+        forces: whether any file may be replaced.
     """
 
     run: Folder
     forces: bool
 
     def check(self, outputs: Outputs, is_written: Callable[[str], bool]) -> None:
-        """Raises `UsageError` if a file would be replaced or removed that no export of the run wrote as it is now.
+        """Raise `UsageError` if a file would be replaced or removed that is not as an export of the run wrote it.
 
         Args:
-            is_written: whether a file of this name will be written in the folder, or removed there.
+            is_written: function that tells whether a file of a name will be written in the folder, or removed there.
         """
         if self.forces:
             return
@@ -49,7 +49,7 @@ class EarlierExports:
                 )
 
     def keep(self, files: Iterable[str]) -> str | None:
-        """Remembers files as they are now; what to know if that cannot be."""
+        """Record files as they are now; return a note if they cannot be recorded, else None."""
         seen = dict(map(_seen, files))
         if not seen:
             return None
@@ -68,6 +68,6 @@ class EarlierExports:
 
 
 def _seen(file: str) -> tuple[str, str]:
-    """Which file it is, and a mark that changes with it."""
+    """Return a file's key, and a checksum that changes with it."""
     filesystem, path = open_filesystem(file)
     return f"{type(filesystem).__name__}:{path}", f"{filesystem.checksum(path):x}"

@@ -1,4 +1,4 @@
-"""Numbers of more digits than a file can hold: a reader would get another number, and nobody would see it."""
+"""Check for numbers with more digits than a file can hold: a reader would silently get another number."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NUMBER = re.compile(r"\d+\.?\d*|\.\d+")
 
 
 def are_changed(texts: pa.ChunkedArray, max_digits: int | None) -> pa.Array:
-    """For each text, whether a number in it, alone or the end of a range, is another one in the file.
+    """Return for each text whether a number in it, alone or the end of a range, would change in the file.
 
     Args:
-        max_digits: that a number has there; None: it is a double.
+        max_digits: most digits of a number there; None for a double.
     """
     # Few are long: the others are not looked at one by one.
     places = pc.indices_nonzero(pc.match_substring_regex(texts, _LONG)).to_numpy()

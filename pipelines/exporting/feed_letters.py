@@ -1,6 +1,6 @@
-"""Feeds of two bytes a letter (UTF-16), as UTF-8 and back, so that their tags can be found in their bytes.
+"""Conversion of UTF-16 feeds to UTF-8 and back, so that their tags can be found in their bytes.
 
-Of text that is UTF-16 both ways lead back to the same bytes; a byte order mark is a letter like any other.
+Valid UTF-16 comes back as the same bytes; a byte order mark is a letter like any other.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _UTF32 = (codecs.BOM_UTF32_LE, b"<\0\0\0")
 
 @dataclass(frozen=True, slots=True)
 class FeedLetters:
-    """A feed's bytes as they are edited.
+    """Bytes of a feed in the encoding in which they are edited.
 
     Attributes:
-        read: the bytes behind those that were read before, at most so many, as a file's; b"" at the end.
-        write: takes the edited bytes.
+        read: function that returns the next bytes, about `size` of them, as a file's `read`; b"" at the end.
+        write: function that takes the edited bytes.
         is_utf8: whether the bytes are UTF-8, whatever the feed declares.
     """
 
@@ -34,7 +34,7 @@ class FeedLetters:
 
 
 def feed_letters(file: Any, write: Callable[[bytes], object]) -> FeedLetters:
-    """A feed that is read from `file` and written by `write`; as UTF-8 if it is UTF-16."""
+    """Return a feed that is read from `file` and written by `write`; converted to UTF-8 if it is UTF-16."""
     head = b""
     while len(head) < _HEAD and (more := bytes(file.read(_HEAD - len(head)))):
         head += more
@@ -46,7 +46,7 @@ def feed_letters(file: Any, write: Callable[[bytes], object]) -> FeedLetters:
     decode_utf8 = codecs.getincrementaldecoder("utf-8")().decode
 
     def read(size: int) -> bytes:
-        # Half a letter is no end of the file.
+        # Half a letter decodes to "", which must not be taken for the end of the file.
         while data := whole.read(size):
             if text := decode(data):
                 return text.encode()
@@ -56,7 +56,7 @@ def feed_letters(file: Any, write: Callable[[bytes], object]) -> FeedLetters:
 
 
 class _Rejoined:
-    """A file of which the first bytes were read."""
+    """File whose first bytes were read already."""
 
     def __init__(self, head: bytes, file: Any) -> None:
         self._head, self._file = head, file

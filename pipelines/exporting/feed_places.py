@@ -1,4 +1,4 @@
-"""The items of an XML feed, as the run's reader has them, and where each element's bytes stand."""
+"""Items of an XML feed, as the run's reader has them, and the byte offsets of each element."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BETWEEN = "}"
 
 
 class Edit(NamedTuple):
-    """Bytes of the feed that are replaced."""
+    """Replacement of bytes of the feed."""
 
     start: int
     stop: int
@@ -30,11 +30,11 @@ class Edit(NamedTuple):
 
 @dataclass(slots=True)
 class FeedPlace:
-    """Where an element stands, in bytes from the feed's beginning.
+    """Place of an element, in bytes from the feed's beginning.
 
     Attributes:
-        tag: its first tag as it stands.
-        end: where its last tag begins; of `<a/>`, which is one tag, the same as `stop`.
+        tag: its first tag, raw.
+        end: offset of its last tag; for `<a/>`, which is one tag, the same as `stop`.
     """
 
     start: int
@@ -49,24 +49,24 @@ class FeedPlace:
 
     @property
     def inner(self) -> int:
-        """Behind its first tag."""
+        """Offset after its first tag."""
         return self.start + len(self.tag)
 
     def opening(self) -> bytes:
-        """A tag as its first, with something to come behind it."""
+        """Return its first tag as an opening one, so that content can follow."""
         return self.tag[:-2] + b">" if self.is_one_tag else self.tag
 
     def closing(self) -> bytes:
-        """Its last tag."""
+        """Return its last tag."""
         found = _NAME.match(self.tag)
         return b"</" + (found[0][1:] if found else b"") + b">"
 
 
 class FeedItem(NamedTuple):
-    """An item of the feed.
+    """Item of the feed.
 
     Attributes:
-        element: as the run's reader has it.
+        element: the element as the run's reader has it.
         children: places of the element's own children, in the same order.
     """
 
@@ -76,11 +76,11 @@ class FeedItem(NamedTuple):
 
 
 class FeedPlaces:
-    """Reads a feed chunk by chunk, and passes it on with the edits of every item; what is behind the last whole item
-    waits.
+    """Editor of a feed, which reads it in chunks and writes it with the edits of every item. Bytes of an incomplete
+    item wait for the next chunk.
 
     Attributes:
-        encoding: of the feed's letters.
+        encoding: encoding of the feed.
     """
 
     def __init__(self, name: str, letters: FeedLetters, edits: Callable[[FeedItem], Sequence[Edit]]) -> None:
@@ -109,7 +109,7 @@ class FeedPlaces:
         return parser
 
     def write(self) -> None:
-        """Passes the edited feed on. Raises `UsageError` if it cannot be edited, and `ExpatError` if it is no XML."""
+        """Write the edited feed. Raises `UsageError` if it cannot be edited, and `ExpatError` if it is not XML."""
         while chunk := self._letters.read(_CHUNK):
             self._data += chunk
             if self._base == 0 and b"\0" in self._data[:4]:
@@ -120,11 +120,11 @@ class FeedPlaces:
         self._flush(self._base + len(self._data))
 
     def text(self, start: int, stop: int) -> bytes:
-        """The bytes between two places of the item that is edited."""
+        """Return the bytes between two offsets of the item that is edited."""
         return bytes(self._data[start - self._base : stop - self._base])
 
     def prefix_of(self, is_wanted: Callable[[str], bool]) -> str | None:
-        """The prefix, with its colon, that a wanted namespace has for the item's elements; None if it has none."""
+        """Return the prefix, with its colon, of a wanted namespace for the item's elements; None if it has none."""
         for prefix, uris in self._bound.items():
             if uris and uris[-1] is not None and is_wanted(uris[-1]):
                 return f"{prefix}:" if prefix else ""
@@ -140,7 +140,7 @@ class FeedPlaces:
         write(self._cut(until))
 
     def _cut(self, until: int) -> bytes:
-        """The bytes up to a place in the feed, taken off."""
+        """Remove and return the bytes up to an offset in the feed."""
         size = max(0, until - self._base)
         taken = bytes(self._data[:size])
         del self._data[:size]
@@ -196,12 +196,12 @@ class FeedPlaces:
             self._item = None
 
     def _opened(self) -> FeedPlace:
-        """The place of an element that begins here."""
+        """Return the place of an element that begins here."""
         start = self._parser.CurrentByteIndex
         return FeedPlace(start, self._tag_at(start))
 
     def _closed(self, place: FeedPlace) -> None:
-        # Behind <a/> the parser names the place of what follows, whatever that is: it is never asked about it.
+        # After <a/> the parser names the place of what follows, whatever that is, so it is not asked.
         place.end = place.stop = place.inner
         if not place.is_one_tag:
             place.end = self._parser.CurrentByteIndex
@@ -215,5 +215,5 @@ class FeedPlaces:
 
 
 def _tag(name: str) -> str:
-    """An element's name as the run's reader writes it."""
+    """Return an element's name as the run's reader writes it."""
     return f"{{{name}" if _BETWEEN in name else name

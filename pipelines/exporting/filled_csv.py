@@ -1,4 +1,4 @@
-"""A delimited file with cells filled in and columns added; all else stays, byte for byte."""
+"""Delimited file with cells filled in and columns added; all else stays, byte for byte."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOT_SPLIT = "the row's cells cannot be told apart"
 
 
 class _Hashed:
-    """A binary stream of which every byte that is read is hashed."""
+    """Binary stream that hashes every byte it reads."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -50,11 +50,11 @@ class _Hashed:
 
 @dataclass(frozen=True, slots=True)
 class DelimitedOriginal:
-    """A delimited file that the run read.
+    """Delimited file that the run read.
 
     Attributes:
         header: names of its columns.
-        config: how the run read it.
+        config: settings by which the run read it.
     """
 
     name: str
@@ -65,7 +65,7 @@ class DelimitedOriginal:
 
     @classmethod
     def open(cls, name: str, config: InputConfig) -> DelimitedOriginal:
-        """Raises `UsageError` if it cannot be read."""
+        """Open the file. Raises `UsageError` if it cannot be read."""
         filesystem, path = open_filesystem(name, anonymous=config.anonymous)
         try:
             file = CsvFile(name, filesystem, path, config.reading)
@@ -78,7 +78,7 @@ class DelimitedOriginal:
 
     @property
     def id_columns(self) -> Sequence[str]:
-        """Those that the products' ids are made of; none if the run had none, or took them from within a cell."""
+        """Columns that the products' ids are made of; empty if the run had none, or took ids from within a cell."""
         columns = self.config.id.columns if self.config.id is not None else ()
         return columns if set(columns) <= set(self.header) else ()
 
@@ -96,9 +96,9 @@ class DelimitedOriginal:
         overwrites: bool,
         path: Path,
     ) -> None:
-        """Writes the file with the products' answers in these columns to `path`.
+        """Write the file with the products' answers in these columns to `path`.
 
-        Raises `UsageError` if it is not the one that the run read, or could not be kept as it is.
+        Raises `UsageError` if it is not the one that the run read, or cannot be reproduced byte for byte.
         """
         bom, codec = self._codec()
         kept = hashlib.sha256(bom)
@@ -123,14 +123,15 @@ class DelimitedOriginal:
         return next(((bom, codec) for bom, codec in _BOMS if head.startswith(bom)), (b"", self.encoding))
 
     def mended(self, record: RawRecord) -> RawRecord | None:
-        """The record as the run read it, if it is UTF-8 in a file that is not."""
+        """Return the record as the run read it if it is UTF-8 in a file that is not; None otherwise."""
         if record.values is None or not has_one_byte_letters(self.encoding):
             return None
         mended = mended_record(record.text, record.values, self.encoding)
         return None if mended is None else record._replace(text=mended[0], values=mended[1])
 
     def has_letters(self, text: str, is_utf8: bool) -> bool:
-        """Whether a row has the letters of a text: one in its encoding, or one of UTF-8 in a file that is not."""
+        """Return whether a row can hold the letters of a text: European ones in a UTF-8 row of a file that is not UTF-8
+        (`is_utf8`), else those of the file's encoding."""
         if is_utf8:
             return EUROPEAN.fullmatch(text) is not None
         try:
@@ -141,15 +142,15 @@ class DelimitedOriginal:
 
 
 def _encoded(text: str, codec: str) -> bytes:
-    # What could not be decoded is marked as Python marks it, and comes back as it was.
+    # Bytes that could not be decoded were escaped as surrogates, and come back as they were.
     return text.encode(codec, "surrogateescape")
 
 
 class _FilledRows:
-    """The records of a file, with the answers of those that are products.
+    """Records of a file, with the answers of those that are products.
 
     Attributes:
-        is_utf8: whether the record at hand is, in a file that is not; so is its new text.
+        is_utf8: whether the current record, and so its new text, is UTF-8 in a file that is not.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class _FilledRows:
         self._new = list(dict.fromkeys(name for name, place in names if place is None))
 
     def texts(self, lines: Iterator[str]) -> Iterator[tuple[str, RawRecord, str | None]]:
-        """What stands in front of a record, the record, and its new text; None if it stays."""
+        """Yield the text before each record, the record, and its new text; None if it stays."""
         first = next(lines, "")
         if told_delimiter(first):
             yield first, RawRecord("", "", None), None
@@ -211,13 +212,13 @@ class _FilledRows:
             )
 
     def _widened(self, record: RawRecord, values: Sequence[str]) -> str | None:
-        """The record with further cells behind its last column. A broken one stays as it is."""
+        """Return the record with further cells after its last column; None if it stays, as a broken one does."""
         if not values or record.values is None:
             return None
         split = raw_cells(record, self._original.dialect)
         dialect = self._original.dialect
         if split is None:
-            # Its cells are as many as the header's: more can stand behind them all the same.
+            # It has as many cells as the header, so more can be appended all the same.
             body = record.text.rstrip("\r\n")
             return dialect.delimiter.join([body, *map(self._raw, values)]) + record.text[len(body) :]
         cells, end = split

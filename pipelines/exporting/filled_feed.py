@@ -1,4 +1,4 @@
-"""An XML feed with elements filled in and added to its items; all else stays, byte for byte."""
+"""XML feed with elements filled in and added to its items; all else stays, byte for byte."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOT_XML = "characters that XML cannot hold"
 
 @dataclass(frozen=True, slots=True)
 class FeedOriginal:
-    """An XML feed that the run read, and how it was read."""
+    """XML feed that the run read, and the settings by which it was read."""
 
     name: str
     config: InputConfig
@@ -45,7 +45,7 @@ class FeedOriginal:
 
     @property
     def id_columns(self) -> Sequence[str]:
-        """Those of its columns that the products' ids are made of."""
+        """Columns that the products' ids are made of: a feed has none."""
         return ()
 
     def fill(
@@ -56,7 +56,7 @@ class FeedOriginal:
         overwrites: bool,
         path: Path,
     ) -> None:
-        """Writes the filled feed to `path`. Raises `UsageError` if it is not the run's, or no XML."""
+        """Write the filled feed to `path`. Raises `UsageError` if it is not the run's, or is not XML."""
         filesystem, source = open_filesystem(self.name, anonymous=self.config.anonymous)
         try:
             with open_unpacked(filesystem, source, self.name) as file, open(path, "wb") as out:
@@ -72,7 +72,7 @@ class FeedOriginal:
 
 
 class _FeedFiller:
-    """Makes the edits of items that are products."""
+    """Maker of edits for items that are products."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class _FeedFiller:
         self._number = -1
 
     def write(self) -> None:
-        """Passes the filled feed on."""
+        """Write the filled feed. Raises `UsageError` if it ends before the run's last product."""
         self._places.write()
         if self._product is not None:
             raise UsageError(
@@ -98,7 +98,7 @@ class _FeedFiller:
             )
 
     def _edits(self, item: FeedItem) -> Sequence[Edit]:
-        """What is written into an item."""
+        """Return the edits of an item."""
         self._number += 1
         product = self._product
         if product is None or product.source_row != self._number:
@@ -144,7 +144,7 @@ class _FeedFiller:
         self._filler.leave_out(column.attribute, reason, product, product.values[column.attribute])
 
     def _filled(self, places: Sequence[FeedPlace], values: Sequence[bytes]) -> Iterator[Edit]:
-        """The values in the first of these elements, the further ones in others behind it; the rest goes."""
+        """Yield edits that put the values into the first of these elements and new ones after it; remove the rest."""
         first, *rest = places
         opening, closing = first.opening(), first.closing()
         further = b"".join(opening + value + closing for value in values[1:])
@@ -158,7 +158,7 @@ class _FeedFiller:
         yield from (Edit(place.start, place.stop, b"") for place in rest)
 
     def _addition(self, item: FeedItem, elements: Sequence[bytes]) -> Edit:
-        """Elements behind the item's last one, indented as that is."""
+        """Return the edit that adds elements after the item's last one, indented as that is."""
         if item.children:
             last = item.children[-1]
             before = self._places.text(item.place.inner, last.start)
@@ -170,7 +170,7 @@ class _FeedFiller:
         return Edit(item.place.end, item.place.end, new)
 
     def _element(self, name: str, value: str) -> bytes:
-        """An element of Google's; in a feed without its namespace the element declares it."""
+        """Return an element of Google's; in a feed without its namespace the element declares it."""
         return self._around(name, self._encoded(value), declares=True)
 
     def _detail(self, name: str, value: str) -> bytes:
@@ -190,7 +190,7 @@ class _FeedFiller:
 
 
 def _elements(item: FeedItem, column: TargetColumn) -> Sequence[tuple[Element, FeedPlace]]:
-    """The item's elements that are the column: Google's of that name, else those of the feed's own format."""
+    """Return the item's elements of the column: Google's of that name, else those of the feed's own format."""
     wanted = google_name(column.name)
     found = [
         (element, place)
@@ -203,7 +203,7 @@ def _elements(item: FeedItem, column: TargetColumn) -> Sequence[tuple[Element, F
 
 
 def _part(detail: Element, name: str) -> str:
-    """What a part of a detail says."""
+    """Return the text of a part of a detail; "" if it is missing."""
     return next(("".join(each.itertext()).strip() for each in detail if local_name(each) == name), "")
 
 
@@ -216,5 +216,5 @@ def _namespace(element: Element) -> str:
 
 
 def _repeated(cells: Cells, column: TargetColumn) -> Sequence[str]:
-    """What would be several values between commas in a text feed is an element each."""
+    """Return the texts of the column's elements: one per value if a text feed would join them by commas."""
     return cells.values[column] if cells.joints[column] == "," else [cells.text(column)]

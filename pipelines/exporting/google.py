@@ -13,15 +13,15 @@ from pipelines.exporting.value_forms import Rule
 
 
 def google_name(name: str) -> str:
-    """The attribute of Google's that a name means, if it is one's: "Age group" is age_group."""
+    """Return the name of Google's attribute that a name means, if there is one: "Age group" is age_group."""
     plain = folded_name(name).removeprefix("g:").replace(" ", "_")
     return GOOGLE_NAMES.get(plain, plain)
 
 
 def _columns(header: Sequence[str], asked: Sequence[TargetAsked], wishes: ShopWishes) -> list[TargetColumn]:
-    """Attributes of other names are details of the product.
+    """Return the columns; attributes that are not Google's become details of the product.
 
-    Raises `UsageError` if `--columns` names none of Google's.
+    Raises `UsageError` if `--columns` names a column that is not Google's.
     """
     columns = []
     for each in asked:

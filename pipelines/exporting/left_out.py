@@ -1,4 +1,4 @@
-"""What an export leaves out, counted by attribute and reason, with an example of each."""
+"""Answers that an export leaves out, counted by attribute and reason, with an example of each."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 import pyarrow as pa
 
 NOT_STATED = "absent"
-"""The text does not state it: nothing is lost by leaving it out."""
+"""Reason of an attribute that the text does not state: nothing is lost by leaving it out."""
 
 
 @dataclass(slots=True)
 class LeftOutAnswers:
-    """Answers by (attribute, reason), and of each the first product and what the answer was."""
+    """Counts of answers by (attribute, reason), with the first product and its answer as an example of each."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     examples: dict[tuple[str, str], tuple[str, str | None]] = field(default_factory=dict)
 
     def add(self, attribute: str, reason: str, product_id: str, value: str | None) -> None:
-        """One answer."""
+        """Count one answer."""
         self.counts[attribute, reason] += 1
         self.examples.setdefault((attribute, reason), (product_id, value))
 
     def add_rows(self, answers: pa.Table) -> None:
-        """Rows of the attributes table with a column `reason`, of which none is null."""
+        """Count rows of the attributes table with a column `reason`, which must have no nulls."""
         if not answers.num_rows:
             return
         grouped = answers.select(["attribute", "reason", "product_id", "value_raw"]).group_by(
@@ -40,14 +40,14 @@ class LeftOutAnswers:
 
     @property
     def by_reason(self) -> Mapping[str, int]:
-        """Answers by reason, the most frequent first."""
+        """Number of answers by reason, the most frequent first."""
         total: Counter[str] = Counter()
         for (_, reason), count in self.counts.items():
             total[reason] += count
         return dict(total.most_common())
 
     def to_list(self) -> list[dict[str, Any]]:
-        """For machines: a row for each attribute and reason, the most frequent first."""
+        """Return a row for each attribute and reason, the most frequent first, for JSON output."""
         return [
             {"attribute": attribute, "reason": reason, "count": count}
             | dict(zip(("product_id", "value"), self.examples[attribute, reason], strict=True))

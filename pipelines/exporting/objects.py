@@ -1,4 +1,4 @@
-"""A wide table's columns in objects, as the schema file has their attributes."""
+"""Columns of a wide table in objects, as the schema file has their attributes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hpd_core.nesting import Place, held_twice, nested
 
 
 def without_clashes(places: Mapping[str, Place]) -> dict[str, Place]:
-    """The columns' places; of an object that is called as another column, its own columns stand alone."""
+    """Return the columns' places, where the columns of an object with the name of another column stand alone."""
     found = dict(places)
-    # What stands alone may be called as another object.
+    # A column that stands alone may have the name of another object.
     while clashing := {place for _, place in held_twice(found.values())}:
         found = {name: (name,) if place in clashing else place for name, place in found.items()}
     return found
 
 
 def in_objects(table: pa.Table, places: Mapping[str, Place]) -> pa.Table:
-    """The table with a struct for each object; it is null where all in it is."""
+    """Return the table with a struct for each object; it is null where all its fields are."""
     tree = nested((places[name], table[name].combine_chunks()) for name in table.column_names)
     required = {field.name for field in table.schema if not field.nullable}
     columns = {name: _column(node) for name, node in tree.items()}

@@ -1,4 +1,4 @@
-"""The files that a run read, found again to be filled in: the same, byte for byte."""
+"""Input files of a run, found again to be filled in: they must be the same, byte for byte."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DELIMITED = ("csv", "shopify")
 
 
 class Original(Protocol):
-    """A file that the run read, and that is filled in."""
+    """Input file of the run that is filled in."""
 
     @property
     def header(self) -> Sequence[str]:
@@ -33,7 +33,7 @@ class Original(Protocol):
 
     @property
     def id_columns(self) -> Sequence[str]:
-        """Those of them that the products' ids are made of."""
+        """Names of the columns that the products' ids are made of."""
 
     def fill(
         self,
@@ -43,19 +43,19 @@ class Original(Protocol):
         overwrites: bool,
         path: Path,
     ) -> None:
-        """Writes it to `path` with the products' answers."""
+        """Write the file to `path` with the products' answers."""
 
 
 def open_original(
     side: Side, file: PlannedFile, moved_to: str | None, is_one: Callable[[str, Sequence[str], str], bool]
 ) -> Original | None:
-    """The file that the run read; None if it is not one of the wanted kind.
+    """Open the file that the run read; return None if it is not of the wanted kind.
 
     Args:
-        moved_to: where it is now; None for where it was.
-        is_one: says so by the format, the columns and the delimiter.
+        moved_to: its present place; None for the place where the run read it.
+        is_one: function that tells the kind by format, columns and delimiter.
 
-    Raises `UsageError` if it is another file by now.
+    Raises `UsageError` if it cannot be read or has changed.
     """
     name = moved_to or file.name
     if file.format not in (*_DELIMITED, "xml"):
@@ -104,14 +104,14 @@ def _check_content(file: PlannedFile, moved_to: str | None, anonymous: bool) -> 
 
 
 def _fingerprint_elsewhere(file: PlannedFile, filesystem: object, path: str) -> str:
-    """What the plan would have of a file that lies elsewhere now; where that cannot be told, what the plan has."""
-    # A remote storage has marks of its own for its files, which say nothing of them at another place.
+    """Return the plan's fingerprint of a file that was moved; the plan's own one if it cannot be computed."""
+    # A remote storage has its own fingerprints for files, which differ at another place.
     is_content = isinstance(open_filesystem(file.name)[0], LocalFileSystem)
     return hash_content(filesystem, path) if is_content else file.fingerprint
 
 
 def file_names(originals: Iterable[str]) -> dict[str, str]:
-    """What each filled file is called: as it was, without the ending of a packer; numbered where names are doubled."""
+    """Return the name of each filled file: the original's without a packer's ending, numbered if names repeat."""
     names: dict[str, str] = {}
     for original in originals:
         leaf = original.rstrip("/").rsplit("/", 1)[-1]

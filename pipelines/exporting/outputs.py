@@ -1,4 +1,4 @@
-"""Where an export's files go. Each is written beside its place, or on the local disk, and moved when it is whole."""
+"""Places of an export's files. Each is written beside its place, or on the local disk, and moved when complete."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _ENDINGS = (".csv", ".tsv", ".txt", ".xlsx", ".xls", ".parquet", ".jsonl", ".jso
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """A folder for files, or the one file that the user named.
+    """Folder for files, or the one file that the user named.
 
     Attributes:
         folder: local path or any fsspec URI.
-        file: the name of the only file; None if there may be several.
+        file: name of the only file; None if there may be several.
     """
 
     folder: str
@@ -36,9 +36,9 @@ class Outputs:
 
     @classmethod
     def of(cls, out: str, suffix: str) -> Outputs:
-        """`out` is a file if its name ends with `suffix`, else a folder.
+        """Return the outputs for `out`: a file if its name ends with `suffix`, else a folder.
 
-        Raises `UsageError` for the name of a file of another kind: a folder of that name is meant by nobody.
+        Raises `UsageError` for the name of a file of another kind, unless a folder of that name exists.
         """
         if not out.lower().endswith(suffix):
             if suffix != "." and out.lower().endswith(_ENDINGS) and not _is_folder(out):
@@ -48,13 +48,13 @@ class Outputs:
         return cls(folder or ("/" if out.startswith("/") else "."), name)
 
     def name(self, stem: str, suffix: str, number: int | None) -> str:
-        """What a file is called: as the user said, or `stem`; with `number`, one of several."""
+        """Return a file's name: the user's, or one from `stem`; with `number` if it is one of several."""
         named = self.file[: -len(suffix)] if self.file else stem
         return f"{named}{suffix}" if number is None else f"{named}-{number:0{_NUMBER}d}{suffix}"
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """A path to write a file to; after the block it is under its name. An error in the block leaves nothing.
+        """Yield a path to write a file to; after the block it gets its name. An error in the block leaves nothing.
 
         Raises `UsageError` if the file cannot be put there.
         """
@@ -68,11 +68,11 @@ class Outputs:
             raise UsageError(f"cannot write {self.describe(name)}: {_reason(error)}") from error
 
     def describe(self, name: str) -> str:
-        """The file as a user would write it."""
+        """Return the file's path as a user would write it."""
         return name if self.folder == "." else f"{self.folder.rstrip('/')}/{name}"
 
     def is_name(self, stem: str, suffix: str, name: str) -> bool:
-        """Whether a file or a part of one, however many there are, is called so."""
+        """Return whether `name` is that of the file or of one of its numbered parts."""
         return name == self.name(stem, suffix, None) or self._part_number(stem, suffix, name) is not None
 
     def _part_number(self, stem: str, suffix: str, name: str) -> int | None:
@@ -81,7 +81,7 @@ class Outputs:
         return int(found[1]) if found else None
 
     def remove_later_parts(self, stem: str, suffix: str, count: int) -> None:
-        """Removes numbered files of an earlier, larger export: they are of the same name, and no part of this one."""
+        """Remove numbered files of an earlier, larger export, which have the same name but are not part of this one."""
         filesystem, root = open_filesystem(self.folder)
         for path in filesystem.ls(root, detail=False):
             number = self._part_number(stem, suffix, str(path).rsplit("/", 1)[-1])

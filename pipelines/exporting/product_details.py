@@ -1,8 +1,8 @@
-"""Google's `product_detail` in a text feed: what a product is, by names that the shop chooses, many in one cell.
+"""Google's `product_detail` in a text feed: properties of a product by names that the shop chooses, many in one cell.
 
     Display:Resolution:432 x 240,:Lining:"cotton, linen"     section (may be empty), name, value
 
-As published for text data sources: support.google.com/merchants/answer/9218260.
+Published for text data sources: support.google.com/merchants/answer/9218260.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipelines.exporting.targets import folded_name
 
 PRODUCT_DETAIL = "product_detail"
 SECTION, NAME, VALUE = "section_name", "attribute_name", "attribute_value"
-"""Its parts, as elements of an XML feed are called."""
+"""Names of a detail's parts, as elements of an XML feed."""
 
 _PART = r'\s*(?:"((?:[^"]|"")*)"|([^:,"]*))\s*'
 _DETAIL = re.compile(rf"{_PART}:{_PART}:{_PART}(?:,|\Z)")
@@ -23,7 +23,7 @@ _SPECIAL = re.compile(r'[:,"]|\A\s|\s\Z')
 
 
 class Detail(NamedTuple):
-    """A detail. `section` may be empty."""
+    """Detail of a product. `section` may be empty."""
 
     section: str
     name: str
@@ -31,7 +31,7 @@ class Detail(NamedTuple):
 
 
 def read_details(cell: str) -> list[Detail] | None:
-    """The details of a cell; None if it is not of their form."""
+    """Return the details of a cell; None if it does not have their form."""
     details, position = [], 0
     while position < len(cell):
         found = _DETAIL.match(cell, position)
@@ -44,14 +44,14 @@ def read_details(cell: str) -> list[Detail] | None:
 
 
 def write_details(details: Iterable[Detail]) -> str:
-    """The cell."""
+    """Return the cell with these details."""
     return ",".join(":".join(map(_quoted, detail)) for detail in details)
 
 
 def with_detail(cell: str, name: str, value: str, *, overwrites: bool) -> str | None:
-    """The cell with a value under this name; as it is where that is taken, unless it `overwrites`.
+    """Return the cell with a value under this name; unchanged if the name has a value, unless `overwrites`.
 
-    None: the cell is not of the form of details.
+    Returns None if the cell does not have the form of details.
     """
     details = read_details(cell)
     if details is None:
@@ -67,7 +67,7 @@ def with_detail(cell: str, name: str, value: str, *, overwrites: bool) -> str | 
 
 
 def is_called(name: str, other: str) -> bool:
-    """Whether two details are one."""
+    """Return whether two names are of the same detail."""
     return folded_name(name) == folded_name(other)
 
 

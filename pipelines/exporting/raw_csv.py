@@ -1,7 +1,7 @@
-"""Delimited text as it stands: records with all that is between them, and cells with their quotes.
+"""Raw delimited text: records with everything between them, and cells with their quotes.
 
-What is put together again is the file, byte for byte. Libraries give values, and write them anew in their own way; here
-only which lines make a record is left to the reader that the run used, so that records are numbered alike.
+Joined again, they are the file, byte for byte. Libraries return values, and write them in their own way. Here only the
+division of lines into records is left to the run's reader, so that records are numbered alike.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _END = re.compile(r"\r\n|\r|\n|\Z")
 
 
 class RawRecord(NamedTuple):
-    """A record.
+    """Record of a delimited file.
 
     Attributes:
-        before: lines in front of it that are part of none: blank ones.
-        text: as it stands, with its line end.
-        values: of its cells; None if it is broken.
+        before: lines before it that belong to no record: blank ones.
+        text: raw text, with its line end.
+        values: values of its cells; None if it is broken.
     """
 
     before: str
@@ -33,7 +33,7 @@ class RawRecord(NamedTuple):
 
 
 def raw_records(lines: Iterable[str], dialect: Dialect) -> Iterator[RawRecord]:
-    """The records of a table, its header first; at the end one without text, if lines are left that are part of none.
+    """Yield the records of a table, its header first; at the end one without text if lines are left over.
 
     Joined, `before` and `text` of all of them are the lines. Records are those of `read_records`, in the same order.
     """
@@ -55,7 +55,7 @@ def raw_records(lines: Iterable[str], dialect: Dialect) -> Iterator[RawRecord]:
 
 
 def _take(seen: deque[str], record: DelimitedRecord) -> int:
-    """Takes a record's lines off; how many they are."""
+    """Remove a record's lines and return their number."""
     count = length = 0
     while length < len(record.text):
         length += len(seen.popleft())
@@ -64,7 +64,7 @@ def _take(seen: deque[str], record: DelimitedRecord) -> int:
 
 
 def raw_cells(record: RawRecord, dialect: Dialect) -> tuple[list[str], str] | None:
-    """A record's cells with their quotes, and its line end; None if they cannot be told apart as its reader did."""
+    """Return a record's cells with their quotes, and its line end; None if they cannot be split as its reader did."""
     pattern = _cell(dialect)
     cells, position = [], 0
     while True:
@@ -85,7 +85,7 @@ def raw_cells(record: RawRecord, dialect: Dialect) -> tuple[list[str], str] | No
 
 
 def raw_value(cell: str, dialect: Dialect) -> str:
-    """What a raw cell says."""
+    """Return the value of a raw cell."""
     quote, escape = dialect.quote, dialect.escape
     if not quote or not cell.startswith(quote):
         return cell
@@ -96,7 +96,7 @@ def raw_value(cell: str, dialect: Dialect) -> str:
 
 
 def to_raw(value: str, dialect: Dialect) -> str | None:
-    """A cell that says `value`, quoted where it has to be; None where nothing is quoted and it would have to be."""
+    """Return a raw cell for `value`, quoted if necessary; None if it needs quotes and the dialect has none."""
     special = {dialect.delimiter, dialect.quote, dialect.escape, "\r", "\n"} - {""}
     if not any(each in value for each in special) and value == value.strip():
         return value

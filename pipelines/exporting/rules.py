@@ -1,10 +1,10 @@
-"""What shops publish about the values that they take, as one table.
+"""Rules that shops publish about the values that they take, as one table.
 
-Where they are published stands below. Those with a date were read there, in copies that may be older than the page;
-where the two differ, the page is right, and the shop's own import says what it refuses.
+Their sources stand below. Rules with a date were read there, in copies that may be older than the page. If the two
+differ, the page is right, and the shop's own import reports what it refuses.
 
 - Google: the product data specification (support.google.com/merchants/answer/7052112) and the page of each attribute,
-  support.google.com/merchants/answer/ and the number behind the attribute.
+  support.google.com/merchants/answer/ and the number after the attribute.
 - Shopify: metafields in a product CSV (help.shopify.com/en/manual/products/import-export/using-csv; the largest file
   and how lists are joined could not be read there), and their limits (11/2026: 64 KB a value, 128 values of a list,
   256 references: shopify.dev/docs/apps/build/metafields/metafield-limits).
@@ -54,13 +54,13 @@ GOOGLE: Mapping[str, Rule] = {
     # 7562785, 11/2026: with the scale's best and worst class beside it. In the EU `certification` has taken its place.
     "energy_efficiency_class": Rule("choice", choices=("A+++", "A++", "A+", "A", "B", "C", "D", "E", "F", "G")),
 }
-"""By the attribute's name; behind each the number of its page."""
+"""Rules by the attribute's name; after each the number of its page."""
 
 GOOGLE_DETAILS: Mapping[str, Rule] = {  # 9218260, 11/2026
     "text": Rule(max_length=1000, max_items=1000, joint="; "),
     "number": Rule("quantity", max_length=1000, max_items=1000, joint="; "),
 }
-"""What may stand in `product_detail`, by the attribute's type."""
+"""Rules for values in `product_detail`, by the attribute's type."""
 
 GOOGLE_NAMES = {
     "colour": "color",
@@ -70,7 +70,7 @@ GOOGLE_NAMES = {
     "height": "product_height",
     "weight": "product_weight",
 }
-"""Other names that mean an attribute of Google's."""
+"""Other names of Google's attributes."""
 
 _SHOPIFY_BYTES = 65_536
 SHOPIFY: Mapping[str, Rule] = {
@@ -81,9 +81,9 @@ SHOPIFY: Mapping[str, Rule] = {
     "measure": Rule("shopify_measure", max_items=1, least=-9_999_999_999_999, most=9_999_999_999_999),
     "boolean": Rule("true_false"),
 }
-"""By what the metafield holds."""
+"""Rules by the content of the metafield."""
 SHOPIFY_FILE_BYTES = 15_000_000
-"""The largest product CSV that Shopify imports."""
+"""Size of the largest product CSV that Shopify imports."""
 
 AKENEO_CODE = r"[A-Za-z0-9_]{1,255}"
 AKENEO: Mapping[str, Rule] = {
@@ -94,13 +94,13 @@ AKENEO: Mapping[str, Rule] = {
     "multiselect": Rule("option", max_items=10_000, joint=",", pattern=AKENEO_CODE),
     "date": Rule(pattern=r"\d{4}-\d\d-\d\d"),
 }
-"""By the type of the attribute."""
+"""Rules by the type of the attribute."""
 AKENEO_FILE_BYTES = 512 * 1024 * 1024
-"""The largest file that Akeneo imports."""
+"""Size of the largest file that Akeneo imports."""
 AKENEO_RESERVED = frozenset(
     (
         *("id", "associationtypes", "categories", "categoryid", "completeness", "enabled", "family", "groups"),
         *("associations", "products", "scope", "treeid", "values", "category", "parent", "label", "entity_type"),
     )
 )
-"""What no attribute of Akeneo is called."""
+"""Names that an attribute in Akeneo cannot have."""

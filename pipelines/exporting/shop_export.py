@@ -1,4 +1,4 @@
-"""Files for a shop: the ones that the run read, filled in, or new ones where the shop takes these."""
+"""Files for a shop: the run's input files, filled in, or new files if the shop takes these."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from pipelines.job.run_plan import PlannedFile
 
 
 class NewFile(NamedTuple):
-    """A file of what the run knows of the products alone.
+    """File made only of what the run knows of the products.
 
     Attributes:
-        id_column: with their ids; None: the one that the user names.
-        has_families: a column says which family a product is of, where the schemas know.
-        note: what to know of it.
+        id_column: column with their ids; None for the one that the user names.
+        has_families: whether a column has the family of each product, if the schemas name families.
+        note: note for the user about the file.
     """
 
     suffix: str
@@ -59,13 +59,13 @@ class NewFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShopKind:
-    """A kind of file.
+    """Kind of file.
 
     Attributes:
-        is_original: whether a file with this format, these columns and this delimiter is one of the kind.
-        id_columns: that say which product a row is.
-        new_file: what is made where the run read none of this kind; None if nothing can be.
-        max_bytes: that the shop imports.
+        is_original: function that tells whether a file of a format, columns and delimiter is of this kind.
+        id_columns: columns that identify the product of a row.
+        new_file: file to make if the run read none of this kind; None if none can be made.
+        max_bytes: size of the largest file that the shop imports; None without a limit.
     """
 
     target: Target
@@ -113,7 +113,7 @@ SHOP_KINDS: Mapping[str, ShopKind] = {
 
 @dataclass(frozen=True, slots=True)
 class ShopExport:
-    """One export into files of a kind. `files` and `notes` are added to."""
+    """Export into files of one kind. It appends to `files` and `notes`."""
 
     side: Side
     schemas: Mapping[str, CategorySchema]
@@ -126,7 +126,7 @@ class ShopExport:
     notes: list[str]
 
     def write(self, spool: Spool, products: Iterable[ExportedProduct]) -> None:
-        """Writes a file for each that the run read and that is of the kind, else a new one.
+        """Write a file for each input file of the kind; a new file if there is none.
 
         Raises `UsageError` if there is no file to fill in and none can be made, or one is not the run's.
         """
@@ -150,7 +150,7 @@ class ShopExport:
             self._fill(planned, original, names[planned], spool)
 
     def _originals(self) -> Iterator[tuple[str, Original]]:
-        """The files that are filled in, by the name that the run has for them."""
+        """Yield the files to fill in, with the names that the run has for them."""
         plan = self.side.run.plan
         if self.wishes.original is not None and len(plan.files) > 1:
             raise UsageError(
@@ -194,9 +194,9 @@ class ShopExport:
     def _columns(
         self, header: Sequence[str], id_columns: Sequence[str], answered: Collection[str] | None = None
     ) -> list[TargetColumn]:
-        """The columns of the attributes that have an answer, or of all.
+        """Return the columns of the attributes that have an answer, or of all attributes.
 
-        Names are compared of all: which of two a column is must not depend on what this run has found.
+        Names of all attributes are compared, so that a conflict does not depend on what this run has found.
         """
         columns = self.kind.target.columns(header, all_attributes(self.schemas), self.wishes)
         check_names(columns, self.kind.target, self.wishes)
@@ -233,7 +233,7 @@ class ShopExport:
             )
 
     def _new_rows(self, new: NewFile, products: Iterable[ExportedProduct]) -> Iterator[list[str]]:
-        """The header and a row a product."""
+        """Yield the header, and a row for each product."""
         families = {name: schema.id for name, schema in self.schemas.items() if _is_code(schema.id)}
         has_family = new.has_families and bool(families)
         names = [new.id_column or self.wishes.identifier, *(["family"] if has_family else [])]
@@ -256,20 +256,20 @@ class ShopExport:
 
 
 class _Ids:
-    """Looks at the ids of products that pass by, in eight bytes each."""
+    """Hashes of the ids of products that pass by, eight bytes each."""
 
     def __init__(self) -> None:
         self._hashes = array("q")
 
     def passed(self, products: Iterable[ExportedProduct]) -> Iterator[ExportedProduct]:
-        """The products as they are."""
+        """Yield the products unchanged, and keep hashes of their ids."""
         for product in products:
             self._hashes.append(hash(product.product_id))
             yield product
 
     @property
     def num_repeated(self) -> int:
-        """Of those that have passed, how many had the id of an earlier one."""
+        """Number of products so far that had the id of an earlier one."""
         return len(self._hashes) - len(np.unique(np.asarray(self._hashes)))
 
 

@@ -19,11 +19,11 @@ _GOOGLE = re.compile(r"google shopping / (?P<name>.+)", re.IGNORECASE)
 _TAXONOMY = "gid://shopify/TaxonomyAttribute/"
 _TAXONOMY_VALUE = "gid://shopify/TaxonomyValue/"
 _NAMESPACE = "shopify"
-"""Of the metafields that come with a category of Shopify's taxonomy."""
+"""Namespace of metafields that come with a category of Shopify's taxonomy."""
 _CUSTOM = "custom"
-"""Of those that a shop defines."""
+"""Namespace of metafields that a shop defines."""
 _OTHER_KEYS = dict.fromkeys(("color", "colour", "farbe", "couleur", "colore", "farg", "kleur"), "color-pattern")
-"""Attributes of the taxonomy -> the key of their metafield, where it is another word."""
+"""Attributes of the taxonomy -> the key of their metafield, if it is another word."""
 _MAX_KEY = 64
 
 
@@ -50,7 +50,8 @@ def _columns(header: Sequence[str], asked: Sequence[TargetAsked], wishes: ShopWi
 
 
 def _place(header: Sequence[str], attribute: Attribute) -> int | None:
-    """The column that is meant for the attribute: by its key, by its label, or one that Shopify has for Google.
+    """Return the index of the attribute's column, by key, by label, or one that Shopify has for Google; None if there
+    is none.
 
     A metafield of another namespace belongs to an app or to another use, whatever it is called.
     """
@@ -70,7 +71,7 @@ def _place(header: Sequence[str], attribute: Attribute) -> int | None:
 
 
 def _key(attribute: Attribute) -> tuple[str, str]:
-    """The namespace and the key of its metafield."""
+    """Return the namespace and the key of the attribute's metafield."""
     if (attribute.id or "").startswith(_TAXONOMY) and _fits_taxonomy(attribute):
         handle = slug(attribute.name, "-")
         return _NAMESPACE, _OTHER_KEYS.get(handle, handle)[:_MAX_KEY]
@@ -78,22 +79,22 @@ def _key(attribute: Attribute) -> tuple[str, str]:
 
 
 def _taxonomy_labels(attribute: Attribute) -> tuple[str, ...]:
-    """Its values that Shopify's taxonomy has."""
+    """Return the labels of the attribute's values that Shopify's taxonomy has."""
     return tuple(each.label for each in attribute.values or () if (each.id or "").startswith(_TAXONOMY_VALUE))
 
 
 def _fits_taxonomy(attribute: Attribute) -> bool:
-    """Tell whether a metafield of the taxonomy can hold its answers: numbers, or values that have an entry."""
+    """Return whether a metafield of the taxonomy can hold its answers: numbers, or values that have an entry."""
     return attribute.type == "number" or bool(_taxonomy_labels(attribute))
 
 
 def _is_whole(attribute: Attribute) -> bool:
-    """Whether its key has all of its name. Else another name may have the same key: `eu` for "Размер EU"."""
+    """Return whether its key keeps all of its name; otherwise names may share a key, such as `eu` for "Размер EU"."""
     return is_sluggable(attribute.name) and len(slug(attribute.name, "_")) <= _MAX_KEY
 
 
 def _key_of(column: str) -> tuple[str, str] | None:
-    """The namespace and the key of a metafield's column."""
+    """Return the namespace and the key of a metafield's column; None for another column."""
     found = _METAFIELD.fullmatch(column)
     return None if found is None else (found["namespace"], found["key"])
 
@@ -104,7 +105,7 @@ def _new_name(attribute: Attribute) -> str:
 
 
 def _rule_of(name: str) -> Callable[[Attribute], Rule]:
-    """What the column of this name takes."""
+    """Return the rule of the column of this name, as a function of the attribute."""
     match, google = _METAFIELD.fullmatch(name), _GOOGLE.fullmatch(name)
     is_reference = match is not None and match["namespace"] == _NAMESPACE
     for_google = GOOGLE.get(folded_name(google["name"]).replace(" ", "_")) if google else None
@@ -123,7 +124,7 @@ def _rule_of(name: str) -> Callable[[Attribute], Rule]:
 
 
 def _unclear_handles(attribute: Attribute) -> frozenset[str]:
-    """Handles that several members of its vocabulary would have: of "C" and "C++" each is `c`, and neither is told."""
+    """Return handles that several members of its vocabulary share: "C" and "C++" would both be `c`."""
     names: defaultdict[str, set[Hashable]] = defaultdict(set)
     for member in attribute.values or ():
         names[slug(member.label, "-")].add(name_and_signs(member.label))

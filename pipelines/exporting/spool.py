@@ -1,6 +1,6 @@
-"""Accepted answers, kept on disk and given back in the order of a file's rows.
+"""Spool of accepted answers on disk, read back in the order of a file's rows.
 
-A run's shards need not be in the catalog's order: it may have been dealt anew by category. DuckDB sorts; above
+A run's shards need not be in the catalog's order: it may have been clustered by category. DuckDB sorts; above
 `MEMORY_LIMIT` it spills to disk.
 """
 
@@ -39,7 +39,7 @@ class Spool:
     """Products with their answers, by file.
 
     Attributes:
-        attributes: names of those that have an answer, by file.
+        attributes: names of the attributes that have an answer, by file.
     """
 
     def __init__(self, database: duckdb.DuckDBPyConnection) -> None:
@@ -47,7 +47,7 @@ class Spool:
         self.attributes: defaultdict[str, set[str]] = defaultdict(set)
 
     def add(self, products: Iterable[ExportedProduct]) -> None:
-        """Takes products in, in any order."""
+        """Add products, in any order."""
         products = iter(products)
         while batch := list(islice(products, _BATCH)):
             for product in batch:
@@ -60,7 +60,7 @@ class Spool:
             self._database.unregister("batch")
 
     def products(self, source_file: str) -> Iterator[ExportedProduct]:
-        """Those of a file, by row."""
+        """Yield the products of a file, by row."""
         found = self._database.cursor().execute(
             "select * from products where source_file = ? order by source_row", [source_file]
         )
@@ -72,7 +72,7 @@ class Spool:
 
 @contextmanager
 def open_spool() -> Iterator[Spool]:
-    """An empty one, in the temporary folder."""
+    """Open an empty spool in a temporary folder, for the block."""
     with tempfile.TemporaryDirectory(prefix="hpd-export-") as folder:
         options: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": MEMORY_LIMIT,

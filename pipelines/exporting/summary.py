@@ -1,4 +1,4 @@
-"""What is said of an export in the terminal."""
+"""Summary of an export in the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MAX_VALUE = 60
 
 
 def print_exported(exported: Exported) -> None:
-    """The files, how much is in them, and what is not, with examples."""
+    """Print the files, the counts of written and left-out answers, and examples of these."""
     for note in exported.notes:
         print(f"NOTE: {formats.plain(note)}")
     files = formats.plain(", ".join(exported.files))

@@ -1,4 +1,4 @@
-"""What the files of a shop have in common: which columns answers go to, and how each is filled."""
+"""Common parts of a shop's files: the columns that answers go into, and how each is filled."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TAKEN = "another attribute of the product goes into the same column"
 
 @dataclass(frozen=True, slots=True)
 class ShopWishes:
-    """What the user says of a shop's file.
+    """User's options for a shop's file.
 
     Attributes:
-        original: the file that is filled in; None: where the run read it.
-        columns: by attribute; "" for one that is to be left out.
-        overwrites: what stands in a column is replaced.
-        identifier: Akeneo's column that says which product it is.
-        locale, channel: of Akeneo's columns that have a value for each.
+        original: the file to fill in; None for the place where the run read it.
+        columns: column by attribute; "" to leave an attribute out.
+        overwrites: whether values that stand in a column are replaced.
+        identifier: Akeneo's column that identifies the product.
+        locale, channel: locale and channel to fill in, for Akeneo's columns that have a value for each.
     """
 
     original: str | None = None
@@ -38,7 +38,7 @@ class ShopWishes:
 
 
 def read_columns(texts: Iterable[str]) -> dict[str, str]:
-    """`attribute=column`, as on the command line. Raises `UsageError` for a text without "="."""
+    """Parse texts `attribute=column` of the command line. Raises `UsageError` for a text without "=" or attribute."""
     columns = {}
     for text in texts:
         attribute, equals, column = text.partition("=")
@@ -49,14 +49,14 @@ def read_columns(texts: Iterable[str]) -> dict[str, str]:
 
 
 class TargetAsked(NamedTuple):
-    """An attribute, and the categories that ask for it as it is: of one name there may be several."""
+    """Attribute, and the categories that ask for it in this form: one name may have several forms."""
 
     attribute: Attribute
     categories: frozenset[str]
 
 
 class Extra(NamedTuple):
-    """A second column for the same values: their unit."""
+    """Second column for the same values: their unit."""
 
     name: str
     fill: Callable[[Sequence[ExportedItem]], str | None]
@@ -64,16 +64,16 @@ class Extra(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TargetColumn:
-    """Where an attribute's values go. Each is equal to itself alone; several may share one column of the file.
+    """Column for an attribute's values. Each equals only itself; several may share one column of the file.
 
     Attributes:
-        attribute: its name.
-        asked: what it is, and in which categories.
-        name: of the column.
-        rule: what the column takes, for an attribute as its category has it.
-        place: of the column in the original's header; None if it is a new one.
-        unit: the column for the unit, which is filled with the value or not at all.
-        detail: of a column that has many attributes in a cell, under which name the attribute stands there.
+        attribute: name of the attribute.
+        asked: the attribute, and its categories.
+        name: name of the column.
+        rule: function that returns the column's rule for an attribute as its category has it.
+        place: index of the column in the original's header; None if it is a new one.
+        unit: column for the unit, which is filled with the value or not at all.
+        detail: name of the attribute within a cell, in a column with many attributes in a cell; None otherwise.
     """
 
     asked: TargetAsked
@@ -86,30 +86,30 @@ class TargetColumn:
 
     @property
     def attribute(self) -> str:
-        """The attribute's name."""
+        """Name of the attribute."""
         return self.asked.attribute.name
 
     @property
     def target(self) -> Hashable:
-        """The same for all that share a column of the file, or a detail of it."""
+        """Key that is equal for all that share a column of the file, or a detail of it."""
         where = self.name if self.place is None else self.place
         return where if self.detail is None else (where, folded_name(self.detail))
 
 
 class Cells(NamedTuple):
-    """What a product's columns are filled with: the values of each, and how they are put together."""
+    """Cells of a product: the values, separator and unit of each column."""
 
     values: Mapping[TargetColumn, Sequence[str]]
     joints: Mapping[TargetColumn, str]
     units: Mapping[TargetColumn, str]
 
     def text(self, column: TargetColumn) -> str:
-        """The values as one text."""
+        """Return the values of a column as one text."""
         return self.joints[column].join(self.values[column])
 
 
 class Filler:
-    """Fills the columns of products, and counts what their rules do not let in."""
+    """Filler of products' columns, which counts answers that their rules refuse."""
 
     def __init__(
         self, columns: Sequence[TargetColumn], schemas: Mapping[str, CategorySchema], left_out: LeftOutAnswers
@@ -127,7 +127,7 @@ class Filler:
         self._rules: dict[tuple[str, str], Rule] = {}
 
     def fill(self, product: ExportedProduct) -> Cells:
-        """What goes into its columns."""
+        """Return the cells of a product."""
         values, joints, units = {}, {}, {}
         targets: set[Hashable] = set()
         for attribute, items in product.values.items():
@@ -153,24 +153,24 @@ class Filler:
         return Cells(values, joints, units)
 
     def _rule(self, column: TargetColumn, category: str) -> Rule:
-        """What the column takes of the attribute as the category has it."""
+        """Return the column's rule for the attribute as the category has it."""
         key = category, column.attribute
         if key not in self._rules:
             self._rules[key] = column.rule(self._attributes[key])
         return self._rules[key]
 
     def leave_out(self, attribute: str, reason: str, product: ExportedProduct, items: Sequence[ExportedItem]) -> None:
-        """Counts an answer that is not written."""
+        """Count an answer that is not written."""
         self._left_out.add(attribute, reason, product.product_id, "; ".join(item.text for item in items))
 
 
 class Target(NamedTuple):
-    """A shop's kind of file.
+    """Shop's kind of file.
 
     Attributes:
-        columns: the columns for attributes, of a file with this header; empty for a new file.
-        note: what to know of a file with these new columns; "" if nothing.
-        has_meanings: columns are the shop's own, and attributes of several names may mean one: "Color" and "Colour".
+        columns: function that returns the columns for attributes, given a file's header (empty for a new file).
+        note: function that returns a note about new columns; "" if there is none.
+        has_meanings: whether columns are the shop's own, so that several attributes ("Color", "Colour") may mean one.
     """
 
     name: str
@@ -180,7 +180,8 @@ class Target(NamedTuple):
 
 
 def all_attributes(schemas: Mapping[str, CategorySchema]) -> list[TargetAsked]:
-    """The attributes of all categories, in order; of one name apart if they differ in what a column depends on."""
+    """Return the attributes of all categories, in order. Those of one name are separate if they differ in properties
+    that a column depends on."""
     found: dict[tuple[object, ...], tuple[Attribute, set[str]]] = {}
     for category, schema in schemas.items():
         for each in schema.attributes:
@@ -190,7 +191,7 @@ def all_attributes(schemas: Mapping[str, CategorySchema]) -> list[TargetAsked]:
 
 
 def check_columns(columns: Iterable[TargetColumn], target: str) -> None:
-    """Raises `UsageError` if attributes that share a column would be written in different ways there."""
+    """Raise `UsageError` if attributes that share a column would be written in different ways there."""
     firsts: dict[Hashable, TargetColumn] = {}
     for column in columns:
         first = firsts.setdefault(column.target, column)
@@ -203,9 +204,9 @@ def check_columns(columns: Iterable[TargetColumn], target: str) -> None:
 
 
 def check_names(columns: Sequence[TargetColumn], target: Target, wishes: ShopWishes) -> None:
-    """Raises `UsageError` if two attributes would be one column, or one the unit of another, and nobody has said so.
+    """Raise `UsageError` if two attributes would share a column that the user did not name, or one the unit of another.
 
-    Their names only look alike in the shop's form ("Max. load", "Max load"): a value would be of the wrong one.
+    Their names only look alike in the shop's form ("Max. load", "Max load"), so a value could be of the wrong one.
     """
     firsts: dict[str, TargetColumn] = {}
     units = {folded_name(column.unit.name): column for column in columns if column.unit is not None}
@@ -236,7 +237,7 @@ def _other_column(column: TargetColumn) -> str:
 
 
 def check_kept(columns: Iterable[TargetColumn], kept: Iterable[str]) -> None:
-    """Raises `UsageError` if an attribute would go into a column that says which product a row is."""
+    """Raise `UsageError` if an attribute would go into a column that identifies the product of a row."""
     names = {folded_name(name) for name in kept}
     for column in columns:
         for name in (column.name, *([column.unit.name] if column.unit is not None else [])):
@@ -258,7 +259,7 @@ def _described(column: TargetColumn) -> str:
 
 
 def check_mapping(columns: Mapping[str, str], asked: Iterable[TargetAsked]) -> None:
-    """Raises `UsageError` if `--columns` names an attribute that the run did not ask for."""
+    """Raise `UsageError` if `--columns` names an attribute that the run did not ask for."""
     known = {attribute.name for attribute, _ in asked}
     if unknown := [name for name in columns if name not in known]:
         raise UsageError(
@@ -267,7 +268,8 @@ def check_mapping(columns: Mapping[str, str], asked: Iterable[TargetAsked]) -> N
 
 
 def find_place(header: Sequence[str], name: str) -> int | None:
-    """Where a column of this name stands; if there is none, one that differs in case or gaps alone."""
+    """Return the index of the column of this name, or else of one that differs only in case or gaps; None if there is
+    none."""
     if name in header:
         return header.index(name)
     folded = folded_name(name)
@@ -275,5 +277,5 @@ def find_place(header: Sequence[str], name: str) -> int | None:
 
 
 def folded_name(name: str) -> str:
-    """A column's name without case, and with one kind of gap."""
+    """Return a column's name without case, and with one kind of gap."""
     return re.sub(r"[\s_]+", " ", name).strip().casefold()

@@ -1,4 +1,4 @@
-"""How a value is written for a shop: one rule for what a column takes, and the forms of values."""
+"""Forms in which values are written for a shop, and rules for the values that a column takes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Form = Literal[
 
 
 class Filled(NamedTuple):
-    """What goes into a cell, each value by itself, or why nothing does."""
+    """Values for a cell, each by itself, or the reason for leaving it empty."""
 
     values: Sequence[str]
     reason: str | None = None
@@ -38,20 +38,20 @@ class Filled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a column of a target takes.
+    """Rule for the values that a column of a target takes.
 
     Attributes:
-        form: how a value is written.
-        max_length: characters of the whole cell; None without a limit.
-        max_item: characters of one value.
-        max_bytes: of one value, as UTF-8.
-        max_items: values in a cell.
-        joint: between them.
+        form: form in which a value is written.
+        max_length: most characters of the whole cell; None without a limit.
+        max_item: most characters of one value.
+        max_bytes: most bytes of one value, as UTF-8.
+        max_items: most values in a cell.
+        joint: separator between them.
         choices: the only values; for "measure" the units; for "handle" the labels that Shopify's taxonomy has.
         least, most: bounds of a number.
-        pattern: that every value has to match, whole.
-        refused: words that are no value there, in small letters.
-        unclear: values that several members of the vocabulary would be written as.
+        pattern: regular expression that every value must match, whole.
+        refused: words that are not allowed as values, in small letters.
+        unclear: written values that several members of the vocabulary would share.
     """
 
     form: Form = "text"
@@ -68,7 +68,7 @@ class Rule:
     unclear: frozenset[str] = field(default=frozenset(), compare=False)
 
     def fill(self, items: Sequence[ExportedItem]) -> Filled:
-        """The items as the target wants them. All of them or none: a part of a list would be another answer."""
+        """Return the items as the target wants them: all or none, because a part of a list would be another answer."""
         values: dict[str, ExportedItem] = {}
         for item in items:
             value, reason = self._written(item)
@@ -83,11 +83,11 @@ class Rule:
         return Filled(tuple(values))
 
     def cell(self, filled: Filled) -> str:
-        """The values as one text."""
+        """Return the values as one text."""
         return self.joint.join(filled.values)
 
     def _is_same(self, item: ExportedItem, other: ExportedItem) -> bool:
-        """Whether two items that are written alike say the same: "C" and "C++" do not, nor do 5 kg and 5 cm."""
+        """Return whether two items written alike mean the same: "C" and "C++" do not, nor do 5 kg and 5 cm."""
         if item == other or self.form == "gtin":
             return True
         return item.unit == other.unit and name_and_signs(item.text) == name_and_signs(other.text)
@@ -112,7 +112,7 @@ class Rule:
 Written = tuple[str, str | None]
 
 _RESTRICTED_GTINS = ("02", "04", "05", "2", "98", "99")
-"""What a GTIN of 13 digits begins with that no maker has."""
+"""Prefixes of 13-digit GTINs that are not given to makers."""
 _DECIMAL = re.compile(r"-?\d+(\.\d+)?")
 SPELLINGS = {
     "inch": "in",
@@ -132,14 +132,14 @@ _LETTERS = str.maketrans(
         **{"ħ": "h", "ŧ": "t", "ŋ": "ng", "ĸ": "k", "ə": "e"},
     }
 )
-"""Latin letters that are no other letter with a mark, so that Unicode does not decompose them."""
+"""Latin letters that Unicode does not decompose, because they are not another letter with a mark."""
 _GENDERS = {
     **dict.fromkeys(("men", "man", "mens", "men's", "boys", "boy", "herren", "hommes", "hombre", "uomo"), "male"),
     **dict.fromkeys(("women", "woman", "womens", "women's", "ladies", "girls", "girl", "damen", "femmes"), "female"),
 }
-"""Words for a gender -> what Google and Shopify take."""
+"""Words for a gender -> the value that Google and Shopify take."""
 _LARGER = {"g": ("kg", 1000), "oz": ("lb", 16)}
-"""A unit -> the next one, and how many of the first it is."""
+"""Unit -> the next larger unit, and how many of the first it is."""
 
 
 def _text(item: ExportedItem, rule: Rule) -> Written:
@@ -169,7 +169,7 @@ def _measure(item: ExportedItem, rule: Rule) -> Written:
     unit = SPELLINGS.get((item.unit or "").casefold(), item.unit or "")
     larger, count = _LARGER.get(unit, ("", 1))
     if reason is not None and larger in rule.choices and _DECIMAL.fullmatch(item.text):
-        # More of it than is taken is written in the larger unit: 2600 g are 2.6 kg.
+        # A number above the bounds is written in the larger unit: 2600 g are 2.6 kg.
         fewer = f"{Decimal(item.text) / count:f}"
         (number, reason), unit = _number(item._replace(text=fewer), rule), larger
     if reason is None and unit not in rule.choices:
@@ -237,17 +237,17 @@ _FORMS = {
 
 
 def slug(text: str, between: str) -> str:
-    """Lower case, ASCII letters and digits alone, `between` for all else; empty for a text that has none of these."""
+    """Return the text in lower case, with `between` for all but ASCII letters and digits; empty if it has none."""
     plain = _latin(text).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9]+", between, plain).strip(between)
 
 
 def is_sluggable(text: str) -> bool:
-    """Whether `slug` keeps all letters and digits: without some of them a name may be another one."""
+    """Return whether `slug` keeps all letters and digits: without some of them a name may equal another."""
     return not any(each.isalnum() and not each.isascii() for each in _latin(text))
 
 
 def _latin(text: str) -> str:
-    """Small letters, the Latin ones without accents, as ASCII has them."""
-    # What is decomposed may be a capital ("™").
+    """Return the text in small letters, Latin ones as ASCII without accents."""
+    # Decomposition may give capitals ("™").
     return unicodedata.normalize("NFKD", text.lower()).translate(_LETTERS).lower()

@@ -1,4 +1,4 @@
-"""The columns of a wide table: who the product is, then one for each attribute; for numbers also ends and units."""
+"""Columns of a wide table: the product's place, then one for each attribute; for numbers also ends and units."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from pipelines.exporting.objects import without_clashes
 
 Kind = Literal["text", "number", "boolean"]
 PLACE = ("product_id", "category", "source_file", "source_row")
-"""The columns in front: those of the run's tables."""
+"""First columns, which identify the product as in the run's tables."""
 
 FOR_READERS = {"product title": pa.string(), "least confidence": pa.float64()}
-"""Columns of a sheet for people: the product's first text, and what its least certain value here is worth."""
+"""Columns of a sheet for people: the product's first text, and the confidence of its least certain value here."""
 
 _TYPES = {"text": pa.string(), "number": pa.float64(), "boolean": pa.bool_()}
 
 
 @dataclass(frozen=True, slots=True)
 class WideColumn:
-    """The column of an attribute, of all categories that have one of this name.
+    """Column of an attribute, for all categories that have one of this name.
 
     Attributes:
-        name: of the column; the attribute's own, unless that is taken.
-        is_list: several values are possible.
-        unit_name: of the column for the unit; None for what is no number.
-        has_one_unit: all values of a cell are in the same; else each value of a list has its own.
-        measured: the categories whose attribute has units: what is a quantity in a mere text is a text.
-        outer: the objects that it stands in, the outermost first; none where categories differ in that.
+        name: name of the column; the attribute's own, unless that is taken.
+        is_list: whether several values are possible.
+        unit_name: name of the column for the unit; None for an attribute without units.
+        has_one_unit: whether all values of a cell have the same unit; otherwise each value of a list has its own.
+        measured: categories whose attribute has units: a quantity in a plain text is a text.
+        outer: objects that contain it, the outermost first; empty if categories differ in them.
     """
 
     attribute: str
@@ -48,36 +48,36 @@ class WideColumn:
 
     @property
     def end_names(self) -> Sequence[str]:
-        """Of the columns for the least and the most of a range; none for what is no number."""
+        """Names of the columns for both ends of a range; empty if the column is not of numbers."""
         return (f"{self.attribute} min", f"{self.attribute} max") if self.kind == "number" else ()
 
     @property
     def fields(self) -> Sequence[pa.Field]:
-        """The columns, in their order."""
+        """Fields of the columns, in their order."""
         fields = [pa.field(self.name, self.type), *(pa.field(name, self.type) for name in self.end_names)]
         return [*fields, pa.field(self.unit_name, self.unit_type)] if self.unit_name is not None else fields
 
     @property
     def places(self) -> Mapping[str, Place]:
-        """Where each of the columns stands in a file that has objects."""
+        """Place of each of the columns in a file that has objects."""
         head = joined([*self.outer, ""])
         return {field.name: (*self.outer, field.name.removeprefix(head)) for field in self.fields}
 
     @property
     def type(self) -> pa.DataType:
-        """Of the column, as Arrow knows it."""
+        """Arrow type of the column."""
         single = _TYPES[self.kind]
         return pa.list_(single) if self.is_list else single
 
     @property
     def unit_type(self) -> pa.DataType:
-        """Of the column for the unit."""
+        """Arrow type of the column for the unit."""
         return pa.list_(pa.string()) if self.is_list and not self.has_one_unit else pa.string()
 
 
 @dataclass(frozen=True, slots=True)
 class WideColumns:
-    """All columns behind `PLACE`, and those of each category; `for_readers`: with `FOR_READERS` between them."""
+    """All columns after `PLACE`, and those of each category; `for_readers`: with `FOR_READERS` in between."""
 
     columns: Sequence[WideColumn]
     by_category: Mapping[str, Sequence[str]]
@@ -85,14 +85,14 @@ class WideColumns:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the whole table."""
+        """Schema of the whole table."""
         fields = [pa.field(name, pa.int64() if name == "source_row" else pa.string(), nullable=False) for name in PLACE]
         fields += [pa.field(*pair) for pair in FOR_READERS.items() if self.for_readers]
         return pa.schema([*fields, *(field for column in self.columns for field in column.fields)])
 
     @property
     def places(self) -> Mapping[str, Place]:
-        """Where each column of the table stands in a file that has objects."""
+        """Place of each column of the table in a file that has objects."""
         own = {name: (name,) for name in PLACE}
         return without_clashes(
             {**own, **{name: each for column in self.columns for name, each in column.places.items()}}
@@ -106,12 +106,13 @@ def wide_columns(
     takes_raw: bool = False,
     for_readers: bool = False,
 ) -> WideColumns:
-    """The columns for what these schemas ask, in their order; a name that several categories have is one column.
+    """Return the columns for the schemas' attributes, in their order; a name of several categories is one column.
 
     Args:
-        only_text: numbers and booleans are texts, too.
-        for_readers: with `FOR_READERS`.
-        takes_raw: so they are, and values without a normalised form have no unit.
+        only_text: whether numbers and booleans are texts, too.
+        for_readers: whether to add `FOR_READERS`.
+        takes_raw: whether values without a normalised form are included, so that all are texts and units may be
+            missing.
 
     Raises `UsageError` if two columns would have one name.
     """
@@ -145,7 +146,7 @@ def _column(name: str, by_category: Mapping[str, Attribute], only_text: bool, ta
         name=f"{name} (attribute)" if name in PLACE else name,
         kind=kind,
         is_list=any(attribute.multiple for attribute in attributes),
-        # A number whose unit nobody asked for may have one, too: that which stands in the text, and each its own.
+        # A number without a wanted unit may have one, too: each value the one in its text.
         unit_name=f"{name} unit" if measured else None,
         has_one_unit=len(units) == 1 and None not in units and not takes_raw,
         measured=frozenset(measured),

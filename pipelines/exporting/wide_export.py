@@ -1,4 +1,4 @@
-"""A run as a wide table: one row a product, streamed shard by shard into one file or several."""
+"""Export of a run as a wide table: one row a product, streamed shard by shard into one file or several."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ STEM = "products"
 
 @dataclass(frozen=True, slots=True)
 class WideKind:
-    """A kind of file.
+    """Kind of file.
 
     Attributes:
-        only_text: all values are texts there: numbers as plain decimals.
-        for_readers: has columns for people, too.
-        max_rows: that a file of this kind can hold; None without a limit.
-        max_digits: that a number has there; None: as many as a double holds.
+        only_text: whether all values are texts there, numbers as plain decimals.
+        for_readers: whether it has columns for people, too.
+        max_rows: most rows of a file of this kind; None without a limit.
+        max_digits: most digits of a number there; None for as many as a double holds.
     """
 
     suffix: str
@@ -57,7 +57,7 @@ WIDE_KINDS: Mapping[str, WideKind] = {
 
 @dataclass(slots=True)
 class WideFiles:
-    """Writes rows into files of at most `rows_per_file` rows; each is there when it is whole."""
+    """Files of at most `rows_per_file` rows; each appears once it is complete."""
 
     outputs: Outputs
     kind: WideKind
@@ -67,7 +67,7 @@ class WideFiles:
     rows_per_file: int | None
 
     def write(self, tables: Iterable[pa.Table]) -> list[str]:
-        """Names of the files; there is at least one."""
+        """Write the tables; return the names of the files, at least one."""
         names: list[str] = []
         cuts = _cut(tables, self.rows_per_file)
         batch = next(cuts, None)
@@ -90,7 +90,7 @@ class WideFiles:
 
 
 def _cut(tables: Iterable[pa.Table], rows: int | None) -> Iterator[tuple[pa.Table, bool]]:
-    """The tables in pieces, each with whether a file ends behind it."""
+    """Yield the tables in pieces, each with whether a file ends after it."""
     filled = 0
     for table in tables:
         start = 0
@@ -110,5 +110,5 @@ def wide_tables(
     takes_ids: bool,
     max_digits: int | None,
 ) -> Iterator[pa.Table]:
-    """The rows of every shard."""
+    """Return the rows of each shard, lazily."""
     return (wide_rows(shard, columns, left_out, titles, takes_ids=takes_ids, max_digits=max_digits) for shard in shards)

@@ -1,4 +1,4 @@
-"""From the answers of a shard to rows of a wide table, without a look at single values in Python."""
+"""Conversion of a shard's answers to rows of a wide table, without a Python loop over values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.wide_columns import FOR_READERS, PLACE, WideColumn, WideColumns
 
 Titles = Callable[[pa.Table], Sequence[str | None]]
-"""The first text of each product of a table."""
+"""Function that returns the first text of each product of a table."""
 
 _NO_VALUE = "neither a number nor a range"
 _ENDS = ("value_min", "value_max")
@@ -31,12 +31,13 @@ def wide_rows(
     takes_ids: bool = False,
     max_digits: int | None = None,
 ) -> pa.Table:
-    """The products of a shard with their accepted answers; what no column can hold is counted in `left_out`.
+    """Return the products of a shard with their accepted answers; answers that no column can hold are counted in
+    `left_out`.
 
     Args:
-        titles: asked where the columns are for readers.
-        takes_ids: where the vocabulary has ids, they stand instead of labels.
-        max_digits: of a number by itself in the file; None: as many as a double holds.
+        titles: called only if the columns are for readers.
+        takes_ids: whether ids of the vocabulary, if it has any, stand instead of labels.
+        max_digits: most digits of a number outside a list in the file; None for as many as a double holds.
     """
     products, answers = shard.products, shard.answers
     texts = pc.coalesce(answers["value_norm"], answers["value_raw"])
@@ -44,7 +45,7 @@ def wide_rows(
         texts = pc.coalesce(answers["value_id"], texts)
     answers = answers.append_column("text", texts).append_column("owner", pa.array(shard.owner))
     rows = _rows_by_attribute(answers)
-    # Of thousands of attributes a shard has a few: the others cost next to nothing.
+    # A shard has a few of thousands of attributes; the others cost next to nothing.
     made = {field.name: pa.nulls(products.num_rows, field.type) for field in columns.schema}
     made.update((name, products[name]) for name in PLACE)
     if columns.for_readers:
@@ -57,7 +58,7 @@ def wide_rows(
 
 
 def _least_confidence(shard: ShardAnswers) -> pa.Array:
-    """Of each product, the least of what its values are worth; null where nothing is known of any."""
+    """Return the least confidence (or else probability) of each product's values; null if none is known."""
     worth = pc.coalesce(shard.answers["confidence"], shard.answers["probability"]).to_numpy(zero_copy_only=False)
     least = np.full(shard.products.num_rows, np.inf)
     np.fmin.at(least, shard.owner, worth.astype(np.float64))
@@ -76,13 +77,13 @@ def _rows_by_attribute(answers: pa.Table) -> dict[str, pa.Array]:
 def _cells(
     column: WideColumn, answers: pa.Table, num_products: int, left_out: LeftOutAnswers, max_digits: int | None
 ) -> Iterator[tuple[str, pa.Array]]:
-    """The attribute's column, and those of the ends and the unit of numbers."""
+    """Yield the attribute's column, and those of the ends and the unit of numbers."""
     answers = answers.append_column("value", _values(column, answers))
     said = [answers[name] for name in ("value", *(_ENDS if column.kind == "number" else ()))]
     is_said = functools.reduce(pc.or_, map(pc.is_valid, said))
     answers = _without(answers, pc.invert(is_said), _NO_VALUE, left_out)
     if column.kind == "number":
-        # Lists may be texts in the file: of these every digit is there.
+        # Lists may be texts in the file, which keep every digit.
         changed = are_changed(answers["text"], None if column.is_list else max_digits)
         answers = _without(answers, changed, MORE_DIGITS, left_out)
     if column.is_list and (column.kind != "number" or column.has_one_unit):
@@ -95,14 +96,14 @@ def _cells(
 
     yield column.name, cells("value", is_list=column.is_list)
     for name, end in zip(column.end_names, _ENDS, strict=False):
-        # Of a list with a range each value has ends, or none; of another list nothing has.
+        # In a list with a range each value has an entry, maybe null; a list without a range is null.
         has_one = pa.array(np.isin(np.arange(num_products), owner[answers[end].is_valid().to_numpy()]))
         yield name, pc.if_else(has_one, cells(end, is_list=column.is_list), None)
     if column.unit_name is not None:
         units = answers["unit"]
         measured = pc.is_in(answers["category"], pa.array(sorted(column.measured), pa.string()))
         if column.is_list and column.has_one_unit:
-            # One unit stands for the whole list: it does not where a value has none.
+            # One unit stands for the whole list, but not if a value has none.
             bare = np.unique(owner[units.is_null().to_numpy()])
             measured = pc.and_not(measured, pa.array(np.isin(owner, bare)))
         units = pc.if_else(measured, units, None)
@@ -111,14 +112,15 @@ def _cells(
 
 
 def _without(answers: pa.Table, is_lost: pa.Array | pa.ChunkedArray, reason: str, left_out: LeftOutAnswers) -> pa.Table:
-    """The other rows; those that are lost are counted."""
+    """Return the rows that are not lost; count the lost ones in `left_out`."""
     lost = answers.filter(is_lost)
     left_out.add_rows(lost.append_column("reason", pa.array([reason] * lost.num_rows, pa.string())))
     return answers.filter(pc.invert(is_lost))
 
 
 def _by_product(values: pa.Array, owner: npt.NDArray[np.int64], num_products: int, *, is_list: bool) -> pa.Array:
-    """One value a product, the first, or a list of all; null for one without. `owner`: whose each is, ascending."""
+    """Return the first value of each product, or a list of all; null for one without. `owner`: the product of each
+    value, ascending."""
     first = np.flatnonzero(np.diff(owner, prepend=-1))
     where = np.full(num_products, -1)
     where[owner[first]] = first
@@ -129,14 +131,14 @@ def _by_product(values: pa.Array, owner: npt.NDArray[np.int64], num_products: in
 
 
 def _first_of_each(answers: pa.Table, names: Sequence[str]) -> pa.Array:
-    """The rows without those that repeat a value of their product: items may have one normalised form."""
+    """Return the indices of rows that do not repeat a value of their product: items may have one normalised form."""
     numbered = answers.select(["owner", *names]).append_column("row", pa.array(np.arange(answers.num_rows)))
     first = numbered.group_by(["owner", *names], use_threads=False).aggregate([("row", "min")])
     return pa.array(np.sort(first["row_min"].to_numpy()))
 
 
 def _values(column: WideColumn, answers: pa.Table) -> pa.Array:
-    """One for each row; null for a text that is no number where one is wanted."""
+    """Return the value of each row; null for a text that is not of the column's kind."""
     texts = answers["text"].combine_chunks()
     if column.kind == "boolean":
         return pc.if_else(pc.equal(texts, "true"), True, pc.if_else(pc.equal(texts, "false"), False, None))

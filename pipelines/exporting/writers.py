@@ -1,4 +1,4 @@
-"""Files that a wide table is written into, batch by batch: Parquet, CSV, a workbook, JSON Lines."""
+"""Writers of a wide table, batch by batch: Parquet, CSV, a workbook, JSON Lines."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from pipelines.exporting.objects import in_objects
 from pipelines.exporting.wide_columns import PLACE, WideColumns
 
 MAX_SHEET_ROWS = 1_048_576 - 1
-"""Rows of an Excel sheet, its head apart."""
+"""Rows of an Excel sheet, without its header."""
 MAX_SHEET_COLUMNS = 16_384
 MAX_CELL_DIGITS = 15
-"""Of a number in an Excel cell; the others become zeros."""
+"""Significant digits of a number in an Excel cell; further digits become zeros."""
 MAX_CELL = 32_767
 """Characters of an Excel cell."""
 TOO_LONG = f"longer than {MAX_CELL:,} characters, which a cell of Excel holds"
@@ -39,13 +39,13 @@ _PLAIN_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How values are written.
+    """Style of written values.
 
     Attributes:
-        separator: between several values in a cell; Parquet and JSON have lists instead. A value that holds it is in
-            quotes, doubled within, so that no two lists are the same cell.
-        guards_formulas: an apostrophe in front of texts and names that a spreadsheet would take for a formula. A number
-            stays one: nothing runs there.
+        separator: separator between several values in a cell; Parquet and JSON have lists instead. A value that holds
+            it is in quotes, doubled within, so that no two lists are the same cell.
+        guards_formulas: whether texts and names that a spreadsheet would take for a formula get an apostrophe in front.
+            Numbers do not: they run nothing.
     """
 
     separator: str = "; "
@@ -53,17 +53,18 @@ class Style:
 
 
 class Writer(Protocol):
-    """Takes batches; the file is whole once it is closed."""
+    """Writer of batches; the file is complete once it is closed."""
 
     def write(self, table: pa.Table) -> None:
-        """Adds rows."""
+        """Add rows."""
 
     def close(self) -> None:
-        """Ends the file."""
+        """Finish the file."""
 
 
 class ParquetWriter:
-    """Row groups of about `_GROUP_CELLS` cells, however small the batches are. Objects are structs."""
+    """Writer of Parquet, in row groups of about `_GROUP_CELLS` cells, however small the batches are. Objects are
+    structs."""
 
     def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOutAnswers) -> None:
         schema, self._places = columns.schema, columns.places
@@ -73,14 +74,14 @@ class ParquetWriter:
         self._rows, self._full = 0, max(1, _GROUP_CELLS // len(schema))
 
     def write(self, table: pa.Table) -> None:
-        """Adds rows."""
+        """Add rows."""
         self._waiting.append(in_objects(table, self._places))
         self._rows += table.num_rows
         if self._rows >= self._full:
             self._flush()
 
     def close(self) -> None:
-        """Ends the file."""
+        """Finish the file."""
         self._flush()
         self._writer.close()
 
@@ -92,7 +93,7 @@ class ParquetWriter:
 
 
 class CsvWriter:
-    """UTF-8, RFC 4180: texts in quotes, nothing for null."""
+    """Writer of CSV: UTF-8, RFC 4180, texts in quotes, nothing for null."""
 
     def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOutAnswers) -> None:
         self._style = style
@@ -100,16 +101,17 @@ class CsvWriter:
         self._writer = pa_csv.CSVWriter(path, self._schema)
 
     def write(self, table: pa.Table) -> None:
-        """Adds rows."""
+        """Add rows."""
         self._writer.write_table(_flattened(table, self._schema, self._style))
 
     def close(self) -> None:
-        """Ends the file."""
+        """Finish the file."""
         self._writer.close()
 
 
 class ExcelWriter:
-    """A workbook of one sheet, a row at a time in memory. Texts are texts: nothing is a formula, a link or a number."""
+    """Writer of a workbook of one sheet, with one row at a time in memory. Texts never become formulas, links or
+    numbers."""
 
     def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOutAnswers) -> None:
         schema = columns.schema
@@ -127,7 +129,7 @@ class ExcelWriter:
             self._sheet.write_string(0, index, name)
 
     def write(self, table: pa.Table) -> None:
-        """Adds rows. A text that no cell can hold is left out: Excel would cut it without a word."""
+        """Add rows. A text that is too long for a cell is left out: Excel would cut it silently."""
         for cells in zip(*(column.to_pylist() for column in _flattened(table, self._schema, self._style)), strict=True):
             self._row += 1
             for index, value in enumerate(cells):
@@ -141,7 +143,7 @@ class ExcelWriter:
                     self._sheet.write_number(self._row, index, value)
 
     def close(self) -> None:
-        """Ends the file."""
+        """Finish the file."""
         try:
             self._book.close()
         except FileCreateError as error:  # the disk's own error, as an argument
@@ -149,8 +151,8 @@ class ExcelWriter:
 
 
 class JsonWriter:
-    """One object a line: who the product is, and the attributes of its category, in their objects; null where there is
-    no value."""
+    """Writer of one JSON object a line: the product's place, and the attributes of its category in their objects; null
+    without a value."""
 
     def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOutAnswers) -> None:
         self._file = open(path, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
@@ -158,7 +160,7 @@ class JsonWriter:
         self._names = {category: [*PLACE, *names] for category, names in columns.by_category.items()}
 
     def write(self, table: pa.Table) -> None:
-        """Adds rows."""
+        """Add rows."""
         rows = table.to_pylist()
         lines = (
             _json(nested((self._places[name], row[name]) for name in self._names[row["category"]])) for row in rows
@@ -166,7 +168,7 @@ class JsonWriter:
         self._file.writelines(f"{line}\n" for line in lines)
 
     def close(self) -> None:
-        """Ends the file."""
+        """Finish the file."""
         self._file.close()
 
 
@@ -175,7 +177,7 @@ def _json(row: dict[str, Any]) -> str:
 
 
 def _flat_schema(schema: pa.Schema, style: Style) -> pa.Schema:
-    """The columns of a file that has no lists. Raises `UsageError` if guarded names are no longer two."""
+    """Return the columns of a file without lists. Raises `UsageError` if guarding makes two names the same."""
     names = schema.names
     if style.guards_formulas:
         names = _guarded(pa.array(names)).to_pylist()
@@ -190,7 +192,7 @@ def _flat_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _flattened(table: pa.Table, schema: pa.Schema, style: Style) -> pa.Table:
-    """Lists as texts, and formulas guarded if that is wanted."""
+    """Return the table with lists as texts, and formulas guarded if the style says so."""
     columns: list[Any] = []
     for field, column in zip(schema, table.columns, strict=True):
         if pa.types.is_list(column.type):
@@ -207,7 +209,7 @@ def _guarded(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 
 def joined(lists: pa.ListArray, separator: str) -> pa.Array:
-    """Each list as one text: values with the separator between them, in quotes where they could be taken for more."""
+    """Return each list as one text: values joined by the separator, in quotes if they could be misread."""
     values = pc.cast(lists.flatten(), pa.string())
     quoted = pc.binary_join_element_wise('"', pc.replace_substring(values, '"', '""'), '"', "")
     values = pc.fill_null(pc.if_else(pc.match_substring_regex(values, _quoted(separator)), quoted, values), "")
@@ -217,7 +219,7 @@ def joined(lists: pa.ListArray, separator: str) -> pa.Array:
 
 
 def _quoted(separator: str) -> str:
-    """A pattern of values that could be taken for several, for a part of one, or for a quoted one."""
+    """Return a regular expression for values that could be read as several, as a part of one, or as a quoted one."""
     sign = separator.strip() or separator
     edge = "".join(f"\\x{{{ord(letter):x}}}" for letter in sign) + r"\s"
     return rf'^$|^["{edge}]|[{edge}]$|{re.escape(sign)}'

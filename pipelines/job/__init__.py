@@ -1,1 +1,1 @@
-"""The extraction job on Ray: preflight, stages, rounds, and what came of it."""
+"""Extraction job, in one process or on Ray: preflight, stages, rounds and outcome."""

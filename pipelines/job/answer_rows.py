@@ -1,4 +1,4 @@
-"""An answer as rows of the attribute table: each item, where it stands, and what it is in the attribute's own form."""
+"""Rows of the attribute table for an answer: each item, its evidence, and its normalised form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMERIC = re.compile(rf"[\d{VULGAR_FRACTIONS}]")
 def find_places(
     record: Record, schema: CategorySchema, result: RecordResult, html: HtmlMode
 ) -> dict[str, list[list[Row]]]:
-    """By attribute, the table's `evidence` of each item: where it stands in the catalog, what is shown around it."""
+    """Return, by attribute, the `evidence` rows of each item: its places in the catalog, and the text around them."""
     shown = find_evidence(record, schema, result)
     originals = original_places(record, shown, html)
     return {
@@ -35,9 +35,9 @@ def find_places(
 
 
 def evidence_row(place: Evidence, shown: Evidence, record: Record) -> Row:
-    """A place as the table has it. `shown` is the same place in the text as the record has it."""
+    """Return a place as a row of the table. `shown` is the same place in the record's text."""
     row: Row = {"field": place.field, "start": place.start, "end": place.end, "text": place.text, "match": place.match}
-    # Units stand at numbers. Of other values nothing is asked of the text around them.
+    # Units stand at numbers. The text around other values is not needed.
     if _NUMERIC.search(place.text):
         text = record.fields[shown.field]
         row["before"] = text[max(0, shown.start - CONTEXT) : shown.start]
@@ -48,7 +48,7 @@ def evidence_row(place: Evidence, shown: Evidence, record: Record) -> Row:
 def answer_rows(
     attribute: str, value: Value, evidence: Sequence[Sequence[Row]], normaliser: Normaliser
 ) -> Iterator[Row]:
-    """The rows of one answer, without what all of the product's rows have in common."""
+    """Yield the rows of one answer, without the cells that all rows of the product share."""
     for index, text in enumerate(_raw_texts(value)):
         # Empty: the value stands nowhere in the text. Null: there is no value to look for.
         places = evidence[index] if value.status == "value" else None
@@ -73,5 +73,5 @@ def answer_rows(
 def _raw_texts(value: Value) -> tuple[str | None, ...]:
     if value.status == "value":
         return value.items
-    # What the model wrote is kept where it is no answer; where the answer is "not stated" there is nothing.
+    # The model's text is kept even if it is not an answer; for "not stated" there is none.
     return (None,) if value.status == "absent" else (value.raw or None,)

@@ -1,4 +1,4 @@
-"""What a run with a `base` found changed since that earlier run."""
+"""Changes between a run with a `base` and that earlier run."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from pipelines.store.tables import read_part
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Products by what became of them since the earlier run; ids tell which are the same.
+    """Counts of products by their change since the earlier run, matched by id.
 
     Attributes:
         base, base_run_id: the earlier run's folder and name.
-        obstacles: why nothing was taken over, if nothing could be: settings or an engine that differ.
-        carried: products all of whose answers were taken over.
-        completed: products of which some answers were taken over: their category's schema has changed.
-        decoded_again: other products of the earlier run that were decoded: text, category or settings have changed, or
-            they had failed.
-        new: products whose id the earlier run did not know, carried over (from another id of the same text) or not.
-        dropped: ids of the earlier run's products that the catalog does not have any more.
-        reviewed: answers that people gave, kept from there.
-        reviews_left_out: verdicts there of other texts or answers than that run has, or of rows that it does not have.
+        obstacles: reasons why nothing could be carried over: settings or an engine that differ.
+        carried: products with all answers carried over.
+        completed: products with some answers carried over, because their category's schema has changed.
+        decoded_again: other products of the earlier run that were decoded, because their text, category or settings
+            have changed or they had failed.
+        new: products whose id the earlier run did not have, whether carried over (from another id with the same text)
+            or not.
+        dropped: ids of the earlier run's products that the catalog no longer has.
+        reviewed: people's answers kept from the earlier run.
+        reviews_left_out: verdicts there on other texts or answers than that run has, or on rows that it lacks.
     """
 
     base: str
@@ -46,20 +47,20 @@ class Changes:
     reviews_left_out: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for the manifest and for machines."""
+        """Return plain data, for the manifest and for JSON output."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The opposite of `to_dict`."""
+        """Return the changes that `to_dict` has written."""
         return cls(**data)
 
 
 def find_changes(earlier: EarlierRun, output: Folder, obstacles: Sequence[str], carried: Mapping[str, int]) -> Changes:
-    """Compares the ids of two runs' products. Ids are compared by 64-bit hashes: 8 bytes a product.
+    """Compare the product ids of two runs, by 64-bit hashes (8 bytes a product).
 
     Args:
-        obstacles: as `EarlierRun.obstacles`.
+        obstacles: from `EarlierRun.obstacles`.
         carried: counts of products, as in a shard's manifest.
     """
     answered_before, _ = _ids(earlier.folder, "products")
@@ -85,14 +86,14 @@ def find_changes(earlier: EarlierRun, output: Folder, obstacles: Sequence[str], 
 
 
 def has_any_product(earlier: EarlierRun, ids: Collection[str]) -> bool:
-    """Whether the earlier run had one of these products' ids."""
+    """Return whether the earlier run had one of these product ids."""
     known = np.concatenate([_ids(earlier.folder, table)[0] for table in ("products", "dead_letter")])
     wanted = pd.util.hash_array(np.array([*ids], dtype=object), categorize=False)
     return bool(np.isin(wanted, known).any())
 
 
 def _ids(folder: Folder, table: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    """Hashes of the product ids in a table, and whether the run decoded them itself; without rows that have no id."""
+    """Return hashes of a table's product ids, and whether the run decoded them itself; skip rows without an id."""
 
     def read(name: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
         part = read_part(folder, f"{table}/{name}", ["product_id", *(["carried_from"] if table == "products" else [])])

@@ -1,9 +1,9 @@
-"""Answers taken over from an earlier run, so that a nightly job pays only for what has changed.
+"""Answers carried over from an earlier run, so that a nightly job pays only for what has changed.
 
-A record whose text, category and schema are as they were gets the answer that it had; by content, never by time or
-place, so that moved, renamed and newly numbered rows are found again. Where only a category's schema has changed, the
-attributes that stayed as they were keep their answers and the others are decoded. What people said of answers
-(`hpd review`) is kept whatever model decodes now.
+A record with unchanged text, category and schema keeps its answer. Records are matched by content, never by time or
+place, so that moved, renamed and renumbered rows are found again. If only a category's schema has changed, its
+unchanged attributes keep their answers and the others are decoded. People's verdicts (`hpd review`) are kept whatever
+model decodes now.
 
     index     driver    input hash -> the shard of the earlier run that holds the answer, for the whole catalog
     find      tasks     reads those shards' attribute rows, and compares hashes in full
@@ -41,19 +41,19 @@ AttributeRows = dict[str, list[Row]]
 
 _PART_NAME = re.compile(r"part-(\d+)\.parquet")
 _KEY = ("source_file", "source_row")
-# What cannot change an answer, or is compared as the engine has it: where 'auto' has led to.
+# Settings that cannot change an answer, or are compared by the engine's description, where 'auto' is resolved.
 _FREE_ENGINE_KEYS = ("device", "attention", "dtype")
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierRun:
-    """A finished run, from which answers may be taken over.
+    """Finished run from which answers may be carried over.
 
     Attributes:
-        schemas: those it asked for.
-        normalised: those by which its values are normalised.
-        engine: what decoded it.
-        larger_engine: what answered again where that was not sure; None without a cascade.
+        schemas: schemas that the run asked for.
+        normalised: schemas by which its values are normalised.
+        engine: description of the engine that decoded it.
+        larger_engine: description of the engine that answered doubtful attributes again; None without a cascade.
     """
 
     folder: Folder
@@ -65,7 +65,7 @@ class EarlierRun:
 
     @classmethod
     def open(cls, uri: str, output: Folder) -> EarlierRun:
-        """Raises `UsageError` if there is no finished run at `uri`, or if it is the run's own `output`."""
+        """Open the run at `uri`. Raises `UsageError` if it is not a finished run, or is the run's own `output`."""
         if Folder(uri).absolute_uri == output.absolute_uri:
             raise UsageError(f"base: {uri} is this run's own output folder; name an earlier run's")
         folder, plan, manifest = find_finished(uri, "base")
@@ -80,7 +80,7 @@ class EarlierRun:
         return cls(folder, plan, schemas, normalised or schemas, engine, larger)
 
     def obstacles(self, config: JobConfig, *engines: Mapping[str, Any]) -> list[str]:
-        """Why none of its answers may be taken over: what differs beside texts and schemas.
+        """Return reasons why no answers may be carried over: differences other than in texts and schemas.
 
         Args:
             engines: descriptions of the engines that decode now, the larger one's last; without them, only the
@@ -96,7 +96,7 @@ class EarlierRun:
         return found
 
     def carriable(self, config: JobConfig, schemas: Mapping[str, CategorySchema]) -> dict[str, frozenset[str]]:
-        """For each category that has some: the attributes whose answers may be taken over."""
+        """Return the attributes whose answers may be carried over, by category; only categories that have some."""
         independent = is_independent(config)
         found = {}
         for category, schema in schemas.items():
@@ -110,7 +110,7 @@ class EarlierRun:
                 each.name for each in schema.attributes if known.get(each.name) == edited.get(each.name) == each
             )
             if before.rivals != schema.rivals or not schema.rivals.keys() <= same:
-                # What one of them says may take a place from the others.
+                # An answer of one of them may take a place from the others.
                 same -= before.rivals.keys() | schema.rivals.keys()
             # Where values see each other, an answer belongs to the schema as a whole.
             if same and (independent or before.hash == schema.hash):
@@ -119,7 +119,7 @@ class EarlierRun:
 
 
 def is_independent(config: JobConfig) -> bool:
-    """Whether no answer depends on which others are asked for."""
+    """Return whether no answer depends on which other attributes are asked for."""
     return config.decoding == "hpd" and config.engine.layout == "tree"
 
 
@@ -149,7 +149,7 @@ def finished_runs(pattern: str, output: Folder) -> list[str]:
 
 
 def _manifest(folder: Folder) -> dict[str, Any] | None:
-    """The manifest of a whole run; None for everything else that may lie beside runs."""
+    """Return the manifest of a whole run; None for everything else that may lie beside runs."""
     try:
         manifest = Ledger(folder, "").finished()
     except NotADirectoryError:
@@ -157,7 +157,7 @@ def _manifest(folder: Folder) -> dict[str, Any] | None:
     except UsageError as error:
         if not folder.exists(PLAN_NAME):
             return None
-        # A run: to go without it may cost a whole catalog.
+        # It is a run, and going without it may cost decoding a whole catalog.
         raise UsageError(f"base: {error}, or move this run to where no pattern finds it") from error
     if manifest is None or not {"finished_at", "config", "limit"} <= manifest.keys():
         return None
@@ -166,16 +166,16 @@ def _manifest(folder: Folder) -> dict[str, Any] | None:
 
 
 def has_wildcard(path: str) -> bool:
-    """Whether `path` stands for several."""
+    """Return whether `path` is a pattern for several paths."""
     return any(sign in path for sign in "*?[")
 
 
 @dataclass(frozen=True, slots=True)
 class CarryIndex:
-    """Where the answers of an earlier run are: 12 bytes a product, so that a node holds it once for a whole catalog.
+    """Index of an earlier run's answers: 12 bytes a product, so that a node can hold it once for a whole catalog.
 
     Attributes:
-        hashes: uint64 [n], input hashes (they have 64 bits), sorted, each once.
+        hashes: uint64 [n], distinct input hashes (of 64 bits), sorted.
         shards: int32 [n], the shard whose tables hold the answer.
     """
 
@@ -184,12 +184,12 @@ class CarryIndex:
 
     @classmethod
     def empty(cls) -> CarryIndex:
-        """Of a run of which no answer may be taken over."""
+        """Return the index of a run without answers that may be carried over."""
         return cls(np.zeros(0, np.uint64), np.zeros(0, np.int32))
 
     @classmethod
     def build(cls, folder: Folder) -> CarryIndex:
-        """Reads one column of every product of the run. Raises `RunError` if it cannot be read."""
+        """Build the index from one column of every product of the run. Raises `RunError` if it cannot be read."""
 
         def read(match: re.Match[str]) -> npt.NDArray[np.uint64]:
             part = _read_part(folder, f"products/{match.string}", ["input_hash"])
@@ -202,7 +202,7 @@ class CarryIndex:
         return cls(found, np.concatenate([np.zeros(0, np.int32), *shards])[places])
 
     def find(self, hashes: Sequence[str]) -> dict[int, list[str]]:
-        """Those of `hashes` that are there, by shard."""
+        """Return those of `hashes` that are in the index, by shard."""
         wanted = _as_numbers(hashes)
         places = np.searchsorted(self.hashes, wanted)
         found: dict[int, list[str]] = defaultdict(list)
@@ -213,8 +213,8 @@ class CarryIndex:
 
 
 class Carried(NamedTuple):
-    """A record's rows of an earlier run, by attribute: `answers` need not be decoded, `over` takes the place of what is
-    decoded."""
+    """Rows of a record from an earlier run, by attribute: `answers` need not be decoded, `over` replaces decoded
+    answers."""
 
     answers: AttributeRows
     over: Mapping[str, list[Row]] = MappingProxyType({})
@@ -222,14 +222,14 @@ class Carried(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CarryOver:
-    """What tasks need to take answers over.
+    """Data that tasks need to carry answers over.
 
     Attributes:
-        folder: the earlier run's.
-        carriable: as `EarlierRun.carriable`.
-        reviewed: what people said, which is taken over wherever the text is the same.
-        schemas: what is asked for now.
-        independent: as `is_independent`.
+        folder: folder of the earlier run.
+        carriable: result of `EarlierRun.carriable`.
+        reviewed: people's answers, which are carried over wherever the text is the same.
+        schemas: schemas asked for now.
+        independent: result of `is_independent`.
     """
 
     folder: Folder
@@ -240,10 +240,10 @@ class CarryOver:
     independent: bool
 
     def find(self, hashes: Sequence[str], categories: Sequence[str]) -> dict[str, Carried]:
-        """By input hash, what is taken over; without those that have nothing.
+        """Return the rows to carry over, by input hash; records without any are left out.
 
         Args:
-            hashes, categories: of each record.
+            hashes, categories: input hash and category of each record.
 
         Raises `RunError` if the earlier run cannot be read.
         """
@@ -256,7 +256,7 @@ class CarryOver:
             if self.independent or len(answers) == len(self.schemas[category].attributes):
                 found[text] = Carried(answers)
             elif text in of_people:
-                # Where answers depend on each other all are decoded, and people's take the place of some.
+                # If answers depend on each other, all are decoded, and people's answers replace some.
                 found[text] = Carried({}, of_people[text])
         return found
 
@@ -285,7 +285,7 @@ class CarryOver:
 
 
 def _read_part(folder: Folder, name: str, columns: list[str] | None = None) -> pa.Table:
-    """As `read_part`; what stays unreadable would stop the same command for ever."""
+    """Call `read_part`, adding a way out to its `RunError`: an unreadable part would stop the same command for ever."""
     try:
         return read_part(folder, name, columns)
     except RunError as error:
@@ -299,7 +299,7 @@ def _as_numbers(hashes: Sequence[str]) -> npt.NDArray[np.uint64]:
 def _engine_settings(data: Mapping[str, Any]) -> dict[str, Any]:
     found = {"decoding": data["decoding"], "engine": _compared(data["engine"])}
     if (cascade := data.get("cascade")) is not None:
-        # An answer is of the two models and of the threshold between them. Which models they are, the engines say.
+        # An answer depends on both models and the threshold between them. The engines' descriptions name the models.
         settings = {key: value for key, value in cascade.items() if key not in ("model", "adapter", "engine")}
         found["cascade"] = settings | {"engine": _compared(cascade["engine"])}
     return found

@@ -1,7 +1,7 @@
-"""What a planned catalog will bring, for `--dry-run`: its rows by category, and those that will be dead letters.
+"""Counts of a planned catalog, for `--dry-run`: its rows by category, and those that will be dead letters.
 
-To read a category is cheap, to check a row as a run does is not where it holds HTML. So the category of every row is
-read, and all rows of a small catalog are checked, of a large one some.
+Reading a category is cheap; checking a row as a run does is expensive if it holds HTML. So the category of every row is
+read, and all rows of a small catalog are checked, but only some of a large one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
 from pipelines.job.run_plan import Plan
 
-# They are counted by category.
+# Refusals that are counted by category.
 _BY_CATEGORY = ("no_schema", "null_category")
 # Rows that are checked, and in how many places of a large catalog at least.
 _MAX_CHECKED = 10_000
@@ -27,14 +27,14 @@ _PLACES = 20
 
 @dataclass(slots=True)
 class CatalogCounts:
-    """Rows of a catalog before a run.
+    """Counts of a catalog's rows before a run.
 
     Attributes:
-        categories: rows whose category can be told; "" for those without one.
-        dead: rows of the whole catalog that will be dead letters for another reason than their category's name: those
-            that are no row or whose category cannot be read, and where every row was checked all others.
-        checked: rows that were checked as a run does.
-        dead_in_sample: where not every row was checked, those that will be dead letters for still other reasons.
+        categories: rows by category; "" for rows without one.
+        dead: rows that will be dead letters for another reason than their category's name. Unreadable rows and
+            categories are counted over the whole catalog; other reasons only if every row was checked.
+        checked: number of rows that were checked as a run does.
+        dead_in_sample: rows refused for those other reasons, if only a sample was checked.
     """
 
     categories: Counter[str] = field(default_factory=Counter)
@@ -44,12 +44,12 @@ class CatalogCounts:
 
 
 def count_categories(plan: Plan, config: InputConfig, schemas: Mapping[str, CategorySchema]) -> CatalogCounts:
-    """Reads every planned row, and checks up to 10,000. Raises `RunError` if a file cannot be read."""
+    """Count every planned row, and check up to about 10,000. Raises `RunError` if a file cannot be read."""
     counts = CatalogCounts()
     pieces = [piece for shard in plan.shards for piece in shard.pieces]
     is_whole = plan.num_rows <= _MAX_CHECKED
     dead = counts.dead if is_whole else counts.dead_in_sample
-    # Small pieces are checked whole, of large ones the beginning.
+    # Small pieces are checked whole, large ones only at their beginning.
     step = 1 if is_whole else max(1, min(len(pieces) // _PLACES, plan.num_rows // _MAX_CHECKED))
     share = _MAX_CHECKED if is_whole else max(1, _MAX_CHECKED // len(pieces[::step]))
     for index, piece in enumerate(pieces):

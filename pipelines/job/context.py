@@ -1,4 +1,4 @@
-"""What every stage of a run knows, shipped once to every process; and what travels from stage to stage."""
+"""Context of a run, shipped once to every process, and messages that travel from stage to stage."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
 
 CASCADE_FOLDER = "_cascade"
-"""Of a run with a larger model (`cascade`): the books of that model's engines, what they are and what they tried."""
+"""Folder of the ledger of a cascade's larger model: descriptions of its engines, and their tries."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRef:
-    """An input file.
+    """Input file.
 
     Attributes:
-        name: as the user wrote it.
-        uri: of its rows, for a process in another working directory.
-        size, fingerprint: as it was when the run was planned; None where its rows are read from the run's own copy.
+        name: name as the user wrote it.
+        uri: place of its rows, for a process in another working directory.
+        size, fingerprint: of the file when the run was planned; 0 and None if its rows are read from the run's own
+            copy.
     """
 
     name: str
@@ -40,11 +41,11 @@ class SourceRef:
 
 @dataclass(frozen=True, slots=True)
 class CarryOverRef:
-    """A `CarryOver` for every process of the run.
+    """Reference to a `CarryOver`, for every process of the run.
 
     Attributes:
-        run_id: the earlier run's.
-        get: return it. On Ray it lies in the object store, once a node.
+        run_id: id of the earlier run.
+        get: function that returns the object. On Ray it lies in the object store, once a node.
     """
 
     run_id: str
@@ -53,14 +54,14 @@ class CarryOverRef:
 
 @dataclass(frozen=True)
 class JobContext:
-    """The job, the same in every process.
+    """Job, the same in every process.
 
     Attributes:
-        code: what the driver's code is (job/same_code.py).
-        files: the catalog's.
-        clustered_files: to which the shards' pieces point, instead of the catalog's; None without clustering.
-        others: the actors beside those of `config`: of the cascade's other model.
-        is_larger: `config` is the cascade's larger model.
+        code: digest of the driver's code (job/same_code.py).
+        files: files of the catalog.
+        clustered_files: URIs of the files that the shards' pieces point to instead; None without clustering.
+        others: actors of the cascade's other model; None without a cascade.
+        is_larger: whether `config` is that of the cascade's larger model.
     """
 
     config: JobConfig
@@ -78,24 +79,24 @@ class JobContext:
 
     @property
     def ledger(self) -> Ledger:
-        """The run's books, as seen from this session; the larger model has its own."""
+        """Ledger of the run, as seen from this session; the larger model has its own."""
         folder = Folder(f"{self.output.absolute_uri}/{CASCADE_FOLDER}") if self.is_larger else self.output
         return Ledger(folder, self.session)
 
     @property
     def larger(self) -> JobContext:
-        """The job as the engines of the cascade's larger model see it: with its settings, and books of its own."""
+        """Job of the cascade's larger model, with its settings and a ledger of its own."""
         return replace(self, config=larger_model(self.config), others=self.config.actors, is_larger=True)
 
 
 @dataclass(frozen=True, slots=True)
 class EnginePlace:
-    """Where an engine runs.
+    """Place of an engine.
 
     Attributes:
-        node_share: its part of the machine, for the price: 1 is a whole one.
-        num_threads: torch's, on the CPU.
-        ids: of the node and of the actor on Ray; empty elsewhere.
+        node_share: its share of the machine, for the price; 1 is a whole machine.
+        num_threads: number of torch's CPU threads.
+        ids: ids of the node and the actor on Ray; empty elsewhere.
     """
 
     node_share: float
@@ -105,11 +106,11 @@ class EnginePlace:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRecord:
-    """A record to extract, and where it came from.
+    """Record to extract, and its place in the catalog.
 
     Attributes:
-        carried: attribute -> its rows in an earlier run, for those whose answer is taken over; the others are decoded.
-        over: attribute -> what people said of it, in place of what is decoded where all has to be decoded together.
+        carried: attribute -> its rows in an earlier run, for answers carried over; the other attributes are decoded.
+        over: attribute -> rows with people's answers, which replace decoded ones if all must be decoded together.
     """
 
     file: int
@@ -123,16 +124,16 @@ class PreparedRecord:
         return PreparedRecord, (self.file, self.row, self.record, self.input_hash, self.carried, dict(self.over))
 
     def wanted(self, schema: CategorySchema) -> list[str]:
-        """The attributes that the engine has to answer."""
+        """Return the names of the attributes that the engine has to answer."""
         return [attribute.name for attribute in schema.attributes if attribute.name not in self.carried]
 
 
 @dataclass(frozen=True, slots=True)
 class DeadRow:
-    """A row that will not be extracted, and why.
+    """Row that will not be extracted, and the reason.
 
     Attributes:
-        row_json: the whole row, where it is at hand.
+        row_json: the whole row, if it is at hand.
     """
 
     file: int
@@ -147,14 +148,14 @@ class DeadRow:
 
 @dataclass(frozen=True, slots=True)
 class PreparedShard:
-    """A shard that was read, checked, grouped by category and tokenized.
+    """Shard that was read, checked, grouped by category and tokenized.
 
     Attributes:
-        records: those that go to the engine; `document_ids` are theirs, up to there.
-        answered: those that need none: all of their answers are taken over.
-        sources: where its rows stand in the catalog's files.
-        bytes_read: of the files, as stored.
-        field_orders: how much of their text the records share, in this order of the fields and in others.
+        records: records for the engine; `document_ids` are theirs, and are dropped after it.
+        answered: records that need no engine, because all of their answers are carried over.
+        sources: places of its rows in the catalog's files.
+        bytes_read: bytes read from the files, as stored.
+        field_orders: how much text the records share, in this order of the fields and in others.
     """
 
     shard: Shard
@@ -170,14 +171,15 @@ class PreparedShard:
 
 @dataclass(frozen=True, slots=True)
 class SecondLook:
-    """What the larger model of a cascade is asked of a shard, and what it says.
+    """Questions to the larger model of a cascade about a shard, and its answers.
 
     Attributes:
-        asked: of each record: the attributes, with the confidence of the answer that each has (None: not known). Empty:
-            nothing is asked of it.
-        document_ids: of each record, by that model's tokenizer; None where nothing is asked, or that does not take it.
-        seconds: it took to find that out.
-        answers: the larger model's; None before it has come to the shard.
+        asked: for each record, attributes to ask again, with the confidence of the present answer (None: not known).
+            Empty if nothing is asked.
+        document_ids: for each record, ids by that model's tokenizer; None if nothing is asked, or it cannot be
+            tokenized.
+        seconds: time to select the questions.
+        answers: answers of the larger model; None before it has decoded the shard.
     """
 
     asked: Sequence[Mapping[str, float | None]]
@@ -188,16 +190,16 @@ class SecondLook:
 
 @dataclass(slots=True)
 class DecodedShard:
-    """A shard with its answers, in the order of `prepared.records`.
+    """Shard with its answers, in the order of `prepared.records`.
 
     Attributes:
-        results: None for a record that was given up, `failures` says why; or of which nothing was asked.
-        failures: reasons, by place in `prepared.records`.
-        attempt_id: the last try; empty if there was nothing to decode.
-        num_attempts: tries in all sessions.
-        engine: what decoded it, and where.
-        metrics: sums over the tries that came to their end in the last process.
-        second: what a larger model is asked again; None without a cascade, and before it is known.
+        results: result by record; None for one that was given up (see `failures`), or of which nothing was asked.
+        failures: reasons, by index in `prepared.records`.
+        attempt_id: id of the last try; empty if there was nothing to decode.
+        num_attempts: number of tries in all sessions.
+        engine: description of the engine that decoded it, and its place.
+        metrics: sums over the tries that ended in the last process.
+        second: questions to a larger model and its answers; None without a cascade, and before they are selected.
     """
 
     prepared: PreparedShard
@@ -214,10 +216,10 @@ class DecodedShard:
 
 
 def pack(message: object) -> bytes:
-    """A message as one cell of a dataset row. It never leaves the run's own processes."""
+    """Return a message as one cell of a dataset row. It never leaves the run's own processes."""
     return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def unpack(data: bytes) -> Any:
-    """The message in a cell written by `pack`."""
+    """Return the message in a cell written by `pack`."""
     return pickle.loads(data)

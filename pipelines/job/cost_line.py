@@ -1,4 +1,4 @@
-"""What a run has cost so far, in a line: while it is under way and at its end."""
+"""Line with the cost of a run so far, shown during the run and at its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pipelines.store.totals import Totals, loading_note
 
 
 def describe_cost(totals: Totals) -> str:
-    """Of the shards that are committed and have a price; there has to be one."""
+    """Return the cost of the committed shards that have a price; at least one must have one."""
     billed, useful = totals.metrics["cost_billed"], totals.metrics["cost_useful"]
     text = f"{dollars(billed)} for the engines, {dollars(useful)} of it computing"
     if (usd_per_1k := totals.usd_per_1k) is not None:

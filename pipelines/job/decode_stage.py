@@ -1,12 +1,12 @@
-"""Stage 2: one engine, and several shards in it at once.
+"""Stage 2: one engine, with several shards in it at once.
 
 `actors.max_in_flight` threads call it. Each hands its shard to the same engine and waits, so the hardware does not
 drain between shards.
 
-A shard that fails is tried again, alone and in a fresh engine, so that it takes no neighbour down and none
-takes it down; then in parts, down to the record that is to blame (store/isolation.py). Each try is on record before
-it begins, so one that kills the process counts as well; one that only waited for its turn while another killed
-the process does not.
+A shard that fails is retried alone in a fresh engine, so that it and its neighbours cannot make each other fail. Then
+it is retried in parts, down to the record that is to blame (store/isolation.py). Each try is recorded before it begins,
+so one that kills the process counts as well. One that only waited for its turn while another killed the process does
+not.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _ENGINES: Mapping[str, type[Extractor]] = {kind.decoding: kind for kind in (Engi
 
 
 def load_engine(config: JobConfig) -> Extractor:
-    """The decoder that the job asks for. Raises `HPDError` with a message for the user."""
+    """Load the decoder that the job asks for. Raises `HPDError` with a message for the user."""
     transformers.logging.disable_progress_bar()  # the run has its own
     return _ENGINES[config.decoding].from_pretrained(config.model, config.engine, config.adapter)
 
 
 def describe_engine(config: JobConfig, code: str) -> dict[str, Any]:
-    """What the job's engine will be: loads one and closes it. Raises as `ShardDecoder`, and unless `code` is what this
-    process has."""
+    """Return the description of the job's engine: load one and close it. Raises as `ShardDecoder`, and unless `code` is
+    this process's digest."""
     check_code(code)
     with explained(), load_engine(config) as engine:
         description = dict(engine.describe())
@@ -68,7 +68,7 @@ def describe_engine(config: JobConfig, code: str) -> dict[str, Any]:
 
 
 def free_memory() -> None:
-    """Give back what nobody refers to any more, of models that were there to stay as well."""
+    """Free memory that is no longer referenced, of frozen models as well."""
     gc.unfreeze()
     gc.collect()
     if torch.cuda.is_available():
@@ -77,12 +77,12 @@ def free_memory() -> None:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turns what is wrong with loading an engine into an error for the user."""
+    """Turn errors of loading an engine into `RunError` (a retry may help) or `UsageError`."""
     try:
         yield
     except (OSError, HPDError) as error:
         if isinstance(error, (OSError, EngineError)) or isinstance(error.__cause__, StorageError):
-            # A storage, a disk, a process of the engine that died: it may do better next time.
+            # A storage, a disk, a process of the engine that died: it may work next time.
             raise RunError(f"the engine does not start: {error}") from error
         raise UsageError(str(error)) from error
 
@@ -97,24 +97,24 @@ def place_here(job: JobContext) -> EnginePlace:
 
 @dataclass(frozen=True, slots=True)
 class _Questions:
-    """What an engine is asked about the records of a shard.
+    """Input of an engine for the records of a shard.
 
     Attributes:
-        document_ids: by record.
-        wanted: by record, the attributes; None: all. A record of which none are wanted keeps its place: a span of
-            records is the same whatever is asked of them.
+        document_ids: token ids by record.
+        wanted: attributes to answer, by record; None for all. A record without wanted attributes keeps its place, so
+            that spans of records do not depend on what is wanted.
     """
 
     document_ids: Sequence[Sequence[int]]
     wanted: Sequence[Collection[str] | None]
 
     def places(self, span: Span) -> list[int]:
-        """Records of the span of which something is asked."""
+        """Return the indices of the span's records that have wanted attributes."""
         return [index for index in span.indices if self.wanted[index] is None or self.wanted[index]]
 
 
 class ShardDecoder:
-    """One engine and the shards that go through it. Safe to call from several threads."""
+    """Decoder of shards with one engine. Safe to call from several threads."""
 
     def __init__(self, job: JobContext, place: EnginePlace | None = None) -> None:
         """Load the engine.
@@ -153,16 +153,16 @@ class ShardDecoder:
         self._unreported_load_seconds += float(self._engine.load_seconds)
 
     def decode(self, prepared: PreparedShard) -> DecodedShard:
-        """The shard with its answers, and the reasons for records that were given up. Never raises for its content."""
+        """Return the shard with its answers, and the reasons for records given up. Never raises for its content."""
         schemas = self._job.schemas
         wanted = [each.wanted(schemas[each.record.category]) if each.carried else None for each in prepared.records]
         decoded = self._answer(prepared, _Questions(prepared.document_ids, wanted))
-        # A fifth of the message, and nothing behind the engine reads them.
+        # A fifth of the message, and nothing after the engine reads them.
         decoded.prepared = replace(prepared, document_ids=())
         return decoded
 
     def decode_again(self, first: DecodedShard) -> DecodedShard:
-        """The shard with this engine's answers to what is asked again. Never raises for its content."""
+        """Return the shard with this engine's answers to what is asked again. Never raises for its content."""
         look = first.second
         assert look is not None, "what is to be asked again is found out before"
         pairs = list(zip(look.document_ids, look.asked, strict=True))
@@ -204,14 +204,14 @@ class ShardDecoder:
         return decoded
 
     def _bill(self) -> float:
-        """Seconds of the engine's life since the last shard that ended here: what the shard that ends now pays for."""
+        """Return the seconds since the last shard ended in this engine; the shard that ends now is billed for them."""
         with self._billing:
             now = time.monotonic()
             seconds, self._billed_until = now - self._billed_until, now
         return seconds
 
     def _try(self, decoded: DecodedShard, questions: _Questions, span: Span, *, is_first: bool) -> Results | None:
-        """One try at some records of the shard; None if it failed. Its numbers are added to the shard's."""
+        """Try some records of the shard once; return None if it failed. Its metrics are added to the shard's."""
         prepared, shard, places = decoded.prepared, decoded.prepared.shard.id, questions.places(span)
         if not places:
             return [None] * len(span)
@@ -252,7 +252,7 @@ class ShardDecoder:
                 lost = time.perf_counter() - begun
                 decoded.metrics["retry_seconds"] = decoded.metrics.get("retry_seconds", 0.0) + lost
                 return None
-            # With a second model behind this one it may be long until the commit.
+            # With a second model after this one, the commit may be far away.
             if len(span) < len(prepared.records) or self._job.config.cascade is not None:
                 self._ledger.end_try(shard, attempt)
             load_seconds, self._unreported_load_seconds = self._unreported_load_seconds, 0.0
@@ -269,7 +269,7 @@ class ShardDecoder:
         return of_span
 
     def _take_less_memory(self, error: Exception) -> None:
-        """Halves the limits of the next engine if memory was missing and this one could not do it itself."""
+        """Halve the limits of the next engine if memory ran out and this one could not halve them itself."""
         limits = self._engine.limits
         smaller = None if limits is None else halved(limits)
         shared = self._settings.tensor_parallel > 1  # alone, an engine goes on with smaller steps
@@ -308,8 +308,8 @@ class ShardDecoder:
         return self._description | dict(self._place.ids) | cost
 
     def _reload(self) -> None:
-        """A failed engine may have lost its state. Where not even a new one starts (a dead CUDA context stays
-        dead as long as the process), the process ends and Ray starts another."""
+        """Replace a failed engine, which may have lost its state. If not even a new one starts, end the process so that
+        Ray starts another: a dead CUDA context stays dead as long as the process."""
         with self._swapping:
             if self._is_closed:
                 return
@@ -326,11 +326,11 @@ class ShardDecoder:
 
     @property
     def num_decoded(self) -> int:
-        """Records of the shards in the engine that are decoded already."""
+        """Number of already decoded records of the shards in the engine."""
         return sum(future.metrics.num_records for future in list(self._under_way))
 
     def close(self) -> None:
-        """Free the engine. What is still being decoded raises in the threads that wait for it."""
+        """Free the engine. Shards that are still being decoded raise in the threads that wait for them."""
         self._is_closed = True
         with self._swapping:
             self._engine.close()

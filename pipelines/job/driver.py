@@ -1,4 +1,4 @@
-"""A run from its plan to its manifest. The command line is `pipelines/extract.py`."""
+"""Driver of a run, from its plan to its manifest. The command line is `pipelines/extract.py`."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from pipelines.store.totals import Totals
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a run ended.
+    """Outcome of a run.
 
     Attributes:
-        was_finished: nothing was left to do.
+        was_finished: whether the run was finished before, so that nothing was left to do.
         seconds: wall time of this session's work; 0 if there was none.
-        products_per_second: of this session, loading included; None if there was none.
-        discrepancy: what does not add up; None if everything does.
-        notes: what the user should know about the settings.
-        changes: against the run that `base` names, if there is one.
+        products_per_second: speed of this session, loading included; None if there was none.
+        discrepancy: counts that do not add up; None if all do.
+        notes: notes for the user about the settings.
+        changes: changes since the run that `base` names, if there is one.
     """
 
     plan: Plan
@@ -63,7 +63,7 @@ class RunOutcome:
 
 
 def run_job(job: PlannedJob, console: Console) -> RunOutcome:
-    """Does what is left of the run. Raises `UsageError`, or `RunError` or `OSError` if a rerun has to continue it."""
+    """Do the remaining work of the run. Raises `UsageError`, or `RunError` or `OSError` if a rerun must continue it."""
     ledger = Ledger(job.output, session=secrets.token_hex(4))
     if (manifest := ledger.finished()) is not None:
         return _finished(job, ledger, manifest)
@@ -101,7 +101,7 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
     if job.plan.is_clustered:
         job = dataclasses.replace(job, clusters=Clusters.read(job.output))
         if not job.is_cut and committed:
-            # Dealt again, its rows would be in other shards than the committed ones.
+            # If clustered again, its rows would be in other shards than the committed ones.
             raise RunError(f"{job.output.describe(CLUSTERS_NAME)} is missing; begin in another output folder")
     totals = ledger.totals(ledger.manifests(committed))
     if totals.shards:
@@ -119,7 +119,7 @@ def make_executor(job: PlannedJob, ledger: Ledger, committed: Collection[int], c
     """Return the executor that the job names, or the one that it needs.
 
     Raises:
-        UsageError: the run was begun with a clustering that only Ray can end.
+        UsageError: the run was begun with a clustering that only Ray can finish.
     """
     config = job.config
     if config.executor == "local" and not job.is_cut:
@@ -148,7 +148,7 @@ def _wants_ray(job: PlannedJob, ledger: Ledger, committed: Collection[int], cons
 
 
 def _check_model(config: JobConfig) -> None:
-    """Finds (and downloads) tokenizer and adapter here, so that a wrong name costs seconds and not a cluster."""
+    """Find (and download) tokenizer and adapter here, so that a wrong name costs seconds and not a cluster."""
     try:
         require_hub(config.model)
         DocumentTokenizer.from_pretrained(config.model, config.engine)
@@ -179,7 +179,7 @@ def _store_plan(job: PlannedJob) -> PlannedJob:
 def _finish(
     job: PlannedJob, ledger: Ledger, seconds: float, pace: float | None, session_notes: Sequence[str]
 ) -> RunOutcome:
-    """Publishes what a killed session left behind, adds up and declares the run finished."""
+    """Publish what a killed session left unpublished, sum up, and mark the run finished if the counts add up."""
     totals = ledger.totals(ledger.publish_missing(ledger.manifests(ledger.committed())))
     discrepancy = totals.discrepancy(len(job.shards), job.plan.num_rows)
     changes = None
@@ -202,14 +202,14 @@ def _finish(
 
 
 def _notes(job: PlannedJob, ledger: Ledger) -> list[str]:
-    """What the user should know of the settings, said once of both models where there are two."""
+    """Return the notes about the settings, without duplicates where there are two models."""
     engines = [ledger.engine(), _larger_engine(job, ledger) or {}]
     notes = [note for each in engines for note in (*each.get("notes", ()), *confidence_notes(job.output, each))]
     return list(dict.fromkeys(notes))
 
 
 def _larger_engine(job: PlannedJob, ledger: Ledger) -> dict[str, Any] | None:
-    """What a cascade's larger engine is; None without a cascade."""
+    """Return the description of a cascade's larger engine; None without a cascade."""
     return None if job.config.cascade is None else job_context(job, ledger).larger.ledger.engine()
 
 

@@ -1,4 +1,4 @@
-"""Who may use an actor's engine: several shards together, or one that is under suspicion alone."""
+"""Access to an actor's engine: shared by several shards, or exclusive for a suspect one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class EngineGate:
-    """A lock with shared and exclusive holders; a waiting exclusive holder is let in before new shared ones."""
+    """Lock with shared and exclusive holders; a waiting exclusive holder is let in before new shared ones."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -20,12 +20,12 @@ class EngineGate:
 
     @property
     def num_inside(self) -> int:
-        """Holders at this moment."""
+        """Number of current holders."""
         return self._num_inside
 
     @contextmanager
     def hold(self, *, alone: bool) -> Iterator[float]:
-        """Waits for its turn; gives the seconds for which nobody had held the gate before."""
+        """Wait for the gate; yield the seconds for which it had no holder before."""
         with self._condition:
             if alone:
                 self._num_waiting_alone += 1

@@ -1,4 +1,4 @@
-"""Take shards through the stages of a run: the interface of `LocalExecutor` and `RayExecutor`."""
+"""Interface of `LocalExecutor` and `RayExecutor`, which take shards through the stages of a run."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Commits = Generator[tuple[int, dict[str, Any]], None, None]
 
 
 class Executor(Protocol):
-    """Runs prepare, decode, finish and commit over shards."""
+    """Interface that runs prepare, decode, finish and commit over shards."""
 
     def open(self, console: Console) -> AbstractContextManager[None]:
         """Start what the stages need, for a block. Raises `UsageError` or `RunError`."""
 
     def watch(self) -> Watched:
-        """Return what there is to tell now; called by another thread, again and again."""
+        """Return the present progress; called repeatedly by another thread."""
 
     def describe_engine(self, config: JobConfig) -> dict[str, Any]:
-        """Load the engine of a job where it will run, and return what it is."""
+        """Load the engine of a job where it will run, and return its description."""
 
     def share(self, run_id: str, found: CarryOver) -> CarryOverRef:
         """Make what is carried over from run `run_id` known to all stages."""

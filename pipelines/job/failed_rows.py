@@ -1,4 +1,4 @@
-"""The dead-lettered rows of a finished run, to be tried once more."""
+"""Dead-lettered rows of a finished run, to be tried again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.store.tables import read_part
 
 @dataclass(frozen=True, slots=True)
 class FailedRows:
-    """What a run has given up.
+    """Rows that a run has given up.
 
     Attributes:
         rows: numbers of the dead-lettered rows, ascending, by input file.
@@ -28,7 +28,7 @@ class FailedRows:
 
     @classmethod
     def read(cls, uri: str) -> FailedRows:
-        """Raises `UsageError` if there is no finished run at `uri`."""
+        """Read the dead-lettered rows of the run at `uri`. Raises `UsageError` if it is not a finished run."""
         folder, plan, manifest = find_finished(uri, "retry_failed")
         ledger = Ledger(folder, "")
         try:
@@ -48,7 +48,7 @@ class FailedRows:
         return cls(uri, plan, {file: sorted(numbers) for file, numbers in rows.items()})
 
     def check_input(self, files: Sequence[PlannedFile]) -> None:
-        """Rows are known by their place, so the files must be the very same. Raises `UsageError` if they are not."""
+        """Raise `UsageError` unless the files are the very same, because rows are identified by their place."""
         if list(self.plan.files) != list(files):
             changes = "; ".join(file_differences(self.plan.files, files)[:3])
             raise UsageError(

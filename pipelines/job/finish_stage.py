@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 
 class Finished(NamedTuple):
-    """A shard's tables as stored, by name, and its facts for the manifest."""
+    """Tables of a shard as stored, by name, and its facts for the manifest."""
 
     attempt_id: str
     tables: Mapping[str, EncodedTable]
@@ -37,8 +37,8 @@ class Finished(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """A product's rows; `answers` are those of the attribute table, by attribute, without the cells that are `common`
-    to all of them, unless an earlier run or a larger model answered."""
+    """Rows of a product. `answers` are its rows of the attribute table, by attribute, without the cells that are
+    `common` to all of them, unless an earlier run or a larger model answered."""
 
     record: PreparedRecord
     standing: Standing | None
@@ -48,7 +48,7 @@ class _Written(NamedTuple):
 
 
 def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, EncodedTable], dict[str, Any]]:
-    """The shard's tables as stored, and its facts for the manifest. Rows stand in the catalog's order.
+    """Return the shard's tables as stored, and its facts for the manifest. Rows are in the catalog's order.
 
     Raises `RunError` if there are dead rows and their file cannot be read.
     """
@@ -101,7 +101,7 @@ def _facts_of_second(decoded: DecodedShard, metrics: Sequence[Row]) -> dict[str,
 
 
 def _write(decoded: DecodedShard, job: JobContext) -> tuple[list[_Written], list[DeadRow]]:
-    """The products with their rows, and the dead rows; in the catalog's order."""
+    """Return the products with their rows, and the dead rows; both in the catalog's order."""
     answered, dead = _split(decoded)
     engines, written = _engines(decoded), []
     for record, stands in answered:
@@ -111,14 +111,15 @@ def _write(decoded: DecodedShard, job: JobContext) -> tuple[list[_Written], list
         except MemoryError:
             raise
         except Exception as error:
-            # Nobody knows of such a record. It is no reason for the others not to be written.
+            # No such record is known. It must not keep the others from being written.
             logger.exception("answers could not be written")
             dead.append(_dead(record, ErrorCode.ENGINE, f"its answers cannot be written: {described(error)}"))
     return written, sorted(dead, key=lambda row: (row.file, row.row))
 
 
 def _split(decoded: DecodedShard) -> tuple[list[tuple[PreparedRecord, Standing | None]], list[DeadRow]]:
-    """Products with what stands of their answers, and dead rows. A product without has all from an earlier run."""
+    """Return products with their standing answers, and dead rows. A product with None has all answers from an earlier
+    run."""
     dead = list(decoded.prepared.dead)
     answered: list[tuple[PreparedRecord, Standing | None]] = [(each, None) for each in decoded.prepared.answered]
     look = decoded.second
@@ -197,7 +198,7 @@ def _count_second_look(written: Sequence[_Written], decoded: DecodedShard) -> di
 def _answers(
     record: PreparedRecord, stands: Standing | None, decoded: DecodedShard, engines: DecodedBy, job: JobContext
 ) -> dict[str, list[Row]]:
-    """The rows of the attribute table by attribute, in the schema's order; each attribute has at least one."""
+    """Return rows of the attribute table by attribute, in the schema's order; each attribute has at least one."""
     schema = job.schemas[record.record.category]
     values = {} if stands is None else stands.result.values
     evidence = {} if stands is None else find_places(record.record, schema, stands.result, job.config.input.html)
@@ -221,7 +222,7 @@ def _fill_confidence(
     engines: DecodedBy,
     job: JobContext,
 ) -> None:
-    """Puts into the rows how probably they are right, and whether they may be taken."""
+    """Fill the confidence and the decision into the rows."""
     known = run_confidence(job.output)
     for attribute in schema.attributes:
         answer = rows[attribute.name]
@@ -233,7 +234,7 @@ def _fill_confidence(
 
 
 def _engines(decoded: DecodedShard) -> DecodedBy:
-    """What decoded the shard; the larger model's last."""
+    """Return the engines that decoded the shard; the larger model's last."""
     second = decoded.second.answers if decoded.second is not None else None
     return DecodedBy([CalibratedModel.of(each.engine) for each in (decoded, second) if each is not None])
 
@@ -241,7 +242,7 @@ def _engines(decoded: DecodedShard) -> DecodedBy:
 def _say_who_answered(
     rows: Mapping[str, Sequence[Row]], record: PreparedRecord, stands: Standing, decoded: DecodedShard, job: JobContext
 ) -> None:
-    """Puts into the rows of the larger model's answers that they are its, and whose place they took."""
+    """Write the larger model's provenance, and the replaced answer, into the rows of its answers."""
     second = decoded.second
     assert second is not None
     assert second.answers is not None
@@ -253,12 +254,12 @@ def _say_who_answered(
 
 
 def _carried_row(row: Mapping[str, Any], record: PreparedRecord, job: JobContext) -> Row:
-    """An earlier run's row as this run's. What says how the value came about stays as it was."""
+    """Return an earlier run's row as this run's. Cells that describe the origin of the value stay as they were."""
     return {**row, **_place(record, job), "carried_from": row.get("carried_from") or row["run_id"]}
 
 
 def _attribute_table(written: Sequence[_Written]) -> EncodedTable:
-    """What a product's rows have in common is said once: the table has a dozen such columns."""
+    """Encode the attribute table. Cells that a product's rows share (a dozen columns) are stored once."""
     shared: list[Row] = []
     rows: list[Row] = []
     owners: list[int] = []
@@ -275,7 +276,7 @@ def _attribute_table(written: Sequence[_Written]) -> EncodedTable:
 
 
 def _product_cells(stands: Standing | None, answers: Mapping[str, Sequence[Row]], job: JobContext) -> Row:
-    """What the product's row has beside the cells that its attributes have, too."""
+    """Return the cells of the product's row that its attribute rows do not have."""
     statuses = [rows[0]["status"] for rows in answers.values()]
     return {
         "values": [(name, _text(rows)) for name, rows in answers.items()],
@@ -310,9 +311,9 @@ def _dead_letter_rows(dead: list[DeadRow], decoded: DecodedShard, job: JobContex
 
 
 def _originals(dead: list[DeadRow], decoded: DecodedShard, job: JobContext) -> dict[tuple[int, int], str]:
-    """The dead rows as JSON. They are few, so they are read again here instead of carried through the stages.
+    """Return the dead rows as JSON. They are few, so they are read again here instead of carried through the stages.
 
-    Raises `RunError` if their file cannot be read now: committed without them, they would be lost to a repair for ever.
+    Raises `RunError` if their file cannot be read now: committed without their text, they could never be repaired.
     """
     missing = defaultdict(list)
     for row in dead:

@@ -1,16 +1,16 @@
-"""Tell what a run waits for while an engine is made."""
+"""Messages about what a run waits for while an engine is made."""
 
 from __future__ import annotations
 
 from pipelines.config.extraction import JobConfig
 
 FIRST_SHARDS = "first shards"
-"""The message after it."""
+"""Message after an engine is made."""
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 def loading_note(config: JobConfig) -> str:
-    """Return what an engine is at while it is made: what it fetches and compiles first, where that is not here yet."""
+    """Return the steps of making an engine: loading, and what is fetched or compiled first if it is not here yet."""
     from hpd_core.system.user_cache import cache_folder
 
     parts = [f"loading the model {config.model}"]

@@ -1,8 +1,8 @@
-"""A run in one process: what each shard goes through, from its rows to its committed tables.
+"""Run of a job in one process, with the stages of each shard from its rows to its committed tables.
 
     a thread     prepare_shard    reads, checks and tokenizes the rows
     the same     decode           gives the records to the engine, whose own thread decodes all shards in it together;
-                                  with a cascade, what is in doubt goes to the larger model's engine, too
+                                  with a cascade, doubtful answers go to the larger model's engine, too
     main thread  finish_shard     makes tables of the answers
     the same     commit_shard     writes them; the first attempt to write the shard's manifest wins
 
@@ -45,7 +45,7 @@ _SECONDS_TO_CLOSE = 30.0
 
 
 class LocalExecutor:
-    """Runs the stages in this process, with one engine of each model."""
+    """Executor that runs the stages in this process, with one engine of each model."""
 
     def __init__(self, config: JobConfig) -> None:
         self._said = loading_note(config)
@@ -57,13 +57,13 @@ class LocalExecutor:
         return nullcontext()
 
     def watch(self) -> Watched:
-        """Return what the engine is at."""
+        """Return the progress of the engine."""
         decoder = self._decoder
         in_engine = 0 if decoder is None else decoder.num_decoded
         return Watched(self._said, in_engine + sum(list(self._answered.values())))
 
     def describe_engine(self, config: JobConfig) -> dict[str, Any]:
-        """Load the engine, return what it is, and close it."""
+        """Load the engine, return its description, and close it."""
         from pipelines.job.decode_stage import describe_engine
 
         return describe_engine(config, code_digest())

@@ -1,4 +1,4 @@
-"""What a shard adds to the metrics table: the work of its engines, in tokens, seconds and dollars."""
+"""Rows of a shard in the metrics table: the work of its engines, in tokens, seconds and dollars."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOKEN_METRICS = (
     *("prefix_tokens_computed", "prefix_tokens_reused", "document_tokens", "document_tokens_shared", "key_tokens"),
     *("value_tokens", "scored_tokens"),
 )
-# What a run's manifest sums over its shards.
+# Metrics that a run's manifest sums over its shards.
 SUMMED_METRICS = (
     *(*TOKEN_METRICS, "num_steps", "busy_seconds", "prefix_seconds", "retry_seconds", "load_seconds"),
     *("billed_seconds", "retries", "bytes_read", "bytes_written", "cost_useful", "cost_billed"),
@@ -24,12 +24,12 @@ SUMMED_METRICS = (
 def metrics_rows(
     decoded: DecodedShard, job: JobContext, counts: Mapping[str, Any], started: datetime.datetime, bytes_written: int
 ) -> list[Row]:
-    """What a shard adds to the metrics: a row, and with a cascade another one for its larger model.
+    """Return a shard's rows of the metrics: one, and with a cascade another for its larger model.
 
     Args:
-        counts: the shard's, as in its manifest.
-        started: when its answers began to be turned into tables.
-        bytes_written: of the other tables.
+        counts: counts of the shard, as in its manifest.
+        started: when `finish_shard` began to make tables of its answers.
+        bytes_written: size of the other tables.
     """
     rows = [_first_row(decoded, job, counts, started, bytes_written)]
     look = decoded.second
@@ -39,7 +39,7 @@ def metrics_rows(
 
 
 def sums_of_known(rows: Sequence[Row]) -> dict[str, Any]:
-    """Sums over a shard's rows, without those of which one is not known: a sum over shards says over how many it is."""
+    """Return sums over a shard's rows; a metric that is unknown in any row is left out."""
     return {
         name: sum(row[name] for row in rows) for name in SUMMED_METRICS if all(row[name] is not None for row in rows)
     }
@@ -64,7 +64,7 @@ def _first_row(
 
 
 def _second_row(look: SecondLook, answers: DecodedShard, job: JobContext, started: datetime.datetime) -> Row:
-    """What the larger model had to do. What the first one's row counts is counted there."""
+    """Return the row of the larger model. Counts that the first model's row holds are 0 here."""
     counted = ("num_rows", "num_products", "num_dead_letters", "num_carried", "estimated_tokens", "finish_seconds")
     return _engine_cells(answers, job, started, look.seconds) | {
         **dict.fromkeys((*counted, "bytes_read", "bytes_written"), 0),
@@ -75,7 +75,7 @@ def _second_row(look: SecondLook, answers: DecodedShard, job: JobContext, starte
 
 
 def _engine_cells(decoded: DecodedShard, job: JobContext, started: datetime.datetime, seconds: float) -> Row:
-    """What the metrics say of an engine and its work on a shard. `seconds`: of preparing that."""
+    """Return the cells of an engine and its work on a shard. `seconds`: duration of preparing the shard."""
     measured, engine = decoded.metrics, decoded.engine
     wall = float(measured.get("wall_seconds", 0.0))
     billed, price = float(measured.get("billed_seconds", 0.0)), engine.get("price_per_hour")

@@ -1,6 +1,6 @@
-"""Whether a calibration that somebody named is of the job's models, before anything is stored or an engine is loaded.
+"""Check of named calibrations against the job's models, before anything is stored or an engine is loaded.
 
-What only an engine knows for sure is compared when it is there; here, what its files say.
+Only the contents of the model's files are compared here. The rest is compared once the engine is loaded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipelines.errors import UsageError
 
 
 def check_named(config: JobConfig, confidence: RunConfidence) -> None:
-    """Raises `UsageError` if a named calibration is of another model than the one that it is named for."""
+    """Raise `UsageError` if a named calibration was made for another model than the one that it is named for."""
     if config.decoding == "made-up":
         return  # it has no model
     for of_larger in (False, True):
@@ -35,7 +35,7 @@ def check_named(config: JobConfig, confidence: RunConfidence) -> None:
 
 
 def _known(config: JobConfig) -> CalibratedModel:
-    """What is known of the model that `config` names; the rest is not said."""
+    """Return the known identity of the model that `config` names; unknown parts are `NOT_SAID`."""
     settings, revision = config.engine, _revision(config)
     source = resolve_source(config.model, weights=False)
     with nullcontext() if config.adapter is None else open_adapter(config.adapter) as adapter:
@@ -59,7 +59,7 @@ def _known(config: JobConfig) -> CalibratedModel:
 
 
 def _scored_tokens(settings: EngineConfig) -> int:
-    """As the engine describes itself."""
+    """Return `max_scored_tokens` as the engine describes itself; 0 if it does not score."""
     return settings.max_scored_tokens if settings.layout == "tree" and settings.constrain_values else 0
 
 

@@ -1,7 +1,7 @@
-"""Whether the models and adapters that a job names are there, where a plan can know: before anything is started.
+"""Checks of the models and adapters that a job names, before anything is started.
 
-A folder of this machine or of a storage is looked into. What a hub has is looked for when the run starts: that may be
-on another machine, and the plan says so.
+A folder on this machine or in a storage is checked. A hub's model is looked up only when the run starts, perhaps on
+another machine, and the plan says so.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from pipelines.store.folders import Folder
 
 
 def check_named_models(config: JobConfig) -> list[str]:
-    """What to say of folders that need not be on this machine. Raises `UsageError` for others that are not as needed.
+    """Return notes on unusable folders that need not be on this machine. Raises `UsageError` for other unusable ones.
 
-    A model may lie in the image of a cluster's nodes alone (docs/s3-and-clusters.md). That is believed of a path that
-    may be another machine's, in a job whose output every machine can reach.
+    A model may exist only in the image of a cluster's nodes (docs/s3-and-clusters.md). That is assumed of an absolute
+    path that does not exist here, in a job whose output every machine can reach.
     """
     notes = []
     for key, name, place in _named(config):
@@ -62,12 +62,13 @@ def _files_problem(config: JobConfig, key: str, names: Collection[str]) -> str |
 
 
 def sought_later(config: JobConfig) -> list[tuple[str, str]]:
-    """Keys and names of what is looked for when the run starts: on the hub."""
+    """Return keys and names of the models and adapters that are looked up when the run starts: those on the hub."""
     return [(key, name) for key, name, place in _named(config) if place is None and "://" not in name]
 
 
 def _named(config: JobConfig) -> Iterator[tuple[str, str, Path | None]]:
-    """The job's models and adapters: key, name and place on a disk. Embedded models are always there."""
+    """Yield the job's models and adapters: key, name and place on a disk. Embedded models are skipped: they always
+    exist."""
     named = [("model", config.model), ("adapter", config.adapter)]
     if config.cascade is not None:
         named += [("cascade.model", config.cascade.model), ("cascade.adapter", config.cascade.adapter)]

@@ -1,4 +1,4 @@
-"""A job that is checked and planned: everything that can go wrong before any work has gone wrong here."""
+"""Checks and plan of a job: errors that can be found before any work are raised here."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from pipelines.store.ledger import MANIFEST_NAME, PILOT_RUN, PLAN_NAME, pilot_fo
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A job that is checked and planned; nothing has been written for a new one.
+    """Checked and planned job; nothing has been written for a new one.
 
     Attributes:
-        earlier: the run that `base` names, whose answers are taken over where nothing has changed.
-        clusters: the catalog dealt anew; None if the job does not want it, or before `run_job` has come to it.
-        left_out: what lies in the input folders and is not read.
-        warnings: what the files, those that are left out, and the schemas give reason to say.
-        sample_warnings: what becomes of the first rows.
+        earlier: the run that `base` names, whose answers are carried over where nothing has changed.
+        clusters: the clustered catalog; None if the job does not cluster, or before `run_job` has done so.
+        left_out: files in the input folders that are not read.
+        warnings: warnings about the files, the files left out, the models, the prices and the schemas.
+        sample_warnings: warnings about the first rows.
     """
 
     config: JobConfig
@@ -53,12 +53,12 @@ class PlannedJob:
 
     @property
     def shards(self) -> Sequence[Shard]:
-        """What is decoded and committed one after the other."""
+        """Shards that are decoded and committed: the clustered ones, else the plan's."""
         return self.plan.shards if self.clusters is None else self.clusters.shards
 
     @property
     def is_cut(self) -> bool:
-        """Whether `shards` are those of the run: before a catalog is clustered they say only where its rows are."""
+        """Whether `shards` are final: before a catalog is clustered they only locate its rows."""
         return self.clusters is not None or not self.plan.is_clustered
 
 
@@ -70,12 +70,12 @@ def plan_job(
     is_to_run: bool = True,
     is_spread: bool = False,
 ) -> PlannedJob:
-    """Checks everything that can be checked before any work. Raises `UsageError`.
+    """Check everything that can be checked before any work, and plan the job. Raises `UsageError`.
 
     Args:
-        limit: a new run takes so many rows: the first ones or, if `is_spread`, evenly spaced ones.
-        only: a new run takes the rows with these numbers alone (ascending, by the file's name).
-        is_to_run: the models are wanted, too; else the plan is only looked at.
+        limit: number of rows that a new run takes: the first ones or, if `is_spread`, evenly spaced ones.
+        only: numbers of the only rows that a new run takes (ascending, by the file's name).
+        is_to_run: whether the job will run, so that its models are checked, too; otherwise the plan is only shown.
     """
     code_digest()  # of the code that plans, whatever is edited later
     schemas = load_schemas(config.schemas)
@@ -122,7 +122,7 @@ def plan_job(
 
 
 def _check_category(config: JobConfig, schemas: Mapping[str, CategorySchema]) -> None:
-    """Raises `UsageError` if all rows are to be of a category that there is not."""
+    """Raise `UsageError` if the configuration puts all rows into a category that has no schema."""
     text = config.input.category.text
     if text is not None and find_category({}, config.input, schemas) not in schemas:
         raise UsageError(
@@ -131,7 +131,8 @@ def _check_category(config: JobConfig, schemas: Mapping[str, CategorySchema]) ->
 
 
 def _reopen(config: JobConfig, stored: Plan, output: Folder) -> EarlierRun | None:
-    """The base of a run that is continued. One that is gone is done without: what was not taken over yet is decoded."""
+    """Reopen the base run of a resumed run. If it no longer exists, return None: answers not yet carried over are
+    decoded."""
     if config.base is None:
         return None
     try:
@@ -144,7 +145,7 @@ def _reopen(config: JobConfig, stored: Plan, output: Folder) -> EarlierRun | Non
 
 
 def _is_same_catalog(earlier: EarlierRun, files: Sequence[SourceFile]) -> bool:
-    """Whether the earlier run had one of the products in the files' first rows; true if these have none."""
+    """Return whether the earlier run had one of the products in the files' first rows; true if these have no ids."""
     ids = {product_id for file in files for product_id in file.sample_ids}
     return not ids or has_any_product(earlier, ids)
 
@@ -175,7 +176,7 @@ def _with_base(
             return config
     except OSError as error:
         raise UsageError(f"base: cannot look for {config.base}: {error}") from error
-    # A run that is continued keeps the base that it began with.
+    # A resumed run keeps the base that it began with.
     if stored is not None:
         base = stored.result_config.get("base")
     else:
@@ -185,7 +186,7 @@ def _with_base(
             if _is_same_catalog(run, files):
                 base = run.folder.uri
                 break
-            # A feed may begin with what is new: then the categories tell.
+            # A feed may begin with new products: then compare the categories.
             if base is None and not run.schemas.keys().isdisjoint(schemas):
                 base = run.folder.uri
     return config.model_copy(update={"base": base})

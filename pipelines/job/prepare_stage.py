@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
-    """Reads and checks the shard. Every one of its rows is in `records`, `answered` or `dead` of the answer."""
+    """Read and check the shard. Each of its rows is in `records`, `answered` or `dead` of the result."""
     # Loaded once in each worker; that is no work on the shard that came first.
     tokenizer = document_tokenizer(job.config.model, job.config.engine)
     started = time.perf_counter()
@@ -64,7 +64,7 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
 def _tokenize(
     records: list[PreparedRecord], tokenizer: DocumentTokenizer
 ) -> tuple[list[PreparedRecord], list[list[int]], list[DeadRow]]:
-    """The records with the ids of their documents, and those whose text the tokenizer does not take."""
+    """Return the records, their document ids, and dead rows for records that the tokenizer refuses."""
     try:
         return records, tokenizer.encode([prepared.record for prepared in records]), []
     except MemoryError:
@@ -85,19 +85,19 @@ def _tokenize(
 def read_catalog(
     piece: RowRange, job: JobContext, on_read: Callable[[int], None] = lambda num_bytes: None
 ) -> Iterator[tuple[SourceRow, PreparedRecord | DeadRow]]:
-    """The rows of a piece of the catalog, as read and as checked. Raises as `read_piece`, or `RunError` if the file is
-    not any more what the run was planned by."""
+    """Yield the rows of a piece of the catalog, as read and as checked. Raises as `read_piece`, or `RunError` if the
+    file has changed since the run was planned."""
     source, config = job.files[piece.file], job.config.input
     rows = read_piece(source.uri, source.format, piece, config.columns, anonymous=config.anonymous, on_read=on_read)
     for row in rows:
         yield row, _take(row, piece.file, job)
     if source.fingerprint is not None:
-        # Behind the rows: whoever exports the catalog anew may do so at any time.
+        # After the rows, because the catalog may be exported again at any time.
         check_unchanged(source.uri, source.format, source.size, source.fingerprint, anonymous=config.anonymous)
 
 
 def read_originals(piece: RowRange, dead: Iterable[DeadRow], job: JobContext) -> dict[int, str]:
-    """Those of the refused rows that lie in the piece, whole, as JSON; by number. Raises as `read_piece`."""
+    """Return the refused rows that lie in the piece, whole, as JSON, by row number. Raises as `read_piece`."""
     wanted = {row.row for row in dead if piece.start <= row.row < piece.stop}
     if not wanted:
         return {}
@@ -115,7 +115,7 @@ def _read_dealt(piece: RowRange, job: JobContext, on_read: Callable[[int], None]
 
 
 def _merged_sources(pieces: Sequence[RowRange], job: JobContext) -> list[RowRange]:
-    """Of a Parquet file one piece is enough: row groups that hold nothing wanted are not read."""
+    """Merge the pieces of each Parquet file into one: row groups without wanted rows are not read anyway."""
     lines = [piece for piece in pieces if job.files[piece.file].format == "jsonl"]
     rows = defaultdict(list)
     for piece in pieces:
@@ -135,9 +135,9 @@ def _carry_over(records: Sequence[PreparedRecord], earlier: CarryOver) -> list[P
 
 
 def input_hash(record: Record) -> str:
-    """Equal for records that the model sees alike: their category and their fields, in order.
+    """Return a hash of what the model sees of a record: its category and its fields, in order.
 
-    Of HTML, and alike in the catalog: an answer's places are places there.
+    For HTML, the text in the catalog is hashed as well, because the places of an answer are places there.
     """
     read = [record.category, list(record.fields.items())]
     if isinstance(record, MarkedUpRecord):
@@ -170,6 +170,6 @@ def _cached_tokenizer(model: str, engine: str) -> DocumentTokenizer:
 
 
 def document_tokenizer(model: str, engine: EngineConfig) -> DocumentTokenizer:
-    """Loaded once in each worker."""
+    """Return the tokenizer, which is loaded once in each worker."""
     # Configurations are compared by their text: a worker process keeps its tokenizer from shard to shard.
     return _cached_tokenizer(model, engine.model_dump_json())

@@ -1,4 +1,4 @@
-"""A look at the results: the attributes of a few products, as a table in the terminal."""
+"""Preview of the results: the attributes of a few products, as a table in the terminal."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _MAX_TEXT = 60
 
 
 def preview_table(output: Folder, num_products: int) -> Table | None:
-    """The extracted attributes of `num_products` products, of as many categories as there are. None if there
-    are no products."""
+    """Return a table of the extracted attributes of `num_products` products, from as many categories as possible; None
+    if there are no products."""
     products = _pick(_read(output, "products", ["source_file", "source_row", "category"]), num_products)
     if not products:
         return None
@@ -84,6 +84,6 @@ def _value(row: dict[str, Any]) -> Text:
 
 
 def _places(row: dict[str, Any]) -> Text:
-    """The fields that the value stands in."""
+    """Return the names of the fields in which the value was found."""
     names = dict.fromkeys(place["field"] for place in row["evidence"] or ())
     return Text(printable(", ".join(names)))

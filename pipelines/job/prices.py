@@ -1,7 +1,7 @@
-"""What an engine's hour costs: the price of its instance, by its share of it.
+"""Price of an engine's hour: the price of its instance times its share of it.
 
-The instance is named by the configuration, or by EC2 itself where the engine runs there; its price by the
-configuration, or by the table that ships. What is not known is left empty, never guessed.
+The instance comes from the configuration, or from EC2 if the engine runs there. Its price comes from the configuration,
+or from the table that ships. Unknown values are left empty, never guessed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class InstancePrice:
-    """A row of the table; prices in USD an hour, None where not known."""
+    """Row of the price table; prices in USD an hour, None if not known."""
 
     instance_type: str
     gpu: str
@@ -38,13 +38,13 @@ class InstancePrice:
     region: str
 
     def of(self, market: str | None) -> float | None:
-        """The price by how it is bought."""
+        """Return the price in a market: "spot", else on demand."""
         return self.spot if market == "spot" else self.on_demand
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """The machine an engine runs on, as far as it is known."""
+    """Machine that an engine runs on; None for what is not known."""
 
     instance_type: str | None = None
     market: Market | None = None
@@ -53,11 +53,11 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class EnginePrice:
-    """What an engine costs.
+    """Price of an engine.
 
     Attributes:
-        usd_per_hour: of its share of the instance; None if it is not known.
-        source: where the price is from; None if there is none.
+        usd_per_hour: price of its share of the instance; None if it is not known.
+        source: origin of the price; None if there is none.
     """
 
     instance: Instance
@@ -67,7 +67,7 @@ class EnginePrice:
 
 @functools.cache
 def price_table() -> dict[str, InstancePrice]:
-    """The table that ships, by instance type."""
+    """Return the price table that ships, by instance type."""
     with _TABLE.open(encoding="utf-8") as file:
         rows = csv.DictReader(line for line in file if not line.startswith("#"))
         return {row["instance_type"]: _price(row) for row in rows}
@@ -88,11 +88,11 @@ def _price(row: dict[str, str]) -> InstancePrice:
 
 
 def engine_price(config: CostConfig, share: float, find: Callable[[], Instance] | None = None) -> EnginePrice:
-    """The price of an engine here and now.
+    """Return the price of an engine here and now.
 
     Args:
-        share: how much of its instance the engine holds, above 0 and at most 1.
-        find: asks the cloud; by default `find_instance`.
+        share: share of its instance that the engine holds, above 0 and at most 1.
+        find: function that asks the cloud; by default `find_instance`.
     """
     found = Instance() if config.instance_type and config.market else (find or find_instance)()
     instance = Instance(config.instance_type or found.instance_type, config.market or found.market, found.region)
@@ -111,7 +111,7 @@ def engine_price(config: CostConfig, share: float, find: Callable[[], Instance] 
 
 
 def why_no_price(instance_type: str | None, market: str | None) -> str:
-    """What the table lacks, where no price was found, and the way out."""
+    """Return why no price was found in the table, and what to set."""
     known = price_table().get(instance_type or "")
     if instance_type is None:
         return "set cost.usd_per_hour, or cost.instance_type and cost.market, for dollars"
@@ -127,7 +127,7 @@ def why_no_price(instance_type: str | None, market: str | None) -> str:
 
 
 def price_notes(config: CostConfig) -> list[str]:
-    """What a user should know before any work of a machine that is named and has no price."""
+    """Return a note if the configuration names an instance without a known price; empty if not."""
     known = price_table().get(config.instance_type or "")
     is_named = config.instance_type is not None and config.usd_per_hour is None
     if not is_named or (known is not None and (config.market is None or known.of(config.market) is not None)):
@@ -136,7 +136,7 @@ def price_notes(config: CostConfig) -> list[str]:
 
 
 def find_instance(vendor: Path = _VENDOR, metadata: str = _METADATA) -> Instance:
-    """What EC2 says of this machine; nothing on other machines, which are not asked."""
+    """Return what EC2's metadata say of this machine; an empty `Instance` elsewhere, without a request."""
     try:
         if "Amazon EC2" not in vendor.read_text():
             return Instance()
@@ -164,5 +164,5 @@ def _ask(request: urllib.request.Request) -> str:
 
 
 def usd_per_1k(usd_per_hour: float, products_per_second: float) -> float:
-    """Dollars for a thousand products."""
+    """Return dollars per thousand products."""
     return usd_per_hour / 3600 / products_per_second * 1000

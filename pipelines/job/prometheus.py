@@ -1,6 +1,6 @@
 """Counters for Prometheus, through Ray's own exporter: every node serves them, as `ray_hpd_...`.
 
-They are moved when a shard is committed, by the one attempt that won: what they say adds up to the tables.
+They are increased when a shard is committed, by the one attempt that won, so that they add up to the tables.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 def count_shard(run_id: str, manifest: Mapping[str, Any]) -> None:
-    """Moves the counters by one committed shard. `manifest`: the shard's, as `Ledger.manifest` gives it."""
+    """Increase the counters by one committed shard. `manifest`: the shard's, as `Ledger.manifest` returns it."""
     counts, metrics = manifest["counts"], manifest["metrics"]
     actor = manifest["engine"].get("actor_id") or ""
 

@@ -1,4 +1,4 @@
-"""Starting or joining Ray, quietly, and telling its failures apart."""
+"""Connection to Ray, started or joined without its output, and translation of its failures."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ _IDLE_WORKERS = ("RAY_idle_worker_killing_time_threshold_ms", "600000")
 
 @contextmanager
 def ray_cluster(reserved_cpus: float) -> Iterator[None]:
-    """A Ray that is there for the block: the one already joined, the one at RAY_ADDRESS (`ray job submit` sets
-    it), else a local one that ends with the block. `reserved_cpus`: what the job's long-lived actors hold."""
+    """Use Ray for the block: the one already joined, or the one at RAY_ADDRESS (`ray job submit` sets it).
+
+    Otherwise start a local Ray, which ends with the block. `reserved_cpus`: CPUs held by the job's long-lived actors.
+    """
     _quiet()
     if ray.is_initialized():
         yield
@@ -67,8 +69,8 @@ def ray_cluster(reserved_cpus: float) -> Iterator[None]:
 
 
 def _join(address: str, options: dict[str, Any]) -> None:
-    """Joins the cluster at RAY_ADDRESS. Raises `UsageError` if that is of another kind or version, `RunError` if nobody
-    answers."""
+    """Join the cluster at RAY_ADDRESS. Raises `UsageError` for another kind of address or version of Ray, `RunError` if
+    nothing answers."""
     if "://" in address:
         raise UsageError(
             f"RAY_ADDRESS {address}: a job does not run through Ray's client or dashboard. On a machine of the cluster "
@@ -83,11 +85,11 @@ def _join(address: str, options: dict[str, Any]) -> None:
 
 
 def _worker_path(root: Path) -> dict[str, str]:
-    """The PYTHONPATH with which workers find the package, whose folder is in `root`.
+    """Return the environment variable PYTHONPATH with which workers find the package in the folder `root`.
 
-    They do not start in our folder with our path: without it they would not find a checkout. What is installed they
-    find as we do, and its folder, named there, would come before Python's own library. It may be the folder of the
-    Python behind a virtual environment (--system-site-packages).
+    Workers do not start in our folder with our path, so they would not find a checkout. An installed package needs no
+    entry: its folder would come before Python's own library. That folder may belong to the Python under a virtual
+    environment (--system-site-packages).
     """
     places = (sysconfig.get_path("purelib"), site.getusersitepackages(), *site.getsitepackages())
     installed = {Path(place).resolve() for place in places}
@@ -97,7 +99,7 @@ def _worker_path(root: Path) -> dict[str, str]:
 
 @contextmanager
 def _held_back_stderr() -> Iterator[None]:
-    """Keeps from the terminal what processes write while Ray starts, unless it does not start."""
+    """Hold back the stderr of all processes during the block; write it out on an error other than `RunError`."""
     sys.stderr.flush()
     terminal = os.dup(2)
     with tempfile.TemporaryFile() as held:
@@ -130,7 +132,7 @@ def _quiet() -> None:
 
 
 def num_gpus_per_actor(config: JobConfig) -> float:
-    """What an actor reserves: as configured, or one GPU (as many as share a model) where the cluster has any."""
+    """Return the GPUs an actor reserves: as configured, else `tensor_parallel` if the cluster has a GPU, else 0."""
     if config.actors.num_gpus is not None:
         return config.actors.num_gpus
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
@@ -138,7 +140,7 @@ def num_gpus_per_actor(config: JobConfig) -> float:
 
 
 def engine_place(job: JobContext) -> EnginePlace:
-    """Return where this actor's engine runs: its share of the node by GPUs, or an equal part of a node without."""
+    """Return the place of this actor's engine: its share of the node by GPUs, or an equal part without GPUs."""
     from hpd_core.system.threads import num_cpus  # imports torch, which the driver does without
 
     context = ray.get_runtime_context()
@@ -160,10 +162,10 @@ def engine_place(job: JobContext) -> EnginePlace:
 
 
 def resource_note(*pools: tuple[ActorConfig, float]) -> str | None:
-    """What to tell the user where the cluster, as it is now, cannot hold the engines or leaves no CPU beside them.
+    """Return a note if the present cluster cannot hold the engines or leaves no CPU beside them; None if it can.
 
-    Only a note: on a cluster that grows, nodes may be on their way. `pools`: of each model, its actors and the GPUs of
-    one, from `num_gpus_per_actor`.
+    It is only a note, because an autoscaling cluster may be adding nodes. `pools`: for each model, its actors and the
+    GPUs of one actor, from `num_gpus_per_actor`.
     """
     wanted = sum(num_gpus * actors.min for actors, num_gpus in pools)
     num_gpus = max(num_gpus for _, num_gpus in pools)
@@ -193,12 +195,12 @@ def resource_note(*pools: tuple[ActorConfig, float]) -> str | None:
 
 
 def _without_advice(message: str) -> str:
-    """What was raised, without what Ray Data has written behind it."""
+    """Return an error's message without the advice that Ray Data has appended."""
     return message.split("\nFailed to apply UDF transform after ", maxsplit=1)[0]
 
 
 def _missing(reason: str) -> UsageError | None:
-    """What to say of a module that could not be imported; None if it is a bug of ours."""
+    """Return the `UsageError` for a module that could not be imported; None if it is a bug of ours."""
     if len(_live_nodes()) > 1:
         return UsageError(
             f"a node of the cluster has not what the job needs ({reason}). All nodes need the same packages: the same "
@@ -211,15 +213,15 @@ def _missing(reason: str) -> UsageError | None:
 
 
 def explain(error: BaseException) -> Exception | None:
-    """The `UsageError` or `RunError` behind what Ray raised, with the node if there are several; None if it is a bug of
-    ours."""
+    """Return the `UsageError` or `RunError` that caused Ray's error, with the node if there are several; None if it is
+    a bug of ours."""
     found = _explained(error)
     node = None if found is None else _node_of(error)
     return found if found is None or node is None else type(found)(f"{found} (said by node {node})")
 
 
 def _node_of(error: BaseException) -> str | None:
-    """The address of the node that an error comes from; None on a machine of its own."""
+    """Return the address of the node that an error comes from; None if it is unknown or there is only one node."""
     # An error that Ray has made of its cause's own class has the address in its stack trace alone.
     places = (_PLACE.search(str(cause)) for cause in causes(error) if isinstance(cause, RayTaskError))
     place = next(filter(None, places), None)
@@ -227,7 +229,7 @@ def _node_of(error: BaseException) -> str | None:
 
 
 def _live_nodes() -> list[dict[str, Any]]:
-    """None where there is no cluster, or it does not answer any more."""
+    """Return the nodes that are alive; an empty list if there is no cluster or it no longer answers."""
     with suppress(Exception):
         if not ray.is_initialized():
             return []

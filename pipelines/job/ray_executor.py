@@ -1,4 +1,4 @@
-"""A run on Ray: Ray Data's actors and tasks take the shards through the stages (ray_stages.py)."""
+"""Run of a job on Ray: Ray Data's actors and tasks take the shards through the stages (ray_stages.py)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class RayExecutor:
-    """Runs the stages on the cluster at RAY_ADDRESS, or on a local Ray that ends with the run."""
+    """Executor that runs the stages on the cluster at RAY_ADDRESS, or on a local Ray that ends with the run."""
 
     def __init__(self, config: JobConfig, run_id: str) -> None:
         self._config, self._run_id = config, run_id
@@ -48,13 +48,13 @@ class RayExecutor:
             yield
 
     def describe_engine(self, config: JobConfig) -> dict[str, Any]:
-        """Load the engine on a node that can, return what it is, and close it."""
+        """Load the engine on a node that can hold it, return its description, and close it."""
         from pipelines.job.ray_stages import describe_engine
 
         return describe_engine(config)
 
     def share(self, run_id: str, found: CarryOver) -> CarryOverRef:
-        """Put the object into Ray's store: once a node, where its processes read it."""
+        """Put the object into Ray's store, which holds it once per node for all processes there."""
         import ray
 
         get: Any = partial(ray.get, ray.put(found))
@@ -76,7 +76,7 @@ class RayExecutor:
         return explain(error)
 
     def watch(self) -> Watched:
-        """Return what the engines are at. Asks Ray once a second at most."""
+        """Return the progress of the engines. Asks Ray once a second at most."""
         now = time.monotonic()
         if now - self._looked > _SECONDS_BETWEEN_LOOKS:
             self._looked, self._watch = now, self._look()
@@ -96,7 +96,7 @@ class RayExecutor:
             return self._watch
 
     def _place(self, free: dict[str, float]) -> str:
-        """Nothing is noted yet: an engine has no place, or its process starts."""
+        """Return what the run waits for before any note: a place for an engine, or its process."""
         from pipelines.job.ray_cluster import num_gpus_per_actor
 
         wanted = {"CPU": self._config.actors.num_cpus, "GPU": num_gpus_per_actor(self._config)}
@@ -106,6 +106,6 @@ class RayExecutor:
 
 
 def _waiting_for_ray() -> str:
-    """With the address of a cluster that is to be joined: nobody may be there, and Ray tries for minutes."""
+    """Return the message before Ray runs, with the cluster's address: it may not answer, and Ray tries for minutes."""
     address = os.environ.get("RAY_ADDRESS")
     return f"waiting for Ray at RAY_ADDRESS {address}" if address else "waiting for Ray"

@@ -1,6 +1,6 @@
-"""Pass on what the engines of a run on Ray are at: each notes it, the driver shows it.
+"""Notes on the progress of a run's engines on Ray: each engine writes one, the driver shows them.
 
-It is kept in Ray's own key-value store: it costs no process, and whoever looks on cannot slow an engine down.
+Notes are kept in Ray's own key-value store: it needs no extra process, and readers cannot slow an engine down.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SECONDS_BETWEEN_NOTES = 2.0
 
 
 def note(run_id: str, said: str, num_decoded: int = 0) -> None:
-    """Note what the engine of this process is at. Called in an actor; elsewhere nobody would look."""
+    """Write the progress of this process's engine. Called in an actor; elsewhere it does nothing."""
     context = ray.get_runtime_context() if ray.is_initialized() else None
     if context is None or (actor := context.get_actor_id()) is None:
         return
@@ -36,7 +36,7 @@ def note(run_id: str, said: str, num_decoded: int = 0) -> None:
 
 
 def restart_note() -> str:
-    """Return why this engine is made again, in words to put before its note; "" for the first time."""
+    """Return the reason why this engine is made again, as a prefix of its note; "" for the first time."""
     context = ray.get_runtime_context() if ray.is_initialized() else None
     if context is None or context.get_actor_id() is None or not context.was_current_actor_reconstructed:
         return ""
@@ -47,7 +47,7 @@ def restart_note() -> str:
 
 
 def note_decoded(run_id: str, num_decoded: Callable[[], int], stop: threading.Event) -> None:
-    """Note how many products are decoded of open shards whenever it changes, in a thread of the actor."""
+    """Note the number of decoded products of open shards whenever it changes; runs in a thread of the actor."""
     noted = 0
     while not stop.wait(_SECONDS_BETWEEN_NOTES):
         if (number := num_decoded()) != noted:
@@ -61,7 +61,7 @@ def forget_notes(run_id: str) -> None:
 
 
 def read_notes(run_id: str) -> Watched | None:
-    """Return what the engines of a run are at; None before one has noted anything."""
+    """Return the progress of a run's engines; None before any has written a note."""
     keys = internal_kv._internal_kv_list(_key(ray.get_runtime_context().get_job_id(), run_id, ""))
     found = [json.loads(value) for key in keys if (value := internal_kv._internal_kv_get(key)) is not None]
     if not found:
@@ -75,5 +75,5 @@ def read_notes(run_id: str) -> Watched | None:
 
 
 def _key(job_id: str, run_id: str, actor: str) -> str:
-    """Another session of the run is another job of Ray's."""
+    """Return the key of an actor's note. Ray's job id tells sessions of a run apart."""
     return f"hpd-beginnings/{job_id}/{run_id}/{actor}"

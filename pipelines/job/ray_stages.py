@@ -1,11 +1,11 @@
-"""The stages as Ray Data runs them: one shard is one dataset row, and a row is one block.
+"""Stages as Ray Data runs them: one shard is one dataset row, and a row is one block.
 
     spec -> prepare (tasks) -> decode (actors) -> finish (tasks) -> commit (tasks) -> counts
 
-With `cascade` there are two more behind the first answers: doubt (tasks), which finds out what is asked again, and
-decode again, the larger model's actors.
+`cascade` adds two stages after the first answers: doubt (tasks), which selects what is asked again, and decode again,
+the larger model's actors.
 
-Each stage looks first whether the shard is committed already, by another attempt or another driver.
+Each stage first checks whether the shard is committed already, by another attempt or another driver.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BLOCK = pa.schema([("shard", pa.int64()), ("payload", pa.large_binary())])
 
 
 def describe_engine(config: JobConfig) -> dict[str, Any]:
-    """What the actors' engines will be: loads one where they will run, without decoding anything."""
+    """Return the description of the actors' engines: load one where they will run, without decoding anything."""
     # Imports the engine.
     from pipelines.job import decode_stage
 
@@ -63,10 +63,10 @@ def describe_engine(config: JobConfig) -> dict[str, Any]:
 
 
 def build_dataset(shards: list[Shard], job: JobContext, num_gpus: Sequence[float]) -> ray.data.Dataset:
-    """The lazy pipeline over `shards`; each row it gives is a committed shard with its counts.
+    """Return the lazy pipeline over `shards`; each row it yields is a committed shard with its counts.
 
     Args:
-        num_gpus: of an actor of each model.
+        num_gpus: GPUs per actor, for each model.
     """
     config = job.config
     task: dict[str, Any] = {
@@ -87,7 +87,7 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: Sequence[float
 
 
 def _actors(config: JobConfig, job: JobContext, num_gpus: float) -> dict[str, Any]:
-    """A pool of engines of the model that `config` names."""
+    """Return the `map_batches` options for a pool of engines of the model that `config` names."""
     pool = ray.data.ActorPoolStrategy(
         min_size=config.actors.min,
         max_size=config.actors.max,
@@ -110,27 +110,28 @@ def _actors(config: JobConfig, job: JobContext, num_gpus: float) -> dict[str, An
 
 @contextmanager
 def deprecated_options_allowed() -> Iterator[None]:
-    """Ray 2.60 has no named parameters yet for the numbers of retries and restarts."""
+    """Silence deprecation warnings: Ray 2.60 has no named parameters yet for the numbers of retries and restarts."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RayDeprecationWarning)
         yield
 
 
 def shard_dataset(shards: Iterable[Shard]) -> Any:
-    """Shards as Ray Data takes them in: a block each.
+    """Return a Ray dataset with one block per shard.
 
-    `ray.data.from_arrow` would do the same, but asks a remote task about each block first: with 14,000 shards, 14,000
-    CPUs are asked of a cluster that grows, and 50 seconds and 40 kB a shard of the driver's memory go before the first.
+    `ray.data.from_arrow` would do the same, but runs a remote task on each block first. With 14,000 shards, it asks an
+    autoscaling cluster for 14,000 CPUs. It takes 50 seconds, and 40 kB a shard of the driver's memory, before the
+    first shard.
     """
     return ray.data.from_blocks([wrap(shard.id, pack(shard)) for shard in shards])
 
 
 @functools.cache
 def settle(stage: str) -> None:
-    """Once a process and stage: what its libraries have made is there to stay, and the garbage collector need not look
-    at it. `stage`: a process may have run others before, which import less.
+    """Freeze the objects of imported libraries, so that the garbage collector skips them. Runs once a process and
+    stage; `stage`: a process may have run others before, which import less.
 
-    A shard makes hundreds of thousands of objects; each of the collections that they set off would go through all.
+    A shard makes hundreds of thousands of objects, and each collection that they trigger would visit all objects.
     """
     gc.collect()
     gc.freeze()
@@ -138,15 +139,15 @@ def settle(stage: str) -> None:
 
 
 def begin(job: JobContext) -> None:
-    """What every process of the run does first. Raises as `check_code`."""
+    """Set up a process of the run: start its logs and check its code. Raises as `check_code`."""
     log_as_json(job.run_id)
     check_code(job.code)
 
 
 def told(stage: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """The stage with what a file system says as a `RunError`, whose text is whole.
+    """Wrap a stage so that it raises an `OSError` of a file system as a `RunError`, whose text stays whole.
 
-    Into an error that it sends to the driver, Ray Data writes its advice: of an `OSError`, in place of the file's name.
+    Ray Data writes its advice into an error that it sends to the driver. In an `OSError` it replaces the file's name.
     """
 
     @functools.wraps(stage)
@@ -163,19 +164,19 @@ def told(stage: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
 
 @told
 def prepare(batch: pa.Table, job: JobContext) -> pa.Table:
-    """Stage 1 on one shard."""
+    """Run stage 1 on one shard."""
     begin(job)
     shard, payload = unwrap(batch)
     if job.ledger.is_committed(shard):
         return wrap(shard, b"")
     message = wrap(shard, pack(prepare_shard(unpack(payload), job)))
-    # Behind the first shard, which has imported the tokenizer's libraries.
+    # After the first shard, which has imported the tokenizer's libraries.
     settle("prepare")
     return message
 
 
 class Decode:
-    """Stage 2: an actor. What is wrong with its engine is raised where Ray shows it to the driver: in a call."""
+    """Stage 2, an actor. A problem with its engine is raised in a call, where Ray shows it to the driver."""
 
     def __init__(self, job: JobContext) -> None:
         part = self._part_of(job)
@@ -198,7 +199,7 @@ class Decode:
 
     @told
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Decodes one shard; called by several threads at once."""
+        """Decode one shard; called by several threads at once."""
         if self._problem is not None:
             raise self._problem
         shard, payload = unwrap(batch)
@@ -215,7 +216,7 @@ class Decode:
         return self._decoder.decode(message)
 
     def __del__(self) -> None:
-        """Called by Ray when the actor ends in peace."""
+        """Close the engine. Ray calls this when the actor ends normally."""
         self._has_ended.set()
         if self._problem is None and hasattr(self, "_decoder"):
             self._decoder.close()
@@ -223,7 +224,7 @@ class Decode:
 
 @told
 def doubt(batch: pa.Table, job: JobContext) -> pa.Table:
-    """With a cascade, between its models, on one shard: what the larger one is asked again."""
+    """Select what a cascade's larger model is asked again of one shard."""
     begin(job)
     shard, payload = unwrap(batch)
     if not payload or job.ledger.is_committed(shard):
@@ -234,7 +235,7 @@ def doubt(batch: pa.Table, job: JobContext) -> pa.Table:
 
 
 class DecodeAgain(Decode):
-    """With a cascade: an actor with the larger model."""
+    """Second decode stage of a cascade: an actor with the larger model."""
 
     def _part_of(self, job: JobContext) -> JobContext:
         return job.larger
@@ -245,7 +246,7 @@ class DecodeAgain(Decode):
 
 @told
 def finish(batch: pa.Table, job: JobContext) -> pa.Table:
-    """Stage 3 on one shard: its answers become tables."""
+    """Run stage 3 on one shard: make tables of its answers."""
     begin(job)
     settle("finish")
     shard, payload = unwrap(batch)
@@ -257,7 +258,7 @@ def finish(batch: pa.Table, job: JobContext) -> pa.Table:
 
 @told
 def commit(batch: pa.Table, job: JobContext) -> pa.Table:
-    """Stage 4 on one shard: its tables become part of the run, unless another attempt was first."""
+    """Run stage 4 on one shard: add its tables to the run, unless another attempt was first."""
     begin(job)
     shard, payload = unwrap(batch)
     manifest, is_ours = commit_shard(shard, unpack(payload) if payload else None, job)
@@ -268,7 +269,7 @@ def commit(batch: pa.Table, job: JobContext) -> pa.Table:
 
 
 def unwrap(batch: pa.Table) -> tuple[int, bytes]:
-    """The opposite of `wrap`."""
+    """Return the shard's number and payload from a message that `wrap` has made."""
     if batch.num_rows != 1:
         raise RuntimeError(f"a batch must be one shard, Ray Data gave {batch.num_rows}")
     row: dict[str, Any] = batch.to_pylist()[0]
@@ -276,5 +277,5 @@ def unwrap(batch: pa.Table) -> tuple[int, bytes]:
 
 
 def wrap(shard: int, payload: bytes) -> pa.Table:
-    """A message between stages: one row."""
+    """Return a message between stages, as a table of one row."""
     return pa.Table.from_pylist([{"shard": shard, "payload": payload}], schema=_BLOCK)

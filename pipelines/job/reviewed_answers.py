@@ -1,7 +1,7 @@
-"""What people said of an earlier run's answers, kept by later runs for as long as the text stays and it is asked for.
+"""People's answers in an earlier run, carried over while the text stays and the attribute is asked for.
 
-By content, as all that is carried over: a person's answer is of a text, whichever model reads it. An attribute that was
-edited since keeps it if it still may have it.
+They are matched by content, as everything carried over: a person's answer belongs to a text, whichever model reads it.
+An attribute that was edited since keeps the answer if its new form still allows it.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ class ReviewedAnswers:
     """People's answers in an earlier run.
 
     Attributes:
-        rows: of the attribute table, of each text and attribute those of one answer.
-        before: what was asked for.
-        left_out: what people said there of other texts or answers than that run has, or of rows that it does not
-            have.
+        rows: rows of the attribute table, with one answer for each text and attribute.
+        before: schemas of the earlier run.
+        left_out: verdicts there on other texts or answers than that run has, or on rows that it does not have.
     """
 
     rows: pa.Table
@@ -48,12 +47,12 @@ class ReviewedAnswers:
 
     @classmethod
     def read(cls, run: Folder, schemas: Mapping[str, CategorySchema]) -> ReviewedAnswers:
-        """Reads four columns of every answer of the run, and all of them where there is one.
+        """Read four columns of every answer of the run, and all columns of parts that hold a person's answer.
 
         Raises `RunError`, `UsageError` or `OSError` if something cannot be read.
 
         Args:
-            schemas: those by which the run's values are normalised.
+            schemas: schemas by which the run's values are normalised.
         """
         layer = Layer.open(run, schemas)
         names = [f"attributes/{name}" for name in run.list("attributes") if name.endswith(".parquet")]
@@ -70,7 +69,7 @@ class ReviewedAnswers:
         return int(pc.sum(pc.equal(self.rows["value_index"], 0)).as_py() or 0)
 
     def find(self, hashes: Iterable[str], schemas: Mapping[str, CategorySchema]) -> dict[str, dict[str, list[Row]]]:
-        """The rows by input hash and attribute, of what is still asked for and may still be the answer."""
+        """Return rows by input hash and attribute, of answers still asked for and still allowed by the attribute."""
         if not self.rows.num_rows:
             return {}
         wanted = pa.array(list(hashes), pa.string())
@@ -98,7 +97,7 @@ def _reviewed_rows(run: Folder, name: str, layer: Layer) -> dict[AnswerKey, list
 
 
 def _age(layer: Layer, key: AnswerKey) -> tuple[float, AnswerKey]:
-    """When it was said; what was carried into that run is older than what was said of it."""
+    """Return a sort key by time of the verdict; an answer carried into that run is older than any verdict on it."""
     correction = layer.corrections.get(key)
     return (correction.verdict.time.timestamp() if correction is not None else 0.0), key
 
@@ -108,7 +107,7 @@ def _attribute(schema: CategorySchema | None, name: str) -> Attribute | None:
 
 
 def _again(rows: Sequence[Row], attribute: Attribute | None) -> Sequence[Row] | None:
-    """The rows as answers of an attribute that was edited; None if it cannot have them."""
+    """Return the rows as answers of an edited attribute; None if it does not allow them."""
     if attribute is None or rows[0]["status"] != "value":
         return rows if attribute is not None else None
     written = is_written(rows[0]["source"], rows[0]["num_tokens"])
@@ -116,7 +115,7 @@ def _again(rows: Sequence[Row], attribute: Attribute | None) -> Sequence[Row] | 
     if written and any(with_unit(row["value_raw"], unit) != row["value_raw"] for row in rows):
         return None  # whoever wrote the bare number saw no unit
     try:
-        # What a person wrote is told in the attribute's new form; what a model wrote is read with the text around it.
+        # A person's text is put into the attribute's new form; a model's text is read with the text around it.
         items = checked_items(attribute, [row["value_raw"] for row in rows])
     except ItemError:
         return None

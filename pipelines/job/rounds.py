@@ -31,7 +31,7 @@ from pipelines.store.ledger import INPUT_FOLDER, Ledger
 from pipelines.store.totals import Totals
 
 _SECONDS_TO_SHOW = 60.0
-"""A folder that is mounted over a network may show later what another machine has written."""
+"""Time for a folder mounted over a network to show what another machine has written."""
 
 
 def decode_pending(
@@ -43,10 +43,10 @@ def decode_pending(
     console: Console,
     executor: Executor,
 ) -> PlannedJob:
-    """Commits every shard that is not committed. Raises as `run_job`, or `BudgetError`.
+    """Commit every shard that is not committed. Raises as `run_job`, or `BudgetError`.
 
-    `totals` grow by every committed shard that is not in `counted`, the shards they hold already. Returns the job as it
-    is cut now.
+    Every committed shard that is not in `counted` (the shards in `totals` already) is added to `totals`. Returns the
+    job with its shards as they are cut now.
     """
     with executor.open(console):
         if job.config.base is not None and job.earlier is None:
@@ -61,8 +61,8 @@ def decode_pending(
         while True:
             lease.check()
             committed = ledger.committed()
-            # A commit of which this driver was not told costs as much as any: made as a round broke off, or by a task
-            # that outlived the session before.
+            # Commits that this driver was not told of cost as much as any. They were made as a round broke off, or by a
+            # task that outlived the session before.
             for manifest in ledger.manifests(committed - counted):
                 ledger.count(manifest, totals)
             counted |= committed
@@ -84,22 +84,22 @@ def decode_pending(
                 explained = executor.explain(error)
                 if explained is None:
                     raise
-                # Actors that have died too often end a round, and so does a storage that is away. As long as rounds get
-                # on, begin another.
+                # Actors that have died too often end a round, and so does a storage that is away. Begin another round
+                # while they make progress.
                 has_committed = ledger.committed() != committed
                 if isinstance(explained, ProcessesDiedError):
                     is_stuck = not has_committed and _num_parts_done(job, ledger) == num_parts_done
                 else:
                     is_stuck = isinstance(explained, UsageError) or not has_committed
-                    # What was being decoded when the round ended has not failed.
+                    # Shards that were being decoded when the round ended have not failed.
                     ledger = Ledger(job.output, session=secrets.token_hex(4))
                 if is_stuck:
                     raise explained from error
 
 
 def _check_is_shared(output: Folder, ledger: Ledger, shard: int) -> None:
-    """Raises `UsageError` if a shard that a task has committed is not in the output folder as the driver sees it: it is
-    another folder on each machine, and the driver would have the shard decoded for ever."""
+    """Raise `UsageError` if a shard that a task has committed is not in the output folder as the driver sees it. The
+    folder is then another one on each machine, and the driver would have the shard decoded for ever."""
     if not output.is_local:
         return
     end = time.monotonic() + _SECONDS_TO_SHOW
@@ -113,15 +113,15 @@ def _check_is_shared(output: Folder, ledger: Ledger, shard: int) -> None:
 
 
 def _num_parts_done(job: PlannedJob, ledger: Ledger) -> int:
-    """Parts of shards that came to their end, with either model."""
+    """Return the number of parts of shards that were finished, by either model."""
     done = ledger.num_parts_done()
     return done if job.config.cascade is None else done + job_context(job, ledger).larger.ledger.num_parts_done()
 
 
 def _clustered(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> PlannedJob:
-    """The job with its catalog dealt anew, if it wants that.
+    """Return the job with its catalog clustered, if the job asks for that.
 
-    A node that is lost takes along what it held of the shuffle, which Ray does not make again: the pass is repeated.
+    The pass is repeated if a node is lost with its part of the shuffle, which Ray does not rebuild.
     """
     from pipelines.job.clustering.shuffle import cluster_catalog, is_lost_node
 
@@ -133,7 +133,7 @@ def _clustered(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Consol
             clusters = cluster_catalog(job, job_context(job, ledger), console)
             return dataclasses.replace(job, clusters=clusters)
         except Exception as error:
-            # What is wrong with the catalog or the storage is so the next time, too.
+            # A problem with the catalog or the storage would occur the next time, too.
             if not is_lost_node(error):
                 raise
             if tries_left == 0:
@@ -146,7 +146,7 @@ def _clustered(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Consol
 
 
 def _is_spent(config: JobConfig, totals: Totals) -> bool:
-    """Whether the run may not go on for its cost: it is too high, or there is a budget and nobody knows the cost."""
+    """Return whether the budget stops the run: the cost has reached it, or the cost is not known."""
     budget = config.cost.max_usd
     return budget is not None and (totals.priced_shards < totals.shards or totals.metrics["cost_billed"] >= budget)
 
@@ -162,7 +162,7 @@ def _budget_message(config: JobConfig, totals: Totals) -> str:
 
 
 def _carry_over(job: PlannedJob, ledger: Ledger, console: Console, executor: Executor) -> CarryOverRef | None:
-    """What can be taken over from the run that `base` names; None if nothing can."""
+    """Return what is carried over from the run that `base` names; None if nothing is."""
     if (earlier := job.earlier) is None:
         return None
     reviewed = ReviewedAnswers.read(earlier.folder, earlier.normalised)
@@ -183,13 +183,13 @@ def _carry_over(job: PlannedJob, ledger: Ledger, console: Console, executor: Exe
 def _models_answers(
     job: PlannedJob, ledger: Ledger, console: Console, executor: Executor
 ) -> tuple[Mapping[str, frozenset[str]], CarryIndex] | None:
-    """Which answers of the models of the run that `base` names are taken over, and where they are; None: none."""
+    """Return which answers of the base run's models are carried over, and the index to find them; None for none."""
     if job.earlier is None or job.earlier.obstacles(job.config):
         return None
     carriable = job.earlier.carriable(job.config, job.schemas)
     if not carriable:
         return None
-    # Before the engine is loaded: its node is not to wait, and perhaps be given back, while a large run is looked up.
+    # Before the engine is loaded, so that its node does not wait, and is not given back, while a large run is read.
     console.print(f"Looking up what run {job.earlier.plan.run_id} has answered.")
     index = CarryIndex.build(job.earlier.folder)
     if not ledger.engine():
@@ -208,7 +208,7 @@ def _models_answers(
 
 
 def job_context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None = None) -> JobContext:
-    """What every process of the run is told."""
+    """Return the context that every process of the run gets."""
     files = [_source(file, job.output) for file in job.plan.files]
     clustered = None
     if job.clusters is not None:
@@ -235,7 +235,7 @@ def _source(file: PlannedFile, output: Folder) -> SourceRef:
 
 
 def _portable(config: JobConfig) -> JobConfig:
-    """The configuration for a process with another working directory."""
+    """Return the configuration for a process with another working directory."""
     changes: dict[str, Any] = {}
     if config.adapter is not None:
         changes["adapter"] = portable_name(config.adapter)

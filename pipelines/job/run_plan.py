@@ -1,4 +1,4 @@
-"""The plan of a run: written before any work, the one thing a resume goes by."""
+"""Plan of a run: written before any work, and the only basis of a resume."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """An input file as the plan remembers it. `staged`: under which name its rows are kept, if they are."""
+    """Input file as stored in the plan. `staged`: the name under which the run keeps its rows, if it does."""
 
     name: str
     format: str
@@ -40,26 +40,26 @@ class PlannedFile:
 
     @property
     def rows(self) -> tuple[str, str]:
-        """Where its rows can be read, and as which format, on the machine that planned the run."""
+        """Place and format of its rows, on the machine that planned the run."""
         return rows_at(self.name, self.format, self.staged)
 
     @property
     def content(self) -> tuple[int, str]:
-        """What changes whenever the file does; how its rows are kept may differ between versions of the project."""
+        """Size and fingerprint, which change whenever the file does; `staged` may also differ between versions."""
         return self.size, self.fingerprint
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run does, in full.
+    """Complete plan of a run.
 
     Attributes:
         result_config: the part of the configuration that decides results; a resume must not change it.
-        limit: so many rows of the catalog are taken; None for all.
-        is_spread: these are evenly spaced, not the first ones.
-        shards: the catalog cut in its own order.
-        base_run_id: the run from which answers are taken over, if there is one.
-        is_clustered: the rows of these shards are dealt anew before they are decoded (pipelines/clustering).
+        limit: number of rows taken from the catalog; None for all.
+        is_spread: whether these rows are evenly spaced instead of the first ones.
+        shards: shards of the catalog in its own order.
+        base_run_id: the run from which answers are carried over, if there is one.
+        is_clustered: whether the rows of these shards are clustered before they are decoded (pipelines/job/clustering).
     """
 
     run_id: str
@@ -76,21 +76,21 @@ class Plan:
 
     @property
     def num_rows(self) -> int:
-        """Rows that the run takes in."""
+        """Number of rows that the run takes in."""
         return sum(shard.num_rows for shard in self.shards)
 
     @property
     def estimated_tokens(self) -> int:
-        """Tokens of all shards, roughly."""
+        """Approximate number of tokens of all shards."""
         return sum(shard.estimated_tokens for shard in self.shards)
 
     def to_json(self) -> bytes:
-        """The plan as stored."""
+        """Return the plan as stored."""
         return json.dumps({"version": _VERSION, **asdict(self)}, ensure_ascii=False).encode()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], place: str) -> Plan:
-        """Reads a stored plan. Raises `UsageError` if another version of the project wrote it."""
+        """Read a stored plan. Raises `UsageError` if another version of the project wrote it."""
         if data.get("version") != _VERSION:
             raise UsageError(f"{place} was written by another version of this project, which can read and continue it")
         shards = [shard_from_dict(shard) for shard in data["shards"]]
@@ -99,7 +99,7 @@ class Plan:
 
 
 def planned_files(files: Sequence[SourceFile]) -> list[PlannedFile]:
-    """Input files as a plan remembers them."""
+    """Return input files as a plan stores them."""
     return [
         PlannedFile(file.name, file.format, file.size, file.fingerprint, file.num_rows, file.staged) for file in files
     ]
@@ -115,7 +115,7 @@ def make_plan(
     *,
     is_spread: bool = False,
 ) -> Plan:
-    """A new plan; nothing is written. `only`: the rows to take, by file; None for all."""
+    """Return a new plan; nothing is written. `only`: the rows to take, by file; None for all."""
     row_tokens = tokens_per_row(schemas)
     return Plan(
         run_id=config.run_id or _new_run_id(),
@@ -133,9 +133,9 @@ def make_plan(
 
 
 def find_plan(output: Folder) -> Plan | None:
-    """The plan in the output folder of a run that is to be written; None if the folder is empty or missing.
+    """Return the plan in the output folder of a run to be written; None if the folder is empty or missing.
 
-    Raises `UsageError` if something else than a run lies there.
+    Raises `UsageError` if something other than a run lies there.
     """
     output.require()
     plan = _stored_plan(output)
@@ -145,10 +145,10 @@ def find_plan(output: Folder) -> Plan | None:
 
 
 def find_run(uri: str, key: str = "") -> tuple[Folder, Plan]:
-    """Folder and plan of a run that is to be read, finished or not.
+    """Return folder and plan of a run that is to be read, finished or not.
 
-    Raises `UsageError` if there is none, or it cannot be read. `key`: the setting or option that names it; without
-    one, the command's argument does.
+    Raises `UsageError` if there is none, or it cannot be read. `key`: the setting or option that names the run; ""
+    for the command's argument.
     """
     folder = Folder(uri)
     try:
@@ -169,7 +169,7 @@ def _stored_plan(folder: Folder) -> Plan | None:
 
 
 def find_finished(uri: str, key: str = "") -> tuple[Folder, Plan, dict[str, Any]]:
-    """As `find_run`, with the manifest: for who needs the whole of it. Raises `UsageError` if it is not finished."""
+    """Return folder, plan and manifest of a run. Raises as `find_run`, or `UsageError` if it is not finished."""
     folder, plan = find_run(uri, key)
     said = f"{key}: " if key else ""
     try:
@@ -182,12 +182,12 @@ def find_finished(uri: str, key: str = "") -> tuple[Folder, Plan, dict[str, Any]
 
 
 def check_resume(old: Plan, new: Plan, config: JobConfig, output: Folder) -> None:
-    """Raises `UsageError`, naming the difference, unless `new` asks for the same work as the stored `old`."""
+    """Raise `UsageError`, naming the difference, unless `new` asks for the same work as the stored `old`."""
     place = f"output folder {output.uri} belongs to run {old.run_id!r}"
     way_out = "use another output folder, or put it back to continue"
     if config.run_id is not None and config.run_id != old.run_id:
         raise UsageError(f"{place}, not {config.run_id!r}; use another output folder, or drop the run id to continue")
-    # Not by the hashes: a key that is null, and that there was not yet when the run began, is no difference.
+    # Not by the hashes: a null key that did not exist when the run began is not a difference.
     if changes := "; ".join(differences(old.result_config, new.result_config)):
         raise UsageError(f"{place}, which has another configuration: {changes}. {way_out[0].upper()}{way_out[1:]}")
     if old.schema_hash != new.schema_hash:
@@ -207,14 +207,15 @@ def check_resume(old: Plan, new: Plan, config: JobConfig, output: Folder) -> Non
 
 
 def _has_rows(then: PlannedFile, now: PlannedFile, output: Folder) -> bool:
-    """Whether the rows that the run was planned by can be read here. `now`: the same file, as this version reads it."""
+    """Return whether the rows that the run was planned with can be read here. `now`: the same file, as this version
+    reads it."""
     if then == now:
         return True
     return then.num_rows == now.num_rows and then.staged is not None and fetch_rows(output, then.staged)
 
 
 def describe_limit(plan: Plan) -> str:
-    """ "with --limit 20", "with --first 20", or "without --limit"."""
+    """Return "with --limit 20", "with --first 20", or "without --limit"."""
     return "without --limit" if plan.limit is None else f"with --{'limit' if plan.is_spread else 'first'} {plan.limit}"
 
 
@@ -223,24 +224,24 @@ def _new_run_id() -> str:
 
 
 def is_made_up(run_id: str) -> bool:
-    """Whether it was made from the time, since the run's configuration gave none."""
+    """Return whether `run_id` was made from the time, because the run's configuration gave none."""
     return re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", run_id) is not None
 
 
 def differences(old: Any, new: Any) -> list[str]:
-    """What two configurations as plain data differ in, one line a key."""
+    """Return the differences of two configurations as plain data, one line a key."""
     return [f"{key}: {_shown(before)} -> {_shown(after)}" for key, before, after in changed_keys(old, new)]
 
 
 def _shown(setting: Any) -> str:
-    """As in a configuration file."""
+    """Return a setting as written in a configuration file."""
     if isinstance(setting, bool):
         return str(setting).lower()
     return "not set" if setting is None else repr(setting)
 
 
 def changed_keys(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
-    """The (dotted) keys in which two configurations as plain data differ, with their values; None for a missing one."""
+    """Return the dotted keys in which two configurations as plain data differ, with both values (None if missing)."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = dict.fromkeys([*old, *new])
         pairs = ((f"{key}.{name}".lstrip("."), old.get(name), new.get(name)) for name in keys)
@@ -251,7 +252,7 @@ def changed_keys(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]
 
 
 def file_differences(old: Sequence[PlannedFile], new: Sequence[PlannedFile]) -> list[str]:
-    """What two lists of input files differ in, one line a file."""
+    """Return the differences of two lists of input files, one line a file."""
     before, after = {file.name: file for file in old}, {file.name: file for file in new}
     gone = [f"{name} is gone" for name in before if name not in after]
     added = [f"{name} is new" for name in after if name not in before]

@@ -1,4 +1,4 @@
-"""How far a run is, from its output folder alone: no cluster is asked, the job need not be alive."""
+"""Progress of a run, read from its output folder alone: no cluster is asked, the job need not be alive."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ _WINDOW = datetime.timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How far a run is.
+    """Progress of a run.
 
     Attributes:
         state: "running" if a driver renews its lease on the run, "stopped" if none does and it is not finished.
-        driver: who holds or held the run last.
-        planned_shards: None as long as the catalog is not clustered yet.
-        committed: the shards that are committed, in their order; what is said of them is of these.
-        totals: of the committed shards.
-        shards_tried: shards that were begun and are not committed, with the number of tries; with a cascade, by the
-            model that took more.
-        products_per_second: over the last quarter of an hour before the last commit; None with fewer than two commits.
-        seconds_left: at that pace; None if it is not known or nothing is left.
-        last_commit: when the last shard was committed, in UTC.
-        without_schema: a line for each of the categories without a schema that most rows have.
+        driver: the driver that holds or last held the run.
+        planned_shards: number of shards; None until the catalog is clustered.
+        committed: ids of the committed shards, ascending.
+        totals: totals of the committed shards.
+        shards_tried: shards begun and not committed, with the number of tries; with a cascade, of the model that took
+            more.
+        products_per_second: speed in the last quarter of an hour before the last commit; None if it cannot be told, as
+            with fewer than two commits.
+        seconds_left: remaining time at that speed; None if it is not known or nothing is left.
+        last_commit: time of the last shard's commit, in UTC.
+        without_schema: a line for each of the most frequent categories without a schema.
     """
 
     uri: str
@@ -66,7 +67,7 @@ class Status:
 
 
 def read_status(uri: str) -> Status:
-    """Raises `UsageError` if there is no run, or it cannot be read."""
+    """Return the progress of the run at `uri`. Raises `UsageError` if there is no run, or it cannot be read."""
     folder, plan = find_run(uri)
     ledger = Ledger(folder, session="")
     try:
@@ -105,8 +106,8 @@ def read_status(uri: str) -> Status:
 
 
 def _num_tries(folder: Folder) -> Counter[int]:
-    """Tries by shard. A cascade's models have books of their own, and a shard that has come to the larger one is no
-    second try."""
+    """Return tries by shard. A cascade's models have ledgers of their own: the larger model's first try is not a second
+    try."""
     first, larger = (Ledger(Folder(uri), "").num_tries() for uri in (folder.uri, folder.describe(CASCADE_FOLDER)))
     return Counter(first) | Counter(larger)
 
@@ -119,7 +120,7 @@ def _without_schema(folder: Folder, totals: Totals) -> list[str]:
 
 
 def _read_manifests(ledger: Ledger, shards: Collection[int]) -> tuple[Totals, list[tuple[datetime.datetime, int]]]:
-    """Sums over the shards; and when each was finished and how many products it brought, in order of time."""
+    """Return sums over the shards, and each shard's end and number of products, in order of time."""
     totals, ends = Totals(), []
     for manifest in ledger.manifests(shards):
         ledger.count(manifest, totals)
@@ -129,15 +130,15 @@ def _read_manifests(ledger: Ledger, shards: Collection[int]) -> tuple[Totals, li
 
 
 def _pace(ends: Sequence[tuple[datetime.datetime, int]]) -> float | None:
-    """Products a second, from the times at which shards were finished and what they brought."""
+    """Return products a second, from the ends of shards and their numbers of products; None if it cannot be told."""
     recent = [(end, count) for end, count in ends if end >= ends[-1][0] - _WINDOW]
     seconds = (recent[-1][0] - recent[0][0]).total_seconds() if recent else 0.0
-    # The first of them says when counting begins.
+    # The first one marks only the start of the time.
     return sum(count for _, count in recent[1:]) / seconds if seconds > 0 else None
 
 
 def print_status(console: Console, status: Status) -> None:
-    """For people."""
+    """Print the progress for people."""
     totals = status.totals
     share = totals.rows / status.planned_rows if status.planned_rows else 1.0
     lines = [
@@ -183,9 +184,9 @@ def _carried(totals: Totals) -> int:
 
 
 def status_json(status: Status) -> dict[str, Any]:
-    """For machines."""
+    """Return the progress as plain data, for JSON output."""
     data = asdict(status) | {"totals": status.totals.to_dict()}
-    # As many numbers as there are shards say little: `totals` has how many they are.
+    # The list is as long as the run has shards; `totals` has their number.
     del data["committed"]
     data["last_commit"] = status.last_commit.isoformat() if status.last_commit is not None else None
     return data

@@ -1,4 +1,4 @@
-"""Whether the processes of a run have the code that its driver has: nodes may have been made from other images."""
+"""Check of a process's code against the driver's: nodes may have been made from other images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ENDINGS = frozenset({".py", ".cpp", ".h", ".csv", ".yaml"})  # units and native
 
 @functools.cache
 def code_digest() -> str:
-    """Of this process's HPD, as it lies on the disk when it is first asked for: by a driver as it starts."""
+    """Return the digest of this process's HPD, as on the disk at the first call; a driver calls it as it starts."""
     digest = hashlib.sha256()
     for path in sorted(path for package in ("hpd_core", "pipelines") for path in (_ROOT / package).rglob("*")):
         name = path.relative_to(_ROOT)
@@ -28,7 +28,7 @@ def code_digest() -> str:
 
 
 def check_code(wanted: str) -> None:
-    """Raises `UsageError` unless this process's is `wanted`: what else it does would be mixed with what others do."""
+    """Raise `UsageError` unless this process's digest is `wanted`: results of different code must not be mixed."""
     if code_digest() != wanted:
         raise UsageError(
             f"HPD in {_ROOT} is not what the job was started with: another version, or a file was edited since. All "

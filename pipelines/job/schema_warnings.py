@@ -1,4 +1,4 @@
-"""What of a job's schemas its model cannot answer, told before anything runs."""
+"""Warnings about schemas that the job's model cannot answer, found before anything runs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pipelines.config.extraction import JobConfig
 from pipelines.errors import UsageError
 
 _SHOWN = 10
-# What is smaller, in bytes and positions, fits into any model's context.
+# Schemas below this size, in bytes and positions, fit into any model's context.
 _SMALL = 2500
-# Tokens are longer as a rule: what is below needs no closer look.
+# Tokens are usually longer, so a shorter label needs no closer look.
 _BYTES_PER_TOKEN = 2
 
 
 def schema_warnings(config: JobConfig, schemas: Mapping[str, CategorySchema]) -> list[str]:
-    """A line for each problem, the first ones. Loads the tokenizer, which takes seconds, only where lengths are large.
+    """Return a line for each of the first problems. Load the tokenizer, which takes seconds, only for large schemas.
 
     Raises `UsageError` if no product of any category can be decoded.
     """
@@ -39,7 +39,7 @@ def schema_warnings(config: JobConfig, schemas: Mapping[str, CategorySchema]) ->
 
 
 def refuse_verbatim(config: JobConfig, schemas: Mapping[str, CategorySchema]) -> None:
-    """Raises `UsageError` if an attribute is verbatim, and a model of the job cannot copy."""
+    """Raise `UsageError` if an attribute is verbatim and a model of the job cannot copy."""
     engines = [("engine", config.engine)]
     if config.cascade is not None:
         engines.append(("cascade.engine", config.cascade.engine))
@@ -63,7 +63,7 @@ def _shown(problems: Sequence[object]) -> Iterator[str]:
 
 
 def _may_be_tight(schema: CategorySchema, config: JobConfig) -> bool:
-    """Whether a closer look is worth a tokenizer: told in microseconds, by lengths alone."""
+    """Return whether a schema needs a closer look with the tokenizer; takes microseconds, by lengths alone."""
     limits = [attribute.max_value_tokens or config.engine.max_value_tokens for attribute in schema.attributes]
     listed = config.engine.prompt.max_listed_values
     size = sum(len(render_attribute(attribute, listed).encode()) for attribute in schema.attributes)

@@ -1,4 +1,4 @@
-"""With `cascade`, between the two models, on CPUs: which answers of a shard the larger model is asked for again."""
+"""Second look of a `cascade`, between its two models, on CPUs: select the answers to ask the larger model for again."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Asked = Mapping[str, float | None]
-# What no other model takes either.
+# Errors that no other model can avoid either.
 _HOPELESS = (ErrorCode.NO_SCHEMA, ErrorCode.NOT_TEXT)
 
 
 def look_again(decoded: DecodedShard, job: JobContext) -> DecodedShard:
-    """The shard with what is asked again of its records: nothing of those that the first engine was given up on, which
-    may be dangerous to another."""
+    """Add to the shard what is asked again of its records. Nothing is asked of records that the first engine gave up
+    on: they may be dangerous to another."""
     larger = larger_model(job.config)
     # Loaded once in each worker; that is no work on the shard that came first.
     tokenizer = document_tokenizer(larger.model, larger.engine)
@@ -58,7 +58,7 @@ def _asked(record: PreparedRecord, result: RecordResult | None, decoded: Decoded
 def _confidences(
     record: PreparedRecord, result: RecordResult, decoded: DecodedShard, job: JobContext
 ) -> dict[str, float | None]:
-    """By attribute, as far as there is a calibration of the first model."""
+    """Return the confidence of each answer by attribute; empty without a calibration."""
     known = run_confidence(job.output)
     if not known.calibrations:
         return {}
@@ -76,7 +76,7 @@ def _confidences(
 def _encoded(
     records: Sequence[PreparedRecord], asked: Sequence[Asked], tokenizer: DocumentTokenizer
 ) -> list[Sequence[int] | None]:
-    """The ids of the documents of which something is asked; None for the others, and for what cannot be tokenized."""
+    """Return token ids of the documents that are asked about; None for others, and for any that cannot be tokenized."""
     places = [index for index, each in enumerate(asked) if each]
     found: list[Sequence[int] | None] = [None] * len(records)
     try:
@@ -87,7 +87,7 @@ def _encoded(
     except Exception:
         logger.exception("a text could not be tokenized for the larger model")
         for index in places:
-            # The answers that it has stay.
+            # It keeps its present answers.
             with suppress(Exception):
                 found[index] = tokenizer.encode([records[index].record])[0]
     return found

@@ -1,4 +1,4 @@
-"""The end of a run in words for people and in one JSON object for machines."""
+"""Outcome of a run, as text for people and as one JSON object for machines."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _RENAMED_SHOWN = 3
 
 
 def exit_code(outcome: RunOutcome, max_dead_letter_share: float) -> int:
-    """0, or 3 if rows are unaccounted for or more were dead-lettered than the configuration allows."""
+    """Return 0, or 3 if the counts do not add up or more rows were dead-lettered than the configuration allows."""
     if outcome.discrepancy is not None or outcome.totals.dead_letter_share > max_dead_letter_share:
         return EXIT_INCOMPLETE
     return EXIT_CLEAN
 
 
 def print_outcome(console: Console, job: PlannedJob, outcome: RunOutcome) -> None:
-    """What happened, and where the results are."""
+    """Print the outcome, and the places of the results."""
     totals, allowed = outcome.totals, job.config.max_dead_letter_share
     if outcome.was_finished:
         console.print(f"Run {escape(outcome.plan.run_id)} is finished already; nothing was done.")
@@ -89,7 +89,7 @@ def print_outcome(console: Console, job: PlannedJob, outcome: RunOutcome) -> Non
 
 
 def shared_text_lines(totals: Totals, fields: Collection[str]) -> list[str]:
-    """How much of the texts was computed once for several products, and in which order of the fields more would be."""
+    """Return lines about text computed once for several products, and about an order of the fields that shares more."""
     lines = []
     if shared := totals.metrics["document_tokens_shared"]:
         share = shared / (shared + totals.metrics["document_tokens"])
@@ -122,7 +122,7 @@ def _print_changes(console: Console, changes: Changes) -> None:
 
 
 def outcome_json(job: PlannedJob, outcome: RunOutcome, code: int) -> dict[str, Any]:
-    """The totals for machines."""
+    """Return the outcome as plain data, for JSON output."""
     return {
         "run_id": outcome.plan.run_id,
         "exit_code": code,
@@ -142,7 +142,7 @@ def outcome_json(job: PlannedJob, outcome: RunOutcome, code: int) -> dict[str, A
 
 
 def print_plan(console: Console, job: PlannedJob, counts: CatalogCounts) -> None:
-    """What a run would do."""
+    """Print what a run would do."""
     plan, categories = job.plan, counts.categories
     console.print(f"Plan of run {escape(plan.run_id)} ({'new' if job.is_new else 'stored'}); nothing was started.")
     for label, value in plan_json(job, counts).items():
@@ -182,7 +182,7 @@ def print_plan(console: Console, job: PlannedJob, counts: CatalogCounts) -> None
 
 
 def _shown_category(name: str) -> str:
-    """As it stands, if all of it can be seen; in quotes and written out, as at the end of the run, if not."""
+    """Return a category's name as it is if it is short and all of it is visible, else quoted as in the outcome."""
     if not name:
         return "(none)"
     return name if name.isprintable() and name == name.strip() and len(name) <= _CATEGORY_WIDTH else quoted(name)
@@ -230,7 +230,7 @@ def _describe_base(job: PlannedJob, earlier: EarlierRun) -> str:
 
 
 def plan_json(job: PlannedJob, counts: CatalogCounts) -> dict[str, Any]:
-    """The plan for machines."""
+    """Return the plan as plain data, for JSON output."""
     categories = counts.categories
     return {
         "files": len(job.plan.files),

@@ -1,4 +1,4 @@
-"""An extraction for somebody who looks on: the run, a few of its products, and how it ended."""
+"""Extraction in a terminal: the run, a preview of a few products, and the outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pipelines.job.preview import preview_table
 
 
 def run_and_tell(job: PlannedJob, console: Console, *, show: int) -> tuple[int, dict[str, Any]]:
-    """Runs the job and prints its end, with the attributes of `show` products. The exit code, and the end as JSON."""
+    """Run the job and print its outcome, with the attributes of `show` products. Returns (exit code, outcome as plain
+    data)."""
     print_notes(console, [*job.warnings, *job.sample_warnings])
     outcome = run_job(job, console)
     code = summary.exit_code(outcome, job.config.max_dead_letter_share)

@@ -1,4 +1,4 @@
-"""Rows whose category has no schema, by the category's name: before a run, while it goes on, and at its end."""
+"""Counts of rows whose category has no schema, by the category's name: before, during and after a run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from hpd_core.text.near_names import near_names, quoted
 from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, NameCounts
 
-_MAX_LENGTH = 200  # of a name; what is longer is a text in the wrong column
-_MAX_END = 60  # of it, what is kept of its end
-_MAX_NAMES = 300  # of a shard
+_MAX_LENGTH = 200  # characters of a name; a longer one is a text in the wrong column
+_MAX_END = 60  # characters kept of its end
+_MAX_NAMES = 300  # names per shard
 _SHOWN = 10
 
 
 def count_unknown(categories: Iterable[str | None]) -> dict[str, int]:
-    """Rows by the name for which there is no schema, the most frequent; of a very long name the middle is cut."""
+    """Return the number of rows by category name, for the most frequent names; cut the middle of a very long name."""
     counts = Counter(_kept(name or "") for name in categories)
     return dict(counts.most_common(_MAX_NAMES))
 
@@ -28,11 +28,11 @@ def _kept(name: str) -> str:
 
 
 def unknown_lines(counts: NameCounts, num_rows: int, schemas: Collection[str]) -> Iterator[str]:
-    """A line for each of the most frequent names, then how many rows have others.
+    """Yield a line for each of the most frequent names, then one with the number of rows of other names.
 
     Args:
-        counts: by name; where names were left out, each is a lower bound and is said to be one.
-        num_rows: that have no schema, in all.
+        counts: rows by name. If names were left out, each count is a lower bound and is shown as "at least".
+        num_rows: all rows without a schema.
     """
     shown = counts.rows.most_common(_SHOWN)
     least, most = ("at least ", "at most ") if counts.are_least and shown else ("", "")
@@ -48,7 +48,7 @@ def _rows(count: int) -> str:
 
 
 def unknown_json(counts: NameCounts, num_rows: int, schemas: Collection[str]) -> dict[str, Any]:
-    """The same for machines: the most frequent categories, and the rows of all others."""
+    """Return the same as plain data: the most frequent categories, and the rows of all others."""
     near, shown = near_names(schemas), counts.rows.most_common(MAX_UNKNOWN_CATEGORIES)
     named = [
         {

@@ -1,4 +1,4 @@
-"""Which calibrations a job's configuration asks for, and how a run comes to keep them."""
+"""Calibrations that a job's configuration asks for, and how a run stores them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from pipelines.store.folders import Folder, open_filesystem
 
 
 def wanted_confidence(config: JobConfig) -> RunConfidence:
-    """What the configuration asks for. Raises `UsageError` if it cannot be read."""
+    """Return the calibrations and acceptance that the configuration asks for. Raises `UsageError` if one cannot be
+    read."""
     found = []
     for model, of_larger in ((config, False), (config.cascade, True)):
         if model is None or model.calibration is None:
@@ -38,7 +39,8 @@ def wanted_confidence(config: JobConfig) -> RunConfidence:
 
 
 def beside(folder: str) -> str | None:
-    """The calibration in the folder of an adapter or model, if there is one; a hub's is not looked for."""
+    """Return the URI of the calibration in an adapter's or model's folder; None if there is none, or for a hub's
+    model. Raises `UsageError` if the folder cannot be read."""
     if "://" not in folder and local_folder(folder) is None:
         return None
     uri = f"{os.path.expanduser(folder).rstrip('/')}/{CALIBRATION_NAME}"
@@ -50,16 +52,16 @@ def beside(folder: str) -> str | None:
 
 
 def keep_confidence(output: Folder, config: JobConfig, *, has_answers: bool) -> list[str]:
-    """Has the run in `output`, whose lease is held, keep what it goes by; notes for the user.
+    """Store the confidence settings of the run in `output`, whose lease must be held; return notes for the user.
 
     Args:
-        has_answers: some are committed already: they go on as they began. Where nothing is kept, an older version did
-            that, by no calibration.
+        has_answers: answers are committed already, so the run keeps its stored settings. If it has none, an older
+            version began it, without a calibration.
 
     Raises `UsageError` as `wanted_confidence` as long as nothing is committed.
     """
     if not has_answers:
-        # Also over what an earlier session kept: it may have stopped because that did not fit its model.
+        # This also replaces an earlier session's settings: it may have stopped because they did not fit its model.
         output.write(CONFIDENCE_NAME, wanted_confidence(config).to_json())
         forget_confidence()
         return []
@@ -76,7 +78,8 @@ def keep_confidence(output: Folder, config: JobConfig, *, has_answers: bool) -> 
 
 
 def finished_notes(output: Folder, config: JobConfig) -> list[str]:
-    """What to say to who asks for another calibration, or other decisions, than the finished run in `output` has."""
+    """Return notes if the configuration asks for another calibration, or other decisions, than the finished run in
+    `output` has."""
     if _is_wanted(RunConfidence.read(output) or RunConfidence(), config):
         return []
     return [
@@ -92,5 +95,5 @@ def _is_wanted(kept: RunConfidence, config: JobConfig) -> bool:
 
 
 def confidence_notes(output: Folder, engine: Mapping[str, Any]) -> list[str]:
-    """Why the answers of a run's engine have no confidence, or are all for review; empty where all is well."""
+    """Return reasons why answers of a run's engine have no confidence, or all need review; empty if there are none."""
     return run_confidence(output).notes(CalibratedModel.of(engine)) if "model_id" in engine else []

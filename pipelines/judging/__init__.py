@@ -1,1 +1,1 @@
-"""A model as judge of a run's answers: the paper's classes, its LLM-F1, and how far a judge is to be trusted."""
+"""A model as judge of a run's answers: the paper's classes, its LLM-F1, and how far a judge can be trusted."""

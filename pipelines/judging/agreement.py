@@ -1,4 +1,4 @@
-"""How far two judgements of the same answers agree."""
+"""Agreement of two judgements of the same answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Answers = Mapping[RowKey, Mapping[str, Class | None]]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Answers that the judge judged one way and the other one another way, or alike."""
+    """Number of answers with this class by the judge and that one by the other."""
 
     judge: str
     other: str
@@ -25,13 +25,13 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class JudgeAgreement:
-    """Of two judgements, the judge's first.
+    """Agreement of two judgements, the judge's first.
 
     Attributes:
-        share: of answers that both judge alike, with its 95% interval (Wilson's; answers of one product taken as
-            independent); None without answers.
-        kappa: Cohen's: 1 all alike, 0 as often as by chance; None where chance alone would agree always.
-        pairs: answers by both judgements, the most frequent first.
+        share: share of equally judged answers, with its 95% interval (Wilson's, as if answers of one product were
+            independent). None without answers.
+        kappa: Cohen's kappa: 1 full agreement, 0 chance agreement; None if chance alone would always agree.
+        pairs: answers by both judgements, most frequent first.
     """
 
     num_answers: int
@@ -41,7 +41,7 @@ class JudgeAgreement:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, str]]) -> JudgeAgreement:
-        """Of answers judged twice."""
+        """Compute the agreement on answers judged twice."""
         counts = Counter(pairs)
         number = counts.total()
         if not number:
@@ -57,7 +57,7 @@ class JudgeAgreement:
 
 
 def with_exact_match(classes: Answers, exact: Mapping[tuple[RowKey, str], bool]) -> JudgeAgreement:
-    """Right or wrong, by the judge and by exact match, on the answers that gold labels and the judge decides."""
+    """Compare the judge with exact match, right or wrong, on the answers that gold labels and the judge decides."""
     return JudgeAgreement.of(
         (_word(found in RIGHT), _word(exact[key, name]))
         for key, answers in classes.items()
@@ -67,7 +67,7 @@ def with_exact_match(classes: Answers, exact: Mapping[tuple[RowKey, str], bool])
 
 
 def of_judges(first: Answers, second: Answers, *, right_or_wrong: bool) -> JudgeAgreement:
-    """Of two judges, on the answers that both decide: the same class, or right or wrong alike."""
+    """Compare two judges on the answers that both decide: the same class, or right or wrong alike."""
     pairs = (
         (found, other)
         for key, answers in first.items()

@@ -1,7 +1,7 @@
-"""A judge's answers, kept by their question: what was paid once is never paid again, whatever is killed or judged anew.
+"""Cache of a judge's answers by question, so that no answer is paid twice, even after a kill or a new judgement.
 
-A local file of JSON lines. An answer is found by a hash of the model, the words of the question and what else decides
-it; the address is not in it, for the same model may move. Kept is what the judge wrote, not what was read of it.
+A local file of JSON lines. The key is a hash of the model, the question's words and other settings that decide the
+answer. The address is not part of it, because the same model may move. The judge's text is stored, not its parsed form.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _DECIDES = ("model", "temperature", "max_output_tokens", "request")
 
 @dataclass(frozen=True, slots=True)
 class JudgeAnswer:
-    """What a judge wrote.
+    """A judge's answer.
 
     Attributes:
-        declined: why it did not judge, in its words; "": it did.
-        is_cut: the token limit ended it.
-        input_tokens, output_tokens: as the endpoint counts them; None if it does not say.
+        declined: its reason for not judging; empty if it judged.
+        is_cut: whether the token limit ended it.
+        input_tokens, output_tokens: as the endpoint counts them; None if it does not report them.
     """
 
     text: str
@@ -41,23 +41,23 @@ class JudgeAnswer:
 
     @classmethod
     def of(cls, completion: ChatCompletion) -> Self:
-        """As the endpoint gave it."""
+        """Convert the endpoint's completion."""
         read, written = completion.usage or (None, None)
         text, declined = well_formed(completion.text), well_formed(completion.declined)
         return cls(text, declined, completion.is_cut, read, written)
 
     def cost(self, config: OpenAITeacherConfig) -> float | None:
-        """US dollars at these prices; None without prices or tokens."""
+        """Return US dollars at these prices; None without prices or tokens."""
         if self.input_tokens is None or self.output_tokens is None:
             return None
         return config.cost(self.input_tokens, self.output_tokens)
 
 
 class AnswerCache:
-    """Used by one process at a time."""
+    """Cache file for one process at a time."""
 
     def __init__(self, path: str) -> None:
-        """Raises `UsageError` if the file cannot be used, another process uses it, or it is none of ours."""
+        """Open the file. Raises `UsageError` if it is unusable, another process uses it, or it is not one of ours."""
         self.path = Path(path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,11 +79,11 @@ class AnswerCache:
         self._file.close()
 
     def get(self, key: str) -> JudgeAnswer | None:
-        """The answer to the question with this key, if it was ever given."""
+        """Return the answer to the question with this key, or None."""
         return self._answers.get(key)
 
     def add(self, config: OpenAITeacherConfig, messages: Sequence[Message], answer: JudgeAnswer) -> None:
-        """Keeps an answer at once."""
+        """Write an answer at once."""
         key = question_key(config, messages)
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         line = {"key": key, "model": config.model, "time": now, **asdict(answer)}
@@ -104,5 +104,5 @@ class AnswerCache:
 
 
 def question_key(config: OpenAITeacherConfig, messages: Sequence[Message]) -> str:
-    """Equal for two questions that have the same answer."""
+    """Hash a question; equal for two questions that have the same answer."""
     return content_hash([*(getattr(config, name) for name in _DECIDES), list(messages)])

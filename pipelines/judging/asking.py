@@ -1,4 +1,4 @@
-"""Asks a judge about every product, several at once. What was answered before is taken from the cache."""
+"""Concurrent requests to a judge about every product; earlier answers come from the cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOG_SECONDS = 10.0
 
 @dataclass(slots=True)
 class JudgeUsage:
-    """Requests that brought an answer, their tokens and dollars. None: the endpoint, or nobody, says."""
+    """Requests with an answer, their tokens and dollars. None if the endpoint or the configuration does not tell."""
 
     requests: int = 0
     input_tokens: int | None = None
@@ -41,7 +41,7 @@ class JudgeUsage:
     cost_usd: float | None = None
 
     def add(self, answer: JudgeAnswer, config: OpenAITeacherConfig) -> None:
-        """Counts one answer, at today's prices."""
+        """Count one answer, at today's prices."""
         self.requests += 1
         if answer.input_tokens is not None:
             self.input_tokens = (self.input_tokens or 0) + answer.input_tokens
@@ -53,7 +53,7 @@ class JudgeUsage:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """An answer that the judge put into no class, asked twice, and what it wrote instead."""
+    """An answer that the judge put into no class when asked twice, and the reason."""
 
     product_id: str
     category: str
@@ -63,13 +63,14 @@ class Undecided:
 
 @dataclass(slots=True)
 class Judged:
-    """What a judge made of the products.
+    """A judge's verdicts on the products.
 
     Attributes:
-        classes: by product, then attribute; None: undecided.
-        undecided: by product, in order; an empty list for one whose answers all have a class.
+        classes: classes by product, then attribute; None: undecided.
+        undecided: undecided answers by product, in order; an empty list if all its answers have a class.
         unanswered: ids of products that could not be judged now, by reason; a rerun asks about them again.
-        usage: of all answers that were used, each once, for however many products; paid: of them, in this session.
+        usage: for all answers used, each counted once even if several products share it; paid: the part of this
+            session.
     """
 
     model: str
@@ -81,12 +82,12 @@ class Judged:
 
     @property
     def num_unanswered(self) -> int:
-        """Products without a verdict."""
+        """Number of products without a verdict."""
         return sum(map(len, self.unanswered.values()))
 
 
 class NeedsAnswer(Exception):  # noqa: N818 - the cache has no answer to these messages
-    """Carries the question."""
+    """Raised with the question that has no cached answer."""
 
     def __init__(self, messages: list[Message]) -> None:
         super().__init__("not in the cache")
@@ -96,11 +97,11 @@ class NeedsAnswer(Exception):  # noqa: N818 - the cache has no answer to these m
 def ask_judge(
     config: OpenAITeacherConfig, products: Sequence[JudgedProduct], cache: AnswerCache, console: Console
 ) -> Judged:
-    """The verdicts on all products.
+    """Return the verdicts on all products.
 
     Raises:
         UsageError: the judge cannot be asked at all.
-        RunError: it answers no more; what it has answered is kept, and the same command continues.
+        RunError: it stopped answering; its answers so far are stored, and the same command continues.
         BudgetError: max_cost_usd is reached.
     """
     job = _Job(config, cache)
@@ -126,7 +127,7 @@ class _Job:
         self._end: Exception | None = None
 
     def replay(self, product: JudgedProduct) -> bool:
-        """Judges the product by what was answered before; False if that is not enough."""
+        """Judge the product from cached answers; False if they are not enough."""
         try:
             self._judge(product)
         except NeedsAnswer:
@@ -134,9 +135,9 @@ class _Job:
         return True
 
     def _judge(self, product: JudgedProduct) -> None:
-        """Reads the cached answers to the question, and to the second one, if the first answer was not enough.
+        """Read the cached answers to the question, and to the second one if the first answer was not enough.
 
-        Raises `NeedsAnswer` for what was never asked.
+        Raises `NeedsAnswer` for a question without a cached answer.
         """
         messages = first = question(product.attributes, product.fields, product.values, self._config.system)
         classes: dict[str, Class] = {}
@@ -156,7 +157,7 @@ class _Job:
         self._take(product, classes, reasons)
 
     def _answer(self, messages: list[Message]) -> JudgeAnswer:
-        """The cached answer, which counts from now on. Raises `NeedsAnswer`."""
+        """Return the cached answer and count it once. Raises `NeedsAnswer`."""
         key = question_key(self._config, messages)
         answer = self._cache.get(key)
         if answer is None:
@@ -203,7 +204,7 @@ class _Job:
             raise self._end
 
     async def _ask_about(self, teacher: OpenAITeacher, product: JudgedProduct) -> None:
-        """Asks until everything is in the cache."""
+        """Ask until every answer about the product is in the cache."""
         while True:
             try:
                 self._judge(product)
@@ -220,7 +221,7 @@ class _Job:
                     return
 
     async def _ask(self, teacher: OpenAITeacher, product: JudgedProduct, messages: list[Message]) -> bool:
-        """Whether the question was answered; the answer is kept as it comes."""
+        """Ask, cache the answer at once, and return whether there was one."""
         try:
             answer = JudgeAnswer.of(await teacher.ask(messages))
         except UnansweredError as error:
@@ -245,7 +246,7 @@ class _Job:
             self._stop(RunError(f"{self._failures} products in a row got no answer, the last one: {error}"))
 
     def _stop(self, end: Exception) -> None:
-        """Nothing more is asked; the others bring home what is under way: it is paid."""
+        """Stop asking; requests in progress still finish, because they are paid."""
         self._end = self._end or end
 
     async def _keep_telling(self, num_products: int, console: Console) -> None:

@@ -31,7 +31,7 @@ _Numbers = npt.NDArray[Any]
 
 
 def read_class(text: object) -> Class | None:
-    """The class that a judge wrote, in whatever case and with whatever between its words; None: it is none."""
+    """Parse the class that a judge wrote, in any case and with any word separators; None if it is not one."""
     if not isinstance(text, str):
         return None
     folded = re.sub(r"[\s_-]+", " ", text.casefold()).strip(" .\"'")
@@ -39,20 +39,20 @@ def read_class(text: object) -> Class | None:
 
 
 def fits(found: Class, is_null: bool) -> bool:
-    """Whether an answer can be of this class: no value is incorrect, and a value is not missing."""
+    """Return whether an answer can be of this class: a null cannot be incorrect, and a value cannot be missing."""
     return found in (_OF_NULL if is_null else _OF_VALUE)
 
 
 def count_classes(classes: Iterable[Class | None]) -> dict[Class, int]:
-    """How many there are of each; None, undecided, is in none."""
+    """Count the answers of each class; None (undecided) counts in none."""
     found = list(classes)
     return {each: found.count(each) for each in CLASSES}
 
 
 def llm_rates(counts: Sequence[int]) -> Rates | None:
-    """LLM-P, LLM-R and LLM-F1 of counts in the order of `CLASSES`; None where nothing was decided.
+    """Return LLM-P, LLM-R and LLM-F1 of counts in the order of `CLASSES`; None if nothing was decided.
 
-    One of them is 0 where nothing is above or below its line.
+    A rate with a zero numerator or denominator is 0.
     """
     return Rates(*(float(rate) for rate in _rates(np.asarray(counts)))) if any(counts) else None
 
@@ -60,10 +60,10 @@ def llm_rates(counts: Sequence[int]) -> Rates | None:
 def llm_estimates(
     by_product: Sequence[Sequence[int]], num_resamples: int = NUM_RESAMPLES, seed: int = SEED
 ) -> RateEstimates | None:
-    """The rates of all products' counts together, with 95% intervals from a bootstrap over the products.
+    """Return the rates over all products' counts, with 95% intervals from a bootstrap over the products.
 
-    Answers about one product are not independent of each other. Products of which nothing was decided are in no rate,
-    and so not drawn, either; None if there are no others.
+    Products are resampled, because answers about one product are dependent. Products without a decided answer are left
+    out; None if there are no others.
     """
     counts = np.asarray([each for each in by_product if any(each)], dtype=np.int64).reshape(-1, len(CLASSES))
     rates = llm_rates(counts.sum(axis=0).tolist())
@@ -79,7 +79,7 @@ def llm_estimates(
 
 
 def _rates(counts: _Numbers) -> npt.NDArray[np.float64]:
-    """(..., 5) counts -> (..., 3) LLM-P, LLM-R, LLM-F1."""
+    """Compute LLM-P, LLM-R and LLM-F1: (..., 5) counts -> (..., 3) rates."""
     correct, null, incorrect, missing, made_up = (counts[..., column] for column in range(len(CLASSES)))
     right = correct + null
     given, wanted = right + made_up + incorrect, right + missing + incorrect

@@ -1,4 +1,4 @@
-"""`hpd evaluate --judge`: judges, prints, and says how it ended."""
+"""`hpd evaluate --judge`: judge, print, and return the exit code."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def judge_and_print(
     by_attribute: bool,
     beside: Mapping[str, Any] | None,
 ) -> int:
-    """The exit code: 3 if some products could not be asked about. Raises as `judge_run`.
+    """Judge and print. Returns exit code 3 if some products could not be asked about. Raises as `judge_run`.
 
-    `beside`: what a last line of JSON says with the judgement; None: there is no such line.
+    `beside`: further content of the last line of JSON; None: no such line.
     """
     judgement, place = judge_run(run, wishes, gold, console)
     print_judgement(console, judgement, place, by_attribute)

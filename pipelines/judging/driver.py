@@ -1,4 +1,4 @@
-"""A judgement from beginning to end: products are drawn, one or two judges asked, and the result kept."""
+"""A judgement from beginning to end: draw products, ask one or two judges, store the result."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ Exact = dict[tuple[RowKey, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class JudgeWishes:
-    """What the options ask for.
+    """Options of a judgement.
 
     Attributes:
         judge, second: an endpoint or a YAML file; `changes`, `second_changes`: `key=value` for it.
-        limit: products to judge; None for all.
+        limit: number of products to judge; None for all.
         cache: the file of answers; None for `CACHE_NAME` in the run's folder.
         out: the file for the result; None for `RESULT_NAME` in the run's folder.
     """
@@ -51,11 +51,11 @@ class JudgeWishes:
 
 
 def judge_run(uri: str, wishes: JudgeWishes, gold: str | None, console: Console) -> tuple[Judgement, str]:
-    """Judges the run and says where the result lies; with `gold`, of its products alone.
+    """Judge the run and return the judgement and its place; with `gold`, only of its products.
 
     Raises:
-        UsageError: no such run, a judge that cannot be asked, no text to judge by.
-        RunError, BudgetError: the same command continues; what was answered is kept.
+        UsageError: there is no such run, a judge cannot be asked, or there is no text to judge by.
+        RunError, BudgetError: the same command continues; answers so far are stored.
     """
     config = judge_config(wishes.judge, wishes.changes, "--judge")
     second_config = _second(wishes, config)
@@ -115,7 +115,7 @@ def _result_place(run: Folder, out: str | None) -> tuple[Folder, str]:
 
 
 def _exact(side: Side, gold: str) -> Exact:
-    """Whether each labelled answer is right by exact match, as people left it: so the judge sees it, too."""
+    """Return whether each labelled answer is right by exact match, with people's corrections, as the judge sees it."""
     products = read_gold(gold, side.schemas)
     found, _ = read_run(side.uri, products, gold, side.reviews)
     indexes = sorted(found)

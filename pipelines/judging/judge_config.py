@@ -1,4 +1,4 @@
-"""How a judge is asked: the keys of `teacher` in the configuration of `hpd label`, from a file or from options."""
+"""Configuration of a judge: the keys of `teacher` in the configuration of `hpd label`, from a file or from options."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _TEACHER = re.compile(r"\bteacher\.")
 
 
 def judge_config(place: str, changes: Sequence[str], option: str) -> OpenAITeacherConfig:
-    """The judge at `place`: an endpoint's address, or a YAML file with the keys.
+    """Return the judge at `place`: an endpoint's address, or a YAML file with the keys.
 
     Args:
         changes: `key=value`, instead of the file's.
-        option: that named the place, for messages.
+        option: the option that named the place, for messages.
 
     Raises `UsageError`.
     """
@@ -45,5 +45,5 @@ def judge_config(place: str, changes: Sequence[str], option: str) -> OpenAITeach
 
 
 def about_judge(error: Exception) -> str:
-    """A message of the client, in which the judge is a teacher."""
+    """Rewrite a message of the client, which calls the judge a teacher."""
     return _TEACHER.sub("judge.", str(error))

@@ -1,4 +1,4 @@
-"""The products that a judge looks at: drawn from a run, with the text that the model read and what it answered."""
+"""Products for a judge: drawn from a run, with the text that the model read and its answers."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class JudgedProduct:
 
     Attributes:
         fields: the text as the model read it.
-        attributes: those that were asked for.
-        values: of each, as the model wrote it: a text, several of a list, or null, for failed answers, too.
+        attributes: the attributes that were asked for.
+        values: values by attribute, as the model wrote them: a text, several for a list, or null (also if failed).
         failed: attributes whose answer was truncated, invalid or an error.
     """
 
@@ -45,12 +45,12 @@ class JudgedProduct:
 
 @dataclass(slots=True)
 class DrawnProducts:
-    """What was drawn.
+    """Result of a draw.
 
     Attributes:
-        num_products: of the run, or of those that were to be drawn from.
-        without_text: ids of drawn products whose text cannot be read back: they cannot be judged.
-        notes: why not.
+        num_products: number of products in the run, or among those to draw from.
+        without_text: ids of drawn products that cannot be judged, because their text cannot be read back.
+        notes: reasons for that.
     """
 
     products: list[JudgedProduct] = field(default_factory=list)
@@ -61,7 +61,7 @@ class DrawnProducts:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Row:
-    """A product that may be drawn; the smallest ranks are."""
+    """A candidate for the draw; the smallest ranks are drawn."""
 
     rank: str
     shard: int
@@ -72,7 +72,7 @@ class _Row:
 
 
 def draw_products(side: Side, limit: int | None, seed: int, among: Collection[RowKey] | None = None) -> DrawnProducts:
-    """At most `limit` products of the run, drawn by a hash of seed and row: a larger draw holds the smaller one.
+    """Draw at most `limit` products of the run by a hash of seed and row; a larger draw holds the smaller one.
 
     `among`: only these. Raises `UsageError` if parts of the run cannot be read, or no product's text can.
     """
@@ -114,7 +114,7 @@ def _lists(table: pa.Table, columns: Sequence[str]) -> list[list[Any]]:
 
 
 def _answers(side: Side, rows: Sequence[_Row]) -> dict[RowKey, list[dict[str, Any]]]:
-    """The rows of the attribute table, by product."""
+    """Return the rows of the attribute table, by product."""
     by_shard: defaultdict[int, set[RowKey]] = defaultdict(set)
     for row in rows:
         by_shard[row.shard].add(row.key)

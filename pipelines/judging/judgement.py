@@ -1,4 +1,4 @@
-"""What a judge, or two, found of a run: the LLM-F1, its counts, agreement and costs, as data."""
+"""Result of one judge or two for a run: LLM-F1, counts, agreement and costs, as data."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class AttributeJudgement:
 
 @dataclass(frozen=True, slots=True)
 class JudgeScore:
-    """One judge's.
+    """Scores by one judge.
 
     Attributes:
-        num_products: that it judged.
-        num_answers: of these, its undecided ones among them.
-        num_failed: answers that were truncated, invalid or an error, which stand before it as null.
+        num_products: number of products that it judged.
+        num_answers: number of their answers, including undecided ones.
+        num_failed: number of truncated, invalid or error answers, which the judge sees as null.
         rates: LLM-P, LLM-R and LLM-F1 with 95% intervals over products; None if nothing was decided.
-        by_attribute: the worst first, those without rates last.
+        by_attribute: worst first, those without rates last.
         unanswered: ids of products that it could not be asked about, by reason.
-        usage, paid: tokens and dollars of all answers, and of those that this session paid for.
+        usage, paid: tokens and dollars of all answers, and of those paid in this session.
     """
 
     model: str
@@ -58,11 +58,11 @@ class Judgement:
     """The result of `judge_run`.
 
     Attributes:
-        num_products: that could be drawn; `num_drawn` were.
+        num_products: number of products that could be drawn; `num_drawn` were.
         without_text: ids of drawn products whose text cannot be read back.
-        exact: agreement of the judge with exact match, where there is gold.
-        same_class, right_or_wrong: of the two judges.
-        verdicts: a line a product.
+        exact: agreement of the judge with exact match, if there is gold.
+        same_class, right_or_wrong: agreement of the two judges.
+        verdicts: a line per product.
     """
 
     run: str
@@ -81,23 +81,23 @@ class Judgement:
 
     @property
     def num_unanswered(self) -> int:
-        """Products that a judge could not be asked about."""
+        """Number of products that a judge could not be asked about."""
         scores = [self.judge, *([self.second] if self.second is not None else [])]
         return sum(len(names) for score in scores for names in score.unanswered.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return dataclasses.asdict(self)
 
     def summary(self) -> dict[str, Any]:
-        """Without the single verdicts."""
+        """Return plain data without the single verdicts."""
         data = self.to_dict()
         del data["verdicts"]
         return data
 
 
 def judge_score(judged: Judged, products: Sequence[JudgedProduct]) -> JudgeScore:
-    """The counts and rates of one judge."""
+    """Compute the counts and rates of one judge."""
     seen = [product for product in products if product.key in judged.classes]
     by_product = [_counts(judged.classes[product.key].values()) for product in seen]
     classes = count_classes(found for product in seen for found in judged.classes[product.key].values())
@@ -117,7 +117,7 @@ def judge_score(judged: Judged, products: Sequence[JudgedProduct]) -> JudgeScore
 
 
 def undecided_notes(scores: Iterable[JudgeScore]) -> list[str]:
-    """Of each judge that left more undecided than it decided, that its rates are of few answers, or of none."""
+    """Return a note on each judge with more undecided than decided answers, whose rates cover few answers or none."""
     notes = []
     for score in scores:
         undecided, decided = len(score.undecided), sum(score.classes.values())
@@ -130,7 +130,7 @@ def undecided_notes(scores: Iterable[JudgeScore]) -> list[str]:
 
 
 def verdict_lines(products: Sequence[JudgedProduct], judged: Judged, second: Judged | None) -> list[dict[str, Any]]:
-    """What was judged of each product: values, classes, and the second judge's."""
+    """Return a line per judged product: values, classes, and the second judge's classes."""
     lines = []
     for product in products:
         if (classes := judged.classes.get(product.key)) is None:
@@ -165,6 +165,6 @@ def _by_attribute(judged: Judged, products: Sequence[JudgedProduct]) -> list[Att
 
 
 def _from_the_worst(score: AttributeJudgement) -> tuple[bool, float, int, str, str]:
-    """Without a decided answer nobody knows whether it is bad: it comes last."""
+    """Return a sort key, worst first; attributes without a decided answer come last."""
     f1 = score.rates.f1 if score.rates is not None else 0.0
     return score.rates is None, f1, -sum(score.classes.values()), score.category, score.attribute

@@ -1,4 +1,4 @@
-"""What a judge is asked: the prompt of the paper's Figure 11 (arXiv 2604.26209), word for word."""
+"""Questions to a judge: the prompt of the paper's Figure 11 (arXiv 2604.26209), word for word."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Values = Mapping[str, str | list[str] | None]
 def question(
     attributes: Sequence[Attribute], fields: Mapping[str, str], values: Values, system: str | None = None
 ) -> list[Message]:
-    """The question about one product: its text as the model read it, and the values as the model wrote them."""
+    """Build the question about one product: its text as the model read it, and the values as the model wrote them."""
     parts = {
         "{attributes}": "\n".join(render_attribute(each, _MAX_LISTED_VALUES) for each in attributes),
         "{product}": render_document(fields),
@@ -77,7 +77,7 @@ def question(
 
 
 def asked_again(messages: list[Message], answer: str, problem: str) -> list[Message]:
-    """The question, the answer that does not judge everything, and what it lacks."""
+    """Return the question, the incomplete answer, and what it lacks."""
     reminder = REMINDER.replace("{problem}", problem)
     if not answer.strip():
         return [*messages[:-1], {"role": "user", "content": f"{messages[-1]['content']}\n\n{reminder}"}]

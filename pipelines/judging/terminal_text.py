@@ -1,4 +1,4 @@
-"""A judgement for people."""
+"""A judgement as text for the terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_WORST = 10  # attributes in the table of the worst
 
 
 def print_judgement(console: Console, judgement: Judgement, place: str, by_attribute: bool) -> None:
-    """All of it; `by_attribute`: every attribute in place of the worst."""
+    """Print everything; `by_attribute`: every attribute in place of the worst."""
     for note in judgement.notes:
         _say(console, f"NOTE: {note}", style="bold yellow")
     of = f"of {judgement.num_products:,} products" + (f" that {judgement.gold} labels" if judgement.gold else "")
@@ -89,7 +89,7 @@ def _attribute_table(scores: Sequence[AttributeJudgement], everything: bool) -> 
 
 
 def _worst(scores: Sequence[AttributeJudgement]) -> Sequence[AttributeJudgement]:
-    """The first of those with a rate; without one, an attribute is not among the worst."""
+    """Return the first attributes that have rates; those without cannot be among the worst."""
     return [each for each in scores if each.rates is not None][:_MAX_WORST]
 
 

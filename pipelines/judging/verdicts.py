@@ -1,4 +1,4 @@
-"""A judge's answer as classes by attribute, and what in it is none."""
+"""Parser of a judge's answer into classes by attribute, and problems of the rest."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _MAX_SHOWN = 40
 
 
 class VerdictReading(NamedTuple):
-    """What an answer says: a class for each attribute that it judges, and why it judges the others not."""
+    """A parsed answer: a class for each judged attribute, and a problem for each other one."""
 
     classes: Mapping[str, Class]
     problems: Mapping[str, str]
 
     @property
     def problem(self) -> str:
-        """What is wrong with it, in words for the judge; empty if nothing is."""
+        """Description of the problems, for the judge; empty if there are none."""
         told = [f"{name!r} {problem}" for name, problem in list(self.problems.items())[:_MAX_TOLD]]
         more = len(self.problems) - len(told)
         return "; ".join([*told, *([f"and {more} more"] if more else [])])
 
 
 def read_verdicts(text: str, values: Values) -> VerdictReading:
-    """Reads an answer about the attributes in `values`; the last JSON object that names some of them counts."""
+    """Parse an answer about the attributes in `values`; the last JSON object that names some of them counts."""
     written = _written(text, values)
     classes, problems = {}, {}
     for name, value in values.items():
@@ -52,9 +52,9 @@ def read_verdicts(text: str, values: Values) -> VerdictReading:
 
 
 def _written(text: str, values: Values) -> dict[str, list[Any]]:
-    """What the answer says of each attribute; several times, if a key was written twice with different classes.
+    """Return the classes written for each attribute; several, if a key was repeated with different classes.
 
-    A key that is equal to one attribute's name but for case and white space counts as that attribute.
+    A key that equals one attribute's name except for case and white space counts as that attribute.
     """
     counts = Counter(map(_folded, values))
     alone = {_folded(name): name for name in values if counts[_folded(name)] == 1}
@@ -68,8 +68,10 @@ def _written(text: str, values: Values) -> dict[str, list[Any]]:
 
 
 def _object(text: str, names: Collection[str]) -> Object:
-    """The last object that names an attribute: in the last tags that hold one, else anywhere. One that names none
-    stands for the last of those that it holds."""
+    """Return the last object that names an attribute: in the last tags that hold one, else anywhere.
+
+    An object that names none is replaced by the last such object inside it.
+    """
     for part in [*reversed(_RESULT.findall(text[-_MAX_TEXT:])), text[-_MAX_TEXT:]]:
         try:
             outer = [each.value for each in find_json(part) if isinstance(each.value, Object)]

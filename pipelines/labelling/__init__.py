@@ -1,1 +1,1 @@
-"""Training data from a teacher: questions, answers, teachers, and the job that asks them."""
+"""Training data from a teacher: questions, answers, teachers, and the labelling job."""

@@ -1,8 +1,8 @@
-"""Answers in objects, as a schema file may have its attributes, by the whole name of each.
+"""Answers nested in objects, as schema files nest attributes, flattened to the full name of each.
 
 {"size": {"width": 12, "lid": null}}    is    {"size.width": 12, "size.lid.closure": null}
 
-A teacher is asked for whole names; many a one answers with objects all the same.
+A teacher is asked for full names, but many answer with objects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class AnsweredObjects:
     """The objects of a category's schema."""
 
     def __init__(self, attributes: Iterable[Attribute], spelling: Callable[[str], str]) -> None:
-        """`spelling`: makes the same of keys that are taken for alike."""
+        """Collect the objects. `spelling`: maps keys that count as equal to the same text."""
         self._spelling = spelling
         self._inside: defaultdict[str, list[str]] = defaultdict(list)
         for attribute in attributes:
@@ -34,7 +34,7 @@ class AnsweredObjects:
                 self._inside[spelling(joined(attribute.path[:depth]))].append(attribute.name)
 
     def by_name(self, answer: Object) -> Object:
-        """The answer with what stands in these objects by its whole name; as it is where there is none."""
+        """Flatten the answer's objects to full names; unchanged if the schema has no objects."""
         if not self._inside:
             return answer
         pairs = list(self._pairs(answer, "", is_disputed=False))

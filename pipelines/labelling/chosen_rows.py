@@ -1,4 +1,4 @@
-"""Which rows of the catalog are to be labelled: all, the first ones, or a sample."""
+"""Choice of the catalog rows to label: all, the first ones, or a sample."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.config.operation import ShardConfig
 
 
 class ChosenRows:
-    """The rows that are to be labelled, in the catalog's order."""
+    """The rows to label, in the catalog's order."""
 
     def __init__(self, files: Sequence[SourceFile], config: LabelConfig, limit: int | None) -> None:
         self._files, self._config, self._limit = files, config, limit
@@ -23,7 +23,7 @@ class ChosenRows:
         self.count = min(total, limit or total) if self._drawn is None else len(self._drawn)
 
     def read(self) -> Iterator[tuple[SourceFile, SourceRow]]:
-        """Reads only the pieces of files that hold a chosen row."""
+        """Yield the chosen rows; reads only the pieces of files that hold one."""
         pieces = [
             piece for shard in plan_shards(self._files, ShardConfig(), 0, 1, self._limit) for piece in shard.pieces
         ]
@@ -42,7 +42,7 @@ class ChosenRows:
 
 
 def _draw(total: int, count: int, seed: int) -> list[int]:
-    """`count` of `total` numbers; more of them with the same seed begin with the same ones."""
+    """Draw `count` of `total` numbers; a larger draw with the same seed begins with the same ones."""
     generator = random.Random(seed)
     moved: dict[int, int] = {}
     drawn = []

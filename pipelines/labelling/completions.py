@@ -1,4 +1,4 @@
-"""Read what an OpenAI-compatible endpoint sent: a chat completion, or an error, whatever the status says."""
+"""Parser of an OpenAI-compatible endpoint's responses: a chat completion, or an error, whatever the status says."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _MAX_SHOWN = 120
 
 @dataclass(frozen=True, slots=True)
 class ChatCompletion:
-    """What a teacher answered.
+    """Answer of a teacher.
 
     Attributes:
-        text: its answer, arguments of tool calls included.
-        declined: why it does not answer, in its words; "": it does.
-        reasoning: what it thought, where that is kept apart.
-        tools: the tools that it called.
-        is_cut: the token limit ended it.
-        usage: tokens read and written, if they are known.
+        text: its answer, including arguments of tool calls.
+        declined: the teacher's reason for not answering; empty if it answered.
+        reasoning: its reasoning, if that is kept separate.
+        tools: names of the tools that it called.
+        is_cut: whether the token limit ended it.
+        usage: input and output tokens, if known.
     """
 
     text: str = ""
@@ -40,9 +40,9 @@ class ChatCompletion:
 
 
 def read_completion(content: bytes, charset: str | None = None) -> ChatCompletion | EndpointError:
-    """Read the body of an answer with status 200; the message of an error goes on from "HTTP 200, but".
+    """Read the body of an answer with status 200. An error's message continues "HTTP 200, but".
 
-    `charset` is what the header says of it; UTF-8 is tried first, as JSON has to be in that.
+    `charset` is the header's; UTF-8 is tried first, because JSON must use it.
     """
     text = _decoded(content, charset)
     body = _read_json(text)
@@ -71,7 +71,7 @@ def read_completion(content: bytes, charset: str | None = None) -> ChatCompletio
 
 
 def read_error(content: bytes, charset: str | None = None) -> EndpointError | None:
-    """The error in any other body, of whatever status; None: there is none in it."""
+    """Return the error in any other body, of whatever status; None if it holds none."""
     text = _decoded(content, charset)
     body = _read_json(text)
     if isinstance(body, list) and body:
@@ -82,7 +82,7 @@ def read_error(content: bytes, charset: str | None = None) -> EndpointError | No
 
 
 def well_formed(text: str) -> str:
-    """`text` without halves of surrogate pairs, which no file and no request can hold."""
+    """Replace lone surrogates in `text`, which no file or request can hold."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -127,7 +127,7 @@ def _completion(message: Mapping[str, Any], finish: str, usage: tuple[int, int] 
 
 
 def _parts(content: Any) -> Iterator[tuple[str, str]]:
-    """The texts of a message with their kind: "text", "thought" or "refusal"."""
+    """Yield the texts of a message with their kind: "text", "thought" or "refusal"."""
     for part in content if isinstance(content, list) else [content]:
         if isinstance(part, str):
             yield "text", part
@@ -156,7 +156,7 @@ def _inside(error: Any) -> EndpointError:
 
 
 def _error_as_content(text: str) -> EndpointError | None:
-    """The error with a code that a gateway wrote where the answer belongs. It never ends a run."""
+    """Return the error that a gateway wrote in place of an answer, if it has a code. It never ends a run."""
     body = _read_json(text.strip()) if text.lstrip().startswith("{") else None
     error = body.get("error") if isinstance(body, Mapping) and len(body) == 1 else None
     if not isinstance(error, Mapping) or "code" not in error:

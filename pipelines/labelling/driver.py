@@ -34,7 +34,7 @@ _MAX_REFUSED_AT_START = 3
 def run_labelling(
     config: LabelConfig, console: Console, *, limit: int | None = None, retry_rejected: bool = False
 ) -> LabelOutcome:
-    """Labels what has no labels yet. Raises `UsageError` or `RunError`; whatever was written then stays."""
+    """Label the rows that have no labels yet. Raises `UsageError` or `RunError`; lines that were written stay."""
     if limit is not None and config.sample is not None:
         raise UsageError("--limit takes the first rows and 'sample' draws some: give one of the two")
     schemas = load_schemas(config.schemas)
@@ -76,7 +76,7 @@ def run_labelling(
 
 
 class _Todo(NamedTuple):
-    """A row without a verdict that stands; id and category as far as they can be read."""
+    """A row without a final verdict, with its id and category if they can be read."""
 
     key: RowKey
     record: Record | RowRefusal
@@ -85,7 +85,7 @@ class _Todo(NamedTuple):
 
 
 class _Job:
-    """The work of one session."""
+    """Work of one session."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class _Job:
         self._end: RunError | UsageError | BudgetReached | None = None
 
     async def run(self, teacher: Teacher, progress: LabelProgress, manifest: Mapping[str, Any]) -> str | None:
-        """Asks about everything; why it stopped before the end for money, or None."""
+        """Ask about all rows. Returns why the budget stopped it early, or None."""
         async with teacher:
             self._output.write_manifest({**manifest, "status": "running"})
             self.has_started = True
@@ -177,7 +177,7 @@ class _Job:
                 self._stop(RunError(f"{count} products in a row got no answer, the last one: {verdict.message}"))
 
     def _stop(self, end: RunError | UsageError | BudgetReached) -> None:
-        """Nothing more is asked. The first reason is told, but that all is refused gives way to a plainer one."""
+        """Stop asking. The first reason is reported, but `_all_refused` gives way to a more specific one."""
         if self._end is None or self._end is self._all_refused:
             self._end = end
 
@@ -217,7 +217,7 @@ class _Job:
 def _check_resume(
     config: LabelConfig, files: Sequence[SourceFile], schemas: Mapping[str, CategorySchema], output: LabelFiles
 ) -> dict[str, Any]:
-    """The manifest to go on with. Raises `UsageError` if labels of two kinds would be mixed in one file."""
+    """Return the manifest to continue. Raises `UsageError` if one file would mix labels of two kinds."""
     mapped = config.input.model_dump(mode="json")
     identity = {
         "teacher": config.teacher.result_config(),
@@ -267,7 +267,7 @@ def _changes(name: str, before: Any, now: Any) -> list[str]:
 
 
 def _beginning(config: LabelConfig) -> str:
-    """What is waited for before the first question."""
+    """Return the text on what happens before the first question."""
     teacher = config.teacher
     if isinstance(teacher, OpenAITeacherConfig):
         return f"asking {teacher.base_url} whether it is there"

@@ -1,6 +1,6 @@
-"""What an endpoint's error means, whatever it looks like: as an HTTP status, and how long to wait.
+"""Classification of an endpoint's errors, in any form: an HTTP status, and the seconds to wait.
 
-Gateways send errors of the model behind them with status 200, in many forms; many say more in words than in codes.
+Gateways send errors of their upstream model with status 200, in many forms; many say more in words than in codes.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ _SECONDS = {"ms": 0.001, "milli": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600
 
 @dataclass(frozen=True, slots=True)
 class EndpointError:
-    """An error.
+    """An error of an endpoint.
 
     Attributes:
-        status: the HTTP status that it amounts to, `DECLINED` for a text that is not to be answered.
-        retry_after: seconds to wait, if it says.
+        status: the equivalent HTTP status; `DECLINED` for a text that the endpoint refuses to answer.
+        retry_after: seconds to wait, if given.
     """
 
     status: int
@@ -83,7 +83,7 @@ class EndpointError:
 
 
 def error_of(error: Any) -> EndpointError:
-    """What the object, list or text of an error means."""
+    """Classify an error, which is an object, a list or a text."""
     message = _message(error) or _shown(error)
     return EndpointError(_status(error, message), message, _retry_after(error, message))
 
@@ -140,14 +140,14 @@ def _retry_after(error: Any, message: str) -> float | None:
 
 
 def _duration(text: str) -> float | None:
-    """Seconds of "22", "22s", "6m0s" or "350ms"."""
+    """Parse seconds from "22", "22s", "6m0s" or "350ms"; None if there are none."""
     parts = _DURATION.findall(text)
     seconds = sum(float(number) * _SECONDS[unit.casefold()] for number, unit in parts)
     return seconds if parts and math.isfinite(seconds) else None
 
 
 def _leaves(value: Any, key: str = "", nested: int = 0) -> Iterator[tuple[str, Any]]:
-    """Every value that is no object or list, with its key folded."""
+    """Yield every value that is not an object or list, with its case-folded key."""
     if nested > _MAX_NESTED:
         return
     if isinstance(value, Mapping):

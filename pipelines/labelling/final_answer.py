@@ -1,6 +1,6 @@
-"""Read the values of a teacher's answer by attribute: the one JSON object after its reasoning, or nothing.
+"""Parser of a teacher's answer into values by attribute: the one JSON object after its reasoning, or nothing.
 
-Where the text holds several objects that differ, or goes on after its object, it is not told which one counts: the
+If the text holds several different objects, or continues after its object, it is unclear which one counts. Then the
 teacher is asked again. Keys are matched leniently, problems are counted.
 """
 
@@ -26,7 +26,7 @@ _MAX_NESTED = 4  # objects around an answer
 
 
 class FinalAnswer(NamedTuple):
-    """The values of an answer by attribute, as far as it names them, and what was wrong with it, by kind."""
+    """The values of an answer by attribute, if it names them, and its problems by kind."""
 
     values: dict[str, Value]
     problems: Counter[str]
@@ -40,9 +40,9 @@ NoAnswer = Literal["none", "template", "unclosed", "thinking", "words", "several
 def read_answer(
     schema: CategorySchema, text: str, fields: Mapping[str, str], *, is_cut: bool = False
 ) -> FinalAnswer | NoAnswer:
-    """Read what a teacher's text answers about the product with `fields`; `is_cut`: the text was cut at its limit.
+    """Parse a teacher's text about the product with `fields`; `is_cut`: the text was cut at its limit.
 
-    A key that is equal to one attribute's name but for case and punctuation counts as that attribute.
+    A key that equals one attribute's name except for case and punctuation counts as that attribute.
     """
     answer = _find_answer(schema, text, is_cut)
     if isinstance(answer, str):
@@ -100,7 +100,7 @@ def _has_words(text: str) -> bool:
 
 
 def _unwrapped(schema: CategorySchema, found: Found) -> Object | NoAnswer:
-    """The object of the attributes within {"product": {...}} or [{...}]."""
+    """Return the object of the attributes within {"product": {...}} or [{...}]."""
     objects = AnsweredObjects(schema.attributes, _spelling)
     spellings = {_spelling(attribute.name) for attribute in schema.attributes}
     value: Any = found.value
@@ -121,7 +121,7 @@ def _unwrapped(schema: CategorySchema, found: Found) -> Object | NoAnswer:
 
 
 def _is_template(written: Mapping[str, list[tuple[str, Any]]], fields: Mapping[str, str]) -> bool:
-    """Whether it only shows the form: {"Brand": "...", "Colour": "<colour>"}."""
+    """Return whether it only shows the form: {"Brand": "...", "Colour": "<colour>"}."""
     document = "\n".join(fields.values())
     shown = [(name, value) for name, pairs in written.items() for _, value in pairs if value is not None]
     return bool(shown) and all(

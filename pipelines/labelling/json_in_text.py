@@ -1,6 +1,6 @@
-"""JSON in what a model wrote, and what it wrote after its reasoning.
+"""Parser of JSON in a model's text, and of the text after its reasoning.
 
-Strict JSON alone is read. What is nearly JSON, or was cut, is no value: the model is asked again.
+Only strict JSON is read. Nearly valid or truncated JSON is not a value: the model is asked again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _START = re.compile(r"""\{(?=\s*["'“}])|\[(?=\s*[{\["])""")
 
 
 class Object(dict[str, Any]):
-    """A JSON object that remembers which keys were written twice.
+    """A JSON object that remembers duplicate keys.
 
     Attributes:
-        num_doubled: how often a key was written that was there.
-        disputed: keys that were written with different values, of which the first one is held.
+        num_doubled: number of repeated keys.
+        disputed: keys that were written with different values; the first one is kept.
     """
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
@@ -38,7 +38,7 @@ class Object(dict[str, Any]):
 
 
 class Found(NamedTuple):
-    """An object or a list, and where it stands in the text."""
+    """An object or a list, and its span in the text."""
 
     value: Object | list[Any]
     start: int
@@ -52,7 +52,7 @@ _DECODER = json.JSONDecoder(
 
 
 def after_reasoning(text: str) -> str | None:
-    """Return what stands after the last closed reasoning block; None if one is left open."""
+    """Return the text after the last closed reasoning block; None if one is left open."""
     for closed in _CLOSED.finditer(text):
         spoken = text[closed.end() :]
         if not _CLOSED.search(spoken):
@@ -61,7 +61,7 @@ def after_reasoning(text: str) -> str | None:
 
 
 def find_json(text: str) -> list[Found]:
-    """Find the objects and lists of `text`, the outermost ones, in order.
+    """Find the outermost objects and lists of `text`, in order.
 
     Raises:
         ValueError: a value begins that is not JSON, or does not end.

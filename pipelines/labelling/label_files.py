@@ -1,6 +1,6 @@
-"""The files of a labelling job: labels, rejections and the manifest, and what a rerun finds in them.
+"""Files of a labelling job: labels, rejections and the manifest, and their state for a rerun.
 
-Labels and rejections are logs, a line a verdict, flushed one by one: what is in them is paid and stays. Where a
+Labels and rejections are logs with one line per verdict, flushed one by one, so that paid verdicts are kept. If a
 product has several lines, labels win over rejections and a later rejection over an earlier one. All totals come from
 the lines, so they are right after any kill.
 """
@@ -30,7 +30,7 @@ _MAX_RAW = 20_000  # characters of a useless answer that are kept
 
 @dataclass(slots=True)
 class LabelTotals:
-    """What the lines of both files add up to."""
+    """Totals over the lines of both files."""
 
     labelled: set[RowKey] = field(default_factory=set)
     rejected: dict[RowKey, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class LabelTotals:
     cost_usd: float | None = None
 
     def add(self, line: Mapping[str, Any], schemas: Mapping[str, CategorySchema]) -> None:
-        """Counts one line, just written or read back. Raises `KeyError` or `TypeError` if it is not one of ours."""
+        """Count one line, just written or read back. Raises `KeyError` or `TypeError` if it is not one of ours."""
         origin = line["provenance"]
         key = RowKey(origin["source_file"], origin["source_row"])
         self.problems.update(origin.get("problems", {}))
@@ -66,7 +66,7 @@ class LabelTotals:
         self.unlabelled += len(schemas[line["category"]].attributes) - len(line["values"])
 
     def to_dict(self) -> dict[str, Any]:
-        """For the manifest and `--json`."""
+        """Return plain data for the manifest and `--json`."""
         return {
             "labelled": len(self.labelled),
             "rejected": len(self.rejected),
@@ -80,13 +80,13 @@ class LabelTotals:
 
 
 class LabelFiles:
-    """Opened by one process at a time. Reads what is there, repairs what a kill tore, appends."""
+    """Files of one process at a time. Reads existing lines, repairs what a kill tore, appends."""
 
     REJECTED_SUFFIX = ".rejected.jsonl"
     MANIFEST_SUFFIX = ".json"
 
     def __init__(self, output: str, schemas: Mapping[str, CategorySchema]) -> None:
-        """Raises `UsageError` if the files cannot be used, or another process uses them."""
+        """Open the files. Raises `UsageError` if they cannot be used, or another process uses them."""
         self.path = Path(output)
         self.rejected_path = Path(output + self.REJECTED_SUFFIX)
         self.manifest_path = Path(output + self.MANIFEST_SUFFIX)
@@ -120,11 +120,11 @@ class LabelFiles:
 
     @property
     def is_new(self) -> bool:
-        """Whether no line is there."""
+        """Whether there are no lines yet."""
         return not (self.totals.labelled or self.totals.rejected)
 
     def read_manifest(self) -> dict[str, Any] | None:
-        """The manifest of the sessions before, or None."""
+        """Return the manifest of earlier sessions, or None. Raises `UsageError` if it is damaged."""
         try:
             manifest = self._folder.read_json(self.manifest_path.name)
         except ValueError as error:
@@ -132,12 +132,12 @@ class LabelFiles:
         return manifest if isinstance(manifest, dict) else None
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        """Replaces the manifest in one step."""
+        """Replace the manifest atomically."""
         data = json.dumps(manifest, ensure_ascii=False, indent=2) + "\n"
         self._folder.write(self.manifest_path.name, data.encode())
 
     def add_verdict(self, key: RowKey, record: Record, verdict: TeacherVerdict, provenance: Mapping[str, Any]) -> None:
-        """Writes what became of a product."""
+        """Write the verdict on a product."""
         line: dict[str, Any] = {"product_id": record.id, "category": record.category}
         if verdict.labels is not None:
             line["values"] = verdict.labels.values
@@ -158,7 +158,7 @@ class LabelFiles:
         self._append(self._labels if verdict.labels is not None else self._rejections, line)
 
     def add_refusal(self, key: RowKey, refusal: RowRefusal, product_id: str | None, category: str | None) -> None:
-        """Writes that a row is no product to ask about."""
+        """Write that a row is not a product to ask about."""
         line = {"product_id": product_id, "category": category, "reason": refusal.code, "message": refusal.message}
         self._append(self._rejections, {**line, "provenance": _source(key)})
 

@@ -1,8 +1,8 @@
-"""Where an attribute is a list and a teacher wrote one text, "S, M, L": its values, if that can be told.
+"""Splitting of one text into several values ("S, M, L") for attributes that are lists.
 
-A text is taken apart only where every part is an enum's member or stands in the product text by itself, so that "1,5"
-and "Apple, Inc." stay whole. What may be one name, "Black & Decker", "AC/DC", "S and M", is taken apart only where
-every part stands somewhere else in the text, too. Another text with separators is a problem and no label.
+A text is split only if every part is an enum's member or stands in the product text by itself. So "1,5" and "Apple,
+Inc." stay whole. Possible names ("Black & Decker", "AC/DC", "S and M") are split only if every part also stands
+elsewhere in the text. Any other text with separators is a problem and not a label.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAME_ENDS = frozenset({"inc", "ltd", "llc", "co", "corp", "gmbh", "ag", "plc", 
 def split_lists(
     schema: CategorySchema, values: Mapping[str, Value], fields: Mapping[str, str]
 ) -> tuple[dict[str, Value], Counter[str]]:
-    """The values of a product's answer with texts for lists taken apart; those that cannot be are left out, counted."""
+    """Split the list texts of a product's answer into values. Those that cannot be split are left out and counted."""
     split, problems = dict(values), Counter[str]()
     for attribute in schema.attributes:
         value = values.get(attribute.name)
@@ -54,7 +54,7 @@ def split_lists(
 
 
 def _only_text(value: Value) -> tuple[str, bool]:
-    """The one text of an answer, and whether it stands in a list; "" if it is anything else."""
+    """Return the single text of an answer, and whether it is in a list; "" if it is anything else."""
     try:
         answer: Any = json.JSONDecoder(strict=False).raw_decode(value.raw.strip())[0]
     except (ValueError, RecursionError):
@@ -73,7 +73,7 @@ def _parts(attribute: Attribute, text: str, separator: re.Pattern[str]) -> list[
 
 
 def _several(attribute: Attribute, parts: list[str], fields: Mapping[str, str], whole: str) -> Value | None:
-    """The parts as values, if each is one: a member, or in the text, outside of the text that has them all if given."""
+    """Return the parts as values if each is a member or stands in the text, outside `whole` if given; else None."""
     several = parse_value(attribute, json.dumps(parts), closed=True, fields=fields)
     if several.status != "value" or attribute.type == "enum":
         return several if several.status == "value" else None

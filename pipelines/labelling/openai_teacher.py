@@ -1,9 +1,8 @@
-"""A teacher behind an OpenAI-compatible endpoint, asked by the `openai` package, whose retries and waits are used.
+"""A teacher at an OpenAI-compatible endpoint, using the `openai` package with its retries and waits.
 
-A failure is one of three: it ends the run (no such model, no money), it says nothing about the product (a timeout:
-asked again by a rerun), or it is about the product (the text is too long, the answer is useless). An error inside an
-answer with status 200 is given the status that it means before the package sees it, so that it is paced and tried again
-as any other.
+A failure is one of three kinds. It ends the run (no such model, no money). Or it says nothing about the product (a
+timeout: asked again by a rerun). Or it is about the product (text too long, useless answer). An error in an answer with
+status 200 gets its equivalent status before the package sees it, so that it is paced and retried as any other.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _READ, _SENT = "hpd_read", "hpd_sent"  # of a response: what its body was read a
 
 
 class _Request(NamedTuple):
-    """The request that a task has under way."""
+    """The current request of a task."""
 
     deadline: asyncio.Timeout
     question: OpenQuestion
@@ -52,7 +51,7 @@ _request: ContextVar[_Request | None] = ContextVar("_request", default=None)
 
 
 class _Failure(Exception):  # noqa: N818 - becomes a verdict, never a message of its own
-    """Why a request brought no answer."""
+    """Raised if a request brought no answer."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -60,18 +59,18 @@ class _Failure(Exception):  # noqa: N818 - becomes a verdict, never a message of
 
 
 class _Useless(NamedTuple):
-    """Reason and message, the message for people and for the teacher."""
+    """Reason and message of a useless answer; the message is for people and for the teacher."""
 
     reason: str
     message: str
 
 
 class _Ended(BaseException):
-    """No request may start any more. The `openai` package would try again after any `Exception`."""
+    """Raised if no request may start any more. Not an `Exception`, after which the `openai` package would retry."""
 
 
 class OpenAITeacher:
-    """Asks for one product a request."""
+    """Teacher that labels one product per request."""
 
     batch_size = 1
 
@@ -83,7 +82,7 @@ class OpenAITeacher:
         require_evidence: bool,
         spent: float = 0.0,
     ) -> None:
-        """Connects to nothing yet; `spent` are the dollars of earlier sessions.
+        """Prepare the client without connecting; `spent`: dollars of earlier sessions.
 
         Raises `UsageError` if the key is not in the environment.
         """
@@ -107,7 +106,7 @@ class OpenAITeacher:
         )
 
     async def __aenter__(self) -> Self:
-        """Asks for the list of models, which costs nothing. Endpoints without such a list are taken as they are."""
+        """Request the list of models, which costs nothing. Endpoints without such a list are accepted."""
         config = self._config
         try:
             async with asyncio.timeout(config.timeout_seconds):
@@ -133,7 +132,7 @@ class OpenAITeacher:
         await self._client.close()
 
     def provenance(self, category: str) -> dict[str, Any]:
-        """As `Teacher.provenance`."""
+        """Return the provenance of labels. See `Teacher.provenance`."""
         return {
             "teacher": self._config.model,
             "kind": self._config.kind,
@@ -143,14 +142,14 @@ class OpenAITeacher:
         }
 
     async def label(self, records: Sequence[Record]) -> list[TeacherVerdict]:
-        """As `Teacher.label`; may run many times at once. Raises `BudgetReached` where no money is left to ask."""
+        """Label records, concurrently if called so. Raises `BudgetReached` if no money is left. See `Teacher.label`."""
         return [await self._label(record) for record in records]
 
     async def ask(self, messages: list[Message]) -> ChatCompletion:
-        """The answer to a question that is not about a product's labels, as `json_mode` "off" has it: in words.
+        """Ask a question that is not about a product's labels, as with `json_mode` "off": the answer is in words.
 
-        Raises `UnansweredError` where this question has none, `RunError` or `UsageError` where none will have any more,
-        `BudgetReached` where no money is left to ask.
+        Raises `UnansweredError` if this question has no answer, `RunError` or `UsageError` if no later one can have
+        any, `BudgetReached` if no money is left.
         """
         try:
             return await self._ask(messages, None, _Tally(self._config))
@@ -159,7 +158,7 @@ class OpenAITeacher:
             raise UnansweredError(message, failure.reason) from failure
 
     async def _label(self, record: Record) -> TeacherVerdict:
-        """Asks until an answer is of use, at most `answer_attempts` times."""
+        """Ask until an answer is usable, at most `answer_attempts` times."""
         schema = self._schemas[record.category]
         question = messages = product_messages(self._config, schema, record)
         tally, problems = _Tally(self._config), Counter[str]()
@@ -196,7 +195,7 @@ class OpenAITeacher:
     def _read(
         self, schema: CategorySchema, record: Record, completion: ChatCompletion
     ) -> tuple[Labels | None, Counter[str], _Useless | None]:
-        """Labels, what was wrong with the answer, and why it is of no use, if it is of none."""
+        """Return labels, counts of problems, and why the answer is useless, if it is."""
         limit = self._config.max_output_tokens
         try:
             answer = read_answer(schema, completion.text, record.fields, is_cut=completion.is_cut)
@@ -213,7 +212,7 @@ class OpenAITeacher:
         return None, problems, _Useless("no_labels", "its JSON object has no usable value for any attribute")
 
     async def _ask(self, messages: list[Message], schema: CategorySchema | None, tally: _Tally) -> ChatCompletion:
-        """The completion; counted."""
+        """Return the completion, with its cost counted. Raises `RunError` if a limited cost is unknown."""
         config = self._config
         most_input = sum(len(message["content"].encode()) + _MESSAGE_TOKENS for message in messages)
         async with self._budget.reserve(config.cost(most_input, config.max_output_tokens) or 0.0):
@@ -277,13 +276,13 @@ class OpenAITeacher:
         return _Failure("server_error" if status >= 500 or status in (408, 409) else "refused", message)
 
     def _end_with(self, error: RunError | UsageError) -> RunError | UsageError:
-        """The first of them is what the run ends with. What is under way is brought home, nothing new is asked."""
+        """End the run with the first error given. Requests in progress finish; no new one starts."""
         self._end = self._end or error
         self._pace.end()
         return self._end
 
     def _ending(self, error: openai.APIStatusError) -> RunError | UsageError:
-        """Where nothing was answered yet, the configuration is wrong."""
+        """Return the error that ends the run: `UsageError` (configuration) before the first answer, else `RunError`."""
         config, status = self._config, error.status_code
         name = config.api_key_env
         advice = {
@@ -306,8 +305,9 @@ class OpenAITeacher:
         return text if len(text) <= _MAX_SHOWN_MESSAGE else text[:_MAX_SHOWN_MESSAGE] + "..."
 
     async def _before_request(self, _: Any) -> None:
-        """Runs before every try, retries included. A trickle of bytes must not outlive the timeout, so the whole try
-        has a deadline beside the package's own, which is for each read.
+        """Set the deadline of every try, retries included.
+
+        A trickle of bytes must not outlive the timeout, so the whole try has a deadline. The package's own is per read.
         """
         _set_deadline(None)
         if not await self._pace.wait():
@@ -317,7 +317,7 @@ class OpenAITeacher:
             request.question.sent()
 
     async def _after_headers(self, response: Any) -> None:
-        """Reads the body, and gives an answer that is an error the status and the wait that it means."""
+        """Read the body, and give an answer that is an error its equivalent status and wait."""
         status = response.status_code
         keeps_question = response.request.method != "POST" or status in (307, 308)
         if (response.has_redirect_location and keeps_question) or (status < 400 and response.request.method != "POST"):
@@ -344,14 +344,14 @@ class OpenAITeacher:
 
 
 class _Tally:
-    """The tokens and dollars of one product."""
+    """Tokens and dollars of one product."""
 
     def __init__(self, config: OpenAITeacherConfig) -> None:
         self._config = config
         self.usage = Usage()
 
     def add(self, usage: tuple[int, int] | None) -> float | None:
-        """Counts the tokens of one answer; its cost, or None if it cannot be known."""
+        """Add the tokens of one answer. Returns its cost, or None if unknown."""
         if usage is None:
             return None
         read, written = usage
@@ -381,7 +381,7 @@ def _api_key(config: OpenAITeacherConfig) -> str:
 
 
 def _no_answer(why: NoAnswer, completion: ChatCompletion, limit: int) -> _Useless:
-    """Why a text without an answer is of no use."""
+    """Return why a text without an answer is useless."""
     cut = f"teacher.max_output_tokens: {limit}"
     tool = f"it calls the tool {completion.tools[0]!r} without the attributes" if completion.tools else ""
     if not completion.text.strip() or why == "thinking":

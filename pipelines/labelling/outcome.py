@@ -1,4 +1,4 @@
-"""How a labelling session ended: as data, in words, as JSON for machines, and as an exit code."""
+"""Outcome of a labelling session: as data, in words, as JSON for machines, and as an exit code."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from pipelines.labelling.teachers import ENDING
 
 @dataclass(frozen=True, slots=True)
 class LabelOutcome:
-    """How a session ended.
+    """Outcome of a session.
 
     Attributes:
-        chosen: rows that this session was to label.
-        asked: products that the teacher was asked about in this session.
-        was_finished: nothing was left to do.
-        stopped: why the money's limit stopped it; None if it went to the end.
-        faults: error answers of the endpoint that were overcome or not, by HTTP status.
-        left_out: what lies in the input folders and is not read.
+        chosen: number of rows that this session was to label.
+        asked: number of products that the teacher was asked about in this session.
+        was_finished: whether nothing was left to do.
+        stopped: reason why the budget stopped it; None if it reached the end.
+        faults: number of the endpoint's error answers, resolved or not, by HTTP status.
+        left_out: files in the input folders that are not read.
     """
 
     totals: LabelTotals
@@ -41,25 +41,25 @@ class LabelOutcome:
 
     @property
     def products(self) -> int:
-        """Rows that were chosen for labelling, now or by an earlier session that chose more."""
+        """Number of rows chosen for labelling, now or by an earlier session that chose more."""
         return max(self.chosen, len(self.totals.labelled) + len(self.totals.rejected))
 
     @property
     def open_products(self) -> int:
-        """Of these, neither labelled nor rejected yet, or without their second question."""
+        """Number of them that are neither labelled nor rejected yet, or lack their second question."""
         unasked = sum(reason in ENDING for reason in self.totals.rejected.values())
         return self.products - len(self.totals.labelled) - len(self.totals.rejected) + unasked
 
 
 def exit_code(outcome: LabelOutcome) -> int:
-    """0, 3 if products have no labels, 4 if the money's limit stopped the run."""
+    """Return 0, 3 if products have no labels, or 4 if the budget stopped the run."""
     if outcome.stopped is not None:
         return EXIT_BUDGET
     return EXIT_INCOMPLETE if outcome.totals.rejected else EXIT_CLEAN
 
 
 def print_outcome(console: Console, config: LabelConfig, outcome: LabelOutcome) -> None:
-    """What happened, and where the labels are."""
+    """Print what happened, and where the labels are."""
     totals = outcome.totals
 
     def say(line: str) -> None:
@@ -96,7 +96,7 @@ def print_outcome(console: Console, config: LabelConfig, outcome: LabelOutcome) 
 
 
 def outcome_json(config: LabelConfig, outcome: LabelOutcome) -> dict[str, Any]:
-    """The totals for machines."""
+    """Return the totals for machines."""
     return {
         "output": config.output,
         "exit_code": exit_code(outcome),

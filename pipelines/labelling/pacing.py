@@ -1,4 +1,4 @@
-"""How fast and how far a paid endpoint is asked: requests a minute, dollars in all."""
+"""Limits on a paid endpoint: requests per minute and total dollars."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager, suppress
 
 
 class BudgetReached(Exception):  # noqa: N818 - it is an end, not an error
-    """The next request might cost more than is left."""
+    """Raised if the next request might cost more than is left."""
 
 
 class Pace:
-    """Starts at most so many requests a minute, evenly spaced."""
+    """Rate limiter: at most `per_minute` requests, evenly spaced."""
 
     def __init__(self, per_minute: float | None) -> None:
         self._interval = 60 / per_minute if per_minute else 0.0
@@ -20,7 +20,7 @@ class Pace:
         self._end = asyncio.Event()
 
     async def wait(self) -> bool:
-        """Returns when the next request may start: True; or False as soon as none may any more."""
+        """Wait until the next request may start. Returns True, or False once no request may start any more."""
         now = asyncio.get_running_loop().time()
         start = max(now, self._next)
         self._next = start + self._interval
@@ -30,12 +30,12 @@ class Pace:
         return not self._end.is_set()
 
     def end(self) -> None:
-        """Nothing may start from now on."""
+        """Allow no request to start from now on."""
         self._end.set()
 
 
 class Budget:
-    """Dollars that may be spent. A request reserves the most that it can cost before it is sent."""
+    """Budget in dollars. A request reserves its maximum cost before it is sent."""
 
     def __init__(self, limit: float | None, spent: float) -> None:
         self._limit = limit
@@ -45,9 +45,9 @@ class Budget:
 
     @asynccontextmanager
     async def reserve(self, most: float) -> AsyncIterator[None]:
-        """Holds `most` for the time of a request; waits for requests under way if they may leave enough.
+        """Reserve `most` for the time of a request; waits for requests in progress if they may leave enough.
 
-        Raises `BudgetReached` where nothing under way could.
+        Raises `BudgetReached` if none in progress could.
         """
         if self._limit is None:
             yield
@@ -66,5 +66,5 @@ class Budget:
                 self._changed.notify_all()
 
     def spend(self, cost: float) -> None:
-        """Counts what a request did cost."""
+        """Add the actual cost of a request."""
         self._spent += cost

@@ -1,4 +1,4 @@
-"""What a person sees while labels are made: a live bar on a terminal, plain lines elsewhere."""
+"""Progress of a labelling: a live bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LabelProgress:
         self._stack.close()
 
     async def keep_showing(self, seconds: float, under_way: UnderWay) -> None:
-        """Runs beside the work until it is cancelled."""
+        """Show progress until it is cancelled, beside the work."""
         self._under_way = under_way
         while True:
             await asyncio.sleep(0.25 if self._bar is not None else seconds)
@@ -63,7 +63,7 @@ class LabelProgress:
 
 
 def format_cost(dollars: float | None) -> str:
-    """0.0123 -> "$0.0123", 12.3 -> "$12.30"."""
+    """Format dollars: 0.0123 -> "$0.0123", 12.3 -> "$12.30"."""
     if dollars is None:
         return "unknown (no prices in the configuration)"
     return f"${dollars:,.2f}" if dollars >= 1 else f"${dollars:.4f}"

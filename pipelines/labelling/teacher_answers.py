@@ -1,7 +1,7 @@
-"""From a teacher's values to labels: judged strictly, every problem counted by its kind.
+"""Conversion of a teacher's values to labels: strict judgement, every problem counted by its kind.
 
-A value is judged by the student's own rule (`hpd_core.text.values`), so a label is something the student can be right
-about. What cannot be used is left out of the labels: not labelled is not the same as absent.
+A value is judged by the student's own rule (`hpd_core.text.values`), so that the student can reproduce every label.
+Unusable values are left out of the labels, because not labelled differs from absent.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Labels:
     """The usable labels of one product.
 
     Attributes:
-        values: by attribute, in the schema's order; without those that are not labelled.
-        problems: what was wrong with the answer, by kind.
+        values: labels by attribute, in the schema's order; only labelled ones.
+        problems: number of problems of the answer, by kind.
         not_in_text: attributes with a value that does not stand in the product text.
     """
 
@@ -40,7 +40,7 @@ class Labels:
 def judge(
     schema: CategorySchema, values: Mapping[str, Value], fields: Mapping[str, str], *, require_evidence: bool
 ) -> Labels:
-    """The labels among a product's answers; `values` may lack attributes, they are not labelled then."""
+    """Return the usable labels of a product's answers. Attributes missing from `values` are not labelled."""
     problems: Counter[str] = Counter()
     labels: dict[str, GoldForms] = {}
     not_in_text: list[str] = []
@@ -72,7 +72,7 @@ def judge(
 
 
 def _names_said(schema: CategorySchema, values: Mapping[str, Value]) -> Counter[str]:
-    """Of how many attributes each word is said that is a name here and a word for nothing elsewhere."""
+    """Count the attributes that have each word that is a name here and a word for nothing elsewhere."""
     return Counter(
         word
         for attribute in schema.attributes
@@ -86,7 +86,7 @@ def _names_said(schema: CategorySchema, values: Mapping[str, Value]) -> Counter[
 
 
 class _Document:
-    """The product text, made ready for looking values up in it."""
+    """The product text, prepared for looking up values."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         self._text = "\n".join(fields.values())
@@ -94,9 +94,9 @@ class _Document:
         self._grounder = Grounder(fields)
 
     def standing(self, attribute: Attribute, item: str) -> Literal["in_text", "ambiguous_number", "not_in_text"]:
-        """Whether the item stands in the text. Enums and truth values are conclusions: they need not.
+        """Return whether the item stands in the text. Enums and truth values are conclusions and need not stand there.
 
-        A text may stand inside of a word, other than for evidence: "Leder" in "Lederjacke" is no hallucination.
+        A text may stand inside a word, unlike evidence: "Leder" in "Lederjacke" is not a hallucination.
         """
         if attribute.type == "number":
             places = self._grounder.find(attribute, item)

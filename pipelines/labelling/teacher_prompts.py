@@ -1,4 +1,4 @@
-"""What a teacher is sent: the messages of a product, and the shape that its answer is to have."""
+"""Prompts of a teacher: the messages about a product, and the required shape of its answer."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ spelled as in the list, and null where the product text does not state it."""
 
 
 def product_messages(config: OpenAITeacherConfig, schema: CategorySchema, record: Record) -> list[Message]:
-    """The question about one product: attributes and text as the student will read them.
+    """Build the question about one product: attributes and text as the student will read them.
 
-    Of a vocabulary that the student's prompt does not list, a few values are shown. An answer means the member whose
-    label or synonym it is.
+    For a vocabulary that the student's prompt does not list, a few values are shown. An answer is mapped to the member
+    whose label or synonym it is.
     """
     before, rest = config.instruction.split("{attributes}")
     between, after = rest.split("{documents}")
@@ -40,7 +40,7 @@ def product_messages(config: OpenAITeacherConfig, schema: CategorySchema, record
 
 
 def asked_again(messages: list[Message], answer: str, problem: str) -> list[Message]:
-    """The question, the useless answer to it, and what was wrong."""
+    """Return the question, the useless answer to it, and what was wrong with that."""
     reminder = {"role": "user", "content": REMINDER.replace("{problem}", problem)}
     if not answer.strip():
         return [*messages[:-1], {"role": "user", "content": f"{messages[-1]['content']}\n\n{reminder['content']}"}]
@@ -48,16 +48,16 @@ def asked_again(messages: list[Message], answer: str, problem: str) -> list[Mess
 
 
 def prompt_hash(config: OpenAITeacherConfig) -> str:
-    """Equal for two configurations that ask with the same words."""
+    """Hash the wording of the questions; equal for two configurations with the same words."""
     return content_hash([config.system, config.instruction, REMINDER])
 
 
 MODES = ("json_schema", "tool", "json_object", "off")
-"""Ways to hold an answer to its form, the strictest first; `json_mode: auto` takes the next where one is refused."""
+"""Ways to enforce the form of an answer, strictest first; `json_mode: auto` falls back to the next on refusal."""
 
 
 def answer_shape(mode: str, schema: CategorySchema) -> dict[str, Any]:
-    """Return the keys of the request that hold the answer to its form."""
+    """Return the keys of the request that enforce the answer's form."""
     if mode == "off":
         return {}
     if mode == "json_object":
@@ -77,7 +77,7 @@ def answer_shape(mode: str, schema: CategorySchema) -> dict[str, Any]:
 def json_schema(schema: CategorySchema) -> dict[str, Any]:
     """Return the JSON Schema of an answer.
 
-    Enums for which OpenAI's limits leave no room, the longest ones, are texts there.
+    The longest enums, which exceed OpenAI's limits, are plain strings in it.
     """
     enums = _enums_that_fit(schema)
     return {
@@ -91,7 +91,7 @@ def json_schema(schema: CategorySchema) -> dict[str, Any]:
 
 
 def _enums_that_fit(schema: CategorySchema) -> set[str]:
-    """The attributes whose values a JSON schema can hold, the shortest vocabularies first."""
+    """Return the attributes whose values a JSON schema can hold, preferring the shortest vocabularies."""
     values, letters = 0, sum(len(attribute.name) for attribute in schema.attributes)
     fitting = set()
     for attribute in sorted(schema.attributes, key=lambda each: len(each.labels)):

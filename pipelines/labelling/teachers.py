@@ -1,4 +1,4 @@
-"""What labels products: the interface, the verdict on a product, and the model itself as its own teacher."""
+"""Teachers: their interface, the verdict on a product, and the model as its own teacher."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ USELESS = frozenset({"not_json", "cut_off", "several_answers", "no_labels", "no_
 
 
 class UnansweredError(RunError):
-    """One question has no answer (`reason`: one of UNANSWERED, "refused", "declined"); the next may have."""
+    """Raised if one question has no answer (`reason`: one of UNANSWERED, "refused", "declined"); the next may have."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class UnansweredError(RunError):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a product took, all requests for it together. None: the teacher does not say."""
+    """Tokens and dollars of a product, summed over its requests. None: the teacher does not report them."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -42,11 +42,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class TeacherVerdict:
-    """What became of one product: labels, or the reason why there are none with what the teacher wrote.
+    """Verdict on one product: labels, or the reason why there are none with the teacher's text.
 
     Attributes:
-        attempts: questions about it.
-        is_answered: it was answered, if not usefully; a second question may have failed behind that.
+        attempts: number of questions about it.
+        is_answered: whether it was answered, even uselessly; a second question may have failed after that.
     """
 
     labels: Labels | None
@@ -60,7 +60,7 @@ class TeacherVerdict:
 
 
 class Teacher(Protocol):
-    """Labels products. One that takes single products may be asked for several at the same time."""
+    """Interface of a teacher. One that takes single products may be called concurrently."""
 
     batch_size: int
     num_workers: int
@@ -68,17 +68,17 @@ class Teacher(Protocol):
     under_way: UnderWay
 
     async def __aenter__(self) -> Self:
-        """Makes sure that it can be asked. Raises `UsageError` if not."""
+        """Check that it can be asked. Raises `UsageError` if not."""
         ...
 
     async def __aexit__(self, *_: object) -> None: ...
 
     async def label(self, records: Sequence[Record]) -> list[TeacherVerdict]:
-        """One verdict a record. Raises `UsageError` or `RunError` where asking on makes no sense."""
+        """Return one verdict per record. Raises `UsageError` or `RunError` if asking on is pointless."""
         ...
 
     def provenance(self, category: str) -> dict[str, Any]:
-        """What a line says about where its labels come from."""
+        """Return the provenance of labels, for a line."""
         ...
 
 
@@ -90,7 +90,7 @@ class SelfTeacher:
     def __init__(
         self, config: SelfTeacherConfig, schemas: Mapping[str, CategorySchema], *, require_evidence: bool
     ) -> None:
-        """Loads the model. Raises `UsageError` if it cannot."""
+        """Load the model. Raises `UsageError` if it cannot."""
         self.faults: Counter[str] = Counter()
         self.under_way = UnderWay()
         self._config, self._schemas, self._require_evidence = config, schemas, require_evidence
@@ -107,7 +107,7 @@ class SelfTeacher:
         self._model.close()
 
     async def label(self, records: Sequence[Record]) -> list[TeacherVerdict]:
-        """As `Teacher.label`; one call at a time."""
+        """Label a batch; one call at a time. See `Teacher.label`."""
         try:
             with self.under_way.question() as batch:
                 batch.sent()
@@ -117,7 +117,7 @@ class SelfTeacher:
         return [self._verdict(record, result) for record, result in zip(records, results, strict=True)]
 
     def provenance(self, category: str) -> dict[str, Any]:
-        """As `Teacher.provenance`."""
+        """Return the provenance of labels. See `Teacher.provenance`."""
         return {
             "teacher": self._config.model,
             "kind": self._config.kind,

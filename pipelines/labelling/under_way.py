@@ -1,4 +1,4 @@
-"""What a teacher was asked and has not answered yet, and since when."""
+"""Questions that a teacher has not answered yet, and since when."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from contextlib import contextmanager
 
 
 class OpenQuestion:
-    """One of them. `sent_at`: None as long as it only waits for its turn."""
+    """A question in progress. `sent_at`: None while it waits for its turn."""
 
     def __init__(self) -> None:
         self.sent_at: float | None = None
 
     def sent(self) -> None:
-        """It is on its way; sent again, it is as old as before."""
+        """Record the time of sending; a retry keeps the first time."""
         if self.sent_at is None:
             self.sent_at = time.monotonic()
 
 
 class UnderWay:
-    """All of them."""
+    """All questions in progress."""
 
     def __init__(self) -> None:
         self._questions: list[OpenQuestion] = []
 
     @contextmanager
     def question(self) -> Iterator[OpenQuestion]:
-        """One that is answered, or given up, when the block ends."""
+        """Register a question until the block ends."""
         question = OpenQuestion()
         self._questions.append(question)
         try:
@@ -36,7 +36,7 @@ class UnderWay:
             self._questions.remove(question)
 
     def describe(self) -> str:
-        """For a progress line: how many, and how old the oldest is."""
+        """Return text for a progress line: how many requests are in progress, and the age of the oldest."""
         sent = [question.sent_at for question in self._questions if question.sent_at is not None]
         waiting = len(self._questions) - len(sent)
         waits = f", {waiting:,} waiting for their turn" if waiting else ""

@@ -1,1 +1,1 @@
-"""From a value as the model wrote it to the attribute's own unit, vocabulary and form."""
+"""Normalisation of values that the model wrote, to the attribute's own unit, vocabulary and form."""

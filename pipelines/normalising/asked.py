@@ -1,4 +1,4 @@
-"""What an attribute asks of a number: its unit, and which others may stand in a text instead."""
+"""Unit that an attribute asks for, and the other units that are accepted and converted."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _MORE_DIGITS = 2  # than the text has, where it has as many as that: "4006381333
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number in the unit that is asked for, or in its own where none is.
+    """Number in the unit that is asked for, or in its own if none is.
 
     Attributes:
-        digits: that are shown of it; None: all, for nothing was converted.
+        digits: significant digits to show; None for all, because it was not converted.
     """
 
     number: Fraction
@@ -40,12 +40,12 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The unit of an attribute.
+    """Unit of an attribute.
 
     Attributes:
-        wanted: None: the attribute has none.
-        accepted: kind and unit of those that are converted; None: all of the wanted one's kind.
-        own: names that only the schema has.
+        wanted: the unit; None if the attribute has none.
+        accepted: kind and unit of the units that are converted; None for all of the wanted one's kind.
+        own: names of units that only the schema has.
     """
 
     wanted: KnownUnit | None
@@ -54,7 +54,7 @@ class Asked:
 
     @classmethod
     def of(cls, attribute: Attribute) -> Asked:
-        """What the attribute asks."""
+        """Return the unit that the attribute asks for."""
         if attribute.unit is None:
             return cls(None, None, {})
         wanted, others = wanted_unit(attribute.unit.want), attribute.unit.accept
@@ -70,15 +70,15 @@ class Asked:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything is known of the wanted unit but its name."""
+        """Whether anything but its name is known of the wanted unit."""
         return self.wanted is not None and is_known(self.wanted)
 
     def amounts(self, quantity: Quantity) -> tuple[Amount, ...] | None:
-        """What the quantity is worth: one amount, several where its unit may be one of several, none if its number
-        stands without a unit; None if its unit is of another kind, or is not accepted."""
+        """Return the quantity's amounts: one, several if its unit is ambiguous, or none if it has no unit. Returns None
+        if its unit is of another kind, or is not accepted."""
         strong = [unit for unit in quantity.units if not unit.is_weak]
         if self.wanted is None:
-            # What is counted has no unit: "2 pieces" are two.
+            # Counts have no unit: "2 pieces" are two.
             own = [unit for unit in strong if unit.kind not in COUNTS and unit != CONTRADICTED]
             return tuple(Amount(quantity.number, unit.shown) for unit in own)
         fitting = [unit for unit in quantity.units if self._takes(unit)]
@@ -101,7 +101,7 @@ class Asked:
 
 
 def plain(amount: Amount) -> str:
-    """A plain decimal: "35.56". What was not converted is only rounded where it has no end (a third of an hour)."""
+    """Return a plain decimal: "35.56". Unconverted numbers are rounded only if they do not terminate (1/3 hour)."""
     exact = _ending(amount.number)
     if exact is None or (amount.digits is not None and len(exact.as_tuple().digits) > amount.digits):
         rounded = Context(prec=amount.digits or _CONVERTED_DIGITS)
@@ -117,7 +117,7 @@ def _num_digits(number: Fraction) -> int:
 
 
 def _ending(number: Fraction) -> Decimal | None:
-    """The number as a decimal, exactly; None if it has no end."""
+    """Return the number as an exact decimal; None if it does not terminate."""
     rest, places = number.denominator, 0
     for prime in (2, 5):
         count = 0

@@ -1,4 +1,4 @@
-"""Dates as ISO 8601: a day, a month or a year, as much as the text says.
+"""Dates as ISO 8601: a day, a month or a year, as the text states it.
 
 12.05.2024, 2024/5/12, 12 May 2024, le 12 mai 2024, 2024年5月12日   2024-05-12
 05/2024, May 2024                                                2024-05
@@ -16,7 +16,7 @@ from babel import Locale
 
 from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, Normalised
 
-# Whose names of months are known.
+# Locales whose names of months are known.
 _LOCALES = "en de fr es it pt nl sv da nb fi pl cs sk hu ro tr ru uk el he ar hr sl bg"
 _YEARS = range(1000, 10_000)
 _YEAR_FIRST = re.compile(
@@ -32,7 +32,7 @@ _FILLERS = "of de del the le el il den der d st nd rd th er re do г года in
 
 
 def normalise_date(raw: str) -> Normalised:
-    """The date that the whole text is."""
+    """Normalise the date that the whole text is."""
     text = unicodedata.normalize("NFKC", raw).strip()
     if match := _YEAR_FIRST.fullmatch(text) or _COMPACT.fullmatch(text):
         parts = [part for part in match.groups() if part is not None and part.isdecimal()]
@@ -50,7 +50,7 @@ def normalise_date(raw: str) -> Normalised:
 
 
 def _day_and_month(first: int, second: int, year: int, *, is_day_first: bool) -> Normalised:
-    """Dots stand behind ordinals: the day comes first. With slashes and dashes either is usual."""
+    """Normalise a date with the year last: dots put the day first, slashes and dashes may be ambiguous."""
     if is_day_first or second == first:
         return _iso(year, second, first)
     readings = {each for each in (_iso(year, second, first), _iso(year, first, second)) if each.status == "ok"}
@@ -83,7 +83,7 @@ def _iso(year: int, month: int | None = None, day: int | None = None) -> Normali
 
 @cache
 def _months() -> dict[str, int]:
-    """Names of months, whole and short, of many languages; without those that are of two months."""
+    """Return numbers of months by their names, whole and short, in many languages; without names of two months."""
     found: dict[str, set[int]] = {}
     for locale in map(Locale.parse, _LOCALES.split()):
         for context in ("format", "stand-alone"):

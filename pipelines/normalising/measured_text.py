@@ -1,4 +1,4 @@
-"""Texts that are quantities, ranges or sizes, in the unit that is asked for, or in their own where none is."""
+"""Normalisation of quantities, ranges and sizes, to the unit that is asked for, or in their own if none is."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _BEGINS = re.compile(rf"[-+−~≈≥≤<>±]?=?\s?[\d.,{VULGAR_FRACTIONS}]")
 
 
 def normalise_measured(asked: Asked, raw: str, places: Sequence[EvidencePlace], *, with_unit: bool) -> Normalised:
-    """The measure that the whole text is; without a rule if it is none.
+    """Normalise the measure that the whole text is; `NO_RULE` if it is not one.
 
     Args:
-        places: where it stands, for a unit that the text itself does not have.
-        with_unit: whether `norm` names the unit, as it does where it is a text.
+        places: its places in the product's text, for a unit that it does not have itself.
+        with_unit: whether `norm` names the unit, as it does for attributes that are texts.
     """
     if places and all(place.match == "ambiguous" for place in places):
         return AMBIGUOUS
@@ -38,12 +38,12 @@ def normalise_measured(asked: Asked, raw: str, places: Sequence[EvidencePlace], 
 
 
 def may_be_measure(text: str) -> bool:
-    """Whether it is worth while to look for a measure in a text of which none is asked: most are none."""
+    """Return whether a text of an attribute without a unit may be a measure; most are not, and need no closer look."""
     return _BEGINS.match(text) is not None
 
 
 def with_measure(asked: Asked, text: str) -> Normalised:
-    """A tidy text as it is; with its number and unit beside it if it is a quantity of a unit as a whole."""
+    """Return a tidy text unchanged; with its number and unit beside it if it is, as a whole, a quantity with a unit."""
     measure = None if _DECADE.fullmatch(text) else read_measure(text, asked.own)
     found = _converted(asked, measure, with_unit=True) if measure is not None else NO_RULE
     if found.status != "ok" or found.unit is None:

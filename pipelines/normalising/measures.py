@@ -1,4 +1,4 @@
-"""Texts that are a quantity, a range or a size as a whole.
+"""Reading of texts that are, as a whole, a quantity, a range or a size.
 
 14 inches, 12", 5' 6", 4 lb 3 oz, ca. 500 g       one
 10-12 cm, from 5 to 8 kg, -10...+40 °C            a range
@@ -70,11 +70,11 @@ _GAP = re.compile(rf"[{SPACES}\t]{{0,2}}-?")
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A text that is a measure.
+    """Measure that a text states.
 
     Attributes:
         parts: its quantities: two of a range, those of a size in the text's order.
-        labels: of the parts of a size; "" where there is none.
+        labels: labels of the parts of a size; "" for a part without one.
     """
 
     form: Form
@@ -83,11 +83,11 @@ class Measure:
 
 
 def read_measure(text: str, own: OwnNames, before: str = "", after: str = "") -> Measure | None:
-    """The measure that the whole of `text` is; None if it is none.
+    """Return the measure that the whole of `text` states; None if it is not a measure.
 
     Args:
         own: units that the schema names.
-        before, after: what stands around it where it was found; looked at for a unit that the text does not have.
+        before, after: text around it where it was found; searched for a unit that `text` does not have.
     """
     text = text.strip()
     if match := _ABOUT.match(text):
@@ -123,7 +123,7 @@ def _range(text: str, own: OwnNames, before: str, after: str) -> Measure | None:
         return None
     high = _part(match["high"], own, before, after)
     low = _part(match["low"], own, _label_before(match["high"], own, before, after), "")
-    # "2-in-1" is none.
+    # "2-in-1" is not a range.
     if high is None or low is None or (low.units and not high.units):
         return None
     return Measure("range", (_with_units(low, high), high))
@@ -140,7 +140,7 @@ def _size(text: str, own: OwnNames, before: str, after: str) -> Measure | None:
     found = [part for part in parts if part is not None]
     last = found[-1] if len(found) == len(parts) else None
     if last is None or any(unit.kind != "length" for part in found for unit in part.units):
-        # "6 x 500 ml" is no size.
+        # "6 x 500 ml" is not a size.
         return None
     # "2 x 40 cm" may be two pieces.
     first = found[0]
@@ -152,7 +152,7 @@ def _size(text: str, own: OwnNames, before: str, after: str) -> Measure | None:
 
 
 def _label_before(last: str, own: OwnNames, before: str, after: str) -> str:
-    """`before`, unless the last of several numbers has a unit: then it is that of all, whatever a label says."""
+    """Return `before`; "" if the last of several numbers has a unit: it then holds for all, whatever a label says."""
     part = _part(last, own, "", after)
     return "" if part is not None and part.units else before
 
@@ -162,7 +162,7 @@ def _with_units(part: Quantity, last: Quantity) -> Quantity:
 
 
 def _label(text: str) -> tuple[str, str]:
-    """ "W 10 cm", "10 cm (W)" and '10"W' as label and rest."""
+    """Split "W 10 cm", "10 cm (W)" and '10"W' into label and rest."""
     for pattern in (_LABEL_IN_FRONT, _LABEL_ENCLOSED, _LABEL_AFTER):
         if match := pattern.search(text):
             return match["label"], text[: match.start()] + text[match.end() :]
@@ -170,7 +170,7 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _part(text: str, own: OwnNames, before: str, after: str) -> Quantity | None:
-    """A number, its unit, and nothing else; with the unit around it if it has none."""
+    """Read a number, its unit, and nothing else; with a unit from the text around it if it has none."""
     text = text.strip()
     match = _NUMBER.match(text)
     read = read_number(match.group().strip().replace("−", "-")) if match else None
@@ -186,14 +186,16 @@ def _part(text: str, own: OwnNames, before: str, after: str) -> Quantity | None:
         return Quantity(Fraction(), is_sure=False)
     following = after if not rest or RESTATES.match(after) else ""
     quantity = quantity_at(Fraction(settled), before, rest + following, own)
-    # Of "10 cm and 20 cm", which is no one quantity, none is the measure.
+    # "10 cm and 20 cm" is not one quantity, so neither is the measure.
     is_one = num_units < 2 or not quantity.is_sure or quantity.number != Fraction(settled)
     return quantity if is_one or _ZERO.search(rest) else None
 
 
 def _settled(read: str, text: str) -> str | None:
-    """What "1,250" is worth, if "1.250" would be worth the same in a text with the other signs: by its numbers or its
-    unit, not because English texts are more."""
+    """Return the value of a number; None for one like "1,250" unless "1.250" has it in a text with swapped signs.
+
+    Then the text's numbers or unit decide it, and not the frequency of English texts.
+    """
     if open_readings(read) is None:
         return read
     settled = settle(read, [text])
@@ -202,7 +204,7 @@ def _settled(read: str, text: str) -> str | None:
 
 
 def _num_units(rest: str, own: OwnNames) -> int | None:
-    """How many units the text is, one or two with a number between them; None if there is something else in it."""
+    """Return the number of units that make up the text, one, or two with a number in between; None for other texts."""
     place = 0
     for count in (1, 2):
         gap = _GAP.match(rest, place)

@@ -1,11 +1,10 @@
-"""The member of an enum that a text means: by its label, a synonym or its id, and else by the nearest spelling.
+"""Matching of texts to members of an enum: by label, synonym or id, and else by the nearest spelling.
 
     NOIR, "nòir ", n-o-i-r        the same letters: capitals, accents, spaces and signs that join words do not count
     blacks, schwarze              the same word with the ending of a plural or of a gender
-    aluminum for aluminium        a misspelling of a long word, as `misspellings` says
+    aluminum for aluminium        a misspelling of a long word (see `misspellings`)
 
-Numbers, and the signs that mean something, have to be the same in all of them. Two members that are equally near leave
-it open.
+Numbers and meaningful signs must be the same in all of them. Two equally near members make the text ambiguous.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from pipelines.normalising.misspellings import SAME_BEGINNING, is_misspelt, may_
 from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, Normalised
 from pipelines.normalising.written_signs import one_form, written_signs
 
-_MAX_COMPARED = 60  # letters; what is longer is a sentence
+_MAX_COMPARED = 60  # letters; a longer text is a sentence
 _MIN_STEM = 4  # letters of a word that may have an ending
-_MIN_INFLECTED = 6  # of one that may have another ending than that of a plural
+_MIN_INFLECTED = 6  # letters of a word that may have another ending than that of a plural
 _ENDINGS = ("s", "es", "e", "en", "em")
 _HISSING = ("s", "x", "z", "ch", "sh")
 
@@ -39,17 +38,17 @@ _TRUTHS = {**dict.fromkeys(_YES.split(), "true"), **dict.fromkeys(_NO.split(), "
 
 
 def normalise_boolean(raw: str) -> Normalised:
-    """ "true" or "false"."""
+    """Normalise a text to "true" or "false"; `NO_RULE` if it is neither."""
     truth = _TRUTHS.get(raw.strip().casefold())
     return NO_RULE if truth is None else Normalised("ok", truth)
 
 
 _Name = tuple[str, tuple[str, ...]]
-"""A folded name, and its numbers and signs."""
+"""Folded name, and its numbers and signs."""
 
 
 class MemberNames:
-    """The members of one enum by all that texts may call them."""
+    """Members of one enum, by all names that texts may use."""
 
     def __init__(self, members: tuple[Member, ...]) -> None:
         self.members = members
@@ -96,7 +95,7 @@ class MemberNames:
 
     @cached_property
     def _misspelt(self) -> Mapping[tuple[str, int], list[_Name]]:
-        """Names that have a word long enough to be known misspelt, by how they begin and by length."""
+        """Names with a word long enough to be recognised misspelt, by their first letters and length."""
         found: dict[tuple[str, int], list[_Name]] = defaultdict(list)
         for folded, signs in self._folded:
             if may_be_misspelt(folded) and len(folded) <= _MAX_COMPARED:
@@ -109,13 +108,13 @@ class MemberNames:
 
 
 def name_and_signs(text: str) -> _Name:
-    """What has to be the same in two texts that name one member."""
+    """Return the folded name and the signs, which must be equal in two texts that name one member."""
     text = one_form(text)
     return fold_name(text), written_signs(text)
 
 
 def _sole_ids(members: tuple[Member, ...]) -> Mapping[str, Member | None]:
-    """The members by id; None for an id that several have."""
+    """Return the members by id; None for an id that several have."""
     found: dict[str, Member | None] = {}
     for member in members:
         if member.id is not None:
@@ -124,7 +123,7 @@ def _sole_ids(members: tuple[Member, ...]) -> Mapping[str, Member | None]:
 
 
 def _inflected(folded: str) -> Iterator[str]:
-    """The name with an ending of its last word more, or less."""
+    """Yield the name with an ending added to its last word, or removed from it."""
     for ending in _ENDINGS:
         if _takes_ending(folded, ending):
             yield folded + ending
@@ -133,7 +132,7 @@ def _inflected(folded: str) -> Iterator[str]:
 
 
 def _takes_ending(name: str, ending: str) -> bool:
-    """Whether the ending makes the same word of it in a plural or gender: "prints", not "printer"; "schwarze", not
+    """Return whether the ending gives a plural or gender of the same word: "prints", not "printer"; "schwarze", not
     "stripe" or "silicone"; not "brass" from "bras"."""
     word = name.rpartition(" ")[2]
     if not word.isalpha() or len(word) < _MIN_STEM:

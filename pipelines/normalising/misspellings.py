@@ -1,8 +1,8 @@
-"""Whether two names are one, misspelt once.
+"""Detection of names that are the same but for one misspelling.
 
-Few letters apart are different words, too: plain and plaid, polyether and polyester, striped and stripped, silicon and
-silicone, polyamide and polyimide, interior and inferior. So only what is hardly ever another word counts, in words of
-eight letters and more, between their first three letters and their last:
+Different words may also be few letters apart: plain and plaid, polyether and polyester, striped and stripped, silicon
+and silicone, polyamide and polyimide, interior and inferior. So only mistakes that hardly ever give another word count,
+in words of at least eight letters, between their first three letters and their last:
 
     a letter too many or too few     aluminum, rechargable, stainles
     two neighbours exchanged         stainlses
@@ -14,17 +14,17 @@ Never one letter for another, never an ending, never two mistakes, and only in o
 from __future__ import annotations
 
 SAME_BEGINNING = 3
-"""Letters that have to agree at the beginning."""
+"""Number of letters that must agree at the beginning."""
 _MIN_LETTERS = 8
 
 
 def may_be_misspelt(name: str) -> bool:
-    """Whether the name has a word that is long enough."""
+    """Return whether the name has a word that is long enough."""
     return any(len(word) >= _MIN_LETTERS for word in name.split(" "))
 
 
 def is_misspelt(one: str, other: str) -> bool:
-    """Whether two different folded names are the same but for one mistake in one word."""
+    """Return whether two different folded names are the same but for one mistake in one word."""
     words, others = one.split(" "), other.split(" ")
     if len(words) != len(others):
         return False
@@ -40,7 +40,7 @@ def _is_misspelt_word(one: str, other: str) -> bool:
     if place < SAME_BEGINNING:
         return False
     if len(long) > len(short):
-        # At the end it is another ending, but for a letter that is doubled.
+        # A letter more at the end is another ending, unless it doubles the last one.
         return short[place:] == long[place + 1 :] and (place < len(short) or long[-1] == short[-1])
     is_exchanged = short[place : place + 2] == long[place : place + 2][::-1] and short[place + 2 :] == long[place + 2 :]
     is_s_or_z = {short[place], long[place]} == {"s", "z"} and short[place + 1 :] == long[place + 1 :]

@@ -1,4 +1,4 @@
-"""A value in its attribute's own unit, vocabulary and form. Pure: the same value and places give the same."""
+"""Normalisation of a value to its attribute's own unit, vocabulary and form. Pure: equal inputs give equal results."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _REMEMBERED = 4096  # values of an attribute; a catalog has the same ones again 
 
 
 class Normaliser:
-    """Normalises values of one attribute, and remembers what took time."""
+    """Normaliser of one attribute's values, with a cache of results."""
 
     def __init__(self, attribute: Attribute) -> None:
         self._attribute = attribute
         self._asked = Asked.of(attribute)
         self._members = EnumNames(attribute)
         self._is_plain_text = attribute.type == "string" and attribute.unit is None
-        # Of a text that may have a unit, what stands around it is looked at, and of nothing else.
+        # The text around a value is used only if it may have a unit.
         self._needs_places = attribute.type == "number" or attribute.unit is not None
         self._look_up = lru_cache(maxsize=_REMEMBERED)(self._compute)
 
     def normalise(self, raw: str, evidence: Sequence[Mapping[str, Any]] | None) -> Normalised:
-        """As `normalise`."""
+        """Normalise a value, as the function `normalise` does."""
         if self._is_plain_text:
-            # It may end inside of a number; then it does so in all its places.
+            # It may end within a number; then it does so in all its places.
             is_cut = bool(evidence) and evidence is not None and evidence[0]["match"] == "ambiguous"
             return AMBIGUOUS if is_cut else self._plain_text(raw)
         found = self._look_up(raw, places_of(evidence) if evidence and self._needs_places else ())
@@ -50,7 +50,7 @@ class Normaliser:
         return all(least <= float(number) <= most for number in _NUMBERS.findall(found.norm))
 
     def columns(self, raw: str, evidence: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
-        """The columns of the attribute table that a value fills; those that are left out are null."""
+        """Return the columns of the attribute table that a value fills; columns left out are null."""
         found = self.normalise(raw, evidence)
         if found.num is None and found.unit is None and found.id is None and found.min is None and found.max is None:
             return {"norm_status": found.status, "value_norm": found.norm}
@@ -78,16 +78,16 @@ class Normaliser:
 
 
 def normalise(attribute: Attribute, raw: str, evidence: Sequence[Mapping[str, Any]] | None = None) -> Normalised:
-    """A value of an attribute in the attribute's own form.
+    """Normalise a value of an attribute to the attribute's own form.
 
     Args:
-        raw: one item, as the table's `value_raw` has it.
-        evidence: its places, as the table's `evidence` has them.
+        raw: one item, as in the table's `value_raw`.
+        evidence: its places, as in the table's `evidence`.
     """
     return Normaliser(attribute).normalise(raw, evidence)
 
 
 @lru_cache(maxsize=256)
 def normalisers(schema: CategorySchema) -> dict[str, Normaliser]:
-    """Those of a category's attributes, by name."""
+    """Return the normalisers of a category's attributes, by name."""
     return {attribute.name: Normaliser(attribute) for attribute in schema.attributes}

@@ -1,4 +1,4 @@
-"""What normalising a value gives, and how sure it is of it."""
+"""Result of normalising a value, and its status."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ NORM_STATUSES: tuple[NormStatus, ...] = get_args(NormStatus)
 
 
 class Normalised(NamedTuple):
-    """A value in its attribute's own form; all but `status` is None unless that is "ok".
+    """Value in its attribute's own form; all but `status` is None unless that is "ok".
 
     Attributes:
-        status: "ok"; "ambiguous": the text can be read in several ways; "conflict": it contradicts what was asked (a
-            weight in litres); "no_rule": nothing here knows how to read it (in no vocabulary, of an unknown unit).
+        status: "ok"; "ambiguous": the text can be read in several ways; "conflict": it contradicts the attribute (a
+            weight in litres); "no_rule": no rule can read it (in no vocabulary, of an unknown unit).
         norm: the value as a text: a plain decimal, a member's label, "true", an ISO date, a tidied text.
         num: the number, in `unit`.
-        unit: the attribute's own; where it has none, the one that the text has.
-        min, max: of a range, in `unit`; one of them alone for "at least 5".
-        id: of the enum's member.
+        unit: the attribute's unit; if it has none, that of the text.
+        min, max: ends of a range, in `unit`; one of them alone for "at least 5".
+        id: id of the enum's member.
     """
 
     status: NormStatus
@@ -35,4 +35,4 @@ CONFLICT = Normalised("conflict")
 NO_RULE = Normalised("no_rule")
 
 NORMALISED_COLUMNS = ("norm_status", "value_norm", "value_num", "unit", "value_min", "value_max", "value_id")
-"""Of the attribute table, in the order of `Normalised`."""
+"""Columns of the attribute table, in the order of `Normalised`."""

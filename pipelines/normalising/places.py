@@ -1,4 +1,4 @@
-"""Where a value stands in a product's text, with a little of the text around it."""
+"""Places of a value in a product's text, with a little of the text around them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 CONTEXT = 32
-"""Code points of the text that are kept before and after a value."""
+"""Number of code points of the text that are kept before and after a value."""
 
 
 class EvidencePlace(NamedTuple):
-    """A place of a value.
+    """Place of a value.
 
     Attributes:
-        match: as in the table's `evidence`.
-        before, after: the text around it, `CONTEXT` code points at most each; "" where a run did not keep it.
+        match: kind of match, as in the table's `evidence`.
+        before, after: text around it, at most `CONTEXT` code points each; "" if a run did not keep it.
     """
 
     match: str
@@ -23,6 +23,6 @@ class EvidencePlace(NamedTuple):
 
 
 def places_of(evidence: Iterable[Mapping[str, Any]] | None) -> tuple[EvidencePlace, ...]:
-    """The places in a row's `evidence`, each once."""
+    """Return the distinct places in a row's `evidence`."""
     found = (EvidencePlace(each["match"], each.get("before") or "", each.get("after") or "") for each in evidence or ())
     return tuple(dict.fromkeys(found))

@@ -1,7 +1,7 @@
-"""Numbers in the unit that is asked for, by what stands around them in the product's text.
+"""Numbers in the unit that is asked for, by the text around them in the product.
 
-Never by guessing: a number that stands bare has no unit, whatever was asked for. Every place of the number is looked
-at; those that have a unit of the right kind have to agree.
+Units are never guessed: a bare number has no unit, whatever was asked for. Every place of the number is examined, and
+those that have a unit of the right kind must agree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SURELY_FITS = 300  # digits
 
 
 def normalise_number(asked: Asked, raw: str, places: Sequence[EvidencePlace]) -> Normalised | None:
-    """A number in the unit that is asked for; None if `raw` is not one number."""
+    """Normalise a number to the unit that is asked for; return None if `raw` is not one number."""
     number = _read(raw)
     if not isinstance(number, Fraction):
         return number
@@ -41,7 +41,7 @@ def normalise_number(asked: Asked, raw: str, places: Sequence[EvidencePlace]) ->
             amounts.update(dict.fromkeys(found))
             is_sure &= quantity.is_sure
     if asked.wanted is None:
-        # Nobody asked for a unit. That of the text is told where all places have it.
+        # No unit is asked for. The text's unit is kept if all places have it.
         units = {amount.unit for amount in amounts}
         return whole(Amount(number, units.pop() if len(units) == 1 and not num_bare and is_sure else None))
     if amounts:
@@ -51,7 +51,8 @@ def normalise_number(asked: Asked, raw: str, places: Sequence[EvidencePlace]) ->
 
 @lru_cache(maxsize=4096)
 def _read(raw: str) -> Fraction | Normalised | None:
-    """The number; what it is if it is left open ("1,500"); None if it is not one. A catalog has the same ones often."""
+    """Read the number; return `AMBIGUOUS` if it is undecided ("1,500"), None if it is not one number. Cached, because
+    texts repeat in a catalog."""
     read = read_number(raw)
     if read is None:
         return None
@@ -59,14 +60,14 @@ def _read(raw: str) -> Fraction | Normalised | None:
 
 
 def without_unit(asked: Asked, *, is_bare: bool, has_others: bool) -> Normalised:
-    """What a number is that has no unit of the kind that is asked for."""
+    """Return the outcome for a number without a unit of the kind that is asked for."""
     if has_others and not is_bare:
         return AMBIGUOUS if asked.has_meanings else CONFLICT
     return AMBIGUOUS if asked.is_known else NO_RULE
 
 
 def whole(amount: Amount) -> Normalised:
-    """One number, `ok`, if a double can hold it."""
+    """Return one number as `ok`; `NO_RULE` if a double cannot hold it."""
     text = plain(amount)
     if len(text) > _SURELY_FITS and not fits(Decimal(text)):
         return NO_RULE

@@ -1,7 +1,7 @@
-"""The names of enums' members, made once for the attributes that have the same members: categories share vocabularies.
+"""Names of enums' members, made once for all attributes with the same members: categories share vocabularies.
 
-Those that were used last are remembered, by how many labels they have: a vocabulary of brands is as large as thousands
-of others.
+They are kept in an LRU cache whose capacity is counted in labels: a vocabulary of brands is as large as thousands of
+others.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _MAX_LABELS = 100_000
 
 
 class EnumNames:
-    """The names of an attribute's members."""
+    """Names of an attribute's members."""
 
     def __init__(self, attribute: Attribute) -> None:
         self._key = _Key(attribute.values or ())
 
     def find(self, raw: str) -> Normalised:
-        """The member that the text means."""
+        """Return the member that the text means."""
         return _remembered.of(self._key).find(raw)
 
 
 class _Key:
-    """A vocabulary, with the hash of its content: it takes long to make for thousands of members."""
+    """Vocabulary with a stored hash of its content, which takes long to compute for thousands of members."""
 
     __slots__ = ("_hash", "members")
 
@@ -45,18 +45,18 @@ class _Key:
 
 
 class _Remembered:
-    """The vocabularies that were used last."""
+    """LRU cache of vocabularies."""
 
     def __init__(self) -> None:
         self._names: OrderedDict[_Key, MemberNames] = OrderedDict()
         self._num_labels = 0
 
     def of(self, key: _Key) -> MemberNames:
-        """The names of a vocabulary; made if they are not there."""
+        """Return the names of a vocabulary; make them if they are not cached."""
         names = self._names.get(key)
         if names is not None:
             self._names.move_to_end(key)
-            key.members = names.members  # which to compare takes no time from now on
+            key.members = names.members  # comparing identical objects takes no time from now on
             return names
         names = self._names[key] = MemberNames(key.members)
         self._num_labels += len(key.members)

@@ -1,6 +1,6 @@
-"""How texts write units: the table units.yaml on top of pint, which knows what units are worth.
+"""Names of units in texts: the table units.yaml on top of pint, which knows the conversions.
 
-Only what stands there is read in a text: pint itself would take "2 are" for an area and "pats" for a pressure.
+Only names in the table are read in a text: pint itself would take "2 are" for an area and "pats" for a pressure.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ DEFINITIONS = (
     "US_dollar = [us_dollar]",
     "pound_sterling = [pound_sterling]",
 )
-"""What pint does not know, or would convert into what nobody means: a speed of 1 rpm into 0.1 Hz."""
+"""Definitions of units that pint does not know, or would convert as nobody means it: a speed of 1 rpm into 0.1 Hz."""
 
 COUNTS = frozenset({"pages", "sheets", "pieces", "people"})
-"""Kinds that count things: no unit where an attribute has none."""
+"""Kinds that count things, which are not units if the attribute has none."""
 
 _WORDS_OF_AGE = "age ages aged alter edad edades âge ab età leeftijd 対象年齢 年齢 适用年龄"
 LABELS: Mapping[str, str] = dict.fromkeys(_WORDS_OF_AGE.split(), "year")
-"""Words in front of a number that say its unit: an age is in years unless months are named."""
+"""Words before a number that imply its unit: an age is in years unless months are named."""
 
 
 class UnitName(NamedTuple):
-    """A name of a unit, as texts write it.
+    """Name of a unit, as texts write it.
 
     Attributes:
-        kind: of units that convert into each other.
-        unit: as pint calls it.
-        is_weak: whether it means many things, and counts only where its kind is asked for.
+        kind: kind of units that convert into each other.
+        unit: pint's name.
+        is_weak: whether it has many meanings, and counts only if its kind is asked for.
         is_exact: whether capitals count.
     """
 
@@ -51,9 +51,9 @@ class UnitName(NamedTuple):
 
 
 def unit_names() -> Iterator[UnitName]:
-    """Every name; of a unit, the one that is shown comes first."""
+    """Yield all names; the first one of each unit is the one to show."""
     text = resources.files(__package__).joinpath("units.yaml").read_text(encoding="utf-8")
-    # The C loader, where there is one: every task worker of a run reads it.
+    # The C loader if there is one, because every task worker of a run reads the table.
     for kind, units in yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)).items():
         for unit, names in units.items():
             for name in names:

@@ -1,9 +1,9 @@
-"""The unit that stands at a number: behind it, behind the numbers that it is listed with, or in the label before it.
+"""Reading of the unit at a number: after it, after the numbers that it is listed with, or in the label before it.
 
-14 inches, 12", 5.5 ft.     behind
-10 x 20 x 30 cm, 5 to 8 kg  shared, behind the last number
+14 inches, 12", 5.5 ft.     after the number
+10 x 20 x 30 cm, 5 to 8 kg  shared, after the last number
 Weight (g): 500, in cm: 20  in the label
-2 x 40 cm                   2 may count what is 40 cm long: it has no unit for sure
+2 x 40 cm                   2 may count pieces of 40 cm: its unit is not sure
 5' 6", 4 lb 3 oz            one quantity of two numbers
 24"W, 24W x 12D cm          a letter for width, depth, height or length is skipped
 15K rpm                     thousands
@@ -29,7 +29,7 @@ NUMBER = (
     rf"[-+−]?(?:[{VULGAR_FRACTIONS}]|[.,]?\d+(?:[.,'’]\d+|[{SPACES}]\d{{3}}(?!\d))*(?:[eE][+-]?\d{{1,3}})?"
     rf"(?:[{SPACES}]?[{VULGAR_FRACTIONS}]|(?:[{SPACES}-]\d{{1,2}})?[/⁄]\d{{1,2}}(?!\d))?)"
 )
-"""What may be one number; whether it is, `read_number` of hpd_core says."""
+"""Pattern of texts that may be one number; `read_number` of hpd_core decides."""
 TIMES = r"[xX×*✕✖хХ]"
 
 _GAP = re.compile(rf"[{SPACES}\t]{{0,2}}-?(?:max\.?[{SPACES}])?(?=[^\s-])", re.IGNORECASE)
@@ -60,7 +60,7 @@ _SYSTEM = re.compile(
 )
 _SYSTEMS = {"u.k.": "UK", "british": "UK", "imp.": "imperial", "u.s.": "US"}
 RESTATES = re.compile(r"\s?[(\[/=≈]\s?")
-"""Stands between a quantity and the same one in another unit."""
+"""Sign between a quantity and the same one in another unit."""
 # Scripts without spaces between words.
 _UNSPACED = re.compile("[぀-ヿ㐀-鿿가-힯฀-๿]")
 _MAX_WORDS, _MAX_LETTERS = 4, 8
@@ -87,12 +87,12 @@ _SURE_BEHIND_IN = re.compile(
 _WORD_BEHIND = re.compile(rf"[{SPACES}\t]\w")  # a line's end ends a quantity
 _NEVER_BEHIND_IN = re.compile(rf"[{SPACES}\t](?:a|an|the|one|our|your|each|this|total|all|stock|\d)\b", re.IGNORECASE)
 _REST = re.compile(r"\d{1,3}(?![\d.,]*\d)")
-# Behind a space, too; behind others, such as in "1m80", only where nothing stands between.
+# A bare rest may follow these after a space, too; after others, as in "1m80", only directly.
 _HAVE_BARE_RESTS = frozenset({"hour", "minute", "foot"})
 _HAVE_COMMAS = frozenset({"foot", "yard", "mile", "pound", "year", "month", "week", "day", "hour", "minute"})
 _METRIC = ("meter", "gram", "liter")
 _LEAST_PART = Fraction(1, 5280)
-"""Of a larger unit: feet of a mile. What is smaller is another quantity."""
+"""Least share of a larger unit: feet of a mile. A smaller unit belongs to another quantity."""
 _DECADE = re.compile(r"['’]?s\b")
 _DECADES = range(1500, 2100, 10)
 _WEIGHS = re.compile(
@@ -114,20 +114,20 @@ _OTHER_MEASURES = {
     "US_liquid_gallon": "imperial_gallon",
     "US_liquid_cup": None,
 }
-"""Measures of one name that differ in the US and the UK, or in the trade of gold."""
+"""Units that share a name but differ in the US and the UK, or in the trade of gold."""
 _ROUNDED = Fraction(1, 40)
-"""How far rounding moves a ratio of two amounts."""
+"""Largest relative change of a ratio of two amounts by rounding."""
 MAX_COUNTED = 99
-"""A larger number before "x" counts nothing: "2 x 40 cm" may be two pieces, "130 x 220 cm" is a size."""
+"""Largest number before "x" that may be a count: "2 x 40 cm" may be two pieces, "130 x 220 cm" is a size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number with the units that it may have.
+    """Number with the units that it may have.
 
     Attributes:
-        is_sure: False where what looks like its unit may be none ("12 in red"), or where it is a part of a quantity.
-        is_weak_sure: False where it may have a weak unit or not: "16 oz of coffee" are hardly fluid ounces.
+        is_sure: False if its unit may not be one ("12 in red"), or if it is a part of a quantity.
+        is_weak_sure: False if its weak unit is doubtful: "16 oz of coffee" are hardly fluid ounces.
     """
 
     number: Fraction
@@ -138,7 +138,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class UnitFound:
-    """The units that text[start:end] may mean; `is_sure` and `is_weak_sure` as in `Quantity`."""
+    """Units that a part of a text, up to `end`, may mean; `is_sure` and `is_weak_sure` as in `Quantity`."""
 
     units: tuple[KnownUnit, ...]
     end: int
@@ -147,14 +147,14 @@ class UnitFound:
 
 
 CONTRADICTED = KnownUnit("contradicted", "contradicted", "")
-"""The unit of a quantity beside which the text has quite another amount: of no kind that is asked for."""
+"""Unit of a quantity that the text restates as quite another amount; its kind is never asked for."""
 
 OwnNames = Mapping[str, KnownUnit]
 """Units that a schema names, by `fold_word` of the name: they are read even if no table has them."""
 
 
 def read_unit(text: str, start: int, own: OwnNames) -> UnitFound | None:
-    """The unit at `start`, the longest that there is; None if there is none."""
+    """Return the longest unit at `start`; None if there is none."""
     if sign := _SIGN.match(text, start):
         return _named(text, start, sign.end(), own)
     if not own and _is_other_word(text, start):
@@ -169,7 +169,7 @@ def read_unit(text: str, start: int, own: OwnNames) -> UnitFound | None:
 
 
 def _is_other_word(text: str, start: int) -> bool:
-    """Whether no unit can begin there: most words behind numbers are none, and need no look at what goes on."""
+    """Return whether no unit can begin at `start`. Most words after numbers are not units, and are rejected quickly."""
     word = _WORD.match(text, start)
     if word is None:
         return True
@@ -179,7 +179,7 @@ def _is_other_word(text: str, start: int) -> bool:
 
 
 def _ends(text: str, start: int) -> Iterator[int]:
-    """Where a name of one to several words that begins at `start` may end, the first word first."""
+    """Yield possible ends of a name of one or more words that begins at `start`, the first word's first."""
     place = start
     for _ in range(_MAX_WORDS):
         word = _WORD.match(text, place)
@@ -202,7 +202,7 @@ def _ends(text: str, start: int) -> Iterator[int]:
 def _named(text: str, start: int, end: int, own: OwnNames) -> UnitFound | None:
     name = text[start:end]
     units = units_of(name)
-    # "5 MW" are megawatts, also where a schema asks for "mw".
+    # "5 MW" are megawatts, even if a schema asks for "mw".
     if own and (mine := own.get(fold_word(name))) is not None and (not units or name == mine.shown):
         return UnitFound((mine,), end)
     if not units:
@@ -215,7 +215,7 @@ def _named(text: str, start: int, end: int, own: OwnNames) -> UnitFound | None:
 
 
 def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Quantity:
-    """The number between two texts, with its unit; without one if it stands bare."""
+    """Return the number between two texts with its unit; without one if it is bare."""
     before, after, is_bare = _without_side_letters(before, after)
     if is_bare:
         return Quantity(number)
@@ -272,7 +272,7 @@ def _without_side_letters(before: str, after: str) -> tuple[str, str, bool]:
 
 
 def _of_system(found: UnitFound, after: str, name: str) -> UnitFound:
-    """The unit of the measures that the text names behind it; not sure where the table does not have it."""
+    """Return the unit in the system that the text names after it; not sure if the table does not have it."""
     system = _SYSTEM.match(after, found.end)
     if system is None:
         return found
@@ -282,9 +282,9 @@ def _of_system(found: UnitFound, after: str, name: str) -> UnitFound:
 
 
 def _restated(number: Fraction, found: UnitFound, before: str, after: str, own: OwnNames) -> Quantity | None:
-    """Return the metric amount that the text has beside a customary one, if it is that of another measure of the name.
+    """Return the metric amount beside a customary one, if it shows that another unit of the same name is meant.
 
-    `CONTRADICTED` where it is that of none, alone in brackets; None where it says nothing new.
+    The unit is `CONTRADICTED` if the amount, alone in brackets, fits no such unit. Returns None if it adds nothing.
     """
     customary = [unit for unit in found.units if unit.unit in _OTHER_MEASURES]
     units: tuple[KnownUnit, ...] = ()
@@ -315,7 +315,8 @@ def _restated(number: Fraction, found: UnitFound, before: str, after: str, own: 
 
 
 def _weighed(found: UnitFound, before: str, after: str) -> UnitFound:
-    """Ounces that are weighed are no fluid ounces: "Net wt 12 oz (340g)"; "16 oz of coffee" may be either."""
+    """Remove weak units from weighed ounces, which are not fluid ones: "Net wt 12 oz (340g)". "16 oz of coffee" may be
+    either, so `is_weak_sure` becomes False."""
     kinds = {unit.kind for unit in found.units}
     if not {"mass", "volume"} <= kinds:
         return found
@@ -325,7 +326,7 @@ def _weighed(found: UnitFound, before: str, after: str) -> UnitFound:
 
 
 def _with_second_part(number: Fraction, found: UnitFound, after: str, own: OwnNames) -> Quantity | None:
-    """ "5' 6\"" as feet."""
+    """Read "5' 6\"" as feet; return None if no second part fits. A bare rest ("5'6") makes the quantity unsure."""
     second = NEXT.match(after, found.end)
     value = number_of(second["number"]) if second else None
     if second is None or value is None:
@@ -333,7 +334,7 @@ def _with_second_part(number: Fraction, found: UnitFound, after: str, own: OwnNa
     gap = _GAP.match(after, second.end())
     smaller = read_unit(after, gap.end(), own) if gap else None
     if smaller is None:
-        # "2 h 30", "5'6": what the rest is, is not said.
+        # "2 h 30", "5'6": the unit of the rest is not stated.
         distance = second.start("number") - found.end
         is_rest = distance < 2 and _REST.match(after, second.start("number")) is not None
         is_open = is_rest and (not distance or any(unit.unit in _HAVE_BARE_RESTS for unit in found.units))
@@ -351,7 +352,7 @@ def _with_second_part(number: Fraction, found: UnitFound, after: str, own: OwnNa
 
 
 def _sum(number: Fraction, unit: KnownUnit, rest: Fraction, smaller: tuple[KnownUnit, ...]) -> Fraction | None:
-    """Both in `unit`; None unless the rest is less than one of it, as in "5 ft 6 in"."""
+    """Return the sum of both in `unit`; None unless the rest is less than one of it, as in "5 ft 6 in"."""
     fitting = [each for each in smaller if same_kind(unit, each) and each.unit != unit.unit]
     # "2 ft, 3 mm" are two lengths.
     fitting = [each for each in fitting if each.unit.endswith(_METRIC) == unit.unit.endswith(_METRIC)]
@@ -370,7 +371,7 @@ def _is_second_part(number: Fraction, units: tuple[KnownUnit, ...], before: str)
 
 
 def _shared(number: Fraction, before: str, after: str, own: OwnNames) -> Quantity | None:
-    """With the unit of the last number of a size, a range or alternatives."""
+    """Return the number with the unit of the last number of a size, a range or alternatives; None without one."""
     place, links = 0, []
     while link := _LINK.match(after, place):
         links.append(link["times"] is not None)
@@ -385,7 +386,7 @@ def _shared(number: Fraction, before: str, after: str, own: OwnNames) -> Quantit
 
 
 def _is_size(number: Fraction, links: list[bool], before: str, found: UnitFound) -> bool:
-    """Whether numbers with "x" between them are lengths, and none of them counts the rest."""
+    """Return whether numbers with "x" between them are lengths, and none of them counts the rest."""
     if any(unit.kind != "length" for unit in found.units):
         return False
     linked = _LINKED_BEFORE.search(before)
@@ -393,7 +394,7 @@ def _is_size(number: Fraction, links: list[bool], before: str, found: UnitFound)
 
 
 def _labelled(number: Fraction, before: str, own: OwnNames) -> Quantity | None:
-    """With the unit that a label has: "Weight (g): 500"."""
+    """Return the number with the unit of a label before it ("Weight (g): 500"); None without one."""
     while _DIGIT.search(before) and (linked := _LINKED_BEFORE.search(before)):
         before = before[: linked.start()]
     if label := _LABEL.search(before):
@@ -409,7 +410,7 @@ def _labelled(number: Fraction, before: str, own: OwnNames) -> Quantity | None:
 
 
 def _enclosed(number: Fraction, after: str, own: OwnNames) -> Quantity | None:
-    """With the unit that stands behind it in brackets: "100 (cm)"."""
+    """Return the number with the unit after it in brackets ("100 (cm)"); None without one."""
     match = _ENCLOSED.match(after)
     units = _units_named(match["name"], own) if match else ()
     return Quantity(number, units) if units else None
@@ -422,6 +423,6 @@ def _units_named(name: str, own: OwnNames) -> tuple[KnownUnit, ...]:
 
 @lru_cache(maxsize=4096)
 def number_of(text: str) -> Fraction | None:
-    """What a text that is one number is worth; None if it is none, or may be one of two ("1,500")."""
+    """Return the value of a text that is one number; None if it is not, or may be one of two ("1,500")."""
     read = read_number(text.strip().replace("−", "-"))
     return None if read is None or open_readings(read) is not None else Fraction(read)

@@ -1,4 +1,4 @@
-"""Units by their names, and what one is worth in another: exact fractions, by pint."""
+"""Units by their names, and conversions between them: exact fractions, by pint."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from typing import Any
 from pipelines.normalising.unit_names import DEFINITIONS, UnitName, unit_names
 
 _MAX_LENGTH = 40  # of a unit's name
-# What is handed to pint, which would compute "m**9**9**9".
+# Pint gets only texts of this form, because it would compute "m**9**9**9".
 _WORD = r"[^\W\d_]+(?:_[^\W\d_]+)*(?:(?:\*\*|\^)-?\d)?"
 _EXPRESSION = re.compile(rf"{_WORD}(?:(?:\s?[*/]\s?|\s){_WORD})*")
 _FACTORS = re.compile(r"\s?[/·⋅*・]\s?|\s(?:per|pro|par|por)\s", re.IGNORECASE)
 _POWER = re.compile(r"(?P<name>.*[^\d²³^])(?:\^?(?P<power>[23])|(?P<sign>[²³]))")
 _SIGNS = {"²": 2, "³": 3}
-# What East Asian texts write as one letter, or as wide ones: ㎝, ℓ, ｃｍ.
+# Units that East Asian texts write as one letter, or as wide ones: ㎝, ℓ, ｃｍ.
 _ONE_LETTER = re.compile("[\u2113\u3371-\u33df\uff10-\uff5a]+")
 
 
 @dataclass(frozen=True, slots=True)
 class KnownUnit:
-    """A unit.
+    """Unit of measurement.
 
     Attributes:
-        kind: of units that convert into each other.
-        unit: as pint calls it, or the name itself where pint does not know it.
-        shown: how a table shows it.
-        is_weak: as `UnitName`.
+        kind: kind of units that convert into each other.
+        unit: pint's name, or the unit's own if pint does not know it.
+        shown: name that a table shows.
+        is_weak: as in `UnitName`.
     """
 
     kind: str
@@ -42,7 +42,7 @@ class KnownUnit:
 
 
 def units_of(name: str) -> tuple[KnownUnit, ...]:
-    """The units that a name in a text may mean ("oz": of mass, weakly of volume); empty if it is none."""
+    """Return the units that a name in a text may mean ("oz": of mass, weakly of volume); empty if it is not a unit."""
     if not name or len(name) > _MAX_LENGTH:
         return ()
     return _units_of(name)
@@ -56,22 +56,22 @@ def _units_of(name: str) -> tuple[KnownUnit, ...]:
 
 
 def meanings_of(name: str) -> tuple[KnownUnit, ...]:
-    """The units that the name of a schema's unit may mean, where these are several: "Gb" are bits or bytes."""
+    """Return the units that the name of a schema's unit may mean, if there are several: "Gb" are bits or bytes."""
     strong = tuple(unit for unit in units_of(name) if not unit.is_weak)
     return strong if len(strong) > 1 else ()
 
 
 @cache
 def wanted_unit(name: str) -> KnownUnit:
-    """The unit that a schema names: as texts write it, as pint calls it, or a word of which nothing else is known."""
+    """Return the unit that a schema names: as texts write it, by pint's name, or else an unknown word."""
     units = units_of(name)
     strong = [each for each in units if not each.is_weak]
-    # Pint takes C for coulombs and "units" for nothing; who writes it into a schema means what texts do.
+    # Pint takes C for coulombs and "units" for nothing, but schemas use them as texts do.
     meant = strong or [each for each in units if each.is_weak]
     if len(meant) == 1:
         return KnownUnit(meant[0].kind, meant[0].unit, name)
     is_expression = len(name) <= _MAX_LENGTH and _EXPRESSION.fullmatch(name) is not None
-    # One letter is too little to tell pint's "b" for barns from what a shop means: it is only known by its own name.
+    # One letter is too little to tell pint's "b" for barns from a shop's unit: it is only known by its own name.
     is_pints = not strong and len(name) > 1 and is_expression and _dimension(name) is not None
     return (
         KnownUnit(f"pint {_dimension(name)}", name, name)
@@ -81,19 +81,19 @@ def wanted_unit(name: str) -> KnownUnit:
 
 
 def is_known(unit: KnownUnit) -> bool:
-    """Whether anything is known of the unit but its name."""
+    """Return whether anything but its name is known of the unit."""
     return not unit.kind.startswith("word ")
 
 
 def accepted_units(wanted: KnownUnit, names: tuple[str, ...]) -> frozenset[tuple[str, str]] | None:
-    """Kind and unit of those that a text may have; None: all of the wanted one's kind."""
+    """Return kind and unit of the units that a text may have; None for all of the wanted one's kind."""
     if not names:
         return None
     return frozenset((unit.kind, unit.unit) for unit in (wanted, *map(wanted_unit, names)))
 
 
 def same_kind(one: KnownUnit, other: KnownUnit) -> bool:
-    """Whether numbers of one are worth something in the other."""
+    """Return whether numbers of one unit can be converted into the other."""
     if one.kind == other.kind:
         return True
     # A unit of a schema that only pint knows has no kind but its dimension.
@@ -104,7 +104,7 @@ def same_kind(one: KnownUnit, other: KnownUnit) -> bool:
 
 
 def convert(number: Fraction, unit: KnownUnit, into: KnownUnit) -> Fraction:
-    """The number, of a `unit` of the same kind, in another."""
+    """Convert a number of `unit` into another unit of the same kind."""
     if unit.unit == into.unit:
         return number
     factor, offset = _conversion(unit.unit, into.unit)
@@ -134,13 +134,13 @@ def _dimension(unit: str) -> str | None:
     try:
         found = _registry().parse_units(unit).dimensionality
     except Exception:
-        # Of a text that is no unit, pint's parser raises whatever it comes upon.
+        # For a text that is not a unit, pint's parser raises errors of any kind.
         return None
     return " ".join(f"{name}{power}" for name, power in sorted(found.items())) or "dimensionless"
 
 
 def tidy_name(name: str) -> str:
-    """Without dots of abbreviations, in one form of Unicode, single spaces."""
+    """Return a unit's name without dots of abbreviations, in Unicode NFC, with single spaces."""
     text = _ONE_LETTER.sub(lambda found: unicodedata.normalize("NFKC", found[0]), name)
     text = unicodedata.normalize("NFC", text).replace("\u00b5", "µ").replace("\u03bc", "µ")
     text = re.sub(r"\.(?=\W|$)|(?<=[^\W\d_])\.(?=[^\W\d_]\b)", "", text) if "." in text else text
@@ -149,7 +149,7 @@ def tidy_name(name: str) -> str:
 
 
 def fold_word(name: str) -> str:
-    """A word that counts things, its plural the same: "Rings", "ring"."""
+    """Return a tidy name in small letters, without the plural's "s" if it has more than three letters ("Rings")."""
     folded = tidy_name(name).casefold()
     return folded.removesuffix("s") if len(folded) > 3 else folded
 
@@ -181,12 +181,12 @@ def _by_folded_name() -> Mapping[str, tuple[KnownUnit, ...]]:
 
 @cache
 def first_words() -> frozenset[str]:
-    """What the names of units begin with, without regard to capitals."""
+    """Return the first words of all unit names, case-folded."""
     return frozenset(name.split(" ")[0].casefold() for name in _by_name())
 
 
 def _composed(name: str) -> tuple[KnownUnit, ...]:
-    """A unit of several ("g/cm³"), or a power ("dm2"); empty if a part of it is none."""
+    """Return a unit composed of several ("g/cm³"), or a power ("dm2"); empty if a part of it is not a unit."""
     parts, signs = _FACTORS.split(name), _FACTORS.findall(name)
     if len(parts) > 3 or not all(parts):
         return ()

@@ -1,8 +1,8 @@
-"""The numbers and signs of a text, which have to agree where two texts are to be the same.
+"""Numbers and signs of a text, which must agree if two texts are to be the same.
 
 -5 °C is not 5 °C, 1.5 L not 15 L, 12" not 1/2", C++ not C. But "3-season" is "3 Season", and "1,5 L" is "1.5 L": a sign
-between words, or between a word and a number, only joins them. One that no word follows belongs to the word before it,
-whatever space is between: "A +" is "A+", and "B -" is not "B".
+between words, or between a word and a number, only joins them. A sign that no word follows belongs to the word before
+it, despite space in between: "A +" is "A+", and "B -" is not "B".
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _TOKEN = re.compile(
 
 
 def one_form(text: str) -> str:
-    """The text with one form of each sign that there are several of, and no space before one that ends a word."""
+    """Return the text with one form of each sign that has several, and without space before one that ends a word."""
     text = unicodedata.normalize("NFKC", text.translate(_FORMS)).translate(_FORMS)
     text = _SPACED_MINUS.sub("-", text.replace(">=", "≥").replace("<=", "≤").replace("''", '"'))
     return _SPACED_SIGNS.sub(lambda found: "".join(found[0].split()), text)
 
 
 def written_signs(text: str) -> tuple[str, ...]:
-    """The numbers, as they are written, and the signs that mean something, in order; of a text in `one_form`."""
+    """Return the numbers, as written, and the meaningful signs of a text in `one_form`, in order."""
     if text.isascii() and text.replace(" ", "").isalpha():
         return ()
     tight = _DECIMAL_COMMA.sub(r"\1.\2", _BETWEEN_DIGITS.sub(r"\1", text))

@@ -1,1 +1,1 @@
-"""What a user's own file holds, guessed from its names and its content, for `hpd init`."""
+"""Profiling of a user's file for `hpd init`: guesses from its names and content."""

@@ -1,4 +1,4 @@
-"""The job's configuration for a catalog that was looked into: `catalog.yaml`, every guess with its reason."""
+"""Configuration of a job over a profiled catalog: `catalog.yaml`, with the reason of every guess."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.profiling.guesses import Guess, Guesses
 from pipelines.profiling.yaml_text import is_key, listed, scalar, shown
 
 FILL_IN = "FILL_IN"
-"""Stands where nothing could be guessed; the job refuses it and names the columns that there are."""
+"""Placeholder for a missing guess; the job refuses it and lists the existing columns."""
 
 _MAX_OTHERS = 12
 
@@ -33,7 +33,7 @@ max_dead_letter_share: 0.01    # more dead letters than this: exit code 3
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlaces:
-    """Where the files of a job are: the two that are written, its output, and the adapter it runs with."""
+    """Places of a job's files: the two that are written, its output, and its adapter."""
 
     config: str
     schemas: str
@@ -42,7 +42,7 @@ class ColumnPlaces:
 
 
 def catalog_yaml(look: Look, guesses: Guesses, places: ColumnPlaces) -> str:
-    """The text of the file."""
+    """Return the text of the file."""
     lines = [
         f"# A job over {shown(look.source.path)}: {len(look.files):,} file(s), {look.num_rows:,} rows. Written by "
         f"`hpd init` after a look at {len(look.sample):,} of them.",

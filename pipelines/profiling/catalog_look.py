@@ -1,4 +1,4 @@
-"""Reading as much of a catalog as it takes to say what is in it: some rows whole, of the others the category."""
+"""Profile of a catalog's content from some whole rows, and the category of the others."""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ MAX_COUNTED = 2_000_000  # rows whose category is counted
 
 @dataclass(frozen=True, slots=True)
 class LookedSource:
-    """What is to be looked into: a file, a folder or a glob, and how it is read. Raises `UsageError` if that is no
-    way to read."""
+    """Source to profile: a file, folder or glob, and how it is read. Raises `UsageError` for an unknown encoding."""
 
     path: str
     format: InputFormat = "auto"
@@ -62,21 +61,21 @@ class LookedSource:
 
     @property
     def reading(self) -> ReadOptions:
-        """As the catalog's readers want it."""
+        """Options for the catalog's readers."""
         return ReadOptions(self.format, encoding=self.encoding, sheet=self.sheet, anonymous=self.anonymous)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A catalog, as far as it was looked at.
+    """Profile of a catalog.
 
     Attributes:
-        source: with what was found out of how its files are read.
-        staged: what is known of those files that are read from their beginning on only.
-        guessed: what of it is a guess, and why.
-        num_rows: of all files.
-        sample: the rows that were looked at.
-        doubled: columns that stand twice in a Parquet file, so that none of them can be meant; with that file.
+        source: source with the detected encoding and sheet.
+        staged: staged files: those that can only be read sequentially.
+        guessed: sentences on what was guessed, and why.
+        num_rows: number of rows of all files.
+        sample: rows that were read whole.
+        doubled: column that stands twice in a file, and is therefore ambiguous -> that file.
     """
 
     source: LookedSource
@@ -91,7 +90,7 @@ class Look:
 
 
 def look_into(source: LookedSource) -> Look:
-    """Looks into the files at `source`. Raises `UsageError` for what cannot be read."""
+    """Profile the files at `source`. Raises `UsageError` for files that cannot be read."""
     found = find_files([source.path], source.format, anonymous=source.anonymous)
     files = found.files
     source, kept, guessed = _staged(files, source)
@@ -130,7 +129,7 @@ def look_into(source: LookedSource) -> Look:
 
 
 def found_forms(look: Look) -> dict[str, list[str]]:
-    """How the delimited files are written, each form with its files."""
+    """Return form (dialect and encoding) -> names of the delimited files that have it."""
     names = (file.name for file in look.files if file.format in STAGED_FORMATS)
     forms: dict[str, list[str]] = {}
     for name, file in zip(names, look.staged, strict=True):
@@ -140,7 +139,7 @@ def found_forms(look: Look) -> dict[str, list[str]]:
 
 
 def count_categories(look: Look, column: str) -> tuple[Counter[str], DeadRows]:
-    """Rows by category, of the first two million rows, and those without one or that cannot be read."""
+    """Count the first two million rows by category, and those without a category or that cannot be read."""
     staged = dict(zip((file.name for file in look.files if file.format in STAGED_FORMATS), look.staged, strict=True))
     counts, dead = Counter[str](), DeadRows()
     cells = (
@@ -162,7 +161,7 @@ def count_categories(look: Look, column: str) -> tuple[Counter[str], DeadRows]:
 
 
 def _problem(file: FoundFile, kept: Mapping[str, StagedFile], source: LookedSource) -> str:
-    """Why its first row is none."""
+    """Return why the first row of a file cannot be read; "" if unknown."""
     if file.name in kept:
         with open(kept[file.name].path, "rb") as opened:
             problems = (
@@ -175,7 +174,7 @@ def _problem(file: FoundFile, kept: Mapping[str, StagedFile], source: LookedSour
 
 
 def _doubts(sample: Sequence[Mapping[str, Any]], num_rows: int, kept: Mapping[str, StagedFile]) -> Iterator[str]:
-    """What looks as if the rows were not the products, or their names not the columns'."""
+    """Yield doubts on whether rows are products, names are column names, and cells were read as meant."""
     for name, staged in kept.items():
         if above := staged.facts.get("above"):
             yield f"the columns' names: they stand below {', '.join(map(repr, above))} in {name}"
@@ -215,7 +214,7 @@ def _doubts(sample: Sequence[Mapping[str, Any]], num_rows: int, kept: Mapping[st
 
 @contextmanager
 def _readable(name: str) -> Iterator[None]:
-    """Turns what goes wrong with a file into what a user can put right."""
+    """Convert errors of reading a file into `UsageError`."""
     try:
         yield
     except (pa.ArrowException, OSError, RunError) as error:
@@ -223,7 +222,10 @@ def _readable(name: str) -> Iterator[None]:
 
 
 def _staged(files: Sequence[FoundFile], source: LookedSource) -> tuple[LookedSource, dict[str, StagedFile], list[str]]:
-    """Files that are read from their beginning on only, by name; with the encoding and the sheet that they need."""
+    """Stage the files that can only be read sequentially.
+
+    Return the source with the encoding and sheet that they need, the staged files by name, and the guesses made.
+    """
     kept: dict[str, StagedFile] = {}
     guessed: list[str] = []
     for file in files:
@@ -245,7 +247,7 @@ def _staged(files: Sequence[FoundFile], source: LookedSource) -> tuple[LookedSou
 def _measure(
     file: FoundFile, staged: StagedFile | None, source: LookedSource
 ) -> tuple[int, dict[str, pa.DataType], list[str]]:
-    """A file's rows; where it says them, the types of its columns, and those that stand twice."""
+    """Return a file's number of rows and, if it states them, the types of its columns and its duplicate columns."""
     if staged is not None:
         with pq.ParquetFile(staged.path) as kept:
             names = Counter(staged_names(kept))
@@ -266,7 +268,7 @@ def _measure(
 def _whole_rows(
     file: FoundFile, staged: StagedFile | None, source: LookedSource, num_rows: int, types: Mapping[str, pa.DataType]
 ) -> Iterator[dict[str, Any]]:
-    """The file's rows that can be read, from its beginning on; of Parquet the columns that can be of use."""
+    """Yield the file's readable rows from its beginning; in Parquet without nested columns that hold bytes."""
     name = file.name
     if staged is not None:
         with open(staged.path, "rb") as opened:
@@ -295,7 +297,7 @@ def _has_no_bytes(kind: pa.DataType) -> bool:
 
 
 def _cells(file: FoundFile, staged: StagedFile | None, source: LookedSource, column: str) -> Iterator[Any]:
-    """Read a column, or where a path leads, in each row; a refusal where the row cannot be read."""
+    """Yield the value of a column or path in each row; a refusal if the row cannot be read."""
     with _readable(file.name):
         if staged is not None:
             with open(staged.path, "rb") as opened:

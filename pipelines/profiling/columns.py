@@ -1,4 +1,4 @@
-"""The columns of a catalog as they look: types, empty cells, different values, lengths, examples."""
+"""Profiles of a catalog's columns: types, empty cells, different values, lengths, examples."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ import pyarrow as pa
 from pipelines.catalog.cells import JsonNumber, field_text
 from pipelines.catalog.value_types import is_list, value_type
 
-_MAX_DIFFERENT = 50_000  # values that are told apart; a column with more of them is as good as unique
+_MAX_DIFFERENT = 50_000  # values that are counted; a column with more of them is considered unique
 _MAX_EXAMPLES = 3
 
 
 @dataclass(slots=True)
 class ProfiledColumn:
-    """A column, as far as it was looked at.
+    """Profile of a column, from the sampled rows.
 
     Attributes:
-        stored_type: as the file names it; for JSONL, the types that were seen.
-        kinds: of its values: text, integer, number, truth, date, list, nested.
-        num_rows: rows looked at, and of them `num_empty` with null or no text.
-        num_chars, num_words, num_links, num_spaced: sums over the texts; texts that are a link, or hold a space.
-        different: its values, up to a limit.
-        is_everywhere: whether every file that was looked at has it.
+        stored_type: type named by the file; for JSONL, the types seen.
+        kinds: kinds of its values: text, integer, number, truth, date, list, nested.
+        num_rows: sampled rows; `num_empty` of them hold null or blank text.
+        num_chars, num_words: sums over the texts.
+        num_links, num_spaced: numbers of texts that are a link, or contain a space.
+        different: different values, up to a limit.
+        is_everywhere: whether every sampled file has it.
     """
 
     name: str
@@ -46,22 +47,22 @@ class ProfiledColumn:
 
     @property
     def num_filled(self) -> int:
-        """Cells with something in them."""
+        """Number of cells that are not empty."""
         return self.num_rows - self.num_empty
 
     @property
     def mean_chars(self) -> float:
-        """Of the filled cells."""
+        """Mean number of characters of the filled cells."""
         return self.num_chars / self.num_filled if self.num_filled else 0.0
 
     @property
     def mean_words(self) -> float:
-        """Of the filled cells."""
+        """Mean number of words of the filled cells."""
         return self.num_words / self.num_filled if self.num_filled else 0.0
 
     @property
     def share_empty(self) -> float:
-        """Of the rows looked at."""
+        """Share of empty cells in the sampled rows."""
         return self.num_empty / self.num_rows if self.num_rows else 0.0
 
     @property
@@ -70,11 +71,11 @@ class ProfiledColumn:
         return bool(self.num_filled) and len(self.different) >= min(self.num_filled, _MAX_DIFFERENT)
 
     def may_be(self, *kinds: str) -> bool:
-        """Whether its values are of these kinds alone, and there are any (or could be, in a file without rows)."""
+        """Return whether its values have only these kinds, and there are any (or could be, in a file without rows)."""
         return bool(self.kinds) and self.kinds <= set(kinds)
 
     def add(self, value: Any) -> None:
-        """Looks at one cell."""
+        """Add one cell to the profile."""
         self.num_rows += 1
         text = field_text(value, "\n")
         if value is not None:
@@ -95,7 +96,7 @@ class ProfiledColumn:
 
 
 def look_at(rows: Iterable[Mapping[str, Any]], types: Mapping[str, pa.DataType]) -> list[ProfiledColumn]:
-    """The columns of `rows`; those that `types` has come first, in its order."""
+    """Profile the columns of `rows`; those in `types` come first, in its order."""
     columns = {name: ProfiledColumn(name, str(kind), arrow_kinds(kind)) for name, kind in types.items()}
     for number, row in enumerate(rows):
         for name, value in row.items():
@@ -111,7 +112,7 @@ def look_at(rows: Iterable[Mapping[str, Any]], types: Mapping[str, pa.DataType])
 
 
 def _value_kind(value: Any) -> str:
-    """The kind of one value that has a plain text."""
+    """Return the kind of one value that has a plain text."""
     if isinstance(value, JsonNumber):
         return "integer" if value.removeprefix("-").isdigit() else "number"
     kinds: Sequence[tuple[type | tuple[type, ...], str]] = (
@@ -125,7 +126,7 @@ def _value_kind(value: Any) -> str:
 
 
 def arrow_kinds(stored: pa.DataType) -> set[str]:
-    """The kind of a column by its type alone: what it is in a file without rows, too."""
+    """Return the kind of a column by its type alone, so that a file without rows has kinds, too; empty for null."""
     stored = value_type(stored)
     if is_list(stored):
         return {"list"} if arrow_kinds(stored.value_type).isdisjoint({"list", "nested"}) else {"nested"}

@@ -1,4 +1,4 @@
-"""Which column is the id, which the category, which are texts to read: a guess each, with its reason."""
+"""Guesses, with reasons, of the columns that hold the id, the category and the texts to read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _OTHER_NAMES = (
 _WAYS_OF_SALE = frozenset(
     ("simple", "variable", "variation", "configurable", "grouped", "external", "bundle", "virtual", "downloadable")
 )
-"""Types of products in shop systems: they say whether it has variants, not what it is."""
+"""Product types of shop systems, which say how a product is sold, not what it is."""
 _LANGUAGE_NAMES = ("language", "lang", "locale", "language_code", "content_language", "sprache", "langue", "idioma")
 _PATH_SEPARATORS = (" > ", ">", " / ", " | ", " » ", "/")
 _PATH_SHARE = 0.5  # of a column's values that are parted so
@@ -69,13 +69,13 @@ _WORDS_OF_A_TEXT = 3
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A column for a purpose, why, and the columns that could be meant as well.
+    """Column guessed for a purpose, the reason, and other candidates.
 
     Attributes:
-        separator: between the parts of a category's path.
-        name: of a field in the prompt, if not the column's.
-        looked_at: the column as it was looked at, where `column` is a path to a part of it.
-        within: of an id, a column that belongs to it.
+        separator: separator between the parts of a category's path.
+        name: name of a field in the prompt, if not the column's.
+        looked_at: profiled column, if `column` is a path to a part of it.
+        within: second column of the id, if one alone is not unique.
     """
 
     column: str
@@ -87,16 +87,16 @@ class Guess:
     within: str | None = None
 
     def is_of(self, column: str) -> bool:
-        """Whether it is about this column."""
+        """Return whether the guess uses this column."""
         return column in (self.looked_at or self.column, self.within)
 
 
 @dataclass(frozen=True, slots=True)
 class Guesses:
-    """What a catalog's columns are for; None, or no field, where nothing can be told.
+    """Purposes guessed for a catalog's columns; None, or no field, if there is no candidate.
 
     Attributes:
-        answers: columns that are left out because they hold what is to be extracted.
+        answers: columns that are left out because they hold the values to extract.
     """
 
     id: Guess | None
@@ -107,14 +107,14 @@ class Guesses:
     answers: Sequence[str] = ()
 
     def purpose(self, column: str) -> str:
-        """What the column is taken for; "" for nothing."""
+        """Return the purpose guessed for the column; "" if none."""
         guesses = [("id", self.id), ("category", self.category), ("language", self.language)]
         guesses += [("field", field) for field in self.fields]
         return next((purpose for purpose, guess in guesses if guess is not None and guess.is_of(column)), "")
 
 
 def guess(columns: Sequence[ProfiledColumn]) -> Guesses:
-    """The guesses for a catalog with these columns."""
+    """Guess the purposes of a catalog's columns."""
     usable = [column for column in columns if column.is_everywhere and is_encodable(column.name)]
     language = _first([column for column in usable if _may_be_language(column)], lambda column: "its name says so")
     feed = known_feed([column.name for column in usable])
@@ -141,7 +141,7 @@ def _category(usable: Sequence[ProfiledColumn]) -> Guess | None:
 
 
 def _path_separator(column: ProfiledColumn) -> str | None:
-    """What stands between the parts of paths, if that is what the values are."""
+    """Return the separator of path parts if at least half of the values are paths, else None."""
     for separator in _PATH_SEPARATORS:
         parted = sum(separator in text for text in column.different)
         if parted and parted >= _PATH_SHARE * len(column.different):
@@ -150,7 +150,7 @@ def _path_separator(column: ProfiledColumn) -> str | None:
 
 
 def _known(feed: KnownFeed, usable: Sequence[ProfiledColumn]) -> Guesses | None:
-    """The guesses for a catalog in a published form; None without a title in it."""
+    """Return the guesses for a catalog in a published form; None if it has none of its fields."""
     filled = {column.name: column for column in usable if column.num_filled or not column.num_rows}
 
     def first(names: Sequence[str]) -> ProfiledColumn | None:
@@ -179,13 +179,13 @@ def _known(feed: KnownFeed, usable: Sequence[ProfiledColumn]) -> Guesses | None:
 
 
 def _within(feed: KnownFeed, filled: Mapping[str, ProfiledColumn]) -> str | None:
-    """The column that belongs to the id, if every row has it."""
+    """Return the second column of the id, if every row has it, else None."""
     column = filled.get(feed.id_within or "")
     return None if column is None or column.num_empty else column.name
 
 
 def _category_of(feed: KnownFeed, column: ProfiledColumn, reason: str) -> Guess:
-    """Of a list the last item counts, which is the narrowest; of a list of values, as others may follow, the first."""
+    """Guess the category from a column: a list's last (narrowest) item, or the first if values are tagged or mixed."""
     if feed.tagged is not None:
         name, _, key = column.name.rpartition(".")
         return Guess(f"{name}[0].{key}", reason, looked_at=column.name)
@@ -197,7 +197,7 @@ def _category_of(feed: KnownFeed, column: ProfiledColumn, reason: str) -> Guess:
 
 
 def _path_of(feed: KnownFeed, filled: Mapping[str, ProfiledColumn]) -> Callable[[str], str]:
-    """Gives the path to the values of one language: English, or the most frequent one, where a product has it."""
+    """Return a function from column to path of the values in one language: English, or else the most frequent one."""
     if feed.tagged is None:
         return lambda column: column
     tagged = [f"{name.rpartition('.')[0]}.{feed.tagged}" for names in feed.fields.values() for name in names]
@@ -221,7 +221,7 @@ def _path_of(feed: KnownFeed, filled: Mapping[str, ProfiledColumn]) -> Callable[
 def _language_of(
     feed: KnownFeed, filled: Mapping[str, ProfiledColumn], tag: Callable[[str], str], reason: str
 ) -> Guess | None:
-    """The language of the title, where values are tagged."""
+    """Guess the language from the title's tag, if values are tagged."""
     title = next(iter(feed.fields.values()))[0].rpartition(".")[0]
     column = f"{title}.{feed.tagged}"
     return Guess(tag(column), reason, looked_at=column) if column in filled else None
@@ -263,7 +263,7 @@ def _is_nested(column: ProfiledColumn) -> bool:
 
 
 def _may_be_id(column: ProfiledColumn) -> bool:
-    """Without an empty cell: a row whose id is empty cannot be taken."""
+    """Return whether a column may be the id. It must not have empty cells, since such rows are refused."""
     if not column.may_be("text", "integer") or column.num_empty or column.mean_chars > _MAX_ID_CHARS:
         return False
     if column.num_links or column.num_spaced > 0.1 * column.num_rows:
@@ -288,8 +288,10 @@ def _is_text(column: ProfiledColumn) -> bool:
 
 
 def _is_half(column: ProfiledColumn, names: Collection[str]) -> bool:
-    """Whether it has the values of a list of pairs, of which the names are another column: alone they say little. (What
-    stands below a title is prose.)"""
+    """Return whether the column holds only the values of a list of pairs, whose names are in another column.
+
+    Text below a title is prose, so `title` does not count as a name for it.
+    """
     pair, _, key = column.name.rpartition(".")
     if "list" not in column.kinds or key not in VALUE_NAMES:
         return False
@@ -323,7 +325,7 @@ def _field_reason(column: ProfiledColumn) -> str:
 
 
 def _rank(name: str, names: Sequence[str]) -> int:
-    """The place of a name among the names that are usual; past the last if it is none of them."""
+    """Return the index of a name among the usual names; past the last if it is not one of them."""
     words = "_".join(_words(name))
     if words in names:
         return names.index(words)
@@ -331,13 +333,13 @@ def _rank(name: str, names: Sequence[str]) -> int:
 
 
 def _is_named(name: str, names: Iterable[str]) -> bool:
-    """Whether a column's name is one of these, or ends or begins with one."""
+    """Return whether a column's name is one of these, or ends or begins with one."""
     words = "_".join(_words(name))
     return any(words == each or words.endswith(f"_{each}") or words.startswith(f"{each}_") for each in names)
 
 
 def _words(name: str) -> list[str]:
-    """The words of a column's name: productId, product-id and "Product ID" read alike, as do Größe and GROSSE."""
+    """Split a column's name into words: productId, product-id and "Product ID" are equal, as are Größe and GROSSE."""
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", last_name(name))
     letters = unicodedata.normalize("NFKD", parted.casefold())
     plain = "".join(letter for letter in letters if not unicodedata.combining(letter))

@@ -1,4 +1,4 @@
-"""Attributes that texts name themselves: lines such as "Colour: red", and cells that are maps, counted by category."""
+"""Attributes named in texts: lines such as "Colour: red", and cells that are maps, counted by category."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _folded = lru_cache(maxsize=10_000)(fold_name)
 
 @dataclass(slots=True)
 class FoundAttribute:
-    """A key that texts of a category name, in how many rows, and with which values.
+    """Key that texts of a category name, with its number of rows and its values.
 
     Attributes:
-        kind: of its values in all categories together: an attribute is of one type.
+        kind: type guessed from its values in all categories, so that an attribute has one type.
     """
 
     name: str
@@ -50,12 +50,12 @@ class FoundAttribute:
 
     @property
     def examples(self) -> list[str]:
-        """A few of its values, the most frequent first."""
+        """Most frequent values, at most `_MAX_EXAMPLES`."""
         return [value for value, _ in self.values.most_common(_MAX_EXAMPLES)]
 
 
 def pairs(text: str) -> Iterator[tuple[str, str]]:
-    """The keys and values that stand in a text as "key: value", each in a line or item of its own."""
+    """Yield keys and values written as "key: value", each in a separate line or item of the text."""
     for part in _SEPARATOR.split(text):
         if (match := _PAIR.match(part.strip())) and not match[2].startswith("//"):
             key = " ".join(match[1].split())
@@ -64,7 +64,7 @@ def pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def text_pairs(text: str, html: HtmlMode) -> Iterator[tuple[str, str]]:
-    """The keys and values in a text of the catalog: in lines as it is shown, and in tables of two columns."""
+    """Yield keys and values in a text of the catalog: from its displayed lines, and from two-column tables."""
     yield from pairs(shown_text(text, html))
     for key, value in table_pairs(text):
         if pair := _pair(key.rstrip(" :："), value):
@@ -72,7 +72,7 @@ def text_pairs(text: str, html: HtmlMode) -> Iterator[tuple[str, str]]:
 
 
 def cell_pairs(cell: Any, nested: int = 0) -> Iterator[tuple[str, str]]:
-    """The keys and values of a cell that is a map, a list of maps, or JSON text of one; none of any other."""
+    """Yield keys and values of a cell that is a map, a list of maps, or JSON text of one; nothing for other cells."""
     if isinstance(cell, str) and cell.lstrip()[:1] in ("{", "["):
         try:
             cell = json.loads(cell)
@@ -98,14 +98,14 @@ def cell_pairs(cell: Any, nested: int = 0) -> Iterator[tuple[str, str]]:
 
 
 def find_attributes(texts: Iterable[tuple[str, str]]) -> Mapping[str, Sequence[FoundAttribute]]:
-    """The attributes of each category, the most frequent first. `texts`: category and all the text of a row."""
+    """Find the attributes of each category, most frequent first. `texts`: category and whole text of each row."""
     return count_pairs((category, text_pairs(text, "auto")) for category, text in texts)
 
 
 def count_pairs(
     rows: Iterable[tuple[str, Iterable[tuple[str, str]]]],
 ) -> Mapping[str, Sequence[FoundAttribute]]:
-    """The attributes of each category, the most frequent first. `rows`: category, and the pairs of a row."""
+    """Count the attributes of each category, most frequent first. `rows`: category and pairs of each row."""
     num_rows: Counter[str] = Counter()
     found: dict[str, dict[str, FoundAttribute]] = defaultdict(dict)
     for category, row_pairs in rows:
@@ -135,7 +135,7 @@ def _pair(key: Any, value: Any) -> tuple[str, str] | None:
 
 
 def _named_pair(cell: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Of a mapping that is one pair, its key and its value."""
+    """Return key and value of a mapping that is one pair, such as {"name": ..., "value": ...}, else None."""
     key = next((cell[name] for name in KEY_NAMES if isinstance(cell.get(name), str)), None)
     value = next((cell[name] for name in VALUE_NAMES if cell.get(name) is not None), None)
     return _pair(key, value) if key is not None and value is not None else None

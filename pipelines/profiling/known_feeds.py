@@ -1,4 +1,4 @@
-"""Columns that are known by name: those of shops' exports and feeds, and of published catalogs."""
+"""Known columns of shops' exports and feeds, and of published catalogs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import yaml
 
 @dataclass(frozen=True, slots=True)
 class KnownFeed:
-    """What the columns of a published form are for, the first that is filled of several.
+    """Purposes of the columns of a published form. Of several columns, the first that is filled is used.
 
     Attributes:
-        id, category: columns; a category may be a path.
-        fields: name in the prompt -> columns.
-        signs: columns by which it is known.
-        answers: columns that say outright what is to be extracted: nothing of them belongs in the prompt.
-        tagged: columns that are lists of values, each with its language under this key.
-        id_within: a column without which the id is of several rows.
+        id, category: candidate columns; a category may be a path.
+        fields: name in the prompt -> candidate columns.
+        signs: columns that identify the form.
+        answers: columns that hold the values to extract, and must not be in the prompt.
+        tagged: key of the language in columns that are lists of values with a language each.
+        id_within: column without which the id is not unique.
     """
 
     name: str
@@ -33,7 +33,7 @@ class KnownFeed:
     id_within: str | None = None
 
     def is_no_text(self, column: str) -> bool:
-        """Whether a column, or a path into one, holds answers, or languages."""
+        """Return whether a column, or a path into one, holds answers or languages."""
         if self.tagged is not None and column.endswith(f".{self.tagged}"):
             return True
         return any(column == name or column.startswith((f"{name}.", f"{name}[")) for name in self.answers)
@@ -45,6 +45,6 @@ _FEEDS = pydantic.TypeAdapter(tuple[KnownFeed, ...]).validate_python(
 
 
 def known_feed(columns: Collection[str]) -> KnownFeed | None:
-    """The published form that a file with these columns has."""
+    """Return the published form of a file with these columns, or None."""
     folded = {name.casefold() for name in columns}
     return next((feed for feed in _FEEDS if {sign.casefold() for sign in feed.signs} <= folded), None)

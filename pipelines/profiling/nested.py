@@ -1,4 +1,4 @@
-"""The paths into nested columns that rows have: `details.Brand`, `images.alt`."""
+"""Paths into nested columns: `details.Brand`, `images.alt`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME = re.compile(r"[^.\[\]]+")
 
 
 def nested_paths(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The paths that lead to something in enough of the rows, the most frequent first."""
+    """Return the paths that lead to a value in enough of the rows, most frequent first."""
     counts = Counter(path for row in rows for path in dict.fromkeys(_paths(row)))
     needed = max(1, _MIN_SHARE * len(rows))
     return [path for path, count in counts.most_common(_MAX_PATHS) if count >= needed]
@@ -39,5 +39,5 @@ def _below(path: str, value: Any, depth: int) -> Iterator[str]:
 
 
 def _is_pair(item: Any) -> bool:
-    """Whether an item is a pair of a map of Parquet."""
+    """Return whether an item is a pair of a Parquet map."""
     return isinstance(item, tuple) and len(item) == 2

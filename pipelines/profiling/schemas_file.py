@@ -1,4 +1,4 @@
-"""The attributes to ask for, as a start: `schemas.yaml`, from what the texts name, else as examples to edit."""
+"""First version of `schemas.yaml`: attributes named in the texts, else examples to edit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HEAD = """\
 
 
 def schemas_yaml(counts: Counter[str], found: Mapping[str, Sequence[FoundAttribute]], place: str) -> str:
-    """The text of the file. `counts`: rows by category; `found`: the attributes that texts of a category name."""
+    """Return the text of the file. `counts`: rows by category; `found`: attributes named in each category's texts."""
     named = Counter({category: count for category, count in counts.items() if is_key(category)})
     chosen = named.most_common(MAX_CATEGORIES)
     lines = [_HEAD.format(place=comment_text(place))]

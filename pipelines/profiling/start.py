@@ -1,4 +1,4 @@
-"""From a user's file to a job that can be tried: looks, guesses, writes the two files, says what it found."""
+"""Start of a job from a user's file: profiles it, guesses, writes the two files, reports what it found."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAX_CATEGORIES = 8
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What was found, and where the two files are."""
+    """Findings in a catalog, and the places of the two files."""
 
     look: Look
     guesses: Guesses
@@ -44,9 +44,9 @@ class Start:
 
 
 def start_job(source: LookedSource, folder: Folder) -> Start:
-    """Looks into the catalog and writes `catalog.yaml` and `schemas.yaml`.
+    """Profile the catalog and write `catalog.yaml` and `schemas.yaml`.
 
-    Raises `UsageError` for what cannot be read, and before anything is written where one of the files is there.
+    Raises `UsageError` if the catalog cannot be read, or, before anything is written, if one of the files exists.
     """
     folder.require()
     for name in (CONFIG_NAME, SCHEMAS_NAME):
@@ -72,7 +72,7 @@ def start_job(source: LookedSource, folder: Folder) -> Start:
 
 
 def print_start(console: Console, start: Start) -> None:
-    """The columns, the categories, what is left to fill in, and the next commands."""
+    """Print the columns, the categories, what is left to fill in, and the next commands."""
     look, guesses, places = start.look, start.guesses, start.places
     table = SafeTable(title=f"{len(look.files):,} file(s), {look.num_rows:,} rows", title_justify="left")
     for name in ("column", "type", "filled", "different", "characters", "taken for"):
@@ -132,7 +132,7 @@ def _lines(start: Start) -> Iterator[str]:
 
 
 def _texts(look: Look, guesses: Guesses) -> Iterator[tuple[str, str]]:
-    """Category and text of every row that was looked at."""
+    """Yield category and text of every sampled row that has a category."""
     if guesses.category is None:
         return
     for row in look.sample:
@@ -153,6 +153,6 @@ def _place(folder: Folder, name: str) -> str:
 
 
 def _stem(path: str) -> str:
-    """A name for the run, from the file's."""
+    """Derive a name for the run from the file's name."""
     stem = PurePosixPath(path.rstrip("/")).name.split(".")[0]
     return "".join(character for character in stem if character.isalnum() or character in "-_") or "catalog"

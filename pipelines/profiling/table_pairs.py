@@ -1,4 +1,4 @@
-"""Keys and values that stand in tables of two columns: of HTML and Markdown, in definition lists, behind tabs."""
+"""Keys and values in two-column tables: HTML, Markdown, definition lists, and tab-separated lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pipelines.catalog.shown_text import shown_text
 
-# A tag ends before the next one begins: where none ends, each is looked at once all the same.
+# A tag ends before the next one begins, so that unclosed tags are still scanned only once.
 _ROW = re.compile(r"<tr\b[^<>]*>(.*?)(?=<tr\b|</tr\b|</table\b|\Z)", re.DOTALL | re.IGNORECASE)
 _CELL = re.compile(r"<(t[dh])\b[^<>]*>(.*?)(?=<t[dh]\b|</t[dh]\b|\Z)", re.DOTALL | re.IGNORECASE)
 _LIST_TAG = re.compile(r"<(d[td]|/d[dl])\b[^<>]*>|\Z", re.IGNORECASE)
@@ -17,7 +17,7 @@ _UNDER_HEADER = re.compile(r"\n[ \t]*\|(?:[^\S\n]|[:|-])++(?:\n|\Z)")
 
 
 def table_pairs(text: str) -> Iterator[tuple[str, str]]:
-    """The two cells of each row that has two, as they are shown; not those of a header. `text`: with its markup."""
+    """Yield the two cells, as displayed, of each two-cell row except headers. `text`: text with its markup."""
     if "<" in text:
         for row in _ROW.finditer(text):
             cells = _CELL.findall(row[1])
@@ -31,7 +31,7 @@ def table_pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _defined_terms(text: str) -> Iterator[tuple[str, str]]:
-    """The terms of definition lists, and the first meaning of each."""
+    """Yield the terms of definition lists, with the first definition of each."""
     term, is_meaning = "", False
     begin: int | None = None
     for tag in _LIST_TAG.finditer(text):
@@ -46,5 +46,5 @@ def _defined_terms(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _shown(cell: str) -> str:
-    """What a cell shows, on one line."""
+    """Return the displayed text of a cell, on one line."""
     return " ".join(shown_text(cell, "always").split())

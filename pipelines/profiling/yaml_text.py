@@ -1,4 +1,4 @@
-"""YAML written by hand, with comments: scalars that read back as they were, texts of a catalog inside comments."""
+"""Text of YAML with comments: scalars that parse back unchanged, and texts of a catalog inside comments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_SHOWN = 60
 
 
 def scalar(value: Any) -> str:
-    """The value on one line, quoted where YAML would read it as something else, in a list or as a key, too."""
+    """Encode the value on one line, quoted if YAML would parse it otherwise, also in a list or as a key."""
     # A line break or a control character must not end the line: escaped, in double quotes.
     style = '"' if isinstance(value, str) and not value.isprintable() else None
     text: str = yaml.safe_dump(
@@ -26,18 +26,18 @@ def scalar(value: Any) -> str:
 
 
 def is_key(text: str) -> bool:
-    """Whether YAML takes it as a key: one that is longer than 1,024 characters, as it is written, is none."""
+    """Return whether YAML accepts it as a key, which may have at most 1,024 characters when written."""
     return bool(text) and is_encodable(text) and len(scalar(text)) <= _MAX_KEY
 
 
 def shown(text: str) -> str:
-    """A text of a catalog for a comment or a table: one line, cut where it is long."""
+    """Shorten a text of a catalog for a comment or a table: one line, cut if it is long."""
     line = comment_text(text)
     return line if len(line) <= _MAX_SHOWN else f"{line[: _MAX_SHOWN - 1]}…"
 
 
 def listed(texts: Iterable[str], most: int) -> str:
-    """The first of some texts, and how many more there are."""
+    """Join the first `most` texts, and state the number of further ones."""
     texts = list(texts)
     more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
     return ", ".join(shown(text) for text in texts[:most]) + more

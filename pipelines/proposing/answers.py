@@ -1,4 +1,4 @@
-"""The attributes in what a model wrote: XML elements as it was asked for, or JSON; nothing is taken for granted."""
+"""Parser of attributes in a model's answer: XML elements as requested, or JSON; malformed answers are tolerated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_VALUES = 24
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An attribute that a model named."""
+    """Attribute that a model named."""
 
     name: str
     description: str | None
@@ -35,9 +35,9 @@ class Named:
 
 
 def read_attributes(text: str, *, is_cut: bool = False) -> list[Named]:
-    """The attributes in an answer, in its order, each name once; none where there is none.
+    """Parse the attributes in an answer, in its order, each name once; [] if there are none.
 
-    `is_cut`: it was cut at its limit, and an attribute with it.
+    `is_cut`: whether the answer was cut at its limit, so that its last, unclosed attribute is dropped.
     """
     spoken = after_reasoning(text)
     if spoken is None:
@@ -57,7 +57,7 @@ def _elements(text: str) -> Iterator[dict[str, str]]:
 
 
 def _objects(text: str) -> Iterator[Mapping[str, Any]]:
-    """Objects with a name, however deep: {"attributes": [{"name": ...}]}, {"Colour": {"description": ...}}."""
+    """Yield objects with a name at any depth: {"attributes": [{"name": ...}]}, {"Colour": {"description": ...}}."""
     with suppress(ValueError):  # what is cut, or not JSON, names nothing
         for found in find_json(text):
             yield from _named_objects(found.value)
@@ -98,6 +98,6 @@ def _named(parts: Mapping[str, Any]) -> Named | None:
 
 
 def _plain(text: Any) -> str:
-    """A text without line breaks, and without the signs that models put around it."""
+    """Strip line breaks and surrounding decoration (quotes, asterisks) from a text; "" if it is not a text."""
     match = _DECORATION.fullmatch(" ".join(str(text).split())) if isinstance(text, str) else None
     return match[1] if match else ""

@@ -1,4 +1,4 @@
-"""Asking a model about every category, several at once."""
+"""Questions to a model about every category, several at once."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ _KEY = re.compile(rf"\bteacher\.({'|'.join(_OPTIONS)})\b")
 _BARE_KEY = re.compile(rf"(?:'configuration': )?(?<![\w.])('?)({'|'.join(_OPTIONS)})\1(?=:? |$)", re.MULTILINE)
 
 _MAX_UNANSWERED = 3
-"""Questions without an answer, before any has one, that show the endpoint to be at fault, and no category."""
+"""Unanswered questions, before any answer, after which the endpoint is considered at fault, not a category."""
 
 
 @dataclass(slots=True)
 class Answers:
-    """What the model named, by category; none for one that it had no use for.
+    """Answers of the model.
 
     Attributes:
-        unanswered: why a category's question has no answer.
-        input_tokens, output_tokens: as the endpoint counts them.
+        named: category -> named attributes; [] if no answer named any.
+        unanswered: category -> why its question has no answer.
+        input_tokens, output_tokens: token counts reported by the endpoint.
     """
 
     named: dict[str, list[Named]] = field(default_factory=dict)
@@ -41,7 +42,7 @@ class Answers:
 
 
 def endpoint_config(endpoint: str, model: str, api_key_env: str | None) -> OpenAITeacherConfig:
-    """How the endpoint is asked. Raises `UsageError`, in the words of the command's options."""
+    """Return the configuration of the endpoint. Raises `UsageError`, in terms of the command's options."""
     keys = {"base_url": endpoint, "model": model, "api_key_env": api_key_env}
     try:
         return parse_config(OpenAITeacherConfig, {"kind": "openai", "json_mode": "off", **keys}, "endpoint")
@@ -51,10 +52,10 @@ def endpoint_config(endpoint: str, model: str, api_key_env: str | None) -> OpenA
 
 
 def ask(config: OpenAITeacherConfig, products: Mapping[str, Sequence[ProposalProduct]]) -> Answers:
-    """Asks about the categories of `products`.
+    """Ask about the categories of `products`.
 
     Raises:
-        UsageError, RunError: the endpoint answers nothing, or no more; in the words of the command's options.
+        UsageError, RunError: the endpoint does not answer, or stops answering; in terms of the command's options.
     """
     try:
         return asyncio.run(_ask(config, products))
@@ -96,7 +97,7 @@ async def _attributes(
     products: Sequence[ProposalProduct],
     answers: Answers,
 ) -> list[Named]:
-    """Asks until an answer names attributes, at most `answer_attempts` times."""
+    """Ask until an answer names attributes, at most `answer_attempts` times; [] if none does."""
     messages = first = question(category, products)
     for _ in range(config.answer_attempts):
         completion = await teacher.ask(messages)

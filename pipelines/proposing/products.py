@@ -1,4 +1,4 @@
-"""A sample of a catalog's products: category, texts, and what they say as key and value."""
+"""Sample of a catalog's products: category, texts, and their key-value pairs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pipelines.profiling.guesses import guess
 from pipelines.profiling.key_values import cell_pairs, text_pairs
 
 WHOLE_CATALOG = "products"
-"""The category of a catalog that has none."""
+"""Category of a catalog without categories."""
 
 _CONFIG_ENDINGS = (".yaml", ".yml")
 _MAX_ROWS = 10_000
@@ -36,7 +36,7 @@ _GOLD_TEXTS = frozenset({"product_id", "category"})
 
 @dataclass(frozen=True, slots=True)
 class ProposalProduct:
-    """A product: its texts by field, as they are shown, and its keys and values."""
+    """Product: its displayed texts by field, and its key-value pairs."""
 
     fields: Mapping[str, str]
     pairs: Sequence[tuple[str, str]]
@@ -44,10 +44,10 @@ class ProposalProduct:
 
 @dataclass(frozen=True, slots=True)
 class ProductSample:
-    """The products that were looked at, by category, the category with most of them first.
+    """Sampled products by category, largest category first.
 
     Attributes:
-        notes: what was guessed of the catalog.
+        notes: sentences on what was guessed about the catalog.
     """
 
     products: Mapping[str, Sequence[ProposalProduct]]
@@ -55,15 +55,15 @@ class ProductSample:
 
     @property
     def num_products(self) -> int:
-        """Of all categories."""
+        """Number of products of all categories."""
         return sum(map(len, self.products.values()))
 
 
 def read_sample(source: LookedSource) -> ProductSample:
-    """Products of a catalog, or of the one that a job's configuration names (a YAML file).
+    """Sample the products of a catalog, given directly or by a job's configuration (a YAML file).
 
     Raises:
-        UsageError: it cannot be read, is of labelled products, or nothing in it is a text.
+        UsageError: it cannot be read, holds labelled products, or has no text.
     """
     path = source.path
     if path.lower().endswith(_CONFIG_ENDINGS):
@@ -94,7 +94,7 @@ def read_sample(source: LookedSource) -> ProductSample:
 
 
 def _notes(look: Look) -> Iterator[str]:
-    """What was guessed of the files, and what of them is not read."""
+    """Yield notes on guesses about the files, and on files and columns that are not read."""
     if look.left_out.files:
         yield f"left out {look.left_out}"
     yield from look.left_out.warnings()
@@ -104,7 +104,7 @@ def _notes(look: Look) -> Iterator[str]:
 
 
 def _is_labelled(row: Mapping[str, Any]) -> bool:
-    """Whether a row is a line of a gold file, in any of its layouts (quality/gold.py)."""
+    """Return whether a row is a line of a gold file, in any of its layouts (quality/gold.py)."""
     if "category" not in row:
         return False
     if isinstance(row.get("target_scores"), Mapping):
@@ -117,7 +117,7 @@ def _is_labelled(row: Mapping[str, Any]) -> bool:
 
 
 def _input_of(path: str) -> InputConfig:
-    """The section `input` of a job's configuration."""
+    """Read the section `input` of a job's configuration. Raises `UsageError`."""
     document = load_yaml(path)
     section = document.get("input") if isinstance(document, dict) else None
     if not isinstance(section, dict):
@@ -126,7 +126,7 @@ def _input_of(path: str) -> InputConfig:
 
 
 def _rows(config: InputConfig) -> Iterator[Mapping[str, Any]]:
-    """The first rows of each of the catalog's files, as many of each."""
+    """Yield the first rows of each of the catalog's files, the same number from each."""
     files = scan_sources(config).files
     share = -(-_MAX_ROWS // max(1, len(files)))
     for number, file in enumerate(files):
@@ -136,7 +136,7 @@ def _rows(config: InputConfig) -> Iterator[Mapping[str, Any]]:
 
 
 def _category(row: Mapping[str, Any], config: InputConfig) -> str | None:
-    """The category as the row has it; of a path the level that counts, if the configuration names one."""
+    """Return the row's category; if the configuration names a level, that part of its path, or None."""
     category, mapped = row_category(row, config), config.category
     if category is None or mapped.level is None:
         return category
@@ -146,7 +146,7 @@ def _category(row: Mapping[str, Any], config: InputConfig) -> str | None:
 
 
 def _cells(row: Mapping[str, Any], mapped: Mapping[str, Sequence[str]]) -> dict[str, list[Any]]:
-    """The cells of each field."""
+    """Return the cells of each field."""
     return {name: [value_at(row, column) for column in columns] for name, columns in mapped.items()}
 
 

@@ -1,4 +1,4 @@
-"""From what products say, and what a model named, to a schema to edit: attributes with how often they were seen."""
+"""Proposed schemas from products' texts and a model's answers: attributes with how often they were seen."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pipelines.schemas.guessed_types import GuessedType, described_counts
 from pipelines.schemas.importing.imported import Imported, SourceCategory, listed
 
 MAX_CATEGORIES = 50
-"""Of those that are not named; a schema file of more is edited by nobody."""
+"""Most categories if the user names none, since nobody would edit a longer schema file."""
 
 _MAX_ATTRIBUTES = 24
 
 
 @dataclass(slots=True)
 class _Proposal:
-    """An attribute of one category, with what was seen of it."""
+    """Proposed attribute of one category, with the values seen."""
 
     name: str
     kind: GuessedType
@@ -36,7 +36,7 @@ class _Proposal:
 
 
 def choose_categories(sample: ProductSample, wanted: Sequence[str]) -> dict[str, Sequence[ProposalProduct]]:
-    """The wanted categories; else the most frequent ones. Raises `UsageError` for one that the catalog has not."""
+    """Return the wanted categories, else the most frequent ones. Raises `UsageError` for one not in the sample."""
     if not wanted:
         return dict(list(sample.products.items())[:MAX_CATEGORIES])
     folded = {fold_name(category): category for category in sample.products}
@@ -49,11 +49,11 @@ def choose_categories(sample: ProductSample, wanted: Sequence[str]) -> dict[str,
 
 
 def propose(products: Mapping[str, Sequence[ProposalProduct]], named: Mapping[str, Sequence[Named]]) -> Imported:
-    """The proposals.
+    """Propose attributes for each category.
 
     Args:
-        products: of each category.
-        named: what a model named, by category; nothing where none was asked.
+        products: category -> products.
+        named: category -> attributes that a model named; empty if none was asked.
 
     Raises:
         UsageError: nothing is proposed for any category.
@@ -90,7 +90,7 @@ def propose(products: Mapping[str, Sequence[ProposalProduct]], named: Mapping[st
 def _merged(
     named: Iterable[Named], counted: Iterable[FoundAttribute], products: Sequence[ProposalProduct]
 ) -> list[_Proposal]:
-    """What a model named first, in its order, with what texts say of it; then what texts alone name."""
+    """Merge attributes: first those named by a model, in its order, with counts from texts; then the others."""
     by_name = {fold_name(found.name): found for found in counted}
     proposals = []
     for each in named:
@@ -111,7 +111,7 @@ def _count(value: str, products: Iterable[ProposalProduct]) -> int:
 
 
 def _says(value: str, product: ProposalProduct) -> bool:
-    """Whether a product's text has the value, as words of its own."""
+    """Return whether a product's text contains the value as whole words."""
     pattern = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)", re.IGNORECASE)
     return any(pattern.search(text) for text in product.fields.values())
 
@@ -124,7 +124,7 @@ def _comment(proposal: _Proposal, num_products: int) -> str:
 
 
 def _handle(attribute: Attribute, category: str, library: dict[str, Attribute]) -> str:
-    """Where the attribute is in the library: under its name, or that and the category's if another is called so."""
+    """Add the attribute to the library and return its handle: its name, plus the category's if that is taken."""
     handle = attribute.name
     if library.setdefault(handle, attribute) != attribute:
         handle = f"{attribute.name} ({category})"

@@ -1,4 +1,4 @@
-"""What a model is asked about a category: the paper's Figure 10, over a few of its products."""
+"""Prompt of the question about a category: the paper's Figure 10, over a few of its products."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ and nothing else."""
 
 
 def question(category: str, products: Sequence[ProposalProduct]) -> list[Message]:
-    """The question about a category."""
+    """Return the question about a category, as chat messages."""
     chosen = products[:: max(1, len(products) // _MAX_PRODUCTS)][:_MAX_PRODUCTS]
     texts = (render_document(product.fields)[:_MAX_CHARACTERS] for product in chosen)
     written = "\n".join(f"<product>\n{text}\n</product>" for text in texts)
@@ -53,6 +53,6 @@ def question(category: str, products: Sequence[ProposalProduct]) -> list[Message
 
 
 def asked_again(messages: list[Message], answer: str) -> list[Message]:
-    """The question once more, behind an answer that was of no use."""
+    """Return the question repeated after an unusable answer, as chat messages."""
     useless = {"role": "assistant", "content": answer[:_MAX_CHARACTERS] or "-"}
     return [*messages, useless, {"role": "user", "content": _REMINDER}]

@@ -1,1 +1,1 @@
-"""Right and wrong: gold files, scores, and a run measured by them."""
+"""Gold files, scores, and the evaluation of a run against them."""

@@ -1,8 +1,8 @@
-"""Labels that runs contradict with one voice: often the label is wrong, and not the models.
+"""Labels that all runs contradict with the same answer: often the label is wrong, and not the models.
 
-A label is doubtful where every run answers, all of them alike, and what they say is not what the label accepts. Runs of
-models that were trained on the very labels tell most: they have learned them by heart, and say something else all the
-same (Northcutt et al., "Confident Learning", 2021, asks models that have not seen a label; these are scarcer).
+A label is doubtful if all runs give the same answer and the label does not accept it. Runs of models trained on these
+very labels tell most. They have memorized them and still answer otherwise. (Northcutt et al., "Confident Learning",
+2021, use models that have not seen a label; these are scarcer.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_NOTES = 5
 
 
 class DoubtKind(StrEnum):
-    """What the runs say in place of a label."""
+    """Kind of the runs' contradiction of a label."""
 
     OTHER_VALUE = "another value"
     NO_VALUE = "no value, where the label has one"
@@ -34,12 +34,11 @@ class DoubtKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DoubtfulLabel:
-    """One of them.
+    """A doubtful label.
 
     Attributes:
-        answer: what all runs say; that of the first.
-        sureness: of the run that is least sure of it: its confidence, or the model's own probability where it has none;
-            None if a run has neither.
+        answer: answer of all runs; the first run's copy.
+        sureness: lowest certainty of the runs: confidence, else the model's own probability. None if a run has neither.
     """
 
     product: GoldProduct
@@ -52,17 +51,18 @@ class DoubtfulLabel:
 
 @dataclass(frozen=True, slots=True)
 class RecheckedLabels:
-    """A gold file as some runs see it.
+    """A gold file rechecked against some runs.
 
     Attributes:
-        num_products: gold products that every run has; only their labels are counted.
-        num_silent: labels that a run says nothing of: it was not asked, gave up, or was cut; or a person has answered.
-        num_right: labels that every run agrees with.
-        num_split: those that some agree with and some do not.
-        num_wrong: those that none agrees with, but not all for the same answer.
-        doubtful: the others, the surest first.
-        labels_of: how many labels each pair of category and attribute has.
-        notes: what a reader must know before trusting the numbers.
+        num_products: number of gold products in every run; only their labels are counted.
+        num_silent: number of labels that a run says nothing about: not asked, given up, truncated, or answered by a
+            person.
+        num_right: number of labels that every run agrees with.
+        num_split: number of labels that only some runs agree with.
+        num_wrong: number of labels that no run agrees with, but for different answers.
+        doubtful: the other labels, surest first.
+        labels_of: number of labels of each (category, attribute).
+        notes: caveats that a reader must know before trusting the numbers.
     """
 
     gold: str
@@ -78,11 +78,11 @@ class RecheckedLabels:
 
     @property
     def num_labels(self) -> int:
-        """Of the products that every run has."""
+        """Number of labels of the products in every run."""
         return sum(self.labels_of.values())
 
     def summary(self) -> dict[str, Any]:
-        """The counts, as plain data for JSON."""
+        """Return the counts, as plain data for JSON."""
         return {
             "gold": self.gold,
             "num_gold_products": self.num_gold_products,
@@ -98,22 +98,21 @@ class RecheckedLabels:
         }
 
     def kinds(self) -> dict[DoubtKind, int]:
-        """How many doubtful labels there are of each kind."""
+        """Return the number of doubtful labels of each kind."""
         counts = Counter(each.kind for each in self.doubtful)
         return {kind: counts[kind] for kind in DoubtKind}
 
 
 def recheck_labels(runs: Sequence[str], gold: str, lines: Sequence[bytes] | None = None) -> RecheckedLabels:
-    """Compares every label of the gold file with what the runs say; exact, but for case and white space.
+    """Compare every label of the gold file with the runs' answers; exact, but for case and white space.
 
     Args:
         runs: output folders of runs, local or any fsspec URI.
         gold: a gold file in any layout of quality/gold.py.
-        lines: what stands in it, if that was read.
+        lines: its lines, if they were read already.
 
     Raises:
-        UsageError: something is missing, unreadable or not what it should be, a run stands here twice, or no product
-            is in all runs.
+        UsageError: a file is missing, unreadable or invalid, a run is given twice, or no product is in all runs.
     """
     _refuse_doubled(runs)
     schemas = [schemas for run in runs if (schemas := RunFolder(run).schemas) is not None]
@@ -160,7 +159,7 @@ def recheck_labels(runs: Sequence[str], gold: str, lines: Sequence[bytes] | None
 
 
 def _refuse_doubled(runs: Sequence[str]) -> None:
-    """Raises `UsageError` for a run that is named twice, however it is written."""
+    """Raise `UsageError` for a run that is named twice, however it is written."""
     places: dict[str, str] = {}
     for run in runs:
         folder = Folder(run)
@@ -171,12 +170,12 @@ def _refuse_doubled(runs: Sequence[str]) -> None:
 
 
 def _says_something(answer: Answer) -> bool:
-    """A model's own answer, and a whole one."""
+    """Return whether it is a model's own, complete answer."""
     return answer.status in ("value", "absent") and not answer.is_reviewed
 
 
 def _said(judgement: AnswerJudgement, product: RunProduct) -> tuple[str, ...]:
-    """What an answer says, as it is compared with gold, in any order; nothing where it is absent."""
+    """Return the answer's items as compared with gold, sorted; empty if absent."""
     asked = product.asked.get(judgement.attribute)
     return tuple(sorted(predicted_items(judgement.answer, Comparison.FOLDED, asked)))
 

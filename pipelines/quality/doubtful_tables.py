@@ -1,4 +1,4 @@
-"""Rechecked labels for people: how many are doubtful, of which attributes, and the surest of them in full."""
+"""Rechecked labels as text: number of doubtful labels, their attributes, and the surest of them in full."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_TEXT = 120
 
 
 def print_rechecked(console: Console, found: RecheckedLabels, num_runs: int, limit: int) -> None:
-    """Counts, the attributes with the most doubtful labels, and `limit` of these labels."""
+    """Print the counts, the attributes with the most doubtful labels, and `limit` of these labels."""
     for note in found.notes:
         console.print(f"NOTE: {printable(note)}", style="bold yellow", soft_wrap=True)
     console.print(
@@ -77,6 +77,6 @@ def _surest(doubtful: Sequence[DoubtfulLabel], total: int) -> Table:
 
 
 def _shortened(text: str) -> str:
-    """A label may be long: what it begins with, on one line."""
+    """Shorten a label to one line of at most `_MAX_TEXT` characters and an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]}…"

@@ -55,9 +55,9 @@ class Scorecard:
 
 @dataclass(frozen=True, slots=True)
 class Unlabelled:
-    """Attributes that the run was asked for and that nobody labelled: neither right nor wrong, only counted.
+    """Counts of attributes that the run was asked for but that have no label; neither right nor wrong.
 
-    Where a gold file labels what is there and nothing else (OA-Mine), a value here is often made up, but not surely.
+    If a gold file labels only present values (OA-Mine), a value here is often, but not surely, made up.
     """
 
     num_asked: int
@@ -66,7 +66,7 @@ class Unlabelled:
 
 @dataclass(frozen=True, slots=True)
 class ProbabilityBand:
-    """The values whose whole answer the model gave a probability in [low, high), or [low, 1]."""
+    """Values whose whole answer has a model probability in [low, high), or [low, 1]."""
 
     low: float
     high: float
@@ -79,20 +79,20 @@ class Evaluation:
     """The result of `evaluate_run`.
 
     Attributes:
-        num_gold_products: products in the gold file.
-        num_products: those that the run has, dead-lettered ones included; only they are scored.
-        dead_lettered: names of the products that the run gave up; every label of theirs counts as no answer.
+        num_gold_products: number of products in the gold file.
+        num_products: number of gold products in the run, dead-lettered ones included; only they are scored.
+        dead_lettered: names of the products that the run gave up; every label of theirs counts as not answered.
         not_in_run: names of the gold products that the run never saw (`--limit`, or not finished).
         statuses: number of labelled attributes by the status of their answer.
-        unlabelled: what was answered where there is no label.
+        unlabelled: counts of answers without a label.
         by_probability: values for labelled attributes and how many are right (exactly), by the model's own probability;
             empty for a run without log-probabilities.
-        reliability: of the calibrated confidences of values with a label; None without any.
-        reliability_of_probability: the same of the model's own probabilities.
-        scores: the exact scorecard, then the folded one if it was asked for.
-        normalisation: how well values were normalised; None for a run of a version that did not.
+        reliability: reliability of the calibrated confidences of values with a label; None without any.
+        reliability_of_probability: the same for the model's own probabilities.
+        scores: the exact scorecard, then the folded one if it was requested.
+        normalisation: scores of the normalised values; None for a run of a version that did not normalise.
         judgements: every labelled attribute with its outcome under the exact comparison.
-        notes: what a reader must know before trusting the numbers.
+        notes: caveats that a reader must know before trusting the numbers.
     """
 
     run: str
@@ -113,11 +113,11 @@ class Evaluation:
 
     @property
     def exact(self) -> Scorecard:
-        """The scores as ExtractGPT counts them."""
+        """Scorecard by ExtractGPT's rules."""
         return self.scores[0]
 
     def summary(self) -> dict[str, Any]:
-        """Everything but the single judgements, as plain data for JSON."""
+        """Return everything but the single judgements, as plain data for JSON."""
         data = dataclasses.asdict(dataclasses.replace(self, judgements=()))
         del data["judgements"]
         return data
@@ -131,18 +131,17 @@ def evaluate_run(
     num_resamples: int = scoring.NUM_RESAMPLES,
     seed: int = scoring.SEED,
 ) -> Evaluation:
-    """Scores the run in the folder `run` against the gold file `gold`.
+    """Score the run in the folder `run` against the gold file `gold`.
 
     Args:
         run: output folder of a run, local or any fsspec URI.
-        gold: gold file in either layout of quality/gold.py.
-        comparison: "exact" scores exactly; "folded" adds a second, folded scorecard beside the exact one.
+        gold: gold file in any layout of quality/gold.py.
+        comparison: "exact" scores exactly; "folded" adds a second, folded scorecard.
         num_resamples: bootstrap resamples of every interval.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
 
     Raises:
-        UsageError: a file or folder is missing, unreadable or not what it should be, or the gold file does
-            not belong to the run.
+        UsageError: a file or folder is missing, unreadable or invalid, or the gold file does not belong to the run.
     """
     gold_products = read_gold(gold, RunFolder(run).schemas)
     products, notes = read_run(run, gold_products, gold)
@@ -186,7 +185,7 @@ def _missing_note(run: str, num_gold: int, missing: Sequence[str]) -> str:
 
 
 def _misspelled_notes(judgements: Sequence[AnswerJudgement], products: Sequence[RunProduct]) -> Iterator[str]:
-    """Labelled attributes that the run was not asked for, but for one of almost the same name that has no label."""
+    """Yield notes on labelled attributes that the run was not asked for, if a similar asked name has no label."""
     asked: dict[str, set[str]] = defaultdict(set)
     for judgement in judgements:
         asked[judgement.category].update(products[judgement.product].answers)
@@ -209,7 +208,7 @@ def judge_products(
     products: Mapping[int, RunProduct],
     comparison: Comparison,
 ) -> list[AnswerJudgement]:
-    """Every labelled attribute of the products with these indexes in `gold`, in this order."""
+    """Judge every labelled attribute of the products with these indexes in `gold`, in this order."""
     judgements = []
     for position, index in enumerate(indexes):
         for attribute, value in gold[index].values.items():

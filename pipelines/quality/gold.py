@@ -1,4 +1,4 @@
-"""Gold files: what the right answers are.
+"""Gold files: the right answers.
 
 JSON Lines, one product a line. Three layouts, told apart line by line:
 
@@ -6,20 +6,20 @@ JSON Lines, one product a line. Three layouts, told apart line by line:
   "Origin": [["Colombia"], ["Brazil", "Brasil"]]}}`. Null: the product has no such value. A list of texts: the
   accepted forms of one value. A list of lists: several values, the accepted forms of each;
 - ExtractGPT's: `{"input": "...", "category": "Shoes", "target_scores": {"Brand": {"Acme": 1}}}`. The keys are
-  the accepted forms; a word for nothing ("n/a") as the first of them: absent. WDC PAVE's says in place of the 1 where
-  the form stands: `{"Acme": {"pid": [0, 1], "score": 1}}` or `{"Acme": [[0, 4]]}`, which is read in `values`, too. Such
-  a line has no id, it belongs to the row of the same number in the catalog (the job is run on the gold file itself);
+  the accepted forms; a word for nothing ("n/a") as the first key: absent. In place of the 1, WDC PAVE gives the
+  position of the form: `{"Acme": {"pid": [0, 1], "score": 1}}` or `{"Acme": [[0, 4]]}`, also read in `values`. Such
+  a line has no id. It belongs to the row of the same number in the catalog (the job runs on the gold file itself);
 - MAVE's: `{"id": "B01", "category": "Shoes", "paragraphs": [{"text": "...", "source": "title"}], "attributes":
   [{"key": "Brand", "evidences": [{"value": "Acme", "pid": 0, "begin": 0, "end": 4}]}]}`. The values of an attribute
   are its accepted forms; no evidence: absent.
 
-An attribute that a line does not name is not labelled. That is not the same as absent: nobody looked. It may be called
-by its id or an alias, too (gold_names.py); labels under several of its names are one if they agree, and none if they
-contradict each other, which is said. A line with `"review": {"corrected": ["Brand"]}` is of people who looked at a
-model's answers (`hpd review --gold`), and at none but those that it names.
+An attribute that a line does not name is not labelled. That differs from absent, because nobody looked. A line may also
+name it by its id or an alias (gold_names.py). Labels under several of its names are merged if they agree. If they
+contradict each other, they are dropped with a warning. A line with `"review": {"corrected": ["Brand"]}` comes from
+people who reviewed a model's answers (`hpd review --gold`), and only the attributes that it names.
 
-Words for nothing are no values (hpd_core/text/absence.py), but for members of an enum in the schemas that the file is
-read with, and for names that the line's own text spells as such.
+Words for nothing are not values (hpd_core/text/absence.py). Exceptions: members of an enum in the schemas that the
+file is read with, and names that the line's own text spells that way.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _FORMS_SHAPE = '{"<accepted form>": 1} or {"<accepted form>": [<positions>]}'
 class GoldValue:
     """The right answer for one attribute of one product.
 
-    `items` holds the accepted forms of every value: one member for a single value, several for an attribute
-    with several values, none if the product has no such value.
+    `items` holds the accepted forms of every value. It has one member for a single value, several for several
+    values, and none if the product has no such value.
     """
 
     items: tuple[tuple[str, ...], ...]
@@ -67,7 +67,7 @@ class GoldValue:
         return not self.items
 
     def joined(self, other: GoldValue) -> GoldValue | None:
-        """What both say of one attribute, with the forms that either accepts; None if they contradict each other."""
+        """Merge two labels of one attribute, with the forms that either accepts; None if they contradict each other."""
         if len(self.items) != len(other.items):
             return None
         pairs = list(zip(sorted(self.items), sorted(other.items), strict=True))
@@ -91,14 +91,14 @@ class GoldProduct:
         row: 0-based line number in the file.
         product_id: None in ExtractGPT's layout; such a product is matched by `row`.
         values: the labelled attributes only.
-        fields: the product's own text, field name -> text, where the line holds it (`"input": {...}`); what
-            pipelines/label.py writes does.
-        corrected: of a line of a review, the attributes that the model had answered wrongly; None for other lines.
-        renamed: names of attributes as they stand in the file -> as the schemas have them, where these differ.
-        contradicted: attributes that the line labels under several names, and not alike -> these names. They are in
-            `values` no more.
-        paths: of labels that stand in objects, the keys that lead to them, as in the file.
-        doubtful: attributes whose labels `hpd recheck` took out of the line: nobody knows what they are.
+        fields: the product's own text, field name -> text, if the line holds it (`"input": {...}`); pipelines/label.py
+            writes it.
+        corrected: attributes of a review line that the model had answered wrongly; None for other lines.
+        renamed: attribute names in the file -> names in the schemas, if these differ.
+        contradicted: attributes that the line labels differently under several names -> these names. They are not in
+            `values`.
+        paths: keys that lead to labels in objects, as in the file.
+        doubtful: attributes whose labels `hpd recheck` took out of the line: unknown, not absent.
     """
 
     row: int
@@ -114,30 +114,30 @@ class GoldProduct:
 
     @property
     def name(self) -> str:
-        """How messages call this product."""
+        """Name of this product in messages."""
         return self.product_id if self.product_id is not None else f"row {self.row}"
 
     def place_in(self, path: str) -> str:
-        """Where a person finds it in the gold file at `path`."""
+        """Return its place in the gold file at `path`, for people."""
         return _place(path, self.row)
 
 
 def read_gold(path: str, *schemas: Schemas | None) -> list[GoldProduct]:
-    """The products of the gold file at `path` (local or any fsspec URI), in the file's order.
+    """Read the products of the gold file at `path` (local or any fsspec URI), in the file's order.
 
     Args:
         path: the file.
-        schemas: those of what the gold is for (several runs, say), as far as they are known: the members of their
-            enums are values, words for nothing or not.
+        schemas: known schemas that the gold is for (several runs, say). The members of their enums are values, even if
+            they are words for nothing.
 
     Raises:
-        UsageError: anything is not exactly one of the layouts; it names file, line and key.
+        UsageError: a line is not exactly in one of the layouts; the message names file, line and key.
     """
     return parse_gold(read_lines(path), path, [each for each in schemas if each is not None])
 
 
 def parse_gold(lines: Sequence[bytes], path: str, schemas: Sequence[Schemas] | None = None) -> list[GoldProduct]:
-    """As `read_gold`, of lines that were read; without `schemas` words for nothing are left as they are."""
+    """Parse lines as `read_gold` does; without `schemas`, words for nothing stay as they are."""
     names = GoldNames(schemas or ())
     products = [
         _LineReader(_place(path, row), row, schemas, names).read(line)
@@ -152,7 +152,7 @@ def parse_gold(lines: Sequence[bytes], path: str, schemas: Sequence[Schemas] | N
 
 
 def _say_contradicted(products: Sequence[GoldProduct], path: str) -> None:
-    """Here, and so by every command that reads gold."""
+    """Warn about contradicted labels, here for every command that reads gold."""
     found = [(product, *each) for product in products for each in product.contradicted.items()]
     if not found:
         return
@@ -166,7 +166,7 @@ def _say_contradicted(products: Sequence[GoldProduct], path: str) -> None:
 
 
 def read_lines(path: str) -> list[bytes]:
-    """The file's lines as they are, blank ones too: `GoldProduct.row` counts them. Raises `UsageError`."""
+    """Return the file's raw lines, blank ones too, because `GoldProduct.row` counts them. Raises `UsageError`."""
     try:
         filesystem, inner = open_filesystem(path)
         content: bytes = filesystem.cat_file(inner)
@@ -180,7 +180,7 @@ def read_lines(path: str) -> list[bytes]:
 
 
 class _LineReader:
-    """Reads one line."""
+    """Parser of one line."""
 
     def __init__(self, place: str, row: int, schemas: Sequence[Schemas] | None, names: GoldNames) -> None:
         self._place, self._row, self._schemas, self._names = place, row, schemas, names
@@ -213,7 +213,7 @@ class _LineReader:
         return self._renamed(product)
 
     def _renamed(self, product: GoldProduct) -> GoldProduct:
-        """The labels under the names that the schemas have."""
+        """Rename the labels to the schemas' names."""
         asked = {name: self._names.asked(self._category, name) for name in product.values}
         renamed = {name: called for name, called in asked.items() if called != name}
         if not renamed:
@@ -283,7 +283,7 @@ class _LineReader:
         return self._forms_or_absent(name, list(scores), place)
 
     def _forms_or_absent(self, name: str, forms: Sequence[str], place: str) -> GoldValue:
-        """ExtractGPT's rule: the first form alone decides whether the value is absent."""
+        """Apply ExtractGPT's rule: the first form alone decides whether the value is absent."""
         if self._says_nothing(name, forms[0]):
             return GoldValue(())
         for form in forms:
@@ -324,7 +324,7 @@ class _LineReader:
         return tuple(form.strip() for form in forms)
 
     def _says_nothing(self, name: str, form: str) -> bool:
-        """Whether a form is a word for nothing that no schema has as a member."""
+        """Return whether a form is a word for nothing that is not a member of any schema's enum."""
         if self._schemas is None:
             return False
         asked = self._names.asked(self._category, name)
@@ -336,7 +336,7 @@ class _LineReader:
 
 
 def _is_accepted(score: Any) -> bool:
-    """1, the places where a form stands, or both."""
+    """Return whether a score is 1, the positions of a form, or both."""
     if isinstance(score, dict):
         return score.get("score", 1) == 1 and _are_positions(score.get("pid", []))
     return _are_positions(score) if isinstance(score, list) else score == 1
@@ -419,7 +419,7 @@ def _text(entry: Mapping[str, Any], key: str, place: str) -> str:
 
 
 def _name(entry: Mapping[str, Any], key: str, place: str) -> str:
-    """The name of a category or an attribute: unlike other texts, it shows something."""
+    """Return the name of a category or an attribute; unlike other texts, it must not be blank."""
     name = _text(entry, key, place)
     refuse_blank(name, f"{place}: {key!r}")
     return name

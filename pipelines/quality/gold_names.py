@@ -1,8 +1,7 @@
-"""What gold calls an attribute, and what the schemas call it that the gold is for.
+"""Mapping of gold's attribute names to the names in its schemas.
 
-Two attributes that a source calls alike are told apart by a number in a schema ("Color", "color (2)"): the second has
-the source's name as its id, and labels were written with that. So a name that no attribute has is looked for among ids,
-then among aliases.
+A schema numbers attributes that a source names alike ("Color", "color (2)"). The second has the source's name as its
+id, and labels use that. So a name without an attribute is looked up among ids, then among aliases.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ T = TypeVar("T")
 
 
 class GoldNames:
-    """Names of attributes in gold, by the schemas that it is for; without any, all stay as they are."""
+    """Names of attributes in gold, mapped to its schemas; without schemas, names stay unchanged."""
 
     def __init__(self, schemas: Sequence[Mapping[str, CategorySchema]]) -> None:
         self._schemas = schemas
@@ -27,13 +26,13 @@ class GoldNames:
         self._places: dict[str, KnownPlaces] = {}
 
     def asked(self, category: str, name: str) -> str:
-        """The name of the attribute that is meant; the name itself where the schemas do not tell."""
+        """Return the name of the attribute meant; the name itself if the schemas do not tell."""
         if (category, name) not in self._known:
             self._known[category, name] = _asked(name, self._attributes(category))
         return self._known[category, name]
 
     def places(self, category: str) -> KnownPlaces:
-        """The names of a category's attributes, and in which objects they stand."""
+        """Return the names of a category's attributes, and the objects that hold them."""
         if category not in self._places:
             self._places[category] = KnownPlaces.of(self._attributes(category))
         return self._places[category]
@@ -44,11 +43,12 @@ class GoldNames:
     def by_asked(
         self, category: str, labels: Mapping[str, T], join: Callable[[T, T], T | None]
     ) -> tuple[dict[str, T], dict[str, list[str]]]:
-        """A line's labels under the names that are asked for; and the attributes without one since it was labelled in
-        several ways, with the names of these labels.
+        """Map a line's labels to the schemas' names.
+
+        Returns these labels, and the attributes with contradictory labels, each with the names of these labels.
 
         Args:
-            join: two labels of one attribute as one; None if they contradict each other.
+            join: merges two labels of one attribute; None if they contradict each other.
         """
         names: defaultdict[str, list[str]] = defaultdict(list)
         for name in labels:
@@ -66,7 +66,7 @@ def _joined(labels: Sequence[T], join: Callable[[T, T], T | None]) -> T | None:
 
 
 def _other_names(attribute: Attribute) -> set[str]:
-    """Its aliases, and these where it stands in an object."""
+    """Return its aliases; for an attribute in an object also the aliases with the object's path."""
     return {*attribute.aliases, *(joined((*attribute.path[:-1], alias)) for alias in attribute.aliases)}
 
 

@@ -1,8 +1,8 @@
-"""Labels that stand in objects, as a schema file may have its attributes, by the whole name of each.
+"""Labels nested in objects, as schema files nest attributes, flattened to the full name of each.
 
 {"size": {"width": ["12"], "lid": null}}    is    {"size.width": ["12"], "size.lid.closure": null}
 
-Without schemas it is told by what is in it: `{"Acme": 1}` and `{"Acme": [[0, 4]]}` are the accepted forms of one value.
+Without schemas the content decides: `{"Acme": 1}` and `{"Acme": [[0, 4]]}` are the accepted forms of one value.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _SCORE_KEYS = {"pid", "score"}
 
 @dataclass(frozen=True, slots=True)
 class KnownPlaces:
-    """What the schemas have in a category.
+    """Attribute names and objects of a category's schemas.
 
     Attributes:
-        names: of attributes.
-        objects: the names of what stands in each object.
+        names: attribute names.
+        objects: names of the attributes in each object.
     """
 
     names: frozenset[str]
@@ -34,7 +34,7 @@ class KnownPlaces:
 
     @classmethod
     def of(cls, attributes: Iterable[Attribute]) -> KnownPlaces:
-        """Those of some attributes."""
+        """Collect the places of some attributes."""
         names: dict[str, None] = {}
         objects: defaultdict[Place, list[str]] = defaultdict(list)
         for attribute in attributes:
@@ -48,12 +48,12 @@ class KnownPlaces:
 def by_place(
     values: Mapping[str, Any], known: KnownPlaces, is_score: Callable[[Any], bool], place: str
 ) -> dict[Place, Any]:
-    """The labels of a line by their places, whose names are those of their attributes: no two are alike.
+    """Return the labels of a line by their places, each under its attribute's full name; no two are alike.
 
     Args:
-        values: as the line has them.
-        is_score: whether something may stand behind an accepted form.
-        place: of the line, for messages.
+        values: labels as in the line.
+        is_score: whether a value is allowed after an accepted form.
+        place: place of the line, for messages.
 
     Raises:
         UsageError: a name is blank or labelled twice, or objects are too deep.
@@ -69,7 +69,7 @@ def by_place(
 
 
 def refuse_blank(name: str, place: str) -> None:
-    """Raises `UsageError` for a name of nothing or spaces: no schema has such a one, and nobody could see it."""
+    """Raise `UsageError` for an empty or white-space name: no schema has one, and it would be invisible."""
     if not name.strip():
         raise UsageError(f"{place}: the name {name!r} is blank; write what is meant, or leave it out")
 
@@ -93,7 +93,7 @@ def _flat(
 
 
 def _is_object(here: Place, label: Mapping[str, Any], known: KnownPlaces, is_score: Callable[[Any], bool]) -> bool:
-    """Whether a label is an object of labels, and not the accepted forms of one value."""
+    """Return whether a label is an object of labels, and not the accepted forms of one value."""
     if not label or joined(here) in known.names:
         return False
     if here in known.objects:

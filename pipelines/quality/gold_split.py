@@ -1,6 +1,7 @@
-"""A gold file cut in two: products to train on, and products for the test that a fine-tuning is judged by.
+"""Split of a gold file in two: products to train on, and test products to judge a fine-tuning.
 
-Variants of one product (sizes, colours) are on one side: a test product whose sibling was trained on tests little.
+Variants of one product (sizes, colours) are on one side, because a test product whose sibling was trained on tests
+little.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pipelines.store.folders import Folder
 _SIZE = re.compile(r"\b(?:size|gr(?:ö|oe)(?:ß|ss)e|taille|talla|taglia)\s*\S+|\b(?:\d*x{0,4}[sl]|m|one size)\b")
 _TITLE_BREAK = re.compile(r"[,(|/]|\s[-–]\s")
 _LEAST_WORDS = 3
-"""Parts of a title are compared until they have so many words: what stands after them tells variants apart."""
+"""Number of words after which further parts of a title are ignored, because they tell variants apart."""
 
 
 def split_gold(gold: str, share: float, folder: Folder, group: str | None = None) -> list[str]:
@@ -81,7 +82,7 @@ def split_gold(gold: str, share: float, folder: Folder, group: str | None = None
 def _family(
     product: GoldProduct, fields: Mapping[str, str], line: bytes, group: str | None, gold: str
 ) -> tuple[str, str]:
-    """Category and what the variants of one product have in common."""
+    """Return the category and the text that the variants of one product share."""
     if group is not None:
         if (value := fields.get(group, json.loads(line).get(group))) in (None, ""):
             raise UsageError(f"{product.place_in(gold)}: no {group!r} (--group) in the line or its 'input'")
@@ -111,12 +112,12 @@ def _write(folder: Folder, contents: Mapping[str, bytes]) -> None:
 
 
 def is_for_test(category: str, fields: Mapping[str, str], share: float) -> bool:
-    """Whether a product is for the test; drawn by another hash than validation is (`labelled_products.is_held_out`)."""
+    """Return whether a product is for the test; uses another hash than validation (`labelled_products.is_held_out`)."""
     return fingerprint(category, fields, draw="test") < int(share * 2**64)
 
 
 def _free(column: str, fields: Sequence[str]) -> str:
-    """The column's name, changed where a field has it."""
+    """Return the column's name, prefixed with underscores until no field has it."""
     while column in fields:
         column = f"_{column}"
     return column

@@ -1,4 +1,4 @@
-"""A gold file without some of its labels; what they were stands in their lines."""
+"""A gold file without its doubtful labels, which are kept apart in their lines."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pipelines.quality.gold import GoldProduct
 
 
 def without_doubtful(lines: Sequence[bytes], doubtful: Iterable[DoubtfulLabel], gold: str) -> list[bytes]:
-    """The lines of the gold file with none of these labels.
+    """Return the lines of the gold file without these labels.
 
-    What each label was stands in its line under "doubtful", by which a training does not take them for absent. All else
-    is as it was, and so is the number of each line, by which products without ids are known.
+    Each removed label is kept in its line under "doubtful", so that a training does not take it for absent. All else is
+    unchanged, including line numbers, which identify products without ids.
 
     Raises `UsageError` for a line that cannot be written so.
     """
@@ -58,13 +58,13 @@ def _without(line: bytes, doubtful: Sequence[DoubtfulLabel], place: str) -> byte
 
 
 def _names_in_file(product: GoldProduct) -> set[str]:
-    """What the line labels, by the names that it has for it; attributes of null objects by their own."""
+    """Return the names of the line's labels as in the file; for attributes of null objects, their own names."""
     written = {name for names in product.contradicted.values() for name in names}
     return written | {*product.values, *product.renamed}
 
 
 def _left(values: Mapping[str, Any], outer: Place, gone: Set[str], labels: Set[str]) -> dict[str, Any]:
-    """What is left of labels, or of an object with labels, by the names of those that are gone."""
+    """Return the labels of an object that remain without those in `gone`."""
     left: dict[str, Any] = {}
     for key, label in values.items():
         name = joined((*outer, key))

@@ -1,4 +1,4 @@
-"""A run's values with what gold, or people, say of each: what a calibration is learned from."""
+"""A run's values with labels from gold or from people: the training data of a calibration."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LATER_COLUMNS = ("choice", "probability", "margin", "source")
 
 
 def gold_answers(uri: str, gold: str, model: CalibratedModel) -> list[LabelledAnswer]:
-    """The values of `model` in the finished run at `uri` that the gold file has a label for.
+    """Return the values of `model` in the finished run at `uri` that the gold file labels.
 
     Raises `UsageError` if the gold file does not belong to the run.
     """
@@ -47,7 +47,7 @@ def gold_answers(uri: str, gold: str, model: CalibratedModel) -> list[LabelledAn
 
 
 def reviewed_answers(uri: str, model: CalibratedModel) -> list[LabelledAnswer]:
-    """The values of `model` in the finished run at `uri` that people have judged (`hpd review`).
+    """Return the values of `model` in the finished run at `uri` that people have judged (`hpd review`).
 
     Raises `UsageError` for a damaged log of reviews.
     """
@@ -74,13 +74,13 @@ def judged_answers(
     gold: GoldProduct,
     asked: Mapping[str, Attribute] | None = None,
 ) -> Iterator[LabelledAnswer]:
-    """The values of one product that gold has a label for: right as `hpd evaluate` counts exactly.
+    """Yield the values of one product that gold labels, judged as `hpd evaluate` does exactly.
 
     Args:
         product: its name in the result.
-        answers: by attribute, the rows of the attribute table, each with its category.
-        attributes: those of its schema, as values are compared.
-        asked: as the model was asked for them, if the values were normalised by an edited schema since.
+        answers: rows of the attribute table by attribute, each with its category.
+        attributes: attributes of its schema, for comparing values.
+        asked: attributes as the model was asked, if the schema was edited for normalisation since.
     """
     known = attributes if asked is None else asked
     for name, label in gold.values.items():
@@ -99,7 +99,7 @@ def _labelled(product: str, rows: Sequence[Row], attribute: Attribute, *, is_rig
 def _answers(
     folder: RunFolder, schemas: Mapping[str, CategorySchema], model: CalibratedModel, keys: set[RowKey]
 ) -> dict[RowKey, dict[str, Sequence[Row]]]:
-    """What `model` answered of these products, by product and attribute; as it was before people corrected it."""
+    """Return the answers of `model` for these products, by product and attribute, before people's corrections."""
     found: dict[RowKey, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for values in folder.rows("attributes", _COLUMNS, _LATER_COLUMNS):
         row = dict(zip((*_COLUMNS, *_LATER_COLUMNS), values, strict=True))
@@ -118,7 +118,7 @@ def _answers(
 
 
 def _name(answers: Mapping[str, Sequence[Row]]) -> str:
-    """Products of equal texts have one name: they are never on both sides of a split."""
+    """Return one name for products of equal texts, so that they are never on both sides of a split."""
     return str(next(iter(answers.values()))[0]["input_hash"])
 
 
@@ -130,7 +130,10 @@ def _schemas(folder: RunFolder) -> Mapping[str, CategorySchema]:
 
 
 def _asked(folder: RunFolder) -> Mapping[str, CategorySchema]:
-    """What the model was asked for, however its values were normalised later: a promise is for that question."""
+    """Return the schemas that the model was asked, even if values were re-normalised later.
+
+    A promise holds only for them.
+    """
     return read_asked_schemas(Folder(folder.uri)) or _schemas(folder)
 
 

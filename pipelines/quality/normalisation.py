@@ -1,13 +1,13 @@
-"""How well a run's values were normalised, apart from how well they were extracted.
+"""Scores of how well a run's values were normalised, apart from how well they were extracted.
 
-A gold file may say, beside the accepted forms, what a value is in the schema's own terms:
+A gold file may give, beside the accepted forms, a value in the schema's own terms:
 
     {"product_id": "p1", ..., "values": {"Weight": ["1.5"], "Roast": ["dark"]},
      "norm": {"Weight": {"num": 1.5, "unit": "kg", "printed": ["3.3"]}, "Roast": {"id": "roast-4"}}}
 
-`printed` are the numbers that the product's text has in other units. A raw value is right if it is an accepted form or
-one of them: "3.3" of "3.3 lb". What it became is right if its number is the gold's, to one percent (texts round),
-and has its unit; if its id is the gold's.
+`printed` lists the numbers that the product's text has in other units. A raw value is right if it is an accepted form
+or a printed number: "3.3" of "3.3 lb". A normalised number is right if it equals gold's within one percent (texts
+round), with gold's unit. A normalised id is right if it is gold's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_NAMES = 5  # attributes named in notes
 
 
 class NormGold(NamedTuple):
-    """What one value is in the schema's terms: a number and its unit, or a member's id."""
+    """One value in the schema's terms: a number and its unit, or a member's id."""
 
     num: float | None
     unit: str | None
@@ -43,7 +43,7 @@ class NormGold(NamedTuple):
 
 
 class NormValue(NamedTuple):
-    """What a run made of one value."""
+    """A run's raw and normalised form of one value."""
 
     raw: str
     status: str | None
@@ -55,27 +55,27 @@ class NormValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """`num_right` of `num`."""
+    """Share of right values: `num_right` out of `num`."""
 
     num: int
     num_right: int
 
     @property
     def value(self) -> float | None:
-        """In [0, 1]; None of none."""
+        """Share in [0, 1]; None if `num` is 0."""
         return self.num_right / self.num if self.num else None
 
 
 @dataclass(frozen=True, slots=True)
 class NormalisationScore:
-    """How well values were normalised.
+    """Scores of how well values were normalised.
 
     Attributes:
-        statuses: values of gold products by `norm_status`; empty of a run that has none.
-        right_raw: values with normalised gold whose raw value is right, and those of them that became what they are.
-        wrong: of them, those that became something else; the others were left open.
-        units: of numbers in a unit whose raw value is right, those that have the gold's unit and number.
-        numbers, ids: as `right_raw`, of numbers and of members with ids.
+        statuses: number of values of gold products by `norm_status`; empty for a run without it.
+        right_raw: values with normalised gold and a right raw value, and those of them that were normalised correctly.
+        wrong: number of them that were normalised to something else; the others were left open.
+        units: the same for numbers with a unit: both unit and number must be gold's.
+        numbers, ids: as `right_raw`, for numbers and for members with ids.
     """
 
     statuses: Mapping[str, int]
@@ -95,10 +95,12 @@ class NormalisationScore:
 def score_normalisation(
     run: str, gold_path: str, gold: Sequence[GoldProduct], products: Mapping[int, RunProduct]
 ) -> tuple[NormalisationScore | None, list[str]]:
-    """Scores the normalised columns of a run; None if it has none, as runs of older versions. And notes on the gold.
+    """Score the normalised columns of a run. Returns the score and notes on the gold.
+
+    The score is None for a run without these columns, as of older versions.
 
     Args:
-        products: the run's, by index in `gold`.
+        products: the run's products, by index in `gold`.
     """
     folder = RunFolder(run)
     golds = _read_norms(gold_path, gold, _units_of_schemas(folder.schemas))
@@ -121,13 +123,13 @@ def score_normalisation(
 
 
 def _units_of_schemas(schemas: Mapping[str, CategorySchema] | None) -> set[str]:
-    """Names of units that the run was asked for: a word of the schemas' own ("rings") is one, too."""
+    """Return the names of the units in the schemas. A schema's own word ("rings") counts as a unit."""
     attributes = [each for schema in (schemas or {}).values() for each in schema.attributes]
     return {name for each in attributes if each.unit is not None for name in each.unit.names}
 
 
 def _unlabelled_notes(gold: Sequence[GoldProduct], norms: Iterable[tuple[int, str]]) -> Iterator[str]:
-    """What 'norm' says of attributes that the same line does not label: it is scored with no value."""
+    """Yield notes on attributes under 'norm' that the same line does not label, so that they are not scored."""
     found = Counter((gold[index].category, name) for index, name in norms if name not in gold[index].values)
     labels: defaultdict[str, set[str]] = defaultdict(set)
     for product in gold:
@@ -184,7 +186,7 @@ def _number(text: str) -> float | None:
 
 
 def _values(folder: RunFolder, indexes: Mapping[RowKey, int]) -> Iterator[tuple[int, str, NormValue]]:
-    """The values of gold products, with their product's index and their attribute; none of a run without columns."""
+    """Yield the values of gold products, with product index and attribute; none for a run without the columns."""
     if not folder.has_columns("attributes", _NORMALISED):
         return
     for file, row, attribute, _, status, raw, *normalised in folder.rows("attributes", (*_COLUMNS, *_NORMALISED)):
@@ -196,7 +198,7 @@ def _values(folder: RunFolder, indexes: Mapping[RowKey, int]) -> Iterator[tuple[
 def _read_norms(
     path: str, gold: Sequence[GoldProduct], own_units: Collection[str]
 ) -> dict[tuple[int, str], tuple[NormGold, ...]]:
-    """By product's index and attribute, what the gold file says of each value; empty if it says nothing."""
+    """Parse the normalised gold of each value, by product index and attribute; empty if the file has none."""
     lines = read_lines(path)
     found: dict[tuple[int, str], tuple[NormGold, ...]] = {}
     for index, product in enumerate(gold):

@@ -1,4 +1,4 @@
-"""Two ways to answer the same gold products, and the difference with the interval of a paired bootstrap."""
+"""Comparison of two sets of answers to the same gold products, with a paired bootstrap."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PairedRates:
 def paired_rates(
     comparison: Comparison, first: Sequence[AnswerJudgement], second: Sequence[AnswerJudgement], num_products: int
 ) -> PairedRates:
-    """The rates of A, `first`, and of B, `second`: judgements of the same labels of the same `num_products`."""
+    """Score A, `first`, and B, `second`: judgements of the same labels of the same `num_products`."""
     rates_a, rates_b = (
         scoring.count(judgement.outcome for judgement in judgements).rates for judgements in (first, second)
     )

@@ -1,4 +1,4 @@
-"""Reads a finished run's tables back: what it says about the products of a gold file."""
+"""Reader of a run's tables: its answers for the products of a gold file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LATER_COLUMNS = ("probability", "confidence", "source")
 
 
 class RowKey(NamedTuple):
-    """The identity of a catalog row; a product id may be doubled, this is not."""
+    """Identity of a catalog row. Product ids may be duplicated, this is unique."""
 
     source_file: str
     source_row: int
@@ -40,9 +40,9 @@ class RowKey(NamedTuple):
 
 @dataclass(slots=True)
 class RunProduct:
-    """What a run says about one product: answers by attribute, or none if it was given up (`failed`).
+    """A run's answers for one product by attribute; none if the product was given up (`failed`).
 
-    `asked` has what the run asked for, by name, as far as it says so.
+    `asked`: attributes that the run was asked for, by name, if the run recorded them.
     """
 
     key: RowKey
@@ -54,7 +54,7 @@ class RunProduct:
     asked: Mapping[str, Attribute] = field(default_factory=dict)
 
     def answer(self, attribute: str) -> Answer:
-        """The run's answer for one attribute; an error if the product was given up."""
+        """Return the run's answer for one attribute; if missing, "error" for a failed product, else "not_asked"."""
         return self.answers.get(attribute, Answer("error" if self.failed else "not_asked"))
 
 
@@ -77,19 +77,19 @@ class RunFolder:
 
     @property
     def schemas(self) -> Mapping[str, CategorySchema] | None:
-        """What the run asked for, if it says so."""
+        """Schemas of the run, if it recorded them."""
         return read_schemas(Folder(self.uri))
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run came to its end: its manifest is written last."""
+        """Whether the run is finished. Its manifest is written last."""
         return bool(self._filesystem.exists(f"{self._root}/manifest.json"))
 
     def rows(self, table: str, columns: Sequence[str], later: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
-        """The rows of `table`, as tuples of `columns` and `later`; none if the run has no such table.
+        """Yield the rows of `table`, as tuples of `columns` and `later`; none if the run has no such table.
 
         Args:
-            later: columns that older runs do not have: null there.
+            later: columns that older runs lack; null there.
         """
         if not self._is_folder(table):
             return
@@ -110,7 +110,7 @@ class RunFolder:
                 raise UsageError(f"cannot read {path}: {error}") from error
 
     def has_columns(self, table: str, columns: Sequence[str]) -> bool:
-        """Whether the table is there and has them, by its first part."""
+        """Return whether the table exists and has these columns, by its first part."""
         files = self._files(table) if self._is_folder(table) else []
         if not files:
             return False
@@ -134,10 +134,10 @@ class RunFolder:
 def read_run(
     uri: str, gold: Sequence[GoldProduct], gold_path: str, reviews: Layer | None = None
 ) -> tuple[dict[int, RunProduct], list[str]]:
-    """What the run says about every gold product that it has, by index in `gold`, and notes on the run.
+    """Read the run's answers for every gold product in it, by index in `gold`, and notes on the run.
 
     Args:
-        reviews: what people said of its answers, which then stands over them; None: as the tables have them.
+        reviews: people's answers, which replace the run's; None: answers as in the tables.
     """
     folder = RunFolder(uri)
     products = matched_products(folder, gold, gold_path)
@@ -160,7 +160,7 @@ def read_run(
 
 
 def _answer(rows: Sequence[Mapping[str, Any]], uri: str) -> Answer:
-    """Of an answer's rows: every item's has the tokens and log-probability of the whole answer."""
+    """Merge an answer's rows. Every item's row has the tokens and log-probability of the whole answer."""
     first = rows[0]
     texts = tuple(row["value_raw"] for row in rows if row["status"] == "value" and row["value_raw"] is not None)
     probability = first["probability"]
@@ -177,7 +177,7 @@ def _status(text: str, uri: str) -> AnswerStatus:
 
 
 def _read_products(folder: RunFolder) -> Iterator[RunProduct]:
-    """Extracted products, then dead-lettered ones."""
+    """Yield extracted products, then dead-lettered ones."""
     columns = (*_KEY_COLUMNS, "product_id", "category")
     for source_file, source_row, product_id, category, error in folder.rows("products", (*columns, "error")):
         yield RunProduct(RowKey(source_file, source_row), product_id, category, error is not None, False)
@@ -186,7 +186,7 @@ def _read_products(folder: RunFolder) -> Iterator[RunProduct]:
 
 
 def matched_products(folder: RunFolder, gold: Sequence[GoldProduct], gold_path: str) -> dict[int, RunProduct]:
-    """The run's product for every gold product that it has, by index in `gold`; without answers.
+    """Return the run's product for every gold product in it, by index in `gold`; without answers.
 
     Raises `UsageError` if there is none, or one does not fit.
     """
@@ -196,7 +196,7 @@ def matched_products(folder: RunFolder, gold: Sequence[GoldProduct], gold_path: 
 def _match(
     products: Iterable[RunProduct], gold: Sequence[GoldProduct], gold_path: str, uri: str
 ) -> dict[int, RunProduct]:
-    """The run's product for every gold product that it has: by id, or by row where gold has no ids."""
+    """Match the run's products to gold products: by id, or by row if gold has no ids."""
     by_id = {product.product_id: index for index, product in enumerate(gold) if product.product_id is not None}
     by_row = {product.row: index for index, product in enumerate(gold) if product.product_id is None}
     gold_name = PurePosixPath(gold_path).name

@@ -1,4 +1,4 @@
-"""An evaluation for people: three lines, or tables of scores, outcomes, categories and attributes."""
+"""An evaluation as text: three lines, or tables of scores, outcomes, categories and attributes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MISTAKES = (AnswerOutcome.VW, AnswerOutcome.NV, AnswerOutcome.VN)  # in the ord
 
 
 def print_evaluation(console: Console, evaluation: Evaluation, by_attribute: bool) -> None:
-    """The whole evaluation; `by_attribute`: every attribute in place of those with the most mistakes."""
+    """Print the whole evaluation; `by_attribute`: every attribute in place of those with the most mistakes."""
     for note in evaluation.notes:
         console.print(f"NOTE: {note}", style="bold yellow")
     console.print(
@@ -55,7 +55,7 @@ def print_evaluation(console: Console, evaluation: Evaluation, by_attribute: boo
 
 
 def print_reliability(console: Console, name: str, curve: Reliability | None) -> None:
-    """What was said and what was found, as text: `#` for the share that is right, `|` where it should be."""
+    """Print the expected and the found share as text: `#` for the share that is right, `|` for the ideal."""
     if curve is None:
         return
     console.print(f"Reliability of {name}: expected calibration error {curve.ece:.3f} (0: it holds what it says)")
@@ -69,7 +69,7 @@ def print_reliability(console: Console, name: str, curve: Reliability | None) ->
 
 
 def print_brief(console: Console, evaluation: Evaluation) -> None:
-    """Three lines for the end of another command's output."""
+    """Print three lines for the end of another command's output."""
     for note in evaluation.notes:
         console.print(f"NOTE: {note}", style="bold yellow")
     score = evaluation.exact
@@ -118,7 +118,7 @@ def _probability_table(evaluation: Evaluation) -> Table:
 
 
 def _normalisation_table(score: NormalisationScore) -> Table:
-    """Values that have a normalised form, and of those whose raw value is right, what they became."""
+    """Return a table of values with a normalised form, and of how those with a right raw value were normalised."""
     table = titled_table("Normalised values", [""], ["values", "right", "share"])
     rows = (
         ("with a normalised form", score.normalised),
@@ -155,7 +155,7 @@ def _attribute_table(evaluation: Evaluation) -> Table:
 
 
 def _worst_table(evaluation: Evaluation) -> Table:
-    """The attributes with the most mistakes under the exact comparison, with an example each."""
+    """Return a table of the attributes with the most mistakes under the exact comparison, with an example each."""
     table = titled_table("Most mistakes", ["category", "attribute"], ["F1", "mistakes", "of"])
     table.add_column("for example: gold")
     table.add_column("answer")
@@ -190,7 +190,7 @@ def _shown_attributes(evaluation: Evaluation) -> dict[str, str]:
 
 
 def _examples(judgements: Iterable[AnswerJudgement]) -> dict[tuple[str, str], AnswerJudgement]:
-    """The most telling mistake of every attribute: a wrong value before a made-up before a missed one."""
+    """Return the most telling mistake of every attribute: a wrong value before a made-up before a missed one."""
     examples: dict[tuple[str, str], AnswerJudgement] = {}
     for judgement in judgements:
         if judgement.outcome not in _MISTAKES:

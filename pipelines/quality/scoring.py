@@ -8,7 +8,7 @@ Every labelled attribute of every product is one of five outcomes (first letter:
     P = VC / (NV + VC + VW)     R = VC / (VN + VC + VW)     F1 = 2 P R / (P + R)     each 0 where undefined
 
 *Micro* sums the outcomes over all labelled attributes, then takes P, R and F1. *Macro* takes P, R and F1 for
-every pair of category and attribute, then the plain mean over the pairs; a pair that has nothing but NN is
+every pair of category and attribute, then the plain mean over the pairs. A pair that has nothing but NN is
 left out, as ExtractGPT does. Macro F1 is therefore the mean of F1s.
 
 Attributes without a label are not counted at all: a value for them is neither right nor wrong.
@@ -47,14 +47,14 @@ _Integers = npt.NDArray[np.int64]
 
 
 class Comparison(StrEnum):
-    """When a prediction equals an accepted form: "exact" is ExtractGPT's rule, "folded" ours beside it."""
+    """Equality of a prediction and an accepted form: "exact" is ExtractGPT's rule, "folded" our addition."""
 
     EXACT = "exact"
     FOLDED = "folded"
 
 
 class AnswerOutcome(IntEnum):
-    """What became of one labelled attribute; the number is its column in count arrays."""
+    """Outcome of one labelled attribute; the number is its column in count arrays."""
 
     NN = 0
     NV = 1
@@ -70,11 +70,11 @@ class AnswerOutcome(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a run says about one attribute of one product.
+    """A run's answer for one attribute of one product.
 
-    `status` is the run's, or "not_asked" if the run's schema does not have the attribute. `items` is empty
-    unless it is "value". `probability` is that of the whole answer, by the model itself, and `confidence` what a
-    calibration makes of it; `is_reviewed`: a person has said so, no model. Answers are alike without these three.
+    `status` is the run's, or "not_asked" if the run's schema lacks the attribute. `items` is empty unless it is
+    "value". `probability` is the model's own, for the whole answer; `confidence` is the calibrated one. `is_reviewed`:
+    a person gave the answer. Equality ignores these three.
     """
 
     status: AnswerStatus
@@ -128,7 +128,7 @@ class RateEstimates:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How often each outcome occurred."""
+    """Number of occurrences of each outcome."""
 
     nn: int = 0
     nv: int = 0
@@ -140,12 +140,12 @@ class Counts:
         return Counts(*(a + b for a, b in zip(self.as_tuple(), other.as_tuple(), strict=True)))
 
     def as_tuple(self) -> tuple[int, int, int, int, int]:
-        """The counts in the order of `AnswerOutcome`."""
+        """Return the counts in the order of `AnswerOutcome`."""
         return self.nn, self.nv, self.vn, self.vc, self.vw
 
     @property
     def num_labels(self) -> int:
-        """Labelled attributes counted."""
+        """Number of labelled attributes."""
         return sum(self.as_tuple())
 
     @property
@@ -161,13 +161,13 @@ class Counts:
 
 
 def fold(text: str) -> str:
-    """`text` in Unicode NFKC, case-folded, every run of white space one space, none at the ends."""
+    """Return `text` in Unicode NFKC, case-folded, with runs of white space as one space and none at the ends."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return " ".join(folded.split())
 
 
 def words_pattern(texts: Iterable[str]) -> re.Pattern[str]:
-    """A pattern that finds any of `texts` as whole words; of none, one that finds nothing."""
+    """Return a pattern that finds any of `texts` as whole words; without texts, one that finds nothing."""
     words = "|".join(re.escape(text) for text in sorted(texts)) or "(?!)"
     return re.compile(rf"(?<!\w)(?:{words})(?!\w)")
 
@@ -179,17 +179,17 @@ def judge(
     attribute: Attribute | None = None,
     fields: Mapping[str, str] | None = None,
 ) -> AnswerOutcome:
-    """The outcome of one labelled attribute.
+    """Judge one labelled attribute.
 
-    A prediction is correct if it equals any accepted form of the gold value, character for character
-    (folded comparison: after `fold`). With several gold values the predicted items must match them one to
-    one. An answer that is truncated, invalid, an error or that was never asked for is no value; words for nothing
-    ("n/a", "None") are read as absent long before (hpd_core/text/absence.py), members of an enum apart.
+    A prediction is correct if it equals any accepted form of the gold value, character for character (folded
+    comparison: after `fold`). With several gold values the predicted items must match them one to one. A truncated,
+    invalid, failed or never-asked answer has no value. Words for nothing ("n/a", "None") were read as absent before
+    (hpd_core/text/absence.py), except members of an enum.
 
     Args:
-        attribute: what the run asked for. Accepted forms are read as an answer would be, unless it is a string: one
-            number in several spellings, another case of an enum's member and "yes" for true are equal.
-        fields: the product's texts, by which is decided what "1,500" is worth; without them it is either.
+        attribute: attribute that the run asked for. Unless it is a string, accepted forms are parsed like answers:
+            spellings of one number, the case of an enum's member, and "yes" for true are equal.
+        fields: the product's texts, which decide the value of "1,500"; without them either reading counts.
     """
     items = predicted_items(answer, comparison, attribute)
     if gold.is_absent:
@@ -209,13 +209,13 @@ def judge(
 
 
 def count(outcomes: Iterable[AnswerOutcome]) -> Counts:
-    """The outcomes, counted."""
+    """Count the outcomes."""
     tally = Counter(outcomes)
     return Counts(*(tally[outcome] for outcome in AnswerOutcome))
 
 
 def count_by_pair(judgements: Iterable[AnswerJudgement]) -> dict[tuple[str, str], Counts]:
-    """Counts of every (category, attribute) pair, in the order in which the pairs first occur."""
+    """Count the outcomes of every (category, attribute) pair, in order of first occurrence."""
     outcomes: dict[tuple[str, str], list[AnswerOutcome]] = {}
     for judgement in judgements:
         outcomes.setdefault((judgement.category, judgement.attribute), []).append(judgement.outcome)
@@ -223,7 +223,7 @@ def count_by_pair(judgements: Iterable[AnswerJudgement]) -> dict[tuple[str, str]
 
 
 def macro_rates(counts: Iterable[Counts]) -> Rates:
-    """Mean precision, recall and F1 over the pairs that have more than NN; zeros if there is no such pair."""
+    """Return mean precision, recall and F1 over the pairs that have more than NN; zeros if there is no such pair."""
     cells = np.array([pair.as_tuple() for pair in counts], dtype=np.int64).reshape(1, -1, len(AnswerOutcome))
     return Rates(*(float(rate) for rate in _macro_rates(cells)[0]))
 
@@ -242,10 +242,10 @@ def bootstrap(
     num_resamples: int = NUM_RESAMPLES,
     seed: int = SEED,
 ) -> Resamples:
-    """Resamples products (not labels: those of one product are not independent) with replacement.
+    """Resample products (not labels, because those of one product are not independent) with replacement.
 
-    Equal `num_products` and `seed` draw the same products, so the difference of two results over the same
-    products is a paired bootstrap.
+    Equal `num_products` and `seed` draw the same products, so the difference of two results over the same products is a
+    paired bootstrap.
     """
     if not judgements:
         return Resamples(np.zeros((num_resamples, 3)), np.zeros((num_resamples, 3)))
@@ -264,27 +264,26 @@ def bootstrap(
 
 
 def estimate(value: float, samples: _Floats) -> Estimate:
-    """`value` with the interval from the 2.5th to the 97.5th percentile of its resamples (of a rate, or of a
-    difference of two)."""
+    """Return `value` with the 2.5th to 97.5th percentile of its resamples (of a rate, or of a difference of two)."""
     low, high = np.percentile(samples, [2.5, 97.5])
     return Estimate(value, float(low), float(high))
 
 
 def estimate_rates(rates: Rates, samples: _Floats) -> RateEstimates:
-    """`rates` with the intervals of their resamples, an array of shape (resamples, 3)."""
+    """Return `rates` with the intervals of their resamples, an array of shape (resamples, 3)."""
     values = (rates.precision, rates.recall, rates.f1)
     return RateEstimates(*(estimate(value, samples[:, column]) for column, value in enumerate(values)))
 
 
 def few_products(num_products: int) -> str:
-    """What to say behind "95% interval" of so few products that drawing them again tells too little of others."""
+    """Return a suffix for "95% interval" if the products are too few for the bootstrap, else an empty text."""
     if num_products >= _FEW_PRODUCTS:
         return ""
     return f", too narrow: of {num_products} {'product' if num_products == 1 else 'products'} alone"
 
 
 def count_statuses(answers: Iterable[Answer]) -> Mapping[str, int]:
-    """Number of answers by status, the most frequent first."""
+    """Return the number of answers by status, most frequent first."""
     return dict(Counter(answer.status for answer in answers).most_common())
 
 
@@ -293,7 +292,7 @@ def _normalise(text: str, comparison: Comparison) -> str:
 
 
 def predicted_items(answer: Answer, comparison: Comparison, attribute: Attribute | None) -> tuple[str, ...]:
-    """The predicted items as they are compared with gold; empty: the run gives no value."""
+    """Return the predicted items as compared with gold; empty if the run gives no value."""
     if answer.status != "value":
         return ()
     is_number = attribute is not None and attribute.type == "number"
@@ -301,7 +300,7 @@ def predicted_items(answer: Answer, comparison: Comparison, attribute: Attribute
 
 
 def _readings(form: str, attribute: Attribute | None, fields: Mapping[str, str]) -> tuple[str, ...]:
-    """What an accepted form may look like as the item of an answer; as it is, if it would be no answer."""
+    """Return the forms that an accepted form may take as an answer's item; unchanged if it cannot be parsed."""
     if attribute is None or attribute.is_text:
         return (form,)
     items = parse_value(attribute, json.dumps(form), closed=True, fields=fields).items
@@ -314,7 +313,10 @@ def _readings(form: str, attribute: Attribute | None, fields: Mapping[str, str])
 
 
 def _plain(number: str) -> str:
-    """A plain decimal without the noughts that do not count: "1.50" as "1.5", "-0" as "0". A person's has a unit."""
+    """Remove insignificant zeros from a plain decimal: "1.50" to "1.5", "-0" to "0".
+
+    Drops the unit of a person's number.
+    """
     number = plain_number(number)
     if not _DECIMAL.fullmatch(number):
         return number
@@ -323,9 +325,9 @@ def _plain(number: str) -> str:
 
 
 def _match_one_to_one(items: Sequence[str], accepted: Sequence[frozenset[str]]) -> bool:
-    """Whether every item can be given a gold value of its own that accepts it, and none is left over.
+    """Return whether items and gold values can be matched one to one, with every item accepted by its gold value.
 
-    Augmenting paths: a greedy choice could give the only fitting gold value of a later item away.
+    Uses augmenting paths: a greedy choice could take the only fitting gold value of a later item.
     """
     if len(items) != len(accepted):
         return False
@@ -344,7 +346,7 @@ def _match_one_to_one(items: Sequence[str], accepted: Sequence[frozenset[str]]) 
 
 
 def _rates(counts: npt.NDArray[Any]) -> _Floats:
-    """(..., 5) counts -> (..., 3) precision, recall, F1."""
+    """Compute precision, recall and F1: (..., 5) counts -> (..., 3) rates."""
     nv, vn, vc, vw = (
         counts[..., outcome] for outcome in (AnswerOutcome.NV, AnswerOutcome.VN, AnswerOutcome.VC, AnswerOutcome.VW)
     )
@@ -361,7 +363,7 @@ def _rates(counts: npt.NDArray[Any]) -> _Floats:
 
 
 def _macro_rates(counts: npt.NDArray[Any]) -> _Floats:
-    """(resamples, pairs, 5) counts -> (resamples, 3) means over the pairs that have more than NN."""
+    """Average over the pairs that have more than NN: (resamples, pairs, 5) counts -> (resamples, 3) means."""
     counted = counts[..., AnswerOutcome.NV :].sum(axis=-1) > 0  # (resamples, pairs)
     num_counted = np.maximum(counted.sum(axis=1), 1)  # (resamples,)
     means: _Floats = (_rates(counts) * counted[..., None]).sum(axis=1) / num_counted[:, None]
@@ -371,9 +373,9 @@ def _macro_rates(counts: npt.NDArray[Any]) -> _Floats:
 def _resampled_counts(
     products: _Integers, cells: _Integers, num_products: int, num_cells: int, num_resamples: int, seed: int
 ) -> _Integers:
-    """Counts per cell in every resample, (num_resamples, num_cells).
+    """Return counts per cell in every resample, (num_resamples, num_cells).
 
-    A resample of n products is a multinomial vector of weights; a label weighs what its product weighs.
+    A resample of n products is a multinomial vector of weights; a label has the weight of its product.
     """
     generator = np.random.default_rng(seed)
     order = np.argsort(cells, kind="stable")

@@ -1,4 +1,4 @@
-"""Sums over a run's answers as facts by attribute and by category."""
+"""Facts by attribute and by category, from the sums over a run's answers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pipelines.reporting.facts.values import AttributeFacts, CategoryFacts
 from pipelines.reporting.table_scan import CategorySums
 
 Labels = Mapping[tuple[str, str], Counts]
-"""What gold says of each (category, attribute)."""
+"""Gold counts of each (category, attribute)."""
 
 
 def attribute_facts(
     answers: AnswerSums, labels: Labels, *, is_decided: bool
 ) -> tuple[tuple[AttributeFacts, ...], tuple[AttributeFacts, ...]]:
-    """Over all categories, and in each: those with most answers first."""
+    """Return the facts over all categories, and in each category. Both are in order of descending answers."""
     names: defaultdict[str, AnswerSum] = defaultdict(AnswerSum)
     counts: defaultdict[str, Counts] = defaultdict(Counts)
     categories: defaultdict[str, int] = defaultdict(int)
@@ -68,7 +68,7 @@ def category_facts(
     *,
     is_decided: bool,
 ) -> tuple[CategoryFacts, ...]:
-    """The categories, the dearest first; those without seconds by their products."""
+    """Return the categories, most expensive first; those without seconds by their products."""
     total = sum(each.engine_seconds or 0.0 for each in sums.values())
     weights = sum(each.usd_weight or 0.0 for each in sums.values())
     useful = account.money.useful if account is not None and account.money is not None else None

@@ -1,4 +1,4 @@
-"""Answers counted by category and attribute: what has a value, and what may be taken."""
+"""Answer counts by category and attribute: how many have a value, and how many can be accepted."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 CERTAIN = 0.9
-"""From this certainty on a value is counted as likely right where no precision is promised."""
+"""Certainty from which a value counts as likely right if no precision is promised."""
 
 _KEYS = ("category", "attribute", "status", "decision", "source")
 
 
 @dataclass(slots=True)
 class AnswerSum:
-    """Counts of some answers; but for the statuses, `review` and `corrected`, of those with a value.
+    """Counts of answers. All but the statuses, `review` and `corrected` count only answers with a value.
 
     Attributes:
-        decided: on which the run decided, not a person; `undecided`: that no decision was made on.
-        scored: whose certainty is known; `certain`: it is at least `CERTAIN`.
-        calibrated: that have a confidence; `expected_right`: the sum of it.
-        said: that are a person's word.
+        decided: decided by the run, not by a person; `undecided`: without a decision.
+        scored: with a known certainty; `certain`: with one of at least `CERTAIN`.
+        calibrated: with a confidence; `expected_right`: sum of the confidences.
+        said: given by a person.
     """
 
     values: int = 0
@@ -51,12 +51,12 @@ class AnswerSum:
 
 @dataclass(slots=True)
 class AnswerSums:
-    """By (category, attribute). Memory grows with their number alone."""
+    """Answer counts by (category, attribute). Memory grows only with the number of pairs."""
 
     by_pair: defaultdict[tuple[str, str], AnswerSum] = field(default_factory=lambda: defaultdict(AnswerSum))
 
     def add(self, part: pa.Table, certainty: npt.NDArray[np.float64]) -> None:
-        """Takes in the rows of a part. `certainty` (rows,): NaN where it is not known."""
+        """Add the rows of a part. `certainty` (rows,): NaN if unknown."""
         table = part.select([*_KEYS, "confidence"]).append_column("certain", [pa.array(certainty >= CERTAIN)])
         table = table.append_column("scored", [pa.array(~np.isnan(certainty))])
         # An answer's further items repeat what its first row says.
@@ -68,7 +68,7 @@ class AnswerSums:
             self.by_pair[row["category"], row["attribute"]] += _sum_of(row)
 
     def total(self) -> AnswerSum:
-        """Over all of them."""
+        """Sum the counts over all pairs."""
         total = AnswerSum()
         for each in self.by_pair.values():
             total += each

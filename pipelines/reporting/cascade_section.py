@@ -1,4 +1,4 @@
-"""What is known of a run's second look: from its totals, and from the curve that `hpd plan --gold` leaves."""
+"""Facts about a run's second pass, from its totals and from the curve of `hpd plan --gold`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipelines.store.ledger import pilot_folder
 
 
 def cascade_facts(run: OpenedRun) -> tuple[CascadeFacts | None, list[str]]:
-    """The facts, None for a run of one model; and notes."""
+    """Return the facts (None for a run of one model) and notes."""
     settings: dict[str, Any] | None = run.plan.result_config.get("cascade")
     if settings is None:
         return None, []

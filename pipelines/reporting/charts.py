@@ -1,4 +1,4 @@
-"""Inline SVG from numbers: no text of a catalog ever gets in here, colours are the style sheet's.
+"""Inline SVG from numbers. No text of a catalog gets in; colours are the style sheet's.
 
 Bars inside tables are 100 units wide and stretched to their cell; charts with axes have text of their own.
 """
@@ -18,13 +18,13 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 26, 14, 40
 
 
 def bar(share: float | None, kind: str = "k0") -> Markup:
-    """A bar of `share` of its cell."""
+    """Draw a bar of `share` of its cell."""
     width = 100 * min(1.0, max(0.0, share or 0.0))
     return _flat(Markup('<rect class="{}" width="{:.3f}" height="10"/>').format(kind, width), "bar")
 
 
 def stacked(shares: Sequence[float]) -> Markup:
-    """One bar of several parts, coloured k0, k1, ..."""
+    """Draw one bar of several parts, coloured k0, k1, ..."""
     rects, left = [], 0.0
     for index, part in enumerate(shares):
         width = 100 * max(0.0, part)
@@ -34,7 +34,7 @@ def stacked(shares: Sequence[float]) -> Markup:
 
 
 def change(ratio: float, widest: float) -> Markup:
-    """A bar to the left (less) or right (more) of a line in the middle; `widest` is the largest change of all."""
+    """Draw a bar to the left (less) or right (more) of a centre line; `widest` is the largest change of all."""
     width = 50 * min(1.0, abs(ratio) / widest) if widest else 0.0
     left = 50 - width if ratio < 0 else 50
     rect = Markup('<rect class="{}" x="{:.3f}" width="{:.3f}" height="10"/>').format(
@@ -44,7 +44,7 @@ def change(ratio: float, widest: float) -> Markup:
 
 
 def interval(low: float, estimate: float, high: float, actual: float | None) -> Markup:
-    """An interval with its estimate, and where the truth is."""
+    """Draw an interval with its estimate and the actual value."""
     values = [low, estimate, high, *([] if actual is None else [actual])]
     least, most = min(values), max(values)
     spread = most - least or abs(most) or 1.0
@@ -71,7 +71,7 @@ def interval(low: float, estimate: float, high: float, actual: float | None) -> 
 
 
 def progress(points: Sequence[tuple[float, int]]) -> Markup:
-    """Products over time: (seconds, products) from the start on."""
+    """Draw products over time: (seconds, products) from the start on."""
     end, most = max(points[-1][0], 1e-9), max(points[-1][1], 1)
     ticks_y, top = _ticks(most)
     unit, factor = ("h", 3600.0) if end >= 7200 else ("min", 60.0) if end >= 120 else ("s", 1.0)
@@ -96,7 +96,7 @@ def progress(points: Sequence[tuple[float, int]]) -> Markup:
 
 
 def scatter(points: Sequence[tuple[float, float, float, float, bool]], label_x: str) -> Markup:
-    """Quality over cost: (x, y, low, high, is this run), numbered as in the table beside it. y is in [0, 1]."""
+    """Draw quality over cost: (x, y, low, high, is this run), numbered as in the table beside it. y is in [0, 1]."""
     ticks_x, right = _ticks(max(point[0] for point in points) * 1.08)
     ticks_y = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 
@@ -118,11 +118,11 @@ def scatter(points: Sequence[tuple[float, float, float, float, bool]], label_x: 
 
 
 def cost_curve(ways: Sequence[Point], nearest: int | None, label_x: str) -> Markup:
-    """F1 over cost: thresholds on a line, the models alone beside it; numbered as in the table beside it.
+    """Draw F1 over cost: thresholds on a line, the models alone beside it; numbered as in the table beside it.
 
     Args:
         ways: the first model alone, the thresholds, the larger model alone.
-        nearest: of them, the one that is closest to the run.
+        nearest: index in `ways` of the threshold closest to the run's.
     """
     ticks_x, right = _ticks(max(way.cost for way in ways) * 1.08)
     ticks_y, top = _ticks(max(way.f1.high for way in ways))
@@ -148,7 +148,7 @@ def cost_curve(ways: Sequence[Point], nearest: int | None, label_x: str) -> Mark
 
 
 def reliability(bins: Sequence[ReliabilityBin], label_x: str) -> Markup:
-    """Shares of right values over what was said of them, both in [0, 1]; a point's area grows with its values."""
+    """Draw the share of right values over mean confidence, both in [0, 1]. A point's area grows with its values."""
     ticks = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     most = max(each.count for each in bins)
 
@@ -207,7 +207,7 @@ def _axis_x(ticks: Sequence[float], x: Callable[[float], float], label: str) -> 
 
 
 def _ticks(most: float) -> tuple[list[float], float]:
-    """Round numbers from 0 to at least `most`, and the last of them."""
+    """Return round numbers from 0 to at least `most`, and the last of them."""
     most = most if most > 0 else 1.0
     step = 10 ** math.floor(math.log10(most / 4))
     step = next(step * factor for factor in (1, 2, 2.5, 5, 10) if most / (step * factor) <= 5)

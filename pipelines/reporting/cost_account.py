@@ -1,4 +1,4 @@
-"""Adds up the metrics of the committed shards: where the engines' time and the money went."""
+"""Sums of the committed shards' metrics: breakdown of the engines' time and of the money."""
 
 from __future__ import annotations
 
@@ -27,8 +27,12 @@ Row = Mapping[str, Any]
 
 @dataclass(slots=True)
 class ShardTotals:
-    """What is known of the shards, beside the sums. `prices`: of an engine's hour, by shard; those that have one.
-    `larger_prices`: of the engines of a cascade's larger model."""
+    """Facts about the shards beside the sums.
+
+    Attributes:
+        prices: price of an engine hour, by shard; only shards that have one.
+        larger_prices: likewise, for the engines of a cascade's larger model.
+    """
 
     devices: Counter[str] = field(default_factory=Counter)
     instances: Counter[str] = field(default_factory=Counter)
@@ -38,10 +42,10 @@ class ShardTotals:
 
 
 def read_account(parts: Parts, usd_per_hour: float | None = None) -> tuple[Account | None, ShardTotals]:
-    """The account of the committed shards, None if there are no metrics.
+    """Return the account of the committed shards (None if there are no metrics) and facts about the shards.
 
     Args:
-        usd_per_hour: of an engine; taken for all shards instead of the prices that the run found.
+        usd_per_hour: price of an engine hour for all shards; overrides the prices that the run found.
     """
     rows = [row for part in parts.read("metrics", _COLUMNS) for row in part.to_pylist()]
     totals = ShardTotals()
@@ -97,7 +101,7 @@ def read_account(parts: Parts, usd_per_hour: float | None = None) -> tuple[Accou
 
 
 def _engine_time(rows: Sequence[tuple[Row, float]]) -> EngineTime:
-    """Where the time went, every shard's seconds times a factor: 1, or its price of a second for dollars."""
+    """Sum the time by use, with every shard's seconds times a factor: 1, or its price per second for dollars."""
 
     def total(name: str) -> float | None:
         return sum_of_known(None if row[name] is None else row[name] * factor for row, factor in rows)
@@ -113,12 +117,12 @@ def _engine_time(rows: Sequence[tuple[Row, float]]) -> EngineTime:
 
 
 def _prices(totals: ShardTotals, row: Row) -> dict[int, float]:
-    """Those of the model that the row is about."""
+    """Return the prices of the model that the row is about."""
     return totals.larger_prices if row["pass"] == 2 else totals.prices
 
 
 def _money(rows: Sequence[Row], totals: ShardTotals, *, is_afterwards: bool) -> Money | None:
-    """Of rows that have a price."""
+    """Sum the money of the rows that have a price; None if none has."""
     priced = [(row, _prices(totals, row)[row["shard"]]) for row in rows]
     if not priced:
         return None
@@ -141,7 +145,7 @@ def _money(rows: Sequence[Row], totals: ShardTotals, *, is_afterwards: bool) -> 
 
 
 def _engines_per_node(rows: Sequence[Row]) -> int | None:
-    """As many as fit on the machine of most shards; None if no engine said what part of its machine it had."""
+    """Return the engines per machine, for the machine of most shards; None if no engine reported its share of one."""
     shares = Counter(row["node_share"] for row in rows if row["node_share"])
     # A third of a machine may be written as 0.3333334.
     return max(1, int(1 / shares.most_common(1)[0][0] + 1e-3)) if shares else None
@@ -157,7 +161,7 @@ def _decoded(row: Row) -> int:
 
 
 def _intervals(row: Row) -> Iterable[tuple[datetime.datetime, datetime.datetime]]:
-    """When the shard was under way, and when an engine lived that it pays for."""
+    """Yield the interval in which the shard was in progress, and the interval of its billed engine time."""
     yield row["started_at"], row["finished_at"]
     # An engine is done with a shard before its tables are made.
     decoded = row["finished_at"] - datetime.timedelta(seconds=row["finish_seconds"])
@@ -165,7 +169,7 @@ def _intervals(row: Row) -> Iterable[tuple[datetime.datetime, datetime.datetime]
 
 
 def _covered(intervals: Iterable[tuple[datetime.datetime, datetime.datetime]]) -> float:
-    """Seconds that lie in at least one interval."""
+    """Return the seconds that lie in at least one interval."""
     seconds, end = 0.0, None
     for start, stop in sorted(intervals):
         if end is None or start > end:

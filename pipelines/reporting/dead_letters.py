@@ -13,13 +13,13 @@ from pipelines.reporting.table_scan import CategorySums
 _COLUMNS = ("source_file", "source_row", "product_id", "category", "stage", "error_code", "error", "row_json")
 _MAX_EXAMPLES = 3
 _MAX_MESSAGES = 10
-# So many different ones are counted; where every row has its own there are none to show.
+# Limit of distinct messages counted. If every row has its own, there are none to show.
 _MAX_COUNTED = 1000
 _MAX_TEXT = 300
 
 
 def read_dead_letters(parts: Parts, sums: dict[str, CategorySums]) -> tuple[DeadReason, ...]:
-    """The reasons, the most frequent first; `sums` gets the rows of a known category."""
+    """Return the reasons, most frequent first. Adds the rows of known categories to `sums`."""
     counts: Counter[tuple[str, str]] = Counter()
     messages: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     examples: defaultdict[tuple[str, str], list[DeadExample]] = defaultdict(list)
@@ -47,6 +47,6 @@ def read_dead_letters(parts: Parts, sums: dict[str, CategorySums]) -> tuple[Dead
 
 
 def _worth_counting(messages: Counter[str], code: str) -> tuple[tuple[str, int], ...]:
-    """Those that several rows have, and those that name a category: each of them is to be seen."""
+    """Return the most frequent messages that several rows share; for `NO_SCHEMA` also unique ones (category names)."""
     frequent = messages.most_common(_MAX_MESSAGES)
     return tuple((text, count) for text, count in frequent if count > 1 or code == ErrorCode.NO_SCHEMA)

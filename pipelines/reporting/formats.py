@@ -1,5 +1,8 @@
-"""Numbers and texts as a reader sees them. Strings of a catalog are data wherever they go: escaped, and with every
-character shown that would otherwise steer the page (controls, bidirectional overrides, invisible tags)."""
+"""Formats of numbers and texts for readers.
+
+Catalog strings are always data: escaped, with every steering character (controls, bidirectional overrides, invisible
+tags) shown.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ _MARKDOWN = re.compile(r"[\\`*_\[\]|~>]|^[#+\-=]|^\d+(?=[.)](?:\s|$))")
 
 
 def show(text: str) -> Markup:
-    """Escaped for HTML text, never for an attribute: steering characters become small labels."""
+    """Escape text for HTML text, never for an attribute. Steering characters become small labels."""
     if isinstance(text, Markup):
         return text
     parts, end = [], 0
@@ -36,7 +39,7 @@ def show(text: str) -> Markup:
 
 
 def plain(text: str) -> str:
-    """Without steering characters and line breaks: for a title, an option, a terminal."""
+    """Remove steering characters and line breaks, for a title, an option or a terminal."""
     return " ".join(_STEERING.sub("\ufffd", text).split())
 
 
@@ -44,17 +47,17 @@ Text = TypeVar("Text", str, str | None)
 
 
 def shortened(text: Text, limit: int) -> Text:
-    """At most so many characters of it, and a sign where there were more."""
+    """Cut the text to at most `limit` characters, with an ellipsis if it was longer."""
     return text if text is None or len(text) <= limit else f"{text[:limit]}…"
 
 
 def leaf(place: str) -> str:
-    """The last part of a path, or of a hub's id."""
+    """Return the last part of a path, or of a hub id."""
     return place.rstrip("/").rsplit("/", 1)[-1]
 
 
 def markdown(text: str) -> str:
-    """Escaped for Markdown, on one line, and no address a link."""
+    """Escape text for Markdown, on one line, with no address turned into a link."""
     coded = " ".join(_STEERING.sub(_code, text).split())
     return _ADDRESS.sub("<!-- -->", _MARKDOWN.sub(_backslashed, coded.replace("&", "&amp;").replace("<", "&lt;")))
 
@@ -68,12 +71,12 @@ def _code(match: re.Match[str]) -> str:
 
 
 def usd(value: float | None) -> str:
-    """Dollars, as everywhere."""
+    """Format dollars, as everywhere."""
     return NONE if value is None else dollars(value)
 
 
 def hours(seconds: float | None) -> str:
-    """Seconds as hours, or as minutes or seconds where that reads better."""
+    """Format seconds as hours, or as minutes or seconds if that reads better."""
     if seconds is None:
         return NONE
     if seconds >= 3600:
@@ -85,7 +88,7 @@ def hours(seconds: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """A count in full, anything else with three digits that count."""
+    """Format a count in full, anything else with three significant digits."""
     if value is None:
         return NONE
     if isinstance(value, int) or abs(value) >= 1000:
@@ -94,7 +97,7 @@ def number(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A part of a whole; all of it, or nothing, only where it is."""
+    """Format a part of a whole. "100%" and "0%" appear only if exact."""
     if value is None:
         return NONE
     if 0 < value < 0.001:
@@ -107,19 +110,19 @@ def share(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """A score in [0, 1]."""
+    """Format a score in [0, 1]."""
     return NONE if value is None else f"{value:.3f}"
 
 
 def probability(value: float | None) -> str:
-    """A probability, where only its size matters."""
+    """Format a probability, if only its size matters."""
     if value is None:
         return NONE
     return "<0.01" if value < 0.005 else f"{value:.2f}"
 
 
 def size(num_bytes: float | None) -> str:
-    """Bytes."""
+    """Format a number of bytes."""
     if num_bytes is None:
         return NONE
     for unit in ("bytes", "KiB", "MiB", "GiB"):

@@ -1,4 +1,4 @@
-"""From run folders to the facts of a report."""
+"""Facts of a report, gathered from run folders."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from pipelines.store.asked_schemas import read_schemas
 
 @dataclass(frozen=True, slots=True)
 class ReportWishes:
-    """What the reader asks for beside the run itself.
+    """Options of a report, beside the run itself.
 
     Attributes:
-        forecast: where it is, if not where `hpd plan` puts it.
-        usd_per_hour: of an engine; prices the run (and those compared) afterwards.
-        sample_size: products to show.
+        forecast: path of the forecast, if not the one where `hpd plan` puts it.
+        usd_per_hour: price of an engine hour; prices the run (and compared runs) afterwards.
+        sample_size: number of products to show.
     """
 
     gold: str | None = None
@@ -46,7 +46,7 @@ class ReportWishes:
 
 
 def gather(uri: str, wishes: ReportWishes) -> Facts:
-    """All facts of the run in the folder `uri`.
+    """Gather all facts of the run in the folder `uri`.
 
     Raises `UsageError` if there is no run, a part of it cannot be read, or gold or a compared run does not fit.
     """
@@ -145,7 +145,7 @@ def _totals(run: OpenedRun, dead_letters: Sequence[DeadReason]) -> ReportTotals:
 
 
 def _reviews(run: OpenedRun) -> Layer:
-    """What people said of the run's answers. Raises `UsageError` if it cannot be read."""
+    """Open people's reviews of the run's answers. Raises `UsageError` if they cannot be read."""
     try:
         return Layer.open(run.folder, read_schemas(run.folder))
     except OSError as error:
@@ -153,7 +153,7 @@ def _reviews(run: OpenedRun) -> Layer:
 
 
 def _gap_notes(run: OpenedRun) -> list[str]:
-    """Committed parts that are not there. Raises `UsageError` where the report would be wrong without them."""
+    """Return notes on missing committed parts. Raises `UsageError` if the report would be wrong without them."""
     notes = []
     for table in ("products", "attributes", "dead_letter"):
         missing = run.parts.missing(table)

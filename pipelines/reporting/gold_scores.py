@@ -1,4 +1,4 @@
-"""What gold says of a run."""
+"""Gold scores of a run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pipelines.store.asked_schemas import read_schemas
 
 @dataclass(frozen=True, slots=True)
 class GoldScores:
-    """A run's scores. Without gold, or where nothing could be scored, there are none.
+    """Scores of a run; empty without gold, or if nothing could be scored.
 
     Attributes:
-        products: all labelled ones.
-        by_category: F1, exact; `by_attribute`: what became of the labels of each (category, attribute).
-        notes: what a reader must know of them.
+        products: all labelled products.
+        by_category: exact-match F1; `by_attribute`: label counts of each (category, attribute).
+        notes: caveats about the scores.
     """
 
     quality: ReportQuality | None = None
@@ -32,11 +32,12 @@ class GoldScores:
 
 
 def read_gold_scores(run: OpenedRun, gold: str) -> GoldScores:
-    """The scores of the run.
+    """Score the run against gold.
 
-    A run that is not finished may not have come to any labelled product yet, and rows without an id that were
-    dead-lettered cannot be told from each other: then there are no scores, and a note.
-    Raises `UsageError` if the gold file is none, or does not belong to a finished run.
+    Returns no scores, and a note, in two cases. An unfinished run may not have reached any labelled product yet.
+    Dead-lettered rows without an id cannot be told apart.
+
+    Raises `UsageError` if the gold file is not one, or does not belong to a finished run.
     """
     products = read_gold(gold, read_schemas(run.folder))
     uri, is_finished, totals = run.folder.uri, run.is_finished, run.status.totals

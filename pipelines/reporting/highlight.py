@@ -1,4 +1,4 @@
-"""A text and the places of values in it, cut into segments. Pure functions; offsets are code points."""
+"""A text cut into segments at the places of values. Pure functions; offsets are code points."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = 400  # characters of a long stretch without values that are shown at ea
 
 
 class Mark(NamedTuple):
-    """Value `value` stands at [start, end)."""
+    """Place [start, end) of the value with index `value`."""
 
     start: int
     end: int
@@ -24,7 +24,7 @@ class Mark(NamedTuple):
 
 
 def cut(text: str, marks: Sequence[Mark]) -> tuple[TextSegment, ...]:
-    """The text in order; each segment has the same values all along.
+    """Cut the text into segments, in order; each has the same values all along.
 
     0    5    10
     |red shoe |    marks: 0 "red shoe", 1 "red"
@@ -46,12 +46,12 @@ def cut(text: str, marks: Sequence[Mark]) -> tuple[TextSegment, ...]:
 
 
 def fits(text: str, mark: Mark, found: str) -> bool:
-    """Whether `found` is what stands at the mark."""
+    """Return whether the text at the mark is `found`."""
     return 0 <= mark.start < mark.end <= len(text) and text[mark.start : mark.end] == found
 
 
 def match_class(match: str) -> str:
-    """The kind as a class of the style sheet; one of a closed set of words, whatever the table holds."""
+    """Return the match kind as a style-sheet class, from a closed set of words, whatever the table holds."""
     return (match if match in MATCHES else "fuzzy").replace(" ", "-")
 
 
@@ -60,7 +60,7 @@ def _strictness(match: str) -> int:
 
 
 def _shortened(text: str) -> list[TextSegment]:
-    """Text without values; the middle of a long one is left out."""
+    """Return segments for text without values; the middle of a long text is left out."""
     omitted = len(text) - 2 * _SHOWN
     if omitted <= _SHOWN:
         return [TextSegment(text)]

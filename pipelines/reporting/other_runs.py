@@ -1,4 +1,4 @@
-"""A run as one line among others: quality beside cost."""
+"""A run as one line of a comparison: quality and cost."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pipelines.reporting.run_folder import OpenedRun, open_run, state_notes
 def read_compared(
     uri: str, this: OpenedRun, gold: str | None, usd_per_hour: float | None
 ) -> tuple[ComparedRun, list[str]]:
-    """Another run than `this`, the report's own, and what must be known of it. Raises `UsageError` if there is none.
+    """Read another run to compare with `this`, the report's own. Raises `UsageError` if there is no run.
 
-    A run that gold says nothing of has no scores, and a note: the report is not about it.
+    Returns the run and notes on it. A run without gold labels has no scores, and a note.
     """
     run = open_run(uri)
     account, machines = read_account(run.parts, usd_per_hour)
@@ -33,7 +33,7 @@ def read_compared(
 
 
 def _unlike(run: OpenedRun, this: OpenedRun) -> Iterator[str]:
-    """What makes their numbers those of different things."""
+    """Yield notes on inputs or devices that make the numbers of the two runs differ in meaning."""
     read, read_here = (
         (sorted((file.fingerprint, file.num_rows) for file in each.plan.files), each.plan.limit) for each in (run, this)
     )
@@ -46,7 +46,7 @@ def _unlike(run: OpenedRun, this: OpenedRun) -> Iterator[str]:
 def compared_run(
     run: OpenedRun, account: Account | None, quality: ReportQuality | None, *, is_this: bool
 ) -> ComparedRun:
-    """The line of an opened run. `is_this`: the report is its own."""
+    """Return the comparison line of an opened run. `is_this`: it is the report's own."""
     billed = account.time.billed if account is not None and account.decoded else None
     return ComparedRun(
         uri=run.folder.uri,

@@ -1,4 +1,4 @@
-"""The forecast beside what came true, and what other circumstances would take."""
+"""The forecast against the actual numbers, and estimates for other circumstances."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipelines.store.ledger import pilot_folder
 
 
 def find_forecast(uri: str, place: str | None) -> tuple[Forecast | None, str, list[str]]:
-    """The forecast of the run in the folder `uri`, where it was looked for, and notes.
+    """Find the forecast of the run in the folder `uri`. Returns it (or None), its path, and notes.
 
     Raises `UsageError` if the reader named a `place` and there is no forecast.
     """
@@ -35,7 +35,7 @@ def find_forecast(uri: str, place: str | None) -> tuple[Forecast | None, str, li
 
 
 def priced(forecast: Forecast, usd_per_hour: float) -> Forecast:
-    """The forecast at another price of an engine's hour."""
+    """Return the forecast at another price per engine hour."""
     larger = None if forecast.larger is None else priced(forecast.larger, usd_per_hour)
     price = dataclasses.replace(forecast.price, usd_per_hour=usd_per_hour)
     return dataclasses.replace(forecast, price=price, larger=larger)
@@ -49,7 +49,7 @@ def forecast_facts(
     totals: ReportTotals,
     run: OpenedRun,
 ) -> ForecastFacts:
-    """What was expected of the run, and what came of it."""
+    """Compare the forecast of the run with its actual numbers."""
     notes = []
     if not run.is_finished:
         notes.append("The run is not finished: what came true is of the rows done so far.")
@@ -98,13 +98,13 @@ def forecast_facts(
 
 
 def _is_same_device(expected: str, actual: str) -> bool:
-    """A forecast for a machine that was not measured has the name of a data sheet."""
+    """Return whether the devices are the same. A forecast for an unmeasured machine has a data-sheet name."""
     gpu = gpu_table().get(expected)
     return expected == actual or (gpu is not None and is_same_gpu(gpu.name, actual))
 
 
 def _is_priced(account: Account) -> bool:
-    """Whether all shards have a price, or none."""
+    """Return whether all shards have a price, or none."""
     return account.money is None or account.money.shards == account.shards
 
 
@@ -140,7 +140,7 @@ def _hours_of(category: CategoryFacts | None) -> float | None:
 
 
 def outlook(account: Account, totals: ReportTotals, forecast: Forecast | None) -> Outlook | None:
-    """What all planned rows would take in other circumstances, by what this run measured; None if it has no work."""
+    """Estimate all planned rows in other circumstances, from this run's measurements; None if it has no work."""
     measured = _as_forecast(account, totals, forecast)
     if measured is None:
         return None
@@ -163,14 +163,14 @@ def outlook(account: Account, totals: ReportTotals, forecast: Forecast | None) -
 
 
 def _ratio(hours: float, usd: float | None, measured: Forecast) -> float:
-    """How much more it would be, as a share; in dollars where they are known, since a price moves them alone."""
+    """Return the relative increase, as a share: in dollars if known, because a price changes only them."""
     if usd is not None and measured.usd is not None and measured.usd.estimate:
         return usd / measured.usd.estimate - 1
     return hours / measured.billed_hours.estimate - 1
 
 
 def _as_forecast(account: Account, totals: ReportTotals, forecast: Forecast | None) -> Forecast | None:
-    """The run's own measurements in a forecast's form; rows that are still to come are taken to be like the others."""
+    """Express the run's own measurements as a forecast. Rows still to come are assumed to be like the others."""
     time, engines = account.time, max(1, account.engines)
     running = time.billed - time.load
     if not account.decoded or running <= 0 or time.busy <= 0 or not account.rows:

@@ -1,4 +1,4 @@
-"""Facts as one HTML file, as Markdown and as JSON. What keeps them apart from a catalog's text is templating.py."""
+"""Facts as one HTML file, as Markdown and as JSON. templating.py escapes a catalog's text in them."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ TOKEN_NAMES = {
 
 
 def render_html(facts: Facts) -> str:
-    """The page."""
+    """Render the page."""
     templates = _templates()
     style, script = templates.asset("report.css"), templates.asset("report.js")
     return templates.page("report.html.j2", _context(facts), style=style, script=script)
 
 
 def render_markdown(facts: Facts) -> str:
-    """The same numbers, and the least certain products without their texts."""
+    """Render the same numbers as Markdown, and the least certain products without their texts."""
     return _templates().markdown("report.md.j2", _context(facts))
 
 
 def render_json(facts: Facts) -> str:
-    """Everything, for machines."""
+    """Render all facts as JSON, for machines."""
     return json.dumps(facts.to_dict(), ensure_ascii=False, indent=1)
 
 
@@ -89,7 +89,10 @@ def _context(facts: Facts) -> dict[str, Any]:
 
 
 def _attributes(facts: Facts, categories: Mapping[str, int]) -> dict[str, Any]:
-    """Attributes over all categories, then in each, and their numbers: no name of a catalog stands in an attribute."""
+    """Return attributes over all categories, then in each, with their numbers.
+
+    HTML attributes never hold catalog names.
+    """
     over_all = facts.attributes[:_MAX_ATTRIBUTES]
     numbers = {each.attribute: index for index, each in enumerate(facts.attributes)}
     # One category alone says the same twice.
@@ -108,7 +111,7 @@ def _attributes(facts: Facts, categories: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _others(categories: Sequence[CategoryFacts]) -> CategoryFacts | None:
-    """Many categories in one line that keeps the sums; None if there are none."""
+    """Merge categories into one line that keeps the sums; None if there are none."""
     if not categories:
         return None
 
@@ -118,7 +121,7 @@ def _others(categories: Sequence[CategoryFacts]) -> CategoryFacts | None:
 
 
 def _other_expected(lines: Sequence[Expectation]) -> dict[str, Any] | None:
-    """Their sums; the limits of intervals do not add up to an interval."""
+    """Sum the lines; None if there are none. Limits of intervals do not add up to an interval, so they are left out."""
     if not lines:
         return None
     return {
@@ -129,7 +132,10 @@ def _other_expected(lines: Sequence[Expectation]) -> dict[str, Any] | None:
 
 
 def _scattered(facts: Facts) -> list[tuple[float, float, float, float, bool]]:
-    """The compared runs on the chart of quality over cost; dollars, or engine seconds where one has no price."""
+    """Return the compared runs as points of the quality-cost chart.
+
+    Cost is in dollars, or engine seconds if a run has no price.
+    """
     priced = all(run.usd_per_1k is not None for run in facts.compared)
     points = []
     for run in facts.compared:
@@ -141,13 +147,13 @@ def _scattered(facts: Facts) -> list[tuple[float, float, float, float, bool]]:
 
 
 def _coded(text: str) -> Markup:
-    """What stands between backticks as code."""
+    """Mark up text between backticks as code."""
     parts = enumerate(map(formats.show, text.split("`")))
     return Markup("").join(Markup("<code>{}</code>").format(part) if index % 2 else part for index, part in parts)
 
 
 def _colours(segment: TextSegment) -> Markup:
-    """The classes of a highlighted stretch; from a closed set of words, so safe in an attribute."""
+    """Return the CSS classes of a highlighted segment. They are from a closed set of words, so safe in an attribute."""
     several = " multi" if len(segment.values) > 1 else ""
     return Markup(f"c{segment.values[0] % _NUM_COLOURS} {match_class(segment.match or 'fuzzy')}{several}")
 
@@ -157,7 +163,7 @@ def _match(match: str | None) -> Markup:
 
 
 def _flags(product: SampledProduct) -> Markup:
-    """What the filter can ask for, from a closed set of words."""
+    """Return the flags that the filter uses, from a closed set of words."""
     flags = {
         "review": product.num_review,
         "ungrounded": product.num_ungrounded,

@@ -1,4 +1,4 @@
-"""The committed parts of a run's tables, read one after the other with some read ahead."""
+"""Reader of the committed parts of a run's tables, in order, with read-ahead."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ _READ_AHEAD = 4  # parts; a part is a shard's, so memory stays bounded however l
 class Parts:
     """The tables of a run, by shard.
 
-    Only what is committed: a part that was published without its shard's manifest is not looked at.
+    Only committed parts: one that was published without its shard's manifest is ignored.
     """
 
     def __init__(self, folder: Folder, shards: Collection[int], layer: Layer | None = None) -> None:
-        """`layer`: people's answers, which are laid over the model's."""
+        """Open the tables of these shards. `layer`: people's answers, which replace the model's."""
         self._folder = folder
         self._layer = layer
         self.shards = sorted(shards)
         self._there: dict[str, frozenset[str]] = {}
 
     def layered(self, layer: Layer) -> Parts:
-        """The same with people's answers over the model's; `attributes` is then read with the columns of its keys."""
+        """Return the same tables with people's answers over the model's.
+
+        `attributes` is then read with its key columns.
+        """
         return Parts(self._folder, self.shards, layer)
 
     def missing(self, table: str) -> list[int]:
-        """Shards that are committed and have no part of `table` in its public folder."""
+        """Return committed shards that have no part of `table` in its public folder."""
         return [shard for shard in self.shards if _name(table, shard) not in self._names(table)]
 
     def read(self, table: str, columns: Sequence[str], shards: Collection[int] | None = None) -> Iterator[pa.Table]:
-        """Every part with rows, in the order of the shards; columns that an older run does not have are null.
+        """Yield every part with rows, in the order of the shards. Columns that an older run lacks are null.
 
-        Raises `UsageError` if a part cannot be read or is none of this table.
+        Raises `UsageError` if a part cannot be read or does not belong to this table.
         """
         wanted = [shard for shard in self.shards if shards is None or shard in shards]
         names = iter([name for shard in wanted if (name := _name(table, shard)) in self._names(table)])
@@ -56,7 +59,7 @@ class Parts:
                     yield part
 
     def read_one(self, table: str, shard: int, columns: Sequence[str]) -> pa.Table:
-        """The part of one shard, as `read`. `a.list.element.b` reads only the member `b` of a nested column `a`."""
+        """Return the part of one shard, as `read`. `a.list.element.b` reads only member `b` of a nested column `a`."""
         return self._read(table, _name(table, shard), columns)
 
     def _names(self, table: str) -> frozenset[str]:

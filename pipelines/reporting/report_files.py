@@ -1,4 +1,4 @@
-"""The report as three files, and what is said of it in the terminal."""
+"""The report as three files, and its summary in the terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipelines.store.folders import Folder
 
 
 def write_report(facts: Facts, out: Folder) -> list[str]:
-    """Writes the three files and says where they are."""
+    """Write the three files and return their places."""
     files = {
         "report.json": render_json(facts),
         "report.md": render_markdown(facts),
@@ -21,7 +21,7 @@ def write_report(facts: Facts, out: Folder) -> list[str]:
 
 
 def print_report(facts: Facts, places: list[str], brief: bool) -> None:
-    """The verdict, the totals and where the report is; `brief`: only the latter."""
+    """Print the verdict, the totals and the place of the report; `brief`: only the place."""
     if brief:
         print(f"Report: {places[-1]}")
         return

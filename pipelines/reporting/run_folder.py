@@ -1,4 +1,4 @@
-"""A run as it lies in its folder, opened to be reported on: finished, under way or stopped."""
+"""A run folder opened for a report: finished, running or stopped."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pipelines.store.ledger import Ledger
 
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
-    """What is known of a run before its tables are read.
+    """Facts about a run that are known before its tables are read.
 
     Attributes:
-        parts: of the shards that were committed when `status` was read: all numbers are of the same ones.
-        engine: as the first engine described itself; empty if none has started.
+        parts: tables of the shards committed when `status` was read, so that all numbers cover the same shards.
+        engine: self-description of the first engine; empty if none has started.
         input_settings: the `input` section of its configuration.
-        precision: that accepted values were asked to have (`accept`); None if none was asked for.
+        precision: target precision of accepted values (`accept`); None if none was requested.
         booleans: (category, attribute) of the attributes whose values are true or false.
     """
 
@@ -40,28 +40,28 @@ class OpenedRun:
 
     @property
     def name(self) -> str:
-        """As its user calls it: the run id that was given, or the folder."""
+        """Name that the user knows the run by: the given run id, or the folder."""
         run_id = self.plan.run_id
         return leaf(self.folder.absolute_uri) if is_made_up(run_id) else run_id
 
     @property
     def layout(self) -> str:
-        """How the answers were decoded, in a word."""
+        """Decoding method, in one word."""
         return "ar" if self.engine.get("decoding") == "ar" else str(self.engine.get("layout") or "unknown")
 
     @property
     def device(self) -> str | None:
-        """What the first engine ran on; None if none has started."""
+        """Device of the first engine; None if none has started."""
         return self.engine.get("device_name") or self.engine.get("device")
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether the run is finished."""
         return self.status.state == "finished"
 
 
 def open_run(uri: str) -> OpenedRun:
-    """Raises `UsageError` if there is no run, or it cannot be read."""
+    """Open a run. Raises `UsageError` if there is no run, or it cannot be read."""
     try:
         status = read_status(uri)
         folder, plan = find_run(uri)
@@ -86,7 +86,7 @@ def open_run(uri: str) -> OpenedRun:
 
 
 def state_notes(run: OpenedRun) -> list[str]:
-    """What the numbers are of, where that is not all of a run by a model."""
+    """Return notes on the scope of the numbers, if they do not cover all of a run by a model."""
     notes = []
     if run.plan.result_config.get("decoding") == "made-up":
         notes.append("The answers are made up: no model has read the products (decoding: made-up).")

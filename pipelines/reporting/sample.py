@@ -1,4 +1,4 @@
-"""The sampled products with their values, where these stand in the text, and what gold says of them."""
+"""The sampled products with their values, the values' places in the text, and gold's verdict on them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Row = Mapping[str, Any]
 
 
 class GoldIndex:
-    """The right answers, by the run's rows: by id, or by row number where gold has no ids."""
+    """Gold answers for the run's rows: by id, or by row number if gold has no ids."""
 
     def __init__(
         self, products: Sequence[GoldProduct], path: str, schemas: Mapping[str, CategorySchema] | None
@@ -56,7 +56,7 @@ class GoldIndex:
         self._by_row = {each.row: each for each in products if each.product_id is None}
 
     def verdict(self, product: Row, items: Sequence[Row]) -> tuple[str | None, bool | None]:
-        """What gold says of an answer: the right one, and whether this is it; nothing if nobody labelled it."""
+        """Return gold's answer and whether the given answer matches it; (None, None) without a label."""
         found = self._by_id.get(product["product_id"])
         if found is None and PurePosixPath(product["source_file"]).name == self._name:
             found = self._by_row.get(product["source_row"])
@@ -80,9 +80,9 @@ def build_sample(
     booleans: Pairs,
     gold: GoldIndex | None,
 ) -> tuple[ReportSample, list[str]]:
-    """The sample in the order of `drawn`, and notes on texts that cannot be shown."""
+    """Return the sample in the order of `drawn`, and notes on texts that cannot be shown."""
     keys = {each.scored[:2] for each in drawn}
-    # Dealt anew, a row can be in any of them.
+    # After clustering, a row can be in any shard.
     shards = None if plan.is_clustered else _shards_of(plan, keys)
     products = {_key(row): row for row in _rows(parts, "products", _PRODUCT_COLUMNS, keys, shards)}
     values: defaultdict[Key, list[Row]] = defaultdict(list)
@@ -132,7 +132,7 @@ def _product(
 
 
 def normal_form(item: Row) -> str | None:
-    """A value in its attribute's own form, with its unit; None where it says no more than the value as it stands."""
+    """Return a value in its attribute's own form, with its unit; None if that adds nothing to the raw value."""
     low, high = item["value_min"], item["value_max"]
     if low is not None or high is not None:
         bounds = f"at least {low:g}" if high is None else f"at most {high:g}" if low is None else f"{low:g} to {high:g}"
@@ -177,12 +177,12 @@ def _value(item: Row, is_boolean: bool, verdict: tuple[str | None, bool | None])
 
 
 def _doubt(value: SampledValue) -> tuple[bool, float]:
-    """Least certain values first, then what is not stated, likewise."""
+    """Return a sort key: values by ascending certainty, then absent answers likewise."""
     return value.status == "absent", -1.0 if value.certainty is None else value.certainty
 
 
 def _marks(items: Sequence[Row], fields: Mapping[str, SourceText]) -> dict[str, list[Mark]]:
-    """The places of the values by field."""
+    """Return the marks of the values, by field."""
     marks: dict[str, list[Mark]] = {name: [] for name in fields}
     for index, item in enumerate(items):
         for place in item["evidence"] or ():
@@ -202,7 +202,7 @@ def _rows(parts: Parts, table: str, columns: Sequence[str], keys: set[Key], shar
 
 
 def _shards_of(plan: Plan, keys: set[Key]) -> set[int]:
-    """The shards that hold these rows."""
+    """Return the ids of the shards that hold these rows."""
     numbers: defaultdict[str, list[int]] = defaultdict(list)
     for name, number in keys:
         numbers[name].append(number)

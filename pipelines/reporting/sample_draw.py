@@ -1,6 +1,6 @@
-"""Which products are shown: the least certain, those with values that stand nowhere or failed, and random ones.
+"""The draw of the sample: least certain products, products with ungrounded or failed values, and random ones.
 
-Each category has its turn, so that a small one is seen as well. The same seed draws the same products.
+Categories take turns, so that a small one is seen as well. The same seed draws the same products.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _REASONS: Mapping[str, tuple[float, Callable[[Scored], float | None]]] = {
 
 
 def draw(products: Iterable[Scored], size: int, seed: int) -> list[DrawnSample]:
-    """At most `size` products, those the model is least sure of first."""
+    """Draw at most `size` products, returned in order of ascending certainty."""
     best: dict[str, dict[str, _Best]] = {why: {} for why in _REASONS}
     categories: set[str] = set()
     for product in products:
@@ -68,13 +68,13 @@ def draw(products: Iterable[Scored], size: int, seed: int) -> list[DrawnSample]:
     chosen: dict[Key, DrawnSample] = {}
     for why, (share, _) in _REASONS.items():
         _take(chosen, why, best[why], min(size, len(chosen) + round(share * size)))
-    # What one reason had no use for goes to chance.
+    # Fill the rest of the sample at random.
     _take(chosen, "random", best["random"], size)
     return sorted(chosen.values(), key=lambda drawn: (drawn.scored.lowest, drawn.scored[:2]))
 
 
 def _take(chosen: dict[Key, DrawnSample], why: str, best: Mapping[str, _Best], until: int) -> None:
-    """Adds the best of each category, then the second best of each, and so on."""
+    """Add the best of each category, then the second best of each, and so on."""
     queues = [iter(best[category].ranked()) for category in sorted(best)]
     while queues and len(chosen) < until:
         for queue in list(queues):
@@ -86,6 +86,6 @@ def _take(chosen: dict[Key, DrawnSample], why: str, best: Mapping[str, _Best], u
 
 
 def _lot(product: Scored, seed: int) -> float:
-    """A number in [0, 1) that depends on nothing but the row and the seed."""
+    """Return a number in [0, 1) that depends only on the row and the seed."""
     name = f"{seed}:{product.source_file}:{product.source_row}".encode()
     return int.from_bytes(hashlib.blake2b(name, digest_size=7).digest(), "big") / 2**56

@@ -1,7 +1,7 @@
-"""Reads the texts of sampled products back from the catalog: they are not in the run's tables.
+"""Reader of the sampled products' texts from the catalog; the run's tables do not hold them.
 
-A row is taken for the one that the run read only if its content hash is the one that the run kept, so that a file that
-was changed, moved or sorted anew never shows a wrong text.
+A row is used only if its content hash is the one that the run stored. So a changed, moved or re-sorted file never shows
+a wrong text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BATCH_ROWS = 1024
 
 
 class Wanted(NamedTuple):
-    """A row of the catalog; `input_hash` is of the record that it was."""
+    """A row of the catalog to read; `input_hash`: hash of the record that the run read."""
 
     source_file: str
     source_row: int
@@ -48,18 +48,18 @@ class Wanted(NamedTuple):
 
 
 class SourceText(NamedTuple):
-    """A field as it stands in the catalog; `read` is what it shows where that is HTML."""
+    """A field as stored in the catalog; `read`: the text it shows, if it is HTML."""
 
     original: str
     read: ShownText | None
 
     @property
     def text(self) -> str:
-        """What the model read."""
+        """Text that the model read."""
         return self.original if self.read is None else self.read.text
 
     def mark(self, place: Evidence, value: int) -> Mark | None:
-        """Where a value's place is in `text`. A place that does not hold what it says has none."""
+        """Return the mark of a value's place in `text`; None if the text there does not match."""
         mark = Mark(place.start, place.end, value, place.match)
         if not fits(self.original, mark, place.text):
             return None
@@ -72,7 +72,7 @@ class SourceText(NamedTuple):
 def read_texts(
     plan: Plan, settings: Mapping[str, Any], wanted: Iterable[Wanted]
 ) -> tuple[dict[Key, dict[str, SourceText]], list[str]]:
-    """The fields of each row, without rows that are gone or changed; and notes on those.
+    """Return the fields of each row, without missing or changed rows, and notes on those.
 
     Args:
         settings: the `input` section of the run's configuration.
@@ -123,7 +123,7 @@ def _input_config(settings: Mapping[str, Any]) -> InputConfig:
 
 
 def _fields(row: Mapping[str, Any] | None, config: InputConfig) -> dict[str, str] | None:
-    """As `rows.to_record` makes them; None if the row has none of this kind."""
+    """Map the row to its texts as `rows.to_record` does; None if a cell cannot be read."""
     if row is None:
         return None
     try:
@@ -139,7 +139,7 @@ def _pieces(plan: Plan, file: int) -> list[RowRange]:
 def _read_rows(
     file: PlannedFile, pieces: Sequence[RowRange], numbers: Sequence[int], config: InputConfig
 ) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-    """The rows with these numbers, ascending; None where there is no readable row."""
+    """Yield the rows with these numbers, ascending; None for a row that cannot be read."""
     if file.staged is not None:
         yield from _staged_rows(file, numbers, config)
         return
@@ -153,7 +153,7 @@ def _read_rows(
 def _staged_rows(
     file: PlannedFile, numbers: Sequence[int], config: InputConfig
 ) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-    """The rows as they are kept now; the file is read again where they are kept no more."""
+    """Yield the rows from the staged copy; the file is staged again if the copy is gone."""
     staged = stage(file.name, staged_format(file.format), config.reading)
     if (staged.size, staged.fingerprint) != file.content:
         return  # it has changed
@@ -181,7 +181,7 @@ def _parquet_rows(
 def _group_rows(
     parquet: pq.ParquetFile, group: int, start: int, numbers: Sequence[int], columns: list[str]
 ) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-    """Rows of one row group; of a large one, one batch at a time is in memory."""
+    """Yield rows of one row group, with only one batch at a time in memory."""
     for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
         here = [number for number in numbers if start <= number < start + batch.num_rows]
         for number in here:

@@ -1,4 +1,4 @@
-"""One pass over products, dead letters and attributes: sums by category, and what the sample is drawn from.
+"""One pass over products, dead letters and attributes: sums by category, and the scores for drawing the sample.
 
 Memory grows with the number of categories, not with the number of products.
 """
@@ -19,7 +19,7 @@ from pipelines.reporting.answer_sums import AnswerSums
 from pipelines.reporting.part_reader import Parts
 
 DOUBTFUL = 0.5
-"""Below this certainty a value is more likely wrong than right."""
+"""Certainty below which a value is more likely wrong than right."""
 
 _ATTRIBUTE_COLUMNS = (
     *("source_file", "source_row", "category", "attribute", "value_index", "status"),
@@ -30,7 +30,7 @@ Pairs = Set[tuple[str, str]]
 
 
 class Scored(NamedTuple):
-    """A product as the sample is drawn from it. `lowest`: of its values' certainties; infinite where none is known."""
+    """Scores of a product for drawing the sample. `lowest`: lowest certainty of its values; infinite if unknown."""
 
     source_file: str
     source_row: int
@@ -45,12 +45,12 @@ class CategorySums:
     """Counts of a category.
 
     Attributes:
-        engine_seconds: None until a product has some.
-        priced: products decoded in shards with a price; `usd_weight`: their engine seconds, each times its shard's
-            price of an hour.
-        doubtful, ungrounded: answers; an answer of several items is one.
-        scored, sought: answers that could be doubtful (their certainty is known), or ungrounded (where they stand was
-            looked for, or need not be).
+        engine_seconds: engine seconds; None until a product has some.
+        priced: number of products decoded in shards with a price; `usd_weight`: their engine seconds, each times its
+            shard's price per hour.
+        doubtful, ungrounded: numbers of answers; an answer of several items counts once.
+        scored, sought: numbers of answers that could be doubtful (certainty known), or ungrounded (looked for in the
+            text, or not needed to be).
     """
 
     products: int = 0
@@ -68,11 +68,11 @@ class CategorySums:
 def scan_products(
     parts: Parts, prices: Mapping[int, float], larger_prices: Mapping[int, float] | None = None
 ) -> dict[str, CategorySums]:
-    """Products and seconds by category, without what only the attributes know.
+    """Count products and seconds by category, without the counts that need the attributes.
 
     Args:
-        prices: of an engine's hour, by shard; shards without one are not in it.
-        larger_prices: likewise, of the engines of a cascade's larger model.
+        prices: price of an engine hour, by shard; only shards that have one.
+        larger_prices: likewise, for the engines of a cascade's larger model.
     """
     sums: defaultdict[str, CategorySums] = defaultdict(CategorySums)
     shards_by_price: defaultdict[tuple[float | None, float | None], set[int]] = defaultdict(set)
@@ -93,7 +93,7 @@ def scan_products(
 def _add_products(
     category: CategorySums, row: Mapping[str, Any], price: float | None, larger_price: float | None
 ) -> None:
-    """A shard's products of the category."""
+    """Add a shard's products to the category."""
     category.products += row["category_count"]
     category.carried += row["carried_from_count"]
     if price is not None:
@@ -108,10 +108,10 @@ def _add_products(
 def scan_attributes(
     parts: Parts, sums: Mapping[str, CategorySums], answers: AnswerSums, booleans: Pairs
 ) -> Iterator[Scored]:
-    """Every product with its scores; `sums` filled with doubtful and ungrounded values, `answers` with all.
+    """Yield every product with its scores. Adds doubtful and ungrounded values to `sums`, and all answers to `answers`.
 
     Args:
-        booleans: (category, attribute) of truth values, which are conclusions and stand nowhere.
+        booleans: (category, attribute) of truth values, which are conclusions and stand nowhere in the text.
     """
     for part in parts.read("attributes", _ATTRIBUTE_COLUMNS):
         certainty = certainties(part)
@@ -128,7 +128,7 @@ def scan_attributes(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The attribute rows of a part, (rows,) each. What is true of an answer is true at its first row alone."""
+    """Attribute rows of a part, (rows,) each. Flags of an answer are set only in its first row."""
 
     files: Any
     numbers: Any
@@ -171,10 +171,10 @@ class _Rows:
 
 
 def certainties(part: pa.Table) -> npt.NDArray[np.float64]:
-    """How likely each row's answer is right, (rows,): the confidence, where there is none the model's own probability.
+    """Return how likely each row's answer is right, (rows,): the confidence, else the model's own probability.
 
-    NaN where neither is known, and where a person gave the answer. Older runs have no column `probability`: theirs is
-    that of all tokens.
+    NaN if neither is known, or if a person gave the answer. Older runs lack the column `probability`: it is computed
+    from all tokens.
     """
     exponent = pc.multiply(part.column("num_tokens").cast(pa.float64()), part.column("logprob_mean"))
     known = pc.coalesce(part.column("confidence"), part.column("probability"), pc.exp(exponent))
@@ -195,7 +195,7 @@ def _score(part: pa.Table, certainty: npt.NDArray[np.float64], booleans: Pairs) 
     starts = np.flatnonzero(first)
 
     def of_answers(is_of_item: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """True at an answer's first row if it is of any of its items."""
+        """Return a mask that is True at an answer's first row if `is_of_item` holds for any of its items."""
         found = np.zeros_like(first)
         found[starts] = np.logical_or.reduceat(is_of_item, starts)
         return found
@@ -218,7 +218,7 @@ def _score(part: pa.Table, certainty: npt.NDArray[np.float64], booleans: Pairs) 
 
 
 def _among(categories: Any, attributes: Any, pairs: Pairs) -> npt.NDArray[np.bool_]:
-    """Which rows are of one of the `pairs`."""
+    """Return a mask of the rows whose (category, attribute) is in `pairs`."""
     names, kinds = attributes.dictionary.to_pylist(), categories.dictionary.to_pylist()
     table = np.array([[(kind, name) in pairs for name in names] for kind in kinds], dtype=bool)
     found: npt.NDArray[np.bool_] = table[categories.indices.to_numpy(), attributes.indices.to_numpy()]

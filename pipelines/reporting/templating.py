@@ -1,8 +1,8 @@
-"""Pages and Markdown out of templates, where every string of a catalog is escaped.
+"""Pages and Markdown from templates, with every string of a catalog escaped.
 
-A page needs nothing but itself. Two walls stand between a catalog's text and its reader: every string is escaped where
-it is put in (and none of a catalog is ever put into an attribute, a script or a style), and a Content-Security-Policy
-lets nothing run or load but the page's own script and style, by their hashes.
+A page is self-contained. Two defences protect the reader from a catalog's text. Every string is escaped on insertion,
+and a Content-Security-Policy allows only the page's own script and style, by their hashes. No catalog string is ever
+put into an attribute, a script or a style.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Templates:
     """The folder `templates` of a package.
 
     Attributes:
-        filters, functions: that its templates may use beside the formats.
+        filters, functions: extras for its templates, besides the formats.
     """
 
     package: str
@@ -38,7 +38,7 @@ class Templates:
     functions: Mapping[str, Any]
 
     def page(self, name: str, context: Mapping[str, Any], *, style: str, script: str) -> str:
-        """The page of a template, which puts in `policy`, `style` and `script`."""
+        """Render the page of a template, which inserts `policy`, `style` and `script`."""
         policy = (
             f"default-src 'none'; style-src 'sha256-{_digest(style)}'; script-src 'sha256-{_digest(script)}'; "
             "img-src data:; base-uri 'none'; form-action 'none'"
@@ -47,11 +47,11 @@ class Templates:
         return self._environment(_finalize_html, autoescape=True).get_template(name).render({**context, **assets})
 
     def markdown(self, name: str, context: Mapping[str, Any]) -> str:
-        """The Markdown of a template."""
+        """Render the Markdown of a template."""
         return self._environment(_finalize_markdown, autoescape=False).get_template(name).render(context)
 
     def asset(self, name: str) -> str:
-        """A style sheet or script."""
+        """Read a style sheet or script."""
         return resources.files(self.package).joinpath("templates", name).read_text(encoding="utf-8")
 
     def _environment(self, finalize: Any, *, autoescape: bool) -> Environment:

@@ -1,4 +1,4 @@
-"""What a reader of one sentence gets: how much of the run may be taken, and what to do about the rest."""
+"""The verdict in one sentence: how much of the run can be accepted, and what to do about the rest."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pipelines.reporting.facts.values import ReportVerdict
 
 
 def verdict_of(answers: AnswerSum, products: int, precision: float | None) -> ReportVerdict:
-    """The verdict on all answers of a run.
+    """Return the verdict on all answers of a run.
 
     Args:
-        products: that were extracted.
-        precision: that was asked for; None if none was.
+        products: number of extracted products.
+        precision: requested precision; None if none was requested.
     """
     is_decided = precision is not None or answers.decided > 0
     headline, advice = _decided(answers, precision) if is_decided else _undecided(answers, products)
@@ -49,7 +49,7 @@ def _decided(answers: AnswerSum, precision: float | None) -> tuple[str, str]:
 
 
 def _undecided(answers: AnswerSum, products: int) -> tuple[str, str]:
-    """Nothing was promised: what there is, without a promise in disguise."""
+    """Return headline and advice without a precision target: what was found, without an implied promise."""
     found = f"{_values(answers.values)} found in {products:,} product{'' if products == 1 else 's'}"
     if not answers.values:
         return f"{found}.", "The texts may state nothing of what the schemas ask for."

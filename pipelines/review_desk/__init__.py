@@ -1,1 +1,1 @@
-"""Where people review a run's answers: what they are asked and in which order, the page, its server, the gold file."""
+"""Review of a run's answers by people: candidates and their order, the page, its server, the gold file."""

@@ -1,8 +1,8 @@
-"""Which answers of a run may be reviewed: one pass over its attribute table, in memory that does not grow with the run.
+"""Candidates for review: one pass over the run's attribute table, in memory that does not grow with the run.
 
-where precision was asked for (`accept`)    the answers whose `decision` is `review`
-elsewhere                                   all answers, by the model's own probability
-a sample                                    all answers of products that are drawn, each product as likely as another
+with a requested precision (`accept`)       the answers whose `decision` is `review`
+otherwise                                   all answers, by the model's own probability
+a sample                                    all answers of products drawn uniformly at random
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Pair = tuple[str, str]
 """A category and one of its attributes."""
 
 MAX_HELD = 50_000
-"""Answers that are held at once, over all attributes of all categories."""
+"""Maximum number of answers in memory, over all attributes of all categories."""
 _MIN_HELD = 20
 _REDUCED_ABOVE = 1_000_000
 _SHARDS_AT_ONCE = 8
@@ -40,7 +40,7 @@ _COLUMNS = (
 
 
 class ReviewCandidate(NamedTuple):
-    """An answer that may be reviewed. `certainty` is the confidence that it is right, or what stands in for it."""
+    """An answer that may be reviewed. `certainty`: confidence that it is right, or its substitute."""
 
     key: AnswerKey
     category: str
@@ -49,18 +49,18 @@ class ReviewCandidate(NamedTuple):
 
     @property
     def pair(self) -> Pair:
-        """Its category and attribute."""
+        """Category and attribute."""
         return self.category, self.key.attribute
 
 
 @dataclass(slots=True)
 class Candidates:
-    """What a pass found.
+    """Result of a pass.
 
     Attributes:
-        lines: in each, who comes first is asked first: the least certain answers of an attribute; a sample, as drawn.
-        waiting: answers of each attribute that may be reviewed, held or not.
-        kind: `review`: those that the run says are to be reviewed; `all`; or `sample`.
+        lines: candidates in order of review. One line per attribute, least certain first; for a sample, as drawn.
+        waiting: number of reviewable answers of each attribute, in memory or not.
+        kind: `review`: answers that the run marks for review; `all`; or `sample`.
     """
 
     kind: Literal["review", "all", "sample"]
@@ -69,11 +69,11 @@ class Candidates:
 
 
 def find_candidates(parts: Parts, reviewed: Mapping[Pair, int], max_held: int = MAX_HELD) -> Candidates:
-    """The answers to review.
+    """Find the answers to review.
 
     Args:
-        reviewed: how many of each attribute's were reviewed: they are among its least certain ones, and so many more
-            are held.
+        reviewed: number of reviewed answers of each attribute. They are among its least certain ones, so that many more
+            are kept.
     """
     by_decision = any(_is_decided(part) for part in parts.read("attributes", ["decision", "source"]))
     held = _Held()
@@ -83,7 +83,7 @@ def find_candidates(parts: Parts, reviewed: Mapping[Pair, int], max_held: int = 
 
 
 def draw_sample(parts: Parts, num_products: int, seed: int) -> Candidates:
-    """All answers of so many products, drawn at random; the same seed draws the same ones."""
+    """Draw products at random and return all their answers; the same seed draws the same ones."""
     places = heapq.nsmallest(num_products, _ranked(parts, seed))
     order = {(file, number): place for place, (_, file, number) in enumerate(places)}
     numbers = pa.array(sorted({number for _, number in order}), pa.int64())
@@ -102,7 +102,7 @@ def draw_sample(parts: Parts, num_products: int, seed: int) -> Candidates:
 
 
 def _by_shard(parts: Parts) -> Iterator[tuple[int, pa.Table]]:
-    """The attribute table, a shard at a time."""
+    """Yield the attribute table, one shard at a time."""
     missing = set(parts.missing("attributes"))
     shards = [shard for shard in parts.shards if shard not in missing]
     for start in range(0, len(shards), _SHARDS_AT_ONCE):
@@ -113,7 +113,7 @@ def _by_shard(parts: Parts) -> Iterator[tuple[int, pa.Table]]:
 
 
 def _ranked(parts: Parts, seed: int) -> Iterator[tuple[int, str, int]]:
-    """Every product with a number that is drawn from its place."""
+    """Yield every product with a hash of its place as its rank."""
     secret = hashlib.sha256(f"review sample {seed}".encode()).hexdigest()[:16]
     for part in parts.read("products", _KEY):
         files, numbers = (part[name].to_pylist() for name in _KEY)
@@ -123,13 +123,13 @@ def _ranked(parts: Parts, seed: int) -> Iterator[tuple[int, str, int]]:
 
 
 def _is_decided(part: pa.Table) -> bool:
-    """Whether the run has decided on an answer; that a person said it is no decision of the run."""
+    """Return whether the run has decided on an answer. A person's answer is not a decision of the run."""
     is_models = pc.not_equal(pc.fill_null(part["source"], "model"), "review")
     return bool(pc.any(pc.and_(pc.is_valid(part["decision"]), is_models)).as_py())
 
 
 def _asked(part: pa.Table, by_decision: bool) -> pa.Table:
-    """The first rows of the answers that may be reviewed. What people have said in earlier runs is not asked again."""
+    """Return the first rows of reviewable answers. People's answers from earlier runs are left out."""
     is_said = pc.equal(pc.fill_null(part["source"], "model"), "review")
     is_said_here = pc.and_(is_said, pc.is_null(part["carried_from"]))
     wanted = pc.invert(is_said)
@@ -139,7 +139,7 @@ def _asked(part: pa.Table, by_decision: bool) -> pa.Table:
 
 
 def _certainty(part: pa.Table) -> npt.NDArray[np.float64]:
-    """Confidence; without one, the model's own probability; 0 for what is no answer, and where nothing is known."""
+    """Return the confidence, else the model's own probability; 0 for a failed answer, or if nothing is known."""
     own = pc.exp(pc.multiply(part["num_tokens"].cast(pa.float64()), part["logprob_mean"]))
     known = pc.coalesce(part["confidence"], part["probability"], own, pa.scalar(0.0))
     is_answer = pc.is_in(part["status"], pa.array(["value", "absent"]))
@@ -148,7 +148,7 @@ def _certainty(part: pa.Table) -> npt.NDArray[np.float64]:
 
 
 class _Held:
-    """The least certain answers of each attribute."""
+    """Collector of the least certain answers of each attribute."""
 
     def __init__(self) -> None:
         self._codes: dict[Any, int] = {}  # pairs, and files, by their numbers
@@ -189,7 +189,7 @@ class _Held:
         return np.array([self._codes.setdefault(name, len(self._codes)) for name in names], dtype=np.int64)
 
     def _reduce(self, reviewed: Mapping[Pair, int], max_held: int) -> None:
-        """Keeps the least certain ones of each attribute, sorted."""
+        """Keep the least certain answers of each attribute, sorted."""
         columns = [np.concatenate(column) for column in zip(*self._arrays, strict=True)]
         pairs, certainty, files, numbers, _ = columns
         names = list(self._codes)

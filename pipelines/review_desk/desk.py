@@ -1,4 +1,4 @@
-"""A run under review: asks reviewers, takes what they say, and keeps it before it says so."""
+"""A run under review: hands out answers, accepts verdicts, and logs each before confirming it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _READ_AHEAD = 8
 
 @dataclass(frozen=True, slots=True)
 class DeskOptions:
-    """How a run is reviewed.
+    """Options of a review.
 
     Attributes:
-        overlap: share of the answers that two reviewers are asked for.
-        sample: products drawn at random, all of whose answers are asked for; None: the least certain answers.
-        seed: of the draw.
+        overlap: share of the answers that two reviewers judge.
+        sample: number of products drawn at random, whose answers are all reviewed; None: the least certain answers.
+        seed: seed of the draw.
     """
 
     overlap: float = 0.0
@@ -44,22 +44,22 @@ class DeskOptions:
 
 
 class UnknownAnswerError(KeyError):
-    """The run has no such answer."""
+    """Raised if the run has no such answer."""
 
 
 class OtherTextError(ValueError):
-    """A verdict is of another text than the row has."""
+    """Raised if a verdict is about another text than the row now has."""
 
 
 class ReviewDesk:
-    """May be used by several threads. Whatever is returned as said is in the log."""
+    """Review of one run; thread-safe. Every confirmed verdict is in the log."""
 
     def __init__(self, run: OpenedRun, schemas: Mapping[str, CategorySchema], options: DeskOptions) -> None:
-        """Reads what may be reviewed, and what was said. Raises `UsageError` or `OSError` if it cannot be read."""
+        """Read the candidates and the earlier verdicts. Raises `UsageError` or `OSError` if they cannot be read."""
         self._run, self._schemas, self._options = run, schemas, options
         self._log = ReviewLog(run.folder)
         self._layer = Layer.open(run.folder, schemas)
-        # Those of other texts than the run has now say nothing here.
+        # Verdicts on other texts than the run now has are left out.
         self._verdicts = {verdict.id: verdict for verdict in self._layer.verdicts}
         self._last = max((verdict.time for verdict in self._verdicts.values()), default=_now())
         self._products = Products(run, self._layer)
@@ -71,16 +71,16 @@ class ReviewDesk:
         self._queue = Queue(candidates, self._verdicts.values(), options.overlap, time.monotonic)
 
     def close(self) -> None:
-        """Closes the log."""
+        """Close the log."""
         self._log.close()
 
     @property
     def left_out(self) -> Sequence[LeftOutReviews]:
-        """What was said of other texts or answers than the run has now, or of rows that it does not have."""
+        """Verdicts on other texts or answers than the run now has, or on rows that it lacks."""
         return self._layer.left_out
 
     def state(self, reviewer: str | None) -> dict[str, Any]:
-        """What the page shows around the answers."""
+        """Return the data that the page shows around the answers."""
         with self._lock:
             verdicts = list(self._verdicts.values())
             waiting = self._queue.waiting
@@ -101,7 +101,7 @@ class ReviewDesk:
         }
 
     def next(self, reviewer: str, wish: Wish) -> dict[str, Any] | None:
-        """The next answer for a reviewer; None when there is none left."""
+        """Return the next answer for a reviewer; None if none is left."""
         with self._lock:
             found = self._queue.next(reviewer, wish) or self._refilled(reviewer, wish)
             ahead = self._queue.upcoming(reviewer, wish, _READ_AHEAD)
@@ -111,29 +111,29 @@ class ReviewDesk:
         return self._shown(found.key, product, reviewer)
 
     def answer(self, key: AnswerKey, reviewer: str) -> dict[str, Any]:
-        """An answer that a reviewer asks for. Raises `UnknownAnswerError`."""
+        """Return an answer that a reviewer requests. Raises `UnknownAnswerError`."""
         product = self._product(key)
         with self._lock:
             self._queue.lend(key, reviewer)
         return self._shown(key, product, reviewer)
 
     def vocabulary(self, category: str, attribute: str) -> list[dict[str, Any]]:
-        """The members of an attribute. Raises `UnknownAnswerError`."""
+        """Return the members of an attribute. Raises `UnknownAnswerError`."""
         return shown_vocabulary(self._attribute(category, attribute))
 
     def judge(
         self, id: str, reviewer: str, key: AnswerKey, shown_hash: str, verdict: VerdictName, items: Sequence[str]
     ) -> tuple[str, ...]:
-        """Takes a verdict; returns the right values as they were understood. One that is known is not taken again.
+        """Record a verdict and return the right values as parsed. A verdict with a known id is not recorded again.
 
         Args:
-            shown_hash: the `input_hash` of what the reviewer was shown.
+            shown_hash: the `input_hash` of the text that the reviewer was shown.
 
         Raises:
             ItemError: the attribute cannot have the items.
-            OtherTextError: the run was made again since, and the row has another text.
+            OtherTextError: the run was redone since, and the row has another text.
             UnknownAnswerError: the run has no such answer.
-            OSError, RunError: it could not be kept.
+            OSError, RunError: it could not be stored.
         """
         if (known := self._verdicts.get(id)) is not None:
             return known.answer.items
@@ -151,7 +151,7 @@ class ReviewDesk:
         return said.answer.items if said.is_answer else ()
 
     def undo(self, id: str, reviewer: str) -> AnswerKey | None:
-        """Takes back the last thing that a reviewer said; returns of which answer. None: there is nothing."""
+        """Undo the reviewer's last verdict and return the key of its answer; None if there is none."""
         with self._lock:
             if (known := self._verdicts.get(id)) is not None:
                 return known.key
@@ -163,7 +163,7 @@ class ReviewDesk:
             ]
         if not mine:
             return None
-        # By what was said, not by what stands there: the answer may be gone from the queue, and the row from the run.
+        # From the verdict alone: the answer may be gone from the queue, and the row from the run.
         self._keep(
             mine[-1].model_copy(
                 update={
@@ -205,7 +205,7 @@ class ReviewDesk:
                 self._queue.record(said)
 
     def _next_time(self) -> datetime.datetime:
-        """Later than anything that was said before, also if a clock was put back."""
+        """Return a time later than any earlier verdict's, even if a clock was set back."""
         with self._lock:
             self._last = max(_now(), self._last + datetime.timedelta(microseconds=1))
             return self._last
@@ -242,7 +242,7 @@ class ReviewDesk:
         raise UnknownAnswerError(f"{category} > {name}")
 
     def _refilled(self, reviewer: str, wish: Wish) -> ReviewCandidate | None:
-        """Of what was not held; the least certain answers of each attribute are, and they may be done."""
+        """Refill the queue with answers that were not in memory; return the next one, or None if none is left."""
         if not self._queue.has_more(wish):
             return None
         self._queue.fill(self._candidates(self._queue.touched))

@@ -1,4 +1,4 @@
-"""Writes what people found right as a gold file: to evaluate, to calibrate, to train on."""
+"""Writer of people's verdicts as a gold file, for evaluation, calibration or training."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _TEXTS_AT_ONCE = 500
 
 @dataclass(slots=True)
 class GoldFile:
-    """What was written, and what was not.
+    """Counts of what was written and what was left out.
 
     Attributes:
-        products, answers: lines, and answers in them; `corrected`: those where the model was wrong, `disputed`: those
-            of which reviewers say different things (the last one counts).
-        without_text: lines without the product's text, which cannot be read any more: good for evaluation alone.
-        doubled_ids: products whose id another line has.
-        refused: answers that no gold file may have, by the reader's word.
-        left_out: what was said of other texts or answers than the run has now, or of rows that it does not have.
+        products, answers: numbers of lines, and of answers in them. `corrected`: the model was wrong; `disputed`:
+            reviewers disagree (the last verdict counts).
+        without_text: lines without the product's text, because it can no longer be read; good only for evaluation.
+        doubled_ids: products whose id is also on another line.
+        refused: answers that the gold reader rejects.
+        left_out: verdicts on other texts or answers than the run now has, or on rows that it lacks.
     """
 
     products: int = 0
@@ -45,17 +45,17 @@ class GoldFile:
     left_out: int = 0
 
     def to_dict(self) -> dict[str, int]:
-        """As plain data for JSON."""
+        """Return plain data for JSON."""
         return asdict(self)
 
 
 def write_gold(
     run: OpenedRun, schemas: Mapping[str, CategorySchema], path: str, sample: int | None = None, seed: int = 0
 ) -> GoldFile:
-    """Writes the gold file at `path`.
+    """Write the gold file at `path`.
 
     Args:
-        sample, seed: only what was reviewed of the products of this draw, so that the file is a fair one.
+        sample, seed: write only verdicts on the products of this draw, so that the file is unbiased.
 
     Raises `UsageError` if nothing was reviewed, or something cannot be read or written.
     """
@@ -143,7 +143,7 @@ def _line(
 
 
 def _forms(answer: Correction, schemas: Mapping[str, CategorySchema]) -> list[list[str]] | list[str] | None:
-    """As a gold file has them: null, the forms of one value, or the forms of each. Numbers as the text has them."""
+    """Return null, the forms of one value, or the forms of each, as in a gold file. Numbers are as in the text."""
     if not answer.items:
         return None
     asked = schemas[answer.verdict.category].attributes if answer.verdict.category in schemas else ()
@@ -153,7 +153,7 @@ def _forms(answer: Correction, schemas: Mapping[str, CategorySchema]) -> list[li
 
 
 def _is_readable(head: Mapping[str, Any], answer: Correction, schemas: Mapping[str, CategorySchema]) -> bool:
-    """Whether who reads the file takes the answer: a word for nothing that was accepted is none."""
+    """Return whether the gold reader accepts the answer. An accepted word for nothing is not readable."""
     try:
         line = json.dumps({**head, "values": {answer.key.attribute: _forms(answer, schemas)}}).encode()
         parse_gold([line], "review", [schemas])

@@ -1,6 +1,6 @@
-"""Products as a reviewer sees them: their answers from the run's tables, their texts from the catalog.
+"""Products as a reviewer sees them: answers from the run's tables, texts from the catalog.
 
-Read several at a time and remembered: whoever is asked about one is soon asked about the next.
+Read in batches and cached, because a request for one product is soon followed by one for the next.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _ANSWER_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ReviewedProduct:
-    """A product.
+    """A product under review.
 
     Attributes:
         answers: the model's rows, by attribute.
-        fields: its texts; None where the catalog does not have them any more.
+        fields: its texts; None if the catalog no longer has them.
     """
 
     product_id: str | None
@@ -51,12 +51,12 @@ class ReviewedProduct:
 
     @property
     def texts(self) -> dict[str, str]:
-        """What the model read, by field."""
+        """Texts that the model read, by field."""
         return {name: each.text for name, each in (self.fields or {}).items()}
 
 
 class Products:
-    """Reads products; may be used by several threads."""
+    """Reader of products with a cache; thread-safe."""
 
     def __init__(self, run: OpenedRun, layer: Layer) -> None:
         self._run, self._layer = run, layer
@@ -64,10 +64,10 @@ class Products:
         self._lock = threading.Lock()
 
     def get(self, key: AnswerKey, shard: int, ahead: Collection[tuple[AnswerKey, int]] = ()) -> ReviewedProduct | None:
-        """The product of an answer; None if the run has none there.
+        """Return the product of an answer; None if the run has none there.
 
         Args:
-            ahead: answers that are asked about next, with their shards: read along where this one has to be read.
+            ahead: answers that are shown next, with their shards; read in the same pass if this one must be read.
 
         Raises `UsageError` if the run cannot be read.
         """
@@ -108,7 +108,7 @@ class Products:
 
 
 def shard_of(run: OpenedRun, key: AnswerKey) -> int | None:
-    """The shard that holds a row; None if no committed one does."""
+    """Return the committed shard that holds a row; None if there is none."""
     for shard in run.plan.shards:
         if shard.id in run.parts.shards and (run.plan.is_clustered or _holds(run, shard.pieces, key)):
             part = run.parts.read_one("products", shard.id, _KEY)
@@ -121,7 +121,7 @@ def shard_of(run: OpenedRun, key: AnswerKey) -> int | None:
 def places_of_items(
     product: ReviewedProduct, schema: CategorySchema, attribute: str, items: Sequence[str], html: HtmlMode
 ) -> list[list[dict[str, Any]]] | None:
-    """Per item, where it stands in the text, as the attribute table has it; None where the text is not at hand."""
+    """Find each item's places in the text, as in the attribute table; None if the text is not available."""
     if product.fields is None:
         return None
     fields = {name: text.original for name, text in product.fields.items()}

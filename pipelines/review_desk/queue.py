@@ -1,8 +1,8 @@
-"""Who is asked what next. In memory alone: what was said is in the logs, and a queue is made anew from them.
+"""Queue of review candidates. It is in memory only, because it can be rebuilt from the logs of verdicts.
 
 urgency     (1 - certainty) x worth
-worth       answers of the attribute that wait / (1 + its reviews so far): what one more label of it teaches is
-            shared by all of its answers, and the more it has, the less one more says
+worth       waiting answers of the attribute / (1 + its reviews so far): a label teaches something about all answers
+            of its attribute, and less with every label there is
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ LEASE_SECONDS = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a reviewer wants to be asked about; None: anything."""
+    """Filter of the answers that a reviewer wants to see; None: any."""
 
     category: str | None = None
     attribute: str | None = None
 
     def fits(self, candidate: ReviewCandidate) -> bool:
-        """Whether an answer is among it."""
+        """Return whether an answer passes the filter."""
         return self.fits_pair(candidate.pair)
 
     def fits_pair(self, pair: Pair) -> bool:
-        """Whether answers of an attribute are among it."""
+        """Return whether answers of an attribute pass the filter."""
         return self.category in (None, pair[0]) and self.attribute in (None, pair[1])
 
 
 @dataclass(slots=True)
 class _Said:
-    """What was said of an answer, by the reviewers' names."""
+    """Names of the reviewers who answered or skipped an answer."""
 
     answered: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
 
 
 class Queue:
-    """Answers in the order of their urgency; each is lent to one reviewer at a time."""
+    """Answers in the order of their urgency; each is leased to one reviewer at a time."""
 
     def __init__(
         self, candidates: Candidates, verdicts: Iterable[ReviewVerdict], overlap: float, clock: Callable[[], float]
     ) -> None:
-        """`overlap`: share of the answers that two reviewers are asked for. `clock`: seconds that never go back."""
+        """Fill the queue. `overlap`: share of the answers that two reviewers judge. `clock`: monotonic seconds."""
         self._overlap, self._clock = overlap, clock
         self._verdicts: defaultdict[AnswerKey, list[ReviewVerdict]] = defaultdict(list)
         self._said: defaultdict[AnswerKey, _Said] = defaultdict(_Said)
@@ -61,37 +61,37 @@ class Queue:
 
     @property
     def reviews(self) -> Counter[Pair]:
-        """Answers of each attribute that somebody judged."""
+        """Number of judged answers of each attribute."""
         return self._reviews
 
     @property
     def waiting(self) -> dict[Pair, int]:
-        """Answers of each attribute that nobody judged."""
+        """Number of answers of each attribute that are not judged."""
         return {pair: max(0, count - self._reviews[pair]) for pair, count in self._waiting.items()}
 
     @property
     def touched(self) -> Counter[Pair]:
-        """Answers of each attribute that somebody judged or skipped."""
+        """Number of judged or skipped answers of each attribute."""
         said = (key for key, each in self._said.items() if each.answered or each.skipped)
         return Counter((self._verdicts[key][0].category, key.attribute) for key in said)
 
     def has_more(self, wish: Wish) -> bool:
-        """Whether answers wait that are not held here."""
+        """Return whether more answers wait than are in memory."""
         waiting = sum(count for pair, count in self._waiting.items() if wish.fits_pair(pair))
         return waiting > sum(wish.fits_pair(each.pair) for each in self._by_key.values())
 
     def fill(self, candidates: Candidates) -> None:
-        """Takes other candidates in place of those there were."""
+        """Replace the candidates."""
         self._lines, self._waiting = candidates.lines, candidates.waiting
         self._by_key = {each.key: each for line in self._lines for each in line}
         self._starts = [0] * len(self._lines)
 
     def record(self, verdict: ReviewVerdict) -> None:
-        """Counts a verdict, and gives its answer back."""
+        """Count a verdict, and end the lease of its answer."""
         here = self._verdicts[verdict.key]
         here.append(verdict)
         undone = {each.undoes for each in here}
-        # Of one person's the last one counts.
+        # A person's last verdict counts.
         last = {each.reviewer: each for each in here if each.verdict != "undo" and each.id not in undone}
         said = _Said(
             {name for name, each in last.items() if each.is_answer},
@@ -105,9 +105,9 @@ class Queue:
         self.give_back(verdict.key, verdict.reviewer)
 
     def next(self, reviewer: str, wish: Wish) -> ReviewCandidate | None:
-        """The most urgent answer that the reviewer has not been asked, lent to them from now on."""
+        """Return the most urgent answer that the reviewer has not been shown, leased to them from now on."""
         for held in (frozenset(), self._held_by(reviewer)):
-            # What they have moved on from comes again when there is nothing else.
+            # Answers that they left open come again only if there is nothing else.
             found = max(self._heads(reviewer, wish, held), key=self._urgency, default=None)
             if found is not None:
                 self.lend(found.key, reviewer)
@@ -115,26 +115,26 @@ class Queue:
         return None
 
     def upcoming(self, reviewer: str, wish: Wish, count: int) -> list[ReviewCandidate]:
-        """Roughly what the reviewer will be asked next, the most urgent first."""
+        """Return roughly the reviewer's next answers, most urgent first."""
         return sorted(self._heads(reviewer, wish, frozenset()), key=self._urgency, reverse=True)[:count]
 
     def find(self, key: AnswerKey) -> ReviewCandidate | None:
-        """The candidate of an answer; None where it is not held."""
+        """Return the candidate of an answer; None if it is not in memory."""
         return self._by_key.get(key)
 
     def lend(self, key: AnswerKey, reviewer: str) -> None:
-        """Keeps an answer from others for a while."""
+        """Lease an answer to a reviewer for a while."""
         self._leases.setdefault(key, {})[reviewer] = self._clock() + LEASE_SECONDS
 
     def give_back(self, key: AnswerKey, reviewer: str) -> None:
-        """Ends a lease, if there is one."""
+        """End a lease, if there is one."""
         leases = self._leases.get(key, {})
         leases.pop(reviewer, None)
         if not leases:
             self._leases.pop(key, None)
 
     def _heads(self, reviewer: str, wish: Wish, held: Collection[AnswerKey]) -> Iterator[ReviewCandidate]:
-        """Of each line, the first one that the reviewer may be asked; those in `held` may be asked again."""
+        """Yield the first answer of each line that the reviewer may be shown; those in `held` may be shown again."""
         for index, line in enumerate(self._lines):
             while self._starts[index] < len(line) and self._is_done(line[self._starts[index]].key):
                 self._starts[index] += 1
@@ -161,7 +161,7 @@ class Queue:
         return frozenset(key for key in self._leases if reviewer in self._holders(key))
 
     def _wanted(self, key: AnswerKey) -> int:
-        """How many reviewers an answer needs: drawn from its place, so that every start draws the same."""
+        """Return how many reviewers an answer needs, hashed from its place, so that every start agrees."""
         if not self._overlap:
             return 1
         digest = hashlib.sha256("\0".join(map(str, key)).encode()).digest()

@@ -1,8 +1,8 @@
-"""The review page's server: one page and a few questions, for whoever has the address.
+"""The review page's server: one page and a few endpoints, open to everyone who has the address.
 
-The address holds a secret that is drawn at each start, and nothing is answered without it: no other site can know it,
-so none can read anything or speak in a reviewer's name, cookie or not. A request that says where it comes from must
-come from this server's own page. The page's policy lets nothing run or load but its own script and style.
+The address holds a secret that is drawn at each start and that every request needs. So no other site can read anything
+or act in a reviewer's name, with or without cookies. A request that states its origin must come from this server's own
+page. The page's policy allows only its own script and style to run or load.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ class _Question(BaseModel):
 
 
 class Asking(_Question):
-    """Who asks."""
+    """Body of a request by a reviewer."""
 
     reviewer: ReviewerName
 
 
 class AskingNext(Asking):
-    """Who wants the next answer, and of what."""
+    """Request for the next answer, with its filter."""
 
     category: str | None = None
     attribute: str | None = None
 
 
 class DeskPlace(_Question):
-    """Which answer."""
+    """Identity of an answer."""
 
     source_file: str
     source_row: int = Field(ge=0)
@@ -74,19 +74,21 @@ class DeskPlace(_Question):
 
     @property
     def key(self) -> AnswerKey:
-        """As the run's tables have it."""
+        """Key of the answer in the run's tables."""
         return AnswerKey(self.source_file, self.source_row, self.attribute)
 
 
 class AskingAnswer(Asking):
-    """Who wants to see an answer again."""
+    """Request to show an answer again."""
 
     key: DeskPlace
 
 
 class Saying(AskingAnswer):
-    """What a reviewer says of the text that they were shown; `id` is drawn by the page, so that what it sends twice is
-    taken once."""
+    """A reviewer's verdict on the text shown.
+
+    The page draws `id`, so that a verdict that is sent twice is recorded once.
+    """
 
     id: Id
     input_hash: str
@@ -95,20 +97,20 @@ class Saying(AskingAnswer):
 
 
 class TakingBack(Asking):
-    """A reviewer takes back what they said last."""
+    """Request to undo the reviewer's last verdict."""
 
     id: Id
 
 
 class AskingVocabulary(_Question):
-    """Whose members are wanted."""
+    """Request for the members of an attribute."""
 
     category: str
     attribute: str
 
 
 def build_app(desk: ReviewDesk, token: str) -> FastAPI:
-    """The server's application; everything lies below `/<token>/`."""
+    """Build the server's application; everything is below `/<token>/`."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.middleware("http")(_guard)
     app.add_exception_handler(RequestValidationError, _refuse_question)
@@ -168,7 +170,7 @@ def _file(name: str, kind: str) -> Callable[[], Response]:
 
 
 async def _guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Refuses what another site's page sends, and bodies that no page of ours sends."""
+    """Refuse requests from another site's page, and bodies that our own page never sends."""
     refusal = next(_refusals(request), None)
     if refusal is None:
         response = await call_next(request)
@@ -181,7 +183,7 @@ async def _guard(request: Request, call_next: Callable[[Request], Awaitable[Resp
 
 
 async def _throw_away_body(request: Request) -> None:
-    """Who is still writing when the connection ends never reads why."""
+    """Read the rest of the body, because a client that is still sending never reads the refusal."""
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
@@ -234,10 +236,10 @@ async def _try_again(_: Request, error: Exception) -> Response:
 
 
 def serve(desk: ReviewDesk, sock: socket.socket, announce: Callable[[str], None]) -> None:
-    """Serves until SIGTERM or Ctrl-C.
+    """Serve until SIGTERM or Ctrl-C.
 
     Args:
-        announce: is told the page's address.
+        announce: called with the page's address.
     """
     token = secrets.token_urlsafe(24)
     # A request under way has a second to end; what it said is in the log or not acknowledged.

@@ -1,4 +1,4 @@
-"""An answer as the page gets it: plain data, every text of it as it is. The page never makes HTML of any."""
+"""An answer as plain data for the page, with its texts unchanged. The page never makes HTML of any."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Row = Mapping[str, Any]
 def shown_answer(
     key: AnswerKey, product: ReviewedProduct, attribute: Attribute, mine: ReviewVerdict | None
 ) -> dict[str, Any]:
-    """What a reviewer is shown.
+    """Return the data that a reviewer is shown.
 
     Args:
-        mine: what they said of it before.
+        mine: the reviewer's earlier verdict on it.
     """
     rows = product.answers[key.attribute]
     return {
@@ -40,7 +40,7 @@ def shown_answer(
 
 
 def shown_attribute(attribute: Attribute) -> dict[str, Any]:
-    """What is asked for; its vocabulary is asked for apart, as it may be large."""
+    """Return the attribute without its vocabulary, which the page requests separately, as it may be large."""
     return {
         "name": attribute.name,
         "description": attribute.description,
@@ -52,7 +52,7 @@ def shown_attribute(attribute: Attribute) -> dict[str, Any]:
 
 
 def shown_vocabulary(attribute: Attribute) -> list[dict[str, Any]]:
-    """The members of an enum; of a truth value, its two."""
+    """Return the members of an enum, or the two values of a boolean."""
     if attribute.type == "boolean":
         return [{"label": label} for label in ("true", "false")]
     return [
@@ -62,17 +62,17 @@ def shown_vocabulary(attribute: Attribute) -> list[dict[str, Any]]:
 
 
 def seen_items(rows: Sequence[Row]) -> tuple[str, ...]:
-    """The model's values."""
+    """Return the model's values."""
     return tuple(row["value_raw"] for row in rows if row["status"] == "value" and row["value_raw"] is not None)
 
 
 def is_unclear(row: Row, attribute: Attribute) -> bool:
-    """Whether a number can be read in several ways, or its unit is another one: nobody can take it as it stands."""
+    """Return whether a number is ambiguous or has a conflicting unit, so that it cannot be accepted unchanged."""
     return attribute.type == "number" and row["norm_status"] in ("ambiguous", "conflict")
 
 
 def seen_forms(attribute: Attribute, rows: Sequence[Row]) -> tuple[str, ...]:
-    """Of the model's numbers, each in the attribute's unit."""
+    """Return the model's numbers, each in the attribute's unit; empty for other types."""
     if attribute.type != "number" or rows[0]["status"] != "value":
         return ()
     return known_forms((row["value_norm"], row["unit"] if attribute.unit else None) for row in rows)
@@ -93,7 +93,7 @@ def _answer(rows: Sequence[Row], attribute: Attribute) -> dict[str, Any]:
 
 
 def _known(certainty: float | None) -> float | None:
-    """None for what is no number: JSON has no word for it."""
+    """Return the certainty, or None if it is not finite, because JSON cannot encode that."""
     return certainty if certainty is not None and math.isfinite(certainty) else None
 
 
@@ -126,7 +126,7 @@ def _fields(fields: Mapping[str, SourceText], rows: Sequence[Row]) -> list[dict[
 
 
 def _segments(text: str, marks: Sequence[Mark]) -> Iterator[list[str | None]]:
-    """The text in pieces, all of it, each with how it matches a value, or None."""
+    """Yield all of the text in pieces, each with its kind of match to a value, or None."""
     at = 0
     for segment in cut(text, marks):
         end = at + (segment.omitted or len(segment.text))

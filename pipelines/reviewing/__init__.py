@@ -1,1 +1,1 @@
-"""What people said of a run's answers: the log of their verdicts, and the corrections that it comes to."""
+"""People's verdicts on a run's answers: their log, and the resulting corrections."""

@@ -1,4 +1,4 @@
-"""How far reviewers who were asked the same agree."""
+"""Agreement of reviewers who judged the same answers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pipelines.reviewing.verdicts import ReviewVerdict
 
 @dataclass(frozen=True, slots=True)
 class ReviewerAgreement:
-    """Over all pairs of reviewers of an answer.
+    """Agreement over all pairs of reviewers of an answer.
 
     Attributes:
-        pairs: answers that two reviewers judged (three reviewers of one answer are three pairs).
-        same: of them, those with the same right answer.
-        kappa: Cohen's, of whether the model is right: 1 is full agreement, 0 what chance gives. None without pairs, or
-            where all verdicts are the same.
+        pairs: number of reviewer pairs with the same answer judged (three reviewers of one answer are three pairs).
+        same: number of pairs with the same right answer.
+        kappa: Cohen's kappa on whether the model is right: 1 full agreement, 0 chance agreement. None without pairs, or
+            if all verdicts are the same.
     """
 
     pairs: int
@@ -28,12 +28,12 @@ class ReviewerAgreement:
 
     @property
     def share(self) -> float | None:
-        """Of the pairs, those that agree."""
+        """Share of pairs that agree; None without pairs."""
         return self.same / self.pairs if self.pairs else None
 
 
 def agreement(verdicts: Iterable[ReviewVerdict]) -> ReviewerAgreement:
-    """Of verdicts in order, those taken back left out."""
+    """Compute the agreement from verdicts in order, without undone ones."""
     same = 0
     judged: Counter[tuple[bool, bool]] = Counter()
     for by_reviewer in latest(verdicts).values():

@@ -1,4 +1,4 @@
-"""A person's answer as rows of the attribute table, in place of the model's."""
+"""A person's answer as rows of the attribute table, replacing the model's."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _OF_THE_MODEL = ("logprob_mean", "logprob_min", "choice", "probability", "margin
 
 
 def corrected_rows(rows: Sequence[Row], correction: Correction, normaliser: Normaliser | None) -> list[dict[str, Any]]:
-    """The rows of an answer as a person left it.
+    """Return the rows of an answer as a person left it.
 
-    An accepted one stays as the model wrote it. What a person wrote has no tokens (`num_tokens` is 0), and no
-    probabilities; a model's name on it is of whose answer it took the place of.
+    An accepted answer keeps the model's values. A person's value has no tokens (`num_tokens` is 0) and no
+    probabilities; a model's name on it is the replaced model's.
 
     Args:
-        rows: those of the answer, all of its items; whatever columns were read.
-        normaliser: of the attribute; None where no schema has it: then what a person wrote has no normalised form.
+        rows: rows of the answer, for all of its items; with any columns.
+        normaliser: the attribute's; None if no schema has it, so that a person's value gets no normalised form.
     """
     columns = rows[0].keys()
     reviewed = {"source": "review", "decision": "accept", "confidence": None, "replaced": None}
@@ -39,7 +39,7 @@ def corrected_rows(rows: Sequence[Row], correction: Correction, normaliser: Norm
 
 
 def replaced_answer(rows: Sequence[Row]) -> dict[str, Any]:
-    """An answer as the column `replaced` keeps it."""
+    """Return an answer as stored in the column `replaced`."""
     first = rows[0]
     texts = [str(row["value_raw"]) for row in rows if row.get("value_raw") is not None]
     kept = {name: first.get(name) for name in (field.name for field in REPLACED)}
@@ -47,7 +47,7 @@ def replaced_answer(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def is_written(source: str | None, num_tokens: int | None) -> bool:
-    """Whether a person wrote the value of a row: no model gave a token for it."""
+    """Return whether a person wrote the value of a row, so that it has no model tokens."""
     return source == "review" and not num_tokens
 
 

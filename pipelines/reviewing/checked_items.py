@@ -1,7 +1,7 @@
-"""A person's answer in the form that the attribute's answers have: a plain decimal, a label, `true`, an ISO date.
+"""A person's answer in the form of the attribute's answers: a plain decimal, a label, `true`, an ISO date.
 
-A number in a unit keeps the unit that it was written in ("2.2 lb"): alone it says what it is, whatever unit is asked
-for later.
+A number with a unit keeps the unit it was written in ("2.2 lb"), so that it is complete whatever unit is requested
+later.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _NUMBER_IN_UNIT = re.compile(r"(-?\d+(?:\.\d+)?) [^\d\s]\S*(?: [^\d\s]\S*)?")
 
 
 class ItemError(ValueError):
-    """An item that the attribute cannot have; the message says why."""
+    """Raised for an item that the attribute cannot have; the message says why."""
 
 
 def checked_items(
     attribute: Attribute, items: Sequence[str], fields: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
-    """The items as the table's `value_raw` has them, each once.
+    """Convert the items to the table's `value_raw` form, without duplicates.
 
     Args:
         fields: the product's text, in which a word for nothing ("None") may be a name.
@@ -47,14 +47,14 @@ def checked_items(
 
 
 def with_unit(text: str, unit: str | None) -> str:
-    """What a person wrote who was shown the unit: a bare number ("12", "½", "10-12") is in it."""
+    """Add the unit that the person was shown to a bare number ("12", "½", "10-12")."""
     return f"{text} {unit}" if unit is not None and _is_bare(text, unit) else text
 
 
 def _is_bare(text: str, unit: str) -> bool:
-    """Whether a text is a number without a unit of its own that is one with this unit behind it, too.
+    """Return whether a text is a number without a unit, and stays a number with this unit appended.
 
-    Of "3 pcs" the number is read alone, but "3 pcs cm" is none.
+    "3 pcs" alone reads as a number, but "3 pcs cm" does not.
     """
     if _BARE_NUMBER.fullmatch(text):
         return True
@@ -75,13 +75,13 @@ def _in_unit(unit: str) -> Normaliser:
 
 
 def plain_number(text: str) -> str:
-    """Of a number in a unit ("2.2 lb") the number, as a model answers it; any other text as it is."""
+    """Drop the unit of a number ("2.2 lb"), as in a model's answer; other texts stay unchanged."""
     found = _NUMBER_IN_UNIT.fullmatch(text)
     return found[1] if found is not None else text
 
 
 def number_forms(attribute: Attribute, items: Sequence[str]) -> tuple[str, ...]:
-    """What items of a number are in the attribute's own unit, to compare them; none if that of one is not known."""
+    """Convert number items to the attribute's own unit, for comparison; empty if one cannot be converted."""
     if attribute.type != "number":
         return ()
     normaliser = Normaliser(attribute)
@@ -90,13 +90,13 @@ def number_forms(attribute: Attribute, items: Sequence[str]) -> tuple[str, ...]:
 
 
 def known_forms(forms: Iterable[tuple[str | None, str | None]]) -> tuple[str, ...]:
-    """(normal form, unit) of each item as one text; none if one has no normal form."""
+    """Join (normal form, unit) of each item to one text; empty if one has no normal form."""
     found = [f"{norm} {unit}" if unit else norm for norm, unit in forms]
     return tuple(each for each in found if each is not None) if None not in found else ()
 
 
 def _checked(attribute: Attribute, normaliser: Normaliser, text: str, fields: Mapping[str, str]) -> tuple[str, str]:
-    """The item, and what is the same for items that are the same."""
+    """Return the item, and a key that is equal for equal items. Raises `ItemError`."""
     if attribute.type == "string":
         if absence.read(text, attribute.name, fields) is not absence.Reading.VALUE:
             raise ItemError(f"{text!r} says that there is none: mark it as not stated")
@@ -112,7 +112,7 @@ def _checked(attribute: Attribute, normaliser: Normaliser, text: str, fields: Ma
 
 
 def _as_written(attribute: Attribute, normaliser: Normaliser, text: str, found: Normalised) -> str:
-    """A number in the unit that it was written in, as a plain decimal."""
+    """Return a number in the unit it was written in, as a plain decimal."""
     own = _unitless().normalise(text, None)
     item = f"{own.norm} {own.unit}"
     is_same = own.num is not None and own.unit is not None and normaliser.normalise(item, None) == found

@@ -1,7 +1,7 @@
-"""What people's verdicts come to: for each answer that somebody judged, the right one.
+"""Corrections from people's verdicts: the right answer for each judged answer.
 
-A verdict that was taken back does not count; of one person's the last one counts, and of several people's the last.
-Where they differ the correction says so.
+An undone verdict does not count. A person's last verdict counts, and of several people's the last one. If they differ,
+the correction is marked as disputed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pipelines.store.folders import Folder
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What people found of an answer.
+    """Outcome of people's verdicts on an answer.
 
     Attributes:
         verdict: the one that counts.
-        others: the last ones of other reviewers, oldest first.
+        others: last verdicts of other reviewers, oldest first.
     """
 
     verdict: ReviewVerdict
@@ -30,7 +30,7 @@ class Correction:
 
     @property
     def key(self) -> AnswerKey:
-        """The answer that it is about."""
+        """Key of the answer that it is about."""
         return self.verdict.key
 
     @property
@@ -40,30 +40,31 @@ class Correction:
 
     @property
     def items(self) -> tuple[str, ...]:
-        """The right values; none where the text states none."""
+        """Right values; empty if the text states none."""
         return self.verdict.answer.items
 
     @property
     def evidence(self) -> Sequence[Sequence[Mapping[str, Any]]] | None:
-        """Per item, its places as the table of attributes has them; None where nobody looked."""
+        """Places per item, as in the table of attributes; None if they were not looked for."""
         return self.verdict.evidence
 
     @property
     def is_accepted(self) -> bool:
-        """Whether the model's answer was found right as it stands."""
+        """Whether the model's answer was accepted unchanged."""
         return self.verdict.verdict == "accept"
 
     def is_of(self, rows: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether an answer, given as its rows, is the one that was judged.
+        """Return whether an answer, given as its rows, is the one that was judged.
 
-        In a folder whose run was made again, another model may have answered."""
+        If the run was redone in this folder, another model may have answered.
+        """
         seen, first = self.verdict.seen, rows[0]
         items = tuple(row["value_raw"] for row in rows if row["status"] == "value" and row["value_raw"] is not None)
         return (first["status"], items) == (seen.status, seen.items)
 
     @property
     def is_corrected(self) -> bool:
-        """Whether the right answer is another than the model's."""
+        """Whether the right answer differs from the model's."""
         return not same_answer(self.verdict.answer, self.verdict.seen)
 
     @property
@@ -73,7 +74,7 @@ class Correction:
 
 
 def corrections(run: Folder) -> dict[AnswerKey, Correction]:
-    """The run's corrections, by (source_file, source_row, attribute).
+    """Return the run's corrections, by (source_file, source_row, attribute).
 
     Raises `UsageError` for a damaged log, `OSError` if one cannot be read.
     """
@@ -81,7 +82,7 @@ def corrections(run: Folder) -> dict[AnswerKey, Correction]:
 
 
 def settle(verdicts: Iterable[ReviewVerdict]) -> dict[AnswerKey, Correction]:
-    """The corrections of verdicts in order, as `in_order` has them."""
+    """Merge verdicts, ordered as by `in_order`, into corrections."""
     found: dict[AnswerKey, Correction] = {}
     for key, by_reviewer in latest(verdicts).items():
         *others, last = by_reviewer.values()
@@ -90,9 +91,9 @@ def settle(verdicts: Iterable[ReviewVerdict]) -> dict[AnswerKey, Correction]:
 
 
 def latest(verdicts: Iterable[ReviewVerdict]) -> dict[AnswerKey, dict[str, ReviewVerdict]]:
-    """For each answer, every reviewer's last verdict that says what is right, in the order of time.
+    """Return for each answer every reviewer's last verdict that gives the right answer, in order of time.
 
-    Whoever skips an answer afterwards does not know any more.
+    A later skip of an answer withdraws the reviewer's verdict.
     """
     verdicts = list(verdicts)
     undone = {verdict.undoes for verdict in verdicts if verdict.verdict == "undo"}
@@ -108,7 +109,7 @@ def latest(verdicts: Iterable[ReviewVerdict]) -> dict[AnswerKey, dict[str, Revie
 
 
 def same_answer(first: SeenAnswer, second: SeenAnswer) -> bool:
-    """Whether two answers say the same, capitals, spaces, the order of items and the units of numbers apart."""
+    """Return whether two answers are equal, ignoring case, spaces, order of items and units of numbers."""
     if first.status != second.status:
         return False
     if first.forms and second.forms and set(first.forms) == set(second.forms):

@@ -1,8 +1,8 @@
-"""A run's answers with people's corrections over them, whatever part of the attribute table is read.
+"""A run's answers with people's corrections over them, for any part of the attribute table.
 
-Where the corrections were written into the table (`hpd review RUN --write`), the rows whose place they took are kept in
-`reviews/replaced/`, so that a verdict that is taken back later gives the model's answer back. Both are of a text: over
-an answer of another one neither is laid. Nor is what was kept, or called right, laid over another model's answer.
+If corrections were written into the table (`hpd review RUN --write`), the replaced rows are kept in
+`reviews/replaced/`. So undoing a verdict later restores the model's answer. Both apply only to the text they belong to.
+Kept rows and acceptances also apply only to the same model answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pipelines.store.folders import Folder, map_requests
 from pipelines.store.tables import ATTRIBUTES, encode_table, open_part
 
 REPLACED_FOLDER = f"{REVIEWS_FOLDER}/replaced"
-"""`part-<shard>.parquet`: rows of the attribute table as they were before corrections were written into it."""
+"""Folder of `part-<shard>.parquet`: rows of the attribute table before corrections were written into it."""
 
 Row = Mapping[str, Any]
 _KEY = AnswerKey._fields
@@ -38,14 +38,14 @@ _OF_A_MODEL = (*_OF_THE_RUN, "status", "value_raw", "logprob_mean")  # nothing e
 
 @dataclass(frozen=True)
 class Layer:
-    """Corrections, and the rows that the table had before earlier ones were written into it.
+    """Corrections, and the table's rows before earlier corrections were written into it.
 
     Attributes:
-        corrections: by the answer that they are of.
-        kept: rows of the attribute table that were replaced, by the answer.
-        schemas: those by which the run's values are normalised.
-        verdicts: what the corrections come from, oldest first; `left_out`: what is of no answer of this run.
-        texts: of the rows of all of them.
+        corrections: corrections by answer.
+        kept: replaced rows of the attribute table, by answer.
+        schemas: schemas that normalise the run's values.
+        verdicts: source of the corrections, oldest first; `left_out`: verdicts that apply to no answer of this run.
+        texts: texts of all their rows.
     """
 
     corrections: Mapping[AnswerKey, Correction]
@@ -57,7 +57,7 @@ class Layer:
 
     @classmethod
     def open(cls, run: Folder, schemas: Mapping[str, CategorySchema] | None) -> Self:
-        """Raises `UsageError` for a damaged log, `RunError` or `OSError` if something cannot be read."""
+        """Read a run's layer. Raises `UsageError` for a damaged log, `RunError` or `OSError` if it is unreadable."""
         said, names = read_verdicts(run), run.list(REPLACED_FOLDER)
         parts = map_requests(lambda name: read_kept(run, f"{REPLACED_FOLDER}/{name}"), names)
         kept = {key: rows for part in parts for key, rows in part.items()}
@@ -70,11 +70,11 @@ class Layer:
         return cls(settle(verdicts), kept, schemas or {}, verdicts, left_out, texts)
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """A part of the attribute table with the answers as people left them.
+        """Apply people's answers to a part of the attribute table.
 
         Args:
-            table: any columns, `source_file`, `source_row`, `attribute` and `category` among them. An answer's rows
-                stand together.
+            table: any columns, including `source_file`, `source_row`, `attribute` and `category`. An answer's rows are
+                contiguous.
         """
         pieces, end = [], 0
         for key, place in self.places(table).items():
@@ -84,12 +84,12 @@ class Layer:
         return pa.concat_tables([*pieces, table[end:]]).combine_chunks() if pieces else table
 
     def model_rows(self, key: AnswerKey, rows: Sequence[Row]) -> Sequence[Row]:
-        """An answer's rows as they were before anything was written over them; of the columns that `rows` have."""
+        """Return an answer's rows before any correction was written; with the columns of `rows`."""
         kept = self.kept.get(key)
         return rows if kept is None else [{name: row.get(name) for name in rows[0]} for row in kept]
 
     def answer(self, key: AnswerKey, rows: Sequence[Row]) -> Sequence[Row]:
-        """An answer's rows as people left them."""
+        """Return an answer's rows with people's corrections."""
         before, correction = self.model_rows(key, rows), self.corrections.get(key)
         if correction is None:
             return before
@@ -98,7 +98,7 @@ class Layer:
         return corrected_rows(before, correction, normaliser)
 
     def places(self, table: pa.Table) -> dict[AnswerKey, slice]:
-        """The answers of a part that are corrected, or were when they were written over: where their rows stand."""
+        """Return the row ranges of a part's answers that are corrected now, or were when their rows were replaced."""
         keys = self.corrections.keys() | self.kept.keys()
         numbers = pa.array(sorted({key.source_row for key in keys}), pa.int64())
         near = pc.indices_nonzero(pc.is_in(table["source_row"], numbers))
@@ -110,7 +110,7 @@ class Layer:
 
 
 def by_answer(rows: Sequence[Row]) -> dict[AnswerKey, list[Row]]:
-    """Rows of the attribute table by the answer that they belong to."""
+    """Group rows of the attribute table by answer."""
     found: dict[AnswerKey, list[Row]] = defaultdict(list)
     for row in rows:
         found[AnswerKey(*(row[name] for name in _KEY))].append(row)
@@ -118,16 +118,16 @@ def by_answer(rows: Sequence[Row]) -> dict[AnswerKey, list[Row]]:
 
 
 def read_kept(run: Folder, name: str) -> dict[AnswerKey, list[Row]]:
-    """The rows that a part of `reviews/replaced` keeps; none if there is no such part."""
+    """Read the kept rows of a part of `reviews/replaced`; empty if there is no such part."""
     found = _kept_table(run, name)
     return by_answer(found.to_pylist()) if found is not None else {}
 
 
 def renew_kept(run: Folder, shard: int, renewed: Callable[[pa.Table], pa.Table | None]) -> None:
-    """Does to a shard's kept rows what is done to its attribute table: they may stand there again.
+    """Apply a change of a shard's attribute table to its kept rows too, because they may return to the table.
 
     Args:
-        renewed: the table in its new form; None if it has it already.
+        renewed: returns the table in its new form; None if it already has it.
     """
     name = kept_name(shard)
     before = _kept_table(run, name)
@@ -137,12 +137,12 @@ def renew_kept(run: Folder, shard: int, renewed: Callable[[pa.Table], pa.Table |
 
 
 def kept_name(shard: int) -> str:
-    """The part of `reviews/replaced` of a shard."""
+    """Return the path of a shard's part of `reviews/replaced`."""
     return f"{REPLACED_FOLDER}/part-{shard:06d}.parquet"
 
 
 def _stored(run: Folder, keys: Collection[AnswerKey], texts: TextsInRun) -> dict[AnswerKey, Sequence[Row]]:
-    """The rows of these answers as the attribute table has them; only the parts that they are in are read."""
+    """Read the rows of these answers from the attribute table; only the parts that hold them."""
     by_part: dict[str, set[AnswerKey]] = defaultdict(set)
     for key in keys:
         if (part := texts.parts.get(key[:2])) is not None:
@@ -162,8 +162,10 @@ def _stored(run: Folder, keys: Collection[AnswerKey], texts: TextsInRun) -> dict
 
 
 def _is_of(kept: Sequence[Row], stored: Sequence[Row] | None, texts: TextsInRun) -> bool:
-    """Whether rows that are kept are of the text that the run has now, and of the answer: where it is a person's, of
-    the model in whose place it is."""
+    """Return whether kept rows belong to the run's current text and answer.
+
+    If the stored answer is a person's, only its run and model are compared; else also the model's answer.
+    """
     first = kept[0]
     if not texts.has(AnswerKey(*(first[name] for name in _KEY)), first["input_hash"]):
         return False

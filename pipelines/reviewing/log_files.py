@@ -1,9 +1,9 @@
-"""The logs of a run's reviews, in its folder `reviews`: what is written is safe before it is acknowledged.
+"""Logs of a run's reviews, in its folder `reviews`. A line is durable before it is acknowledged.
 
     reviews/<reviewer>-<start>.jsonl             on a disk: a line is appended and fsynced for each verdict
     reviews/<reviewer>-<start>-<number>.jsonl    on an object store, which cannot append: an object for each verdict
 
-Every start of a reviewer has files of its own, so that nobody writes behind a line that a kill has torn.
+Every start of a reviewer has files of its own, so that nothing is appended to a line that a kill has torn.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SUFFIX = ".jsonl"
 
 
 def read_verdicts(run: Folder) -> list[ReviewVerdict]:
-    """Everything that was ever said of the run's answers, each verdict once, oldest first.
+    """Read all verdicts on the run's answers, each once, oldest first.
 
     Raises `UsageError` for a damaged log, `OSError` if one cannot be read.
     """
@@ -36,7 +36,7 @@ def read_verdicts(run: Folder) -> list[ReviewVerdict]:
 
 
 def in_order(verdicts: Iterable[ReviewVerdict]) -> list[ReviewVerdict]:
-    """Each verdict once, oldest first, however the logs were read. Of equal ids the oldest counts."""
+    """Sort verdicts by time and dedupe them by id; the oldest of equal ids counts."""
     found: dict[str, ReviewVerdict] = {}
     for verdict in sorted(verdicts, key=lambda each: (each.time, each.id)):
         found.setdefault(verdict.id, verdict)
@@ -44,7 +44,7 @@ def in_order(verdicts: Iterable[ReviewVerdict]) -> list[ReviewVerdict]:
 
 
 class ReviewLog:
-    """Writes verdicts; may be used by several threads."""
+    """Writer of verdicts; thread-safe."""
 
     def __init__(self, run: Folder) -> None:
         self._run = run
@@ -54,9 +54,9 @@ class ReviewLog:
         self._lock = threading.Lock()
 
     def append(self, verdict: ReviewVerdict) -> None:
-        """Writes a verdict; it is on the disk, or in the store, when this returns.
+        """Write a verdict durably, to the disk or to the store.
 
-        Raises `OSError` or `RunError` if it may not be; the same verdict may then be appended again.
+        Raises `OSError` or `RunError` if that may have failed; the same verdict may then be appended again.
         """
         with self._lock:
             folder = self._run.local_path(REVIEWS_FOLDER)
@@ -66,7 +66,7 @@ class ReviewLog:
                 self._append(folder, verdict)
 
     def close(self) -> None:
-        """Closes the files."""
+        """Close the files."""
         with self._lock:
             for file in self._files.values():
                 os.close(file)
@@ -108,7 +108,7 @@ def _create(path: Path) -> int:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A file whose name is not on the disk is lost with the machine's power, whatever is in it."""
+    """Sync a folder, because a file whose name is not on the disk is lost in a power failure."""
     with suppress(OSError):  # not every file system lets a folder be synced
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -118,5 +118,5 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _plain(reviewer: str) -> str:
-    """A part of a file's name; the lines have the name itself."""
+    """Return the reviewer's name as part of a file name; the lines hold the full name."""
     return re.sub(r"[^a-z0-9]+", "-", reviewer.lower()).strip("-")[:40] or "reviewer"

@@ -1,8 +1,8 @@
-"""Whether what was said is of the texts, and what was called right of the answers, that the run has now.
+"""Check that reviews still apply: to the texts, and for accepted answers to the answers, that the run now has.
 
-A folder's reviews outlive its tables: a run may be removed and made again, of a catalog that was edited or sorted
-since, or by another model. What was said of a row is then of another text, and stands for nothing here, until the row
-has that text again; "right" is of another answer, until the row has that answer again.
+A folder's reviews outlive its tables. A run may be removed and redone, on an edited or re-sorted catalog, or by another
+model. A verdict on a row's former text is then ignored until the row has that text again. An acceptance of a former
+answer is ignored until the row has that answer again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipelines.store.folders import Folder, map_requests
 from pipelines.store.tables import open_part
 
 Place = tuple[str, int]
-"""A row of the catalog: `source_file` and `source_row`."""
+"""Row of the catalog: `source_file` and `source_row`."""
 
 _PLACE = ["source_file", "source_row"]
 _OTHER_ANSWER = "the run has another answer now than the one that was called right"
@@ -30,12 +30,12 @@ _OTHER_ANSWER = "the run has another answer now than the one that was called rig
 
 @dataclass(frozen=True, slots=True)
 class TextsInRun:
-    """The rows that something was said of, as the run has them.
+    """Reviewed rows, as the run has them.
 
     Attributes:
-        hashes: the text's `input_hash` by row; None where the run has no such row.
-        asked: the attributes of each category; None where the run does not say.
-        parts: in which part of the tables a row is; those that the run has.
+        hashes: the text's `input_hash` by row; None if the run has no such row.
+        asked: attributes of each category; None if the run did not record them.
+        parts: part of the tables that holds each row; only for rows that the run has.
     """
 
     hashes: Mapping[Place, str | None]
@@ -44,7 +44,7 @@ class TextsInRun:
 
     @classmethod
     def read(cls, run: Folder, places: Collection[Place], schemas: Mapping[str, CategorySchema] | None) -> TextsInRun:
-        """Reads three columns of the products. Raises `RunError` or `OSError` if they cannot be read."""
+        """Read three columns of the products. Raises `RunError` or `OSError` if they cannot be read."""
         names = [name for name in run.list("products") if name.endswith(".parquet")] if places else []
         numbers = pa.array(sorted({number for _, number in places}), pa.int64())
         found: dict[Place, str | None] = dict.fromkeys(places)
@@ -58,11 +58,11 @@ class TextsInRun:
         return cls(found, asked or None, parts)
 
     def has(self, key: AnswerKey, text: str) -> bool:
-        """Whether the run's row has this text. Of a row that was not looked for: yes."""
+        """Return whether the run's row has this text; True for a row that was not looked up."""
         return self.hashes.get((key.source_file, key.source_row), text) == text
 
     def refusal(self, verdict: ReviewVerdict) -> str | None:
-        """Why what was said stands for nothing in this run; None if it stands."""
+        """Return why the verdict does not apply to this run; None if it applies."""
         text = self.hashes[verdict.source_file, verdict.source_row]
         if text is None:
             return "the run has no such row"
@@ -75,13 +75,13 @@ class TextsInRun:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutReviews:
-    """Something that was said and stands for nothing in this run; in `reviews/` it stays."""
+    """A verdict that does not apply to this run; it stays in `reviews/`."""
 
     verdict: ReviewVerdict
     reason: str
 
     def describe(self) -> str:
-        """For the user, in one line."""
+        """Describe it for the user, in one line."""
         said = self.verdict
         what = {"accept": "right", "absent": "not stated"}.get(said.verdict) or "; ".join(said.items)
         return f"{said.source_file}:{said.source_row} > {said.attribute} ({said.reviewer}: {what}): {self.reason}"
@@ -90,12 +90,12 @@ class LeftOutReviews:
 def divided(
     verdicts: Iterable[ReviewVerdict], texts: TextsInRun, answers: Mapping[AnswerKey, Sequence[Mapping[str, Any]]]
 ) -> tuple[list[ReviewVerdict], list[LeftOutReviews]]:
-    """The verdicts that stand, undos and skips among them, and of the others what counts of each person's; in order.
+    """Split verdicts into those that apply (with undos and skips) and each person's last one that does not; in order.
 
-    Of an answer that somebody has judged anew, nothing is left out.
+    Nothing is left out for an answer that somebody has judged again.
 
     Args:
-        answers: the rows of the model's answers that were called right, as the run has them now.
+        answers: current rows of the model's answers that were accepted.
     """
     verdicts = list(verdicts)
     refused = {verdict.id: reason for verdict in verdicts if (reason := texts.refusal(verdict)) is not None}
@@ -114,7 +114,7 @@ def divided(
 
 
 def left_out_note(left_out: Sequence[LeftOutReviews], uri: str) -> list[str]:
-    """For whoever shows the run's answers; empty where nothing is left out."""
+    """Return a note for commands that show the run's answers; empty if nothing is left out."""
     if not left_out:
         return []
     number = "1 verdict is" if len(left_out) == 1 else f"{len(left_out):,} verdicts are"

@@ -1,10 +1,10 @@
-"""A line of the log of reviews: what one person said of one answer, and what they had before them.
+"""A line of the log of reviews: a person's verdict on one answer, and what was shown.
 
     {"id": "5f0c...", "time": "2026-11-21T09:14:03.512000Z", "reviewer": "Ada", "source_file": "feed.jsonl",
      "source_row": 17, "product_id": "B01", "category": "Coffee", "attribute": "Roast", "verdict": "correct",
      "items": ["dark"], "seen": {"status": "value", "items": ["medium"]}, "input_hash": "87ab..."}
 
-`undo` takes back the line that `undoes` names; nothing is ever removed from a log.
+`undo` undoes the line that `undoes` names; nothing is ever removed from a log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ItemText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ITEM_CH
 
 
 class AnswerKey(NamedTuple):
-    """An answer of a run: a row of its catalog, and an attribute."""
+    """Identity of a run's answer: a row of its catalog, and an attribute."""
 
     source_file: str
     source_row: int
@@ -38,7 +38,7 @@ class SeenAnswer(BaseModel):
     """The model's answer, as the person saw it.
 
     Attributes:
-        forms: of numbers, each item in the attribute's unit; none where that is not known.
+        forms: items of a number, each in the attribute's unit; empty if unknown.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -49,16 +49,16 @@ class SeenAnswer(BaseModel):
 
 
 class ReviewVerdict(BaseModel):
-    """One line.
+    """A line of the log.
 
     Attributes:
-        id: made by who sends it, so that what is sent twice is counted once.
-        items: of `correct`, the right values; of another verdict none. Numbers have the unit of the text ("2.2 lb").
-        forms: of the items, as those of the answer that was seen.
-        unit: of the attribute, as it was shown; bare numbers are in it.
-        evidence: per item, its places as the table of attributes has them; None where nobody looked.
-        input_hash: of what the model read, as in the table.
-        undoes: of `undo`, the id of the line that is taken back.
+        id: made by the sender, so that a verdict sent twice is counted once.
+        items: right values of a `correct` verdict; else empty. Numbers have the unit of the text ("2.2 lb").
+        forms: forms of the items, as in `SeenAnswer`.
+        unit: unit of the attribute as it was shown; bare numbers are in it.
+        evidence: per item, its places as in the table of attributes; None if it was not looked for.
+        input_hash: hash of the text that the model read, as in the table.
+        undoes: id of the line that an `undo` undoes.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -90,35 +90,35 @@ class ReviewVerdict(BaseModel):
 
     @property
     def key(self) -> AnswerKey:
-        """The answer that it is about."""
+        """Key of the answer that it is about."""
         return AnswerKey(self.source_file, self.source_row, self.attribute)
 
     @property
     def is_answer(self) -> bool:
-        """Whether it says what the right answer is."""
+        """Whether it gives the right answer."""
         return self.verdict in ("accept", "correct", "absent")
 
     @property
     def answer(self) -> SeenAnswer:
-        """The right answer by this verdict; only of one that `is_answer`."""
+        """The right answer by this verdict; valid only if `is_answer`."""
         if self.verdict == "correct":
             return SeenAnswer(status="value", items=self.items, forms=self.forms)
         return self.seen if self.verdict == "accept" else SeenAnswer(status="absent")
 
     def line(self) -> bytes:
-        """As it stands in the log, the newline included."""
+        """Encode the log line, including the newline."""
         return json.dumps(self.model_dump(mode="json", exclude_none=True), ensure_ascii=True).encode() + b"\n"
 
 
 def parse_log(data: bytes, place: str) -> Iterator[ReviewVerdict]:
-    """The verdicts of a log, in its order.
+    """Yield the verdicts of a log, in its order.
 
-    A last line that is not whole was never acknowledged: whoever wrote it was killed, and it is passed over.
+    An incomplete last line was never acknowledged, because its writer was killed. It is skipped.
 
     Args:
-        place: how a person finds it.
+        place: path of the log, for messages.
 
-    Raises `UsageError` for any other line that is no verdict.
+    Raises `UsageError` for any other line that is not a verdict.
     """
     *lines, last = data.split(b"\n")
     for number, line in enumerate(lines, start=1):

@@ -1,1 +1,1 @@
-"""Finished runs, rewritten part by part without a model: normalised anew, decided anew, with people's corrections."""
+"""Rewriting of finished runs, part by part, without a model: new normalisation, decisions or people's corrections."""

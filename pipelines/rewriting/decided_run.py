@@ -1,7 +1,7 @@
-"""Gives the answers of a finished run their confidence and decision anew, without a model: by another calibration.
+"""Pass over a finished run that recomputes confidence and decision by another calibration, without a model.
 
-Part by part (store/replaced_parts.py). Nothing but the two columns changes, and a part in which nothing changes is not
-written. Killed at any moment, the same again ends the same.
+Parts are replaced one by one (store/replaced_parts.py). Only the two columns change, and an unchanged part is not
+written. If a pass is killed at any moment, repeating it gives the same result.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ Asked = Mapping[tuple[str, str], Attribute]
 
 @dataclass(slots=True)
 class DecidedRun:
-    """What a pass over a run did. Answers are the models', also where people's stand in their place.
+    """Counts of a pass over a run. Answers are the models', even if people's have replaced them.
 
     Attributes:
-        num_values: answers with a value.
-        num_confident: of them, those with a confidence now.
-        num_changed: answers whose confidence or decision is another one now.
-        decisions: answers by decision.
-        num_parts, num_rewritten: parts of the attribute table; those that are written anew.
+        num_values: number of answers with a value.
+        num_confident: number of answers with a confidence now.
+        num_changed: number of answers whose confidence or decision has changed.
+        decisions: number of answers by decision.
+        num_parts, num_rewritten: number of parts of the attribute table, and of those that are rewritten.
     """
 
     num_values: int = 0
@@ -64,7 +64,7 @@ class DecidedRun:
     num_rewritten: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "values": self.num_values,
             "with_confidence": self.num_confident,
@@ -76,12 +76,12 @@ class DecidedRun:
 
 
 def decide_run(uri: str, confidence: RunConfidence, console: Console, *, is_trial: bool = False) -> DecidedRun:
-    """Fills `confidence` and `decision` of the finished run at `uri`, which keeps what they were filled by.
+    """Fill `confidence` and `decision` of the finished run at `uri`, and store in it the calibration used.
 
     Args:
-        is_trial: only counts.
+        is_trial: whether to count only, without writing.
 
-    Raises `UsageError` if there is no finished run, `RunError` or `OSError` if doing the same again may continue it.
+    Raises `UsageError` if there is no finished run, `RunError` or `OSError` if a retry may continue it.
     """
     folder, _, manifest = find_finished(uri)
     schemas = read_asked_schemas(folder)
@@ -115,8 +115,8 @@ def decide_run(uri: str, confidence: RunConfidence, console: Console, *, is_tria
 
 
 def asked_by_calibration(manifest: Mapping[str, Any]) -> str | None:
-    """The hash of the calibration by which a cascade's run found out what its larger model is asked, whatever it was
-    decided by since; None: by the first model's own probabilities."""
+    """Return the hash of the calibration by which a cascade selected what to ask its larger model, whatever the run was
+    decided by since; None if the first model's own probabilities selected it."""
     if "asked_by_calibration" in manifest:
         found: str | None = manifest["asked_by_calibration"]
         return found
@@ -134,14 +134,15 @@ def _decide_shard(
     *,
     is_trial: bool,
 ) -> None:
-    """What people's answers were written over is decided, too, and counts in their place: it may stand there again."""
+    """Decide a shard's answers. Model answers that people's have replaced are decided, too, and count in their place:
+    they may be restored."""
     stored = _stored(ledger, shard)
     kept: set[Key] = set()
     texts = dict(zip(_keys(stored), stored["input_hash"].to_pylist(), strict=True))
 
     def decide_kept(part: pa.Table) -> pa.Table | None:
         of = dict(zip(_keys(part), part["input_hash"].to_pylist(), strict=True))
-        # Of another text than the run has now, it will stand nowhere.
+        # An answer to another text than the run has now will not be restored.
         kept.update(key for key, text in of.items() if texts.get(key) == text)
         changed = _decide_part(part, confidence, engines, asked, found, of.keys() - kept)
         return None if is_trial else changed
@@ -170,7 +171,7 @@ def _count(ledger: Ledger, shard: int, decisions: Mapping[str, int]) -> None:
 
 
 def _other_notes(manifest: Mapping[str, Any], confidence: RunConfidence) -> list[str]:
-    """The engines' notes, and what is to be said of the confidences that the run has now."""
+    """Return the engines' notes, and those about the run's present confidences, without duplicates."""
     found: list[str] = []
     for engine in _engines(manifest):
         found += [*engine.get("notes", []), *confidence.notes(CalibratedModel.of(engine))]
@@ -178,7 +179,7 @@ def _other_notes(manifest: Mapping[str, Any], confidence: RunConfidence) -> list
 
 
 def _engines(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The descriptions of what answered; the larger model's last."""
+    """Return the descriptions of the engines; the larger model's last."""
     larger = (manifest.get("cascade") or {}).get("engine")
     return [manifest["engine"], *([] if larger is None else [larger])]
 
@@ -195,7 +196,8 @@ def _decide_part(
     found: DecidedRun,
     uncounted: Collection[Key],
 ) -> pa.Table | None:
-    """Rows of attributes with the two columns; None if they have them already. Counts in `found`, but for some keys."""
+    """Return rows of attributes with the two columns; None if they are unchanged. Counts in `found`, except the keys in
+    `uncounted`."""
     rows: list[Row] = table.select(_READ).to_pylist()
     before = [tuple(row[name] for name in _WRITTEN) for row in rows]
     # An answer's items stand together.

@@ -1,4 +1,4 @@
-"""A run's schemas with edited ones in their place, and what of the edited ones the run does not have."""
+"""Schemas of a run with edited ones in their place, and names of the edited ones that the run does not have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Schemas = Mapping[str, CategorySchema]
 
 
 def with_edited(before: Schemas, edited: Schemas) -> dict[str, CategorySchema]:
-    """The run's schemas with the edited ones of their attributes; what the run never asked for is no part of them."""
+    """Return the run's schemas with edited attributes in place of its own; attributes the run lacks are left out."""
     found = {}
     for category, schema in before.items():
         new = edited.get(category, schema)
@@ -25,11 +25,11 @@ def with_edited(before: Schemas, edited: Schemas) -> dict[str, CategorySchema]:
 
 
 def refuse_strange(before: Schemas, edited: Schemas, run: str, place: str) -> None:
-    """Raises `UsageError` if the edited schemas have no attribute of the run's: none of its values could change.
+    """Raise `UsageError` if the edited schemas have no attribute of the run's: none of its values could change.
 
     Args:
-        run: what the run is called.
-        place: where the edited schemas are from.
+        run: name of the run.
+        place: origin of the edited schemas.
     """
     common = [category for category in edited if category in before]
     if any(_names(edited[category]) & _names(before[category]) for category in common):
@@ -47,7 +47,7 @@ def refuse_strange(before: Schemas, edited: Schemas, run: str, place: str) -> No
 
 
 def unknown_notes(before: Schemas, edited: Schemas, place: str) -> list[str]:
-    """A line for each of some categories and attributes that the run does not have, misspelled ones first."""
+    """Return a line for each of the first categories and attributes that the run does not have, misspelt ones first."""
     found = sorted(_unknown(before, edited), key=lambda each: not each[1])
     notes = [f"{place}: {note}" for note, _ in found[:_MAX_NOTES]]
     if len(found) > _MAX_NOTES:
@@ -56,9 +56,9 @@ def unknown_notes(before: Schemas, edited: Schemas, place: str) -> list[str]:
 
 
 def _unknown(before: Schemas, edited: Schemas) -> Iterator[tuple[str, bool]]:
-    """What is said of each name that the run does not have, and whether the run has one like it.
+    """Yield a note for each name that the run does not have, and whether the run has one like it.
 
-    A name that the edited schemas have themselves is not what another one of them was meant to be.
+    A name that the edited schemas have themselves is not suggested for another one of them.
     """
     categories = NearNames(each for each in before if each not in edited)
     for category, schema in edited.items():

@@ -1,7 +1,7 @@
-"""Normalises the values of a finished run anew, without a model: after a change of rules, synonyms or units.
+"""Pass over a finished run that normalises values again, without a model, after new rules, synonyms or units.
 
-Part by part, from what the attribute table keeps of the texts. Nothing but the normalised columns changes, and a part
-in which nothing changes is not written.
+Parts are replaced one by one, from the texts kept in the attribute table. Only the normalised columns change, and an
+unchanged part is not written.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ Row = tuple[Any, ...]
 
 @dataclass(slots=True)
 class NormalisedRun:
-    """What a pass over a run did.
+    """Counts of a pass over a run.
 
     Attributes:
-        num_values: rows with a value.
-        num_changed: of them, those of which a normalised column is another one now.
-        num_unknown: of them, those whose attribute no schema has; they stay as they were.
-        num_parts, num_rewritten: parts of the attribute table; those that are written anew.
-        before, after: values by `norm_status`; None where a run had none.
-        notes: what of the given schemas the run does not have.
+        num_values: number of rows with a value.
+        num_changed: number of those with a changed normalised column.
+        num_unknown: number of those whose attribute no schema has; they stay as they were.
+        num_parts, num_rewritten: number of parts of the attribute table, and of those that are rewritten.
+        before, after: number of values by `norm_status`; the key is None if a run had none.
+        notes: notes on names of the given schemas that the run does not have.
     """
 
     num_values: int = 0
@@ -58,7 +58,7 @@ class NormalisedRun:
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON."""
+        """Return plain data for JSON."""
         names = (*NORM_STATUSES, None)
         return {
             "values": self.num_values,
@@ -80,16 +80,16 @@ def normalise_run(
     place: str = "the schemas",
     is_trial: bool = False,
 ) -> NormalisedRun:
-    """Fills the normalised columns of the finished run at `uri`.
+    """Fill the normalised columns of the finished run at `uri`.
 
     Args:
-        schemas: instead of those that it has: their attributes take the place of the run's. It keeps them, for all
-            who read its values.
-        place: what the schemas are called.
-        is_trial: only counts.
+        schemas: schemas whose attributes replace the run's; the run stores them for all who read its values. None for
+            the run's own.
+        place: name of the schemas in messages.
+        is_trial: whether to count only, without writing.
 
-    Raises `UsageError` if there is no finished run or the schemas have nothing of it, `RunError` or `OSError` if doing
-    the same again may continue it.
+    Raises `UsageError` if there is no finished run or the schemas have nothing of it, `RunError` or `OSError` if a
+    retry may continue it.
     """
     folder, _, manifest = find_finished(uri)
     before = read_schemas(folder)
@@ -106,12 +106,12 @@ def normalise_run(
         return found
     with RunLease(folder, _LEASE_SECONDS).hold(console) as lease:
         if asked != before:
-            # First: whatever is killed behind it is continued by them, with or without --schemas.
+            # First, so that a pass killed after it is continued by them, with or without --schemas.
             store_normalised_schemas(folder, asked)
         for shard in sorted(ledger.committed()):
             lease.check()
             settle_replacement(ledger, shard, "attributes")
-            # What was written over by people's answers is no part of the run, and is not counted.
+            # Model answers that people's have replaced are not part of the run, and are not counted.
             renew_kept(folder, shard, lambda kept: _normalise_part(kept, asked, NormalisedRun()))
             table = _normalise_part(_stored(ledger, shard), asked, found)
             if table is not None:
@@ -131,7 +131,7 @@ def _stored(ledger: Ledger, shard: int) -> pa.Table:
 
 
 def _normalise_part(table: pa.Table, schemas: Mapping[str, CategorySchema], found: NormalisedRun) -> pa.Table | None:
-    """Rows of attributes with their normalised columns; None if they have them already. Counts in `found`."""
+    """Return rows of attributes with their normalised columns; None if they are unchanged. Counts in `found`."""
     before = list(_rows(table, NORMALISED_COLUMNS))
     after = [_normalised(values, old, schemas, found) for values, old in zip(_rows(table, _READ), before, strict=True)]
     found.num_parts += 1
@@ -147,13 +147,13 @@ def _normalise_part(table: pa.Table, schemas: Mapping[str, CategorySchema], foun
 
 
 def _rows(table: pa.Table, names: tuple[str, ...]) -> Iterator[Row]:
-    """The rows of these columns; None for one that an older run does not have."""
+    """Return the rows of these columns; None for cells of a column that an older run does not have."""
     nothing = [None] * table.num_rows
     return zip(*(table[name].to_pylist() if name in table.column_names else nothing for name in names), strict=True)
 
 
 def _normalised(values: Row, old: Row, schemas: Mapping[str, CategorySchema], found: NormalisedRun) -> Row:
-    """The normalised columns of one row."""
+    """Return the normalised columns of one row. Counts in `found`."""
     category, attribute, status, raw, evidence, source, num_tokens = values
     if status != "value" or raw is None:
         return (None,) * len(NORMALISED_COLUMNS)

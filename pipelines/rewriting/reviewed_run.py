@@ -1,11 +1,11 @@
-"""Writes people's corrections into the attribute table of a finished run, for all who read its files themselves.
+"""Pass over a finished run that writes people's corrections into its tables, for all who read its files themselves.
 
     1  reviews/replaced/part-<shard>   the rows that are about to be replaced, beside those of earlier passes
     2  attributes, then products       replaced as wholes (store/replaced_parts.py)
-    3  manifest.json                   says what was written
+    3  manifest.json                   summary of what was written
 
-Whatever is killed where, doing it again ends the same: a part is always made from the model's rows and today's
-corrections. A verdict that was taken back since gives the model's answer back.
+If a pass is killed at any point, repeating it gives the same result: a part is always made from the model's rows and
+the present corrections. If a verdict was withdrawn since, the model's answer is restored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pipelines.store.replaced_parts import replace_part, settle_replacement
 from pipelines.store.tables import PRODUCTS, completed, encode_table, read_part, to_table
 
 _LEASE_SECONDS = 60.0
-_LISTED = 20  # of what is left out
+_LISTED = 20  # lines about what is left out
 _COUNTED = ("value", "absent", "truncated", "invalid", "error")
 
 Row = Mapping[str, Any]
@@ -40,15 +40,14 @@ Row = Mapping[str, Any]
 
 @dataclasses.dataclass(slots=True)
 class ReviewedRun:
-    """What a pass over a run did.
+    """Counts of a pass over a run.
 
     Attributes:
-        accepted, corrected, absent: answers by what the last verdict on them was.
-        disputed: of them, those of which reviewers say different things.
-        taken_back: answers that are the model's again.
-        left_out: things that were said and are not written: of other texts or answers, or of rows that the run does
-            not have.
-        num_parts, num_rewritten: the run's shards; those of which a table was written anew.
+        accepted, corrected, absent: number of answers by their last verdict.
+        disputed: number of those on which reviewers disagree.
+        taken_back: number of answers that are the model's again.
+        left_out: number of verdicts that are not written: on other texts or answers, or on rows that the run lacks.
+        num_parts, num_rewritten: number of the run's shards, and of those with a rewritten table.
     """
 
     accepted: int = 0
@@ -61,15 +60,15 @@ class ReviewedRun:
     num_rewritten: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON."""
+        """Return plain data for JSON."""
         return dataclasses.asdict(self)
 
 
 def write_reviews(uri: str, console: Console) -> ReviewedRun:
-    """Writes the corrections of the finished run at `uri` into its tables, and names on the console what is left out.
+    """Write the corrections of the finished run at `uri` into its tables, and print what is left out.
 
-    Raises `UsageError` if there is no finished run or a log is damaged, `RunError` or `OSError` if doing the same again
-    may continue it.
+    Raises `UsageError` if there is no finished run or a log is damaged, `RunError` or `OSError` if a retry may continue
+    it.
     """
     folder, _, manifest = find_finished(uri)
     ledger, layer = Ledger(folder, ""), Layer.open(folder, read_schemas(folder))
@@ -92,7 +91,7 @@ def write_reviews(uri: str, console: Console) -> ReviewedRun:
 
 
 def _write_shard(ledger: Ledger, shard: int, layer: Layer) -> bool:
-    """Whether one of the shard's parts was written anew."""
+    """Write the corrections into a shard's parts; return whether one was rewritten."""
     folder, tables = ledger.folder, ledger.manifest(shard)["tables"]
     stored = {name: read_part(folder, tables[name]["public"]) for name in ("attributes", "products")}
     attributes, products = (completed(name, part) for name, part in stored.items())
@@ -102,7 +101,7 @@ def _write_shard(ledger: Ledger, shard: int, layer: Layer) -> bool:
         after["attributes"] = dataclasses.replace(layer, kept=kept).apply(attributes)
         answers = by_answer(after["attributes"].to_pylist())
         after["products"] = _products(products, answers, {key[:2] for key in kept})
-    # Also what only lacks columns of today: whoever reads all parts together needs the same ones in each.
+    # Also parts that only lack present columns: readers of all parts together need the same ones in each.
     other = [name for name, part in stored.items() if not after[name].equals(part)]
     for name in other:
         replace_part(ledger, shard, name, encode_table(after[name]))
@@ -110,7 +109,7 @@ def _write_shard(ledger: Ledger, shard: int, layer: Layer) -> bool:
 
 
 def _keep(folder: Folder, shard: int, table: pa.Table, layer: Layer) -> Mapping[AnswerKey, Sequence[Row]]:
-    """The shard's rows as the model gave them, of all answers that were or will be written over; stored."""
+    """Store and return the model's rows of all answers in the shard that were or will be replaced."""
     name = kept_name(shard)
     kept: dict[AnswerKey, Sequence[Row]] = {
         key: rows for key, rows in read_kept(folder, name).items() if key in layer.kept
@@ -124,7 +123,7 @@ def _keep(folder: Folder, shard: int, table: pa.Table, layer: Layer) -> Mapping[
 
 
 def _products(table: pa.Table, answers: Mapping[AnswerKey, Sequence[Row]], places: set[tuple[str, int]]) -> pa.Table:
-    """The products with the values and counts of those that were reviewed, as their answers have them."""
+    """Return the products, with the values and counts of reviewed ones taken from their answers."""
     by_place: dict[tuple[str, int], dict[str, Sequence[Row]]] = {place: {} for place in places}
     for key, rows in answers.items():
         if key[:2] in by_place:
@@ -155,7 +154,7 @@ def _counts(layer: Layer) -> ReviewedRun:
 
 
 def _said(summary: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What of a summary is no account of a single pass."""
+    """Return the parts of a summary that do not depend on a single pass."""
     return {key: value for key, value in (summary or {}).items() if key not in ("written_at", "num_rewritten")}
 
 

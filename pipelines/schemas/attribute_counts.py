@@ -1,4 +1,4 @@
-"""How many attributes a schema file has, and of which kinds."""
+"""Counts of the attributes of a schema file, by kind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TALLIED = ("attributes", "described", "number", "boolean", "enum", "multiple")
 
 
 def tally(schema: CategorySchema) -> list[int]:
-    """The category's numbers, in the order of `TALLIED`."""
+    """Count the category's attributes, in the order of `TALLIED`."""
     attributes = schema.attributes
     by_type = Counter(attribute.type for attribute in attributes)
     return [
@@ -25,7 +25,7 @@ def tally(schema: CategorySchema) -> list[int]:
 
 
 def describe_totals(schemas: Mapping[str, CategorySchema]) -> str:
-    """The whole file's numbers in a line."""
+    """Describe the numbers of the whole file in one line."""
     num_attributes = sum(len(schema.attributes) for schema in schemas.values())
     mean = num_attributes / len(schemas)
     return f"{len(schemas)} categories, {num_attributes} attributes, {mean:.2f} a category on average"

@@ -1,4 +1,4 @@
-"""An attribute as it stands in a schema file.
+"""Entries of attributes and objects in a schema file.
 
 Brand                                                       a name
 {name: Roast, type: enum, values: [light, dark]}            a mapping
@@ -30,10 +30,10 @@ from pipelines.schemas.spots import Spot, kind_of
 # What an entry may have beside the keys of an attribute.
 USE = {"use": "an attribute of the library, by its handle; further keys replace its own, null takes one away"}
 ATTRIBUTE_KEYS = tuple(name for name in Attribute.model_fields if name != "path")
-"""What an attribute may have: where it stands in an object, the file says by its form."""
+"""Keys of an attribute, without `path`, which follows from the nesting in the file."""
 
 Library: TypeAlias = Mapping[str, Entry | None]
-"""What categories share, by handle; None: it has not been read yet."""
+"""Handle -> entry shared by categories; None: not read yet."""
 _TEXTS = ("name", "id", "description", "type")
 _NO_ANSWER = "an empty answer is none; leave it out, null is allowed"
 _LISTS = ("array", "list")
@@ -45,7 +45,7 @@ _TOO_DEEP = f"more than {MAX_DEPTH} objects within each other: name what is in t
 
 
 def read_entry(entry: Any, spot: Spot, number: int, library: Library) -> Entry:
-    """The attribute or object `number` (from 0) of a list whose place is `spot`. Raises `UsageError`."""
+    """Read entry `number` (from 0) of the list at `spot`: an attribute or an object. Raises `UsageError`."""
     here = spot.at(number)
     if isinstance(entry, list):
         raise here.error(f"attribute {number + 1} must be a name or a mapping, not a list")
@@ -72,7 +72,7 @@ def read_entry(entry: Any, spot: Spot, number: int, library: Library) -> Entry:
 
 
 def read_library(entries: Any, spot: Spot) -> dict[str, Entry]:
-    """What categories share, by handle; an object in it may use what stands above it. Raises `UsageError`."""
+    """Read the library: handle -> entry. An object in it may use entries above it. Raises `UsageError`."""
     if not isinstance(entries, dict):
         raise spot.error("'attributes' must be a mapping of handles to attributes, for categories to use")
     library: dict[str, Entry | None] = dict.fromkeys(entries)
@@ -87,14 +87,14 @@ def read_library(entries: Any, spot: Spot) -> dict[str, Entry]:
 
 
 def _base(shared: Entry) -> dict[str, Any]:
-    """What an entry has that uses this one, where it does not say otherwise."""
+    """Return the settings that an entry inherits from the library entry `shared` that it uses."""
     if isinstance(shared, Attribute):
         return {key: value for key, value in shared if key in ATTRIBUTE_KEYS}
     return {"name": shared.name, "type": OBJECT, "description": shared.description, "entries": shared.entries}
 
 
 def _from_mapping(entry: Mapping[str, Any], spot: Spot, base: Mapping[str, Any], library: Library) -> Entry:
-    """`base` holds what the entry need not say."""
+    """Read an entry from a mapping. `base`: settings for keys that it omits. Raises `UsageError`."""
     kind = entry.get("type", base.get("type"))
     if kind in _LISTS and ("attributes" in entry or "items" in entry):
         raise spot.at("type").error(_NO_LISTS_OF_OBJECTS)

@@ -1,4 +1,4 @@
-"""A whole schema document: the library of attributes, and the categories, which may extend each other."""
+"""Schema documents: the library of attributes, and the categories, which may extend each other."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ EXTENDS = {
 
 _SHAPE = "a schema file holds one mapping 'categories: {<category>: [<attribute>, ...]}'"
 _Own: TypeAlias = Mapping[str, tuple[Entry, Spot]]
-"""What a category lists, by name, and where it stands."""
+"""Name -> entry that a category itself lists, and its place in the file."""
 _KEYS = (*EXTENDS, *(name for name in CategorySchema.model_fields if name != "category"))
 
 
 def read_document(document: Any, spot: Spot) -> dict[str, CategorySchema]:
-    """The category schemas of a parsed document, in its order. Raises `UsageError`."""
+    """Read the category schemas of a parsed document, in its order. Raises `UsageError`."""
     if document is None:
         raise UsageError(f"{spot.file} is empty; {_SHAPE}")
     if not isinstance(document, dict) or "categories" not in document:
@@ -47,7 +47,7 @@ def read_document(document: Any, spot: Spot) -> dict[str, CategorySchema]:
 
 
 class _Categories:
-    """The entries below `categories`."""
+    """Reader of the entries below `categories`."""
 
     def __init__(self, entries: Mapping[str, Any], spot: Spot, library: Mapping[str, Entry]) -> None:
         self._spots = {name: spot.at("categories", name, label=f"category {name!r}") for name in entries}
@@ -78,7 +78,7 @@ class _Categories:
         return {name: self._category(name, self._leaves(name, entries[name])) for name in self._entries}
 
     def _leaves(self, name: str, entries: _Own) -> tuple[Attribute, ...]:
-        """What is asked for: the attributes, and those in objects."""
+        """Return the attributes that are asked for, including those in objects. Raises `UsageError` for duplicates."""
         found: dict[str, tuple[Attribute, Spot]] = {}
         for entry, spot in entries.values():
             for leaf in leaves_of(entry):
@@ -108,7 +108,7 @@ class _Categories:
         return parents
 
     def _line(self, name: str, parents: tuple[str, ...], lines: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-        """The category and all that it extends, the nearest first."""
+        """Return the category and all categories that it extends, nearest first. Raises `UsageError` if ambiguous."""
         line = nearest_first([*(lines[parent] for parent in parents), parents])
         if line is None:
             raise (
@@ -136,7 +136,7 @@ class _Categories:
         )
 
     def _own(self, name: str) -> _Own:
-        """What a category names itself."""
+        """Return the entries that a category lists itself, by name, with their places."""
         spot = self._spots[name] if name in self._listed else self._spots[name].at("attributes")
         found: dict[str, tuple[Entry, Spot]] = {}
         for number, listed in enumerate(spot.listed(self._entries[name].get("attributes"), "attributes")):
@@ -148,9 +148,9 @@ class _Categories:
 
 
 def nearest_first(lines: Sequence[Sequence[str]]) -> tuple[str, ...] | None:
-    """One order that keeps all of `lines`, as Python's of classes (C3); None if there is none.
+    """Merge `lines` into one order that keeps each (C3, as Python's method resolution order); None if impossible.
 
-    Of what may come next, the first line's is taken.
+    Among the possible next names, take that of the first line.
     """
     rest = [list(reversed(line)) for line in lines if line]
     order: list[str] = []

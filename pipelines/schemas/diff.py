@@ -1,4 +1,4 @@
-"""Every difference between two schema files."""
+"""Differences between two schema files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_SHOWN = 20  # members of a vocabulary
 
 
 def diff(old: Mapping[str, CategorySchema], new: Mapping[str, CategorySchema]) -> Iterator[Remark]:
-    """Every difference between two schema files; the order of attributes counts, that of categories not."""
+    """Yield every difference between two schema files, including the order of attributes, but not of categories."""
     for category in dict.fromkeys([*old, *new]):
         if category not in new:
             yield Remark(category, None, "removed")
@@ -49,7 +49,7 @@ def _change(setting: str, before: Any, after: Any) -> str:
 
 
 def _change_of_many(before: Sequence[Member], after: Sequence[Member]) -> str:
-    """What a long vocabulary has lost and got, as far as it is read."""
+    """Describe the members that a long vocabulary has lost and gained, at most `_MAX_SHOWN` of them."""
     lost = [f"-{_show(member)}" for member in _without(before, after)]
     new = [f"+{_show(member)}" for member in _without(after, before)]
     if not lost and not new:

@@ -15,14 +15,14 @@ from pipelines.schemas.shared_text import exclusive_attributes, shared_text
 
 
 def schemas_from_gold(products: Iterable[GoldProduct], *, require_values: bool = False) -> dict[str, CategorySchema]:
-    """The schemas that `products` are labelled with: every labelled attribute, as a string.
+    """Return schemas with every attribute that `products` are labelled with, as a string.
 
     Categories are in alphabetical order, attributes by number of labelled products, then name. A category
     whose products have no label at all is left out. Attributes stand in objects where labels do.
 
     Args:
-        products: the lines of one or more gold files.
-        require_values: leave out attributes that are absent wherever they are labelled.
+        products: products of one or more gold files.
+        require_values: leave out attributes whose labels are all absent.
     """
     num_labels: dict[str, Counter[str]] = {}
     paths: dict[str, Place] = {}
@@ -52,7 +52,7 @@ def schemas_from_gold(products: Iterable[GoldProduct], *, require_values: bool =
 
 
 def _objects(paths: Mapping[str, Place], names: Collection[str]) -> dict[str, Place]:
-    """The paths of labels through what is an object wherever it is labelled: what is a value, too, has whole names."""
+    """Return the paths without those through a name that is labelled with a value itself; these keep whole names."""
     return {
         name: place
         for name, place in paths.items()
@@ -63,9 +63,9 @@ def _objects(paths: Mapping[str, Place], names: Collection[str]) -> dict[str, Pl
 def typed_from_gold(
     products: Sequence[GoldProduct], *, require_values: bool = False, exclusive: bool = False
 ) -> Imported:
-    """As `schemas_from_gold`, with the types that the values have: an attribute is of one in all its categories.
+    """Return the schemas of `schemas_from_gold` with guessed types; an attribute has one type in all its categories.
 
-    Its numbers of values are in the comments. `exclusive`: single texts are, of all that share theirs in no category.
+    Comments hold the counts of its values. `exclusive`: make single texts exclusive, except of those they share with.
     """
     schemas = schemas_from_gold(products, require_values=require_values)
     values, forms = _values(products)
@@ -95,7 +95,7 @@ def typed_from_gold(
 
 
 def _alike(schemas: Iterable[CategorySchema]) -> Iterator[str]:
-    """That attributes of a category differ in capitals and spaces alone: they are told apart by numbers."""
+    """Yield a note on attributes of one category whose names differ only in capitals and spaces."""
     found = [
         f"{' and '.join(map(repr, names))} in {schema.category!r}"
         for schema in schemas
@@ -114,7 +114,7 @@ def _groups(schema: CategorySchema) -> Iterable[list[str]]:
 
 
 def _values(products: Iterable[GoldProduct]) -> tuple[dict[str, Counter[str]], dict[str, dict[str, set[str]]]]:
-    """How often each attribute has which value, by its first form, and its other forms."""
+    """Return (attribute -> counts of its values by first form, attribute -> first form -> other forms)."""
     values: dict[str, Counter[str]] = defaultdict(Counter)
     forms: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for product in products:

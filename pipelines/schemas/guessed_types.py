@@ -1,7 +1,6 @@
-"""What an attribute's values are, by counting them: truths, numbers with a unit, dates, a short list, or texts.
+"""Types guessed from counts of values: booleans, numbers with a unit, dates, enums, or strings.
 
-Used where a schema is proposed: from gold files, from catalogs. A proposal is for somebody to read; what is not clear
-stays a text.
+Used to propose schemas from gold files and catalogs. A person reviews a proposal; unclear attributes stay strings.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ _MAX_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class GuessedType:
-    """A type, with the unit of numbers and the members of an enum."""
+    """Type, with the unit of a number and the members of an enum."""
 
     type: AttributeType = "string"
     unit: Unit | None = None
     members: tuple[Member, ...] | None = None
 
     def attribute(self, name: str, *, description: str | None = None, multiple: bool = False) -> Attribute:
-        """An attribute of this kind."""
+        """Return an attribute of this type."""
         return Attribute(
             name=name,
             description=description,
@@ -56,11 +55,11 @@ class GuessedType:
 
 
 def guessed_type(values: Mapping[str, int], other_forms: Mapping[str, Iterable[str]] | None = None) -> GuessedType:
-    """What nearly all values are.
+    """Guess the type that nearly all values have.
 
     Args:
-        values: how often each was seen.
-        other_forms: further spellings of a value, which become synonyms.
+        values: value -> how often it was seen.
+        other_forms: value -> further spellings, which become synonyms.
     """
     counts: Counter[str] = Counter()
     for value, count in values.items():
@@ -78,7 +77,7 @@ def guessed_type(values: Mapping[str, int], other_forms: Mapping[str, Iterable[s
 
 
 def described_counts(values: Mapping[str, int]) -> str:
-    """The most frequent values with how often they were seen, if more than once: "red 6, blue 4, teal"."""
+    """List the most frequent values, with their counts if above one: "red 6, blue 4, teal"."""
     counts = Counter(values)
     more = f" and {len(counts) - _MAX_SHOWN:,} more" if len(counts) > _MAX_SHOWN else ""
     shown = (f"{value} {count:,}" if count > 1 else value for value, count in counts.most_common(_MAX_SHOWN))
@@ -86,7 +85,7 @@ def described_counts(values: Mapping[str, int]) -> str:
 
 
 def _units(counts: Counter[str]) -> Counter[str]:
-    """How many of the numbers have which unit; "" for none."""
+    """Count the units of the values that are numbers; "" is a number without a unit."""
     units: Counter[str] = Counter()
     for value, count in counts.items():
         if match := _NUMBER.fullmatch(value):
@@ -95,7 +94,7 @@ def _units(counts: Counter[str]) -> Counter[str]:
 
 
 def _number_kind(units: Counter[str]) -> GuessedType | None:
-    """Numbers in one unit, or in several of which one can be made another; None: no one number."""
+    """Return the number type if all units are one or can be converted into each other, else None."""
     folded: dict[str, Counter[str]] = defaultdict(Counter)
     for unit, count in units.items():
         folded[unit.casefold()][unit] += count
@@ -112,7 +111,7 @@ def _number_kind(units: Counter[str]) -> GuessedType | None:
 
 
 def _members(counts: Counter[str], other_forms: Mapping[str, Iterable[str]]) -> tuple[Member, ...] | None:
-    """The members of a short list of values that repeat; None where there is none."""
+    """Return the members of an enum, if the values are few and repeat often enough, else None."""
     spellings: dict[str, Counter[str]] = defaultdict(Counter)
     for value, count in counts.items():
         spellings[fold_spelling(value)][value] += count
@@ -129,7 +128,7 @@ def _members(counts: Counter[str], other_forms: Mapping[str, Iterable[str]]) -> 
         forms = [form.strip() for value in spelled for form in (value, *other_forms.get(value, ()))]
         synonyms = dict.fromkeys(form for form in forms if form != label and form and form.isprintable())
         members.append(Member(label=label, synonyms=tuple(synonyms)))
-    # What another member is called says nothing of this one.
+    # The label of another member is not a synonym of this one.
     labels = {fold_spelling(member.label) for member in members}
     return tuple(member.model_copy(update={"synonyms": tuple(_own_synonyms(member, labels))}) for member in members)
 

@@ -1,4 +1,4 @@
-"""What a schema file allows but probably does not mean, and what of it can never be answered."""
+"""Lint of schema files: what is allowed but probably not meant, and what can never be answered."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MAX_DESCRIPTION = 500  # letters
 
 
 def lint(schemas: Mapping[str, CategorySchema], count_tokens: CountTokens | None = None) -> Iterator[Remark]:
-    """What is allowed in `schemas` but probably not meant.
+    """Yield remarks on what is allowed in `schemas` but probably not meant.
 
-    `count_tokens`: a model's tokenizer, by which it is told what prompts cost; without it that is estimated.
+    `count_tokens`: token counter of a model, for the costs of prompts; without it they are estimated.
     """
     for category, earlier in alike(schemas, fold_name):
         yield Remark(category, None, f"almost the same name as category {beside(earlier, category)}")
@@ -50,7 +50,7 @@ def lint(schemas: Mapping[str, CategorySchema], count_tokens: CountTokens | None
 
 
 def _sharing(schemas: Mapping[str, CategorySchema]) -> Iterator[Remark]:
-    """Attributes that may share a text with one that there is nowhere: nothing else would tell that a name is wrong."""
+    """Find names in `shares_text_with` that no exclusive attribute has, since nothing else checks them."""
     known = {attribute.name for schema in schemas.values() for attribute in schema.attributes if attribute.is_exclusive}
     for category, schema in schemas.items():
         for attribute in schema.attributes:
@@ -62,7 +62,7 @@ def _sharing(schemas: Mapping[str, CategorySchema]) -> Iterator[Remark]:
 
 
 def _aliases(schemas: Mapping[str, CategorySchema]) -> Iterator[Remark]:
-    """Other names of a category that are another's, too: what a catalog means by them is not known."""
+    """Find ambiguous aliases: those that are also the name or an alias of another category."""
     owners: dict[str, str] = {category: category for category in schemas}
     for category, schema in schemas.items():
         for alias in schema.aliases:

@@ -1,4 +1,4 @@
-"""What is not seen in a text, or not as it is meant; and texts that are almost the same."""
+"""Lint of texts: invisible or unusual characters, and texts that are almost the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_ALIKE = 5  # remarks on the values of one attribute that say the same of ea
 
 
 def lint_text(text: str) -> Iterator[str]:
-    """Of a name, a value, a description, a unit: what is not seen, or not as it is meant."""
+    """Yield messages on invisible or unusual characters in a name, value, description or unit."""
     if not is_encodable(text):
         yield f"{text!r} holds half a surrogate pair, which is no text"
         return
@@ -36,7 +36,7 @@ def lint_text(text: str) -> Iterator[str]:
 
 
 def alike(texts: Iterable[str], fold: Callable[[str], str]) -> Iterator[tuple[str, str]]:
-    """Every text that is folded to the same as an earlier one, and that one."""
+    """Yield (text, earlier text) for every text that folds to the same as a different earlier one."""
     seen: dict[str, str] = {}
     for text in texts:
         earlier = seen.setdefault(fold(text), text)
@@ -45,12 +45,12 @@ def alike(texts: Iterable[str], fold: Callable[[str], str]) -> Iterator[tuple[st
 
 
 def beside(earlier: str, text: str) -> str:
-    """The earlier one of two texts that are alike, and what tells them apart."""
+    """Return the earlier of two similar texts, with the difference between them."""
     return f"{earlier!r} (they differ in {difference(earlier, text)})"
 
 
 def first_ones(messages: Iterable[str]) -> Iterator[str]:
-    """The first of messages of one kind, and how many more there are."""
+    """Yield the first messages of one kind, and the number of further ones."""
     messages = iter(messages)
     yield from itertools.islice(messages, _MAX_ALIKE)
     if more := sum(1 for _ in messages):

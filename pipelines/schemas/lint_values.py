@@ -1,4 +1,4 @@
-"""What of an enum's values and of a number's units is allowed but probably not meant."""
+"""Lint of enum values and units: what is allowed but probably not meant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TRUTH = ({"yes", "no"}, {"true", "false"})
 
 
 def lint_values(attribute: Attribute) -> Iterator[str]:
-    """Of the members of an enum."""
+    """Yield messages on the members of an enum."""
     members, labels = attribute.values or (), attribute.labels
     if len(labels) == 1:
         yield f"only one value is allowed, {labels[0]!r}: a boolean?"
@@ -37,7 +37,7 @@ def lint_values(attribute: Attribute) -> Iterator[str]:
 
 
 def lint_unit(unit: Unit, attribute: Attribute) -> Iterator[str]:
-    """Of a unit, and of those that texts may have instead."""
+    """Yield messages on a unit and on the units that texts may have instead."""
     for text in unit.names:
         yield from ["its unit is empty"] if is_blank(text) else lint_text(text)
         if meanings := meanings_of(text):
@@ -85,7 +85,7 @@ def _alike(labels: Iterable[str]) -> Iterator[str]:
 
 
 def _doubtful_synonyms(members: Sequence[Member]) -> Iterator[str]:
-    """Spellings that mean two members, or one of them only."""
+    """Yield messages on synonyms that are empty, are labels of other members, or belong to several members."""
     labels = {member.label for member in members}
     owners: dict[str, dict[str, None]] = defaultdict(dict)
     for member in members:

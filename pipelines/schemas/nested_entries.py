@@ -1,4 +1,4 @@
-"""Objects of a schema file: attributes within each other, which are asked for as what stands in them.
+"""Objects of a schema file: nested attributes, of which only the leaves are asked for.
 
 - name: size
   type: object
@@ -7,7 +7,7 @@
   - {name: width, type: number, unit: cm}
   - {name: depth, type: number, unit: cm}
 
-are the attributes `size.width` and `size.depth`. What an object is described as stands before the description of each.
+are the attributes `size.width` and `size.depth`. The object's description is put before the description of each.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from hpd_core.nesting import joined, nested
 
 OBJECT = "object"
 MAX_LEAVES = 1_000
-"""Attributes of one object, with those of the objects in it."""
+"""Largest number of attributes of one object, including those of nested objects."""
 OBJECT_KEYS: Mapping[str, str] = {
     "name": "what it is called, and how the names of what stands in it begin",
     "type": "`object`",
     "description": "what it means, for the model to read; it stands before the description of what stands in it",
     "attributes": "what stands in it: a list of attributes, of which some may be objects again",
 }
-"""What an object may have."""
+"""Keys of an object, with their help texts."""
 
 
 @dataclass(frozen=True)
 class ObjectEntry:
-    """An object as the file has it."""
+    """Object as written in the file."""
 
     name: str
     description: str | None
@@ -42,7 +42,7 @@ class ObjectEntry:
 
     @cached_property
     def leaves(self) -> tuple[Attribute, ...]:
-        """The attributes in it, by their whole names."""
+        """Attributes in it, with their whole names."""
         return tuple(self._within(leaf) for entry in self.entries for leaf in leaves_of(entry))
 
     def _within(self, leaf: Attribute) -> Attribute:
@@ -55,30 +55,30 @@ Entry: TypeAlias = Attribute | ObjectEntry
 
 
 def leaves_of(entry: Entry) -> tuple[Attribute, ...]:
-    """What is asked for."""
+    """Return the attributes that are asked for."""
     return (entry,) if isinstance(entry, Attribute) else entry.leaves
 
 
 def depth_of(entry: Entry) -> int:
-    """How many objects within each other it is; 0 for an attribute."""
+    """Return the number of objects nested in each other; 0 for an attribute."""
     return max(len(leaf.place) for leaf in leaves_of(entry)) - 1
 
 
 def with_note(outer: str | None, inner: str | None) -> str | None:
-    """An object's description and that of something in it as one."""
+    """Join an object's description with that of an entry in it; None if both are empty."""
     return "; ".join(filter(None, (outer, inner))) or None
 
 
 def bare(attribute: Attribute) -> Attribute:
-    """The attribute as it stands in its object."""
+    """Return the attribute as written in its object: with its own name and without a path."""
     return attribute.model_copy(update={"name": attribute.path[-1], "path": ()}) if attribute.path else attribute
 
 
 def as_written(attributes: Iterable[Attribute], plain: Callable[[Attribute], Any]) -> list[Any]:
-    """The attributes as a file lists them, those of an object together.
+    """Return the attributes as a file lists them, grouped by object.
 
     Args:
-        plain: how one is written; it is called with the attribute as it is, under its whole name.
+        plain: function that writes one attribute; it gets the attribute with its whole name.
     """
     return _listed(nested((attribute.place, attribute) for attribute in attributes), plain)
 

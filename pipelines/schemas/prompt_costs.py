@@ -1,4 +1,4 @@
-"""What the listed values of enums cost: tokens of a category's prompt, which every product of it has in front."""
+"""Costs of listed enum values: tokens in a category's prompt, which precedes every product of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.errors import UsageError
 from pipelines.schemas.remarks import Remark
 
 CountTokens = Callable[[str], int]
-"""How many tokens a text has."""
+"""Function that counts the tokens of a text."""
 
 _LETTERS_PER_TOKEN = 4
 _TELL_FROM = 500  # tokens
@@ -22,10 +22,10 @@ def prompt_costs(
     schemas: Mapping[str, CategorySchema],
     count_tokens: CountTokens | None = None,
 ) -> Iterator[Remark]:
-    """Of the categories whose listed values are many, the largest first: how many tokens they take.
+    """Yield remarks on the categories whose listed values take the most tokens, largest first.
 
-    `count_tokens`: by a model's tokenizer; without it they are estimated by letters. Vocabularies that are too
-    long to be listed cost nothing.
+    `count_tokens`: token counter of a model; without it tokens are estimated from letters. Vocabularies that are
+    too long to be listed cost nothing.
     """
     costs: dict[Attribute, int] = {}
     found: list[tuple[str, dict[str, int]]] = []
@@ -60,7 +60,7 @@ def _cost(attribute: Attribute, count_tokens: CountTokens | None) -> int:
 
 
 def tokenizer_counts(model: str) -> CountTokens:
-    """Counts by the tokenizer of a model, as `Engine.from_pretrained` takes it. Raises `UsageError`."""
+    """Return a token counter of a model, named as for `Engine.from_pretrained`. Raises `UsageError`."""
     # Both import torch, which takes seconds.
     from hpd_core.config import EngineConfig
     from hpd_core.models.loading import load_tokenizer

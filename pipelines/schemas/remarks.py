@@ -1,4 +1,4 @@
-"""What `lint` and `diff` have to say about a schema file."""
+"""Remarks of `lint` and `diff` on a schema file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A remark on a category or, if `attribute` is set, on one attribute of it."""
+    """Remark on a category or, if `attribute` is set, on one attribute of it."""
 
     category: str
     attribute: str | None

@@ -37,23 +37,23 @@ _NO_WORD = re.compile(r"[^\w]+")
 
 
 def load_schemas(path: str) -> dict[str, CategorySchema]:
-    """All category schemas of the file at `path` (a local path or any fsspec URI), in the file's order.
+    """Load all category schemas of the file at `path` (a local path or any fsspec URI), in the file's order.
 
-    Raises `UsageError`, naming file, line, category and attribute, on anything that is not exactly a schema.
+    Raises `UsageError`, naming file, line, category and attribute, for anything that is not a valid schema.
     """
     text = read_text(path)
     return read_document(parse_document(text, path), Spot(path, YamlPlaces(text)))
 
 
 def parse_schemas(document: Any, name: str) -> dict[str, CategorySchema]:
-    """Category schemas from a parsed document; `name` stands for the file in messages. Raises as `load_schemas`."""
+    """Read category schemas from a parsed document; `name`: file name for messages. Raises as `load_schemas`."""
     return read_document(document, Spot(name, YamlPlaces("")))
 
 
 def dump_schemas(schemas: Mapping[str, CategorySchema]) -> str:
-    """`schemas` as the YAML text that `load_schemas` reads: a line an attribute, defaults left out.
+    """Write `schemas` as the YAML text that `load_schemas` reads: one line per attribute, without defaults.
 
-    Attributes that several categories have stand in the library, if they have a long list of values, ids or units.
+    Attributes shared by several categories go into the library if they have a long list of values, ids or units.
     """
     handles = _handles(schemas)
     document: dict[str, Any] = {}
@@ -64,12 +64,12 @@ def dump_schemas(schemas: Mapping[str, CategorySchema]) -> str:
 
 
 def schemas_hash(schemas: Mapping[str, CategorySchema]) -> str:
-    """One hash for a whole schema file, independent of the order of its categories."""
+    """Return one hash for a whole schema file, independent of the order of its categories."""
     return content_hash({category: schema.hash for category, schema in schemas.items()})
 
 
 def _category(schema: CategorySchema, handles: Mapping[Attribute, str]) -> Any:
-    """The category as YAML has it: its attributes, or a mapping where there is more."""
+    """Return the category as YAML data: a list of its attributes, or a mapping if it has an id or aliases."""
 
     def plain(attribute: Attribute) -> dict[str, object]:
         alone = bare(attribute)
@@ -81,13 +81,13 @@ def _category(schema: CategorySchema, handles: Mapping[Attribute, str]) -> Any:
 
 
 def _plain(attribute: Attribute) -> dict[str, object]:
-    """The attribute as YAML has it: name and type, and what is not the default."""
+    """Return the attribute as YAML data: name, type, and all settings that are not the default."""
     data = attribute.model_dump(mode="json", exclude_defaults=True)
     return {"name": data.pop("name"), "type": attribute.type, **data}
 
 
 def _handles(schemas: Mapping[str, CategorySchema]) -> dict[Attribute, str]:
-    """What goes into the library, and under which handle."""
+    """Return the attributes that go into the library, with their handles."""
     listed = (bare(attribute) for schema in schemas.values() for attribute in schema.attributes)
     counts = Counter(attribute for attribute in listed if _is_long(attribute))
     handles: dict[Attribute, str] = {}
@@ -108,7 +108,7 @@ def _numbered(handle: str) -> Iterator[str]:
 
 
 def _is_long(attribute: Attribute) -> bool:
-    """Whether it is worth a place in the library."""
+    """Return whether the attribute is long enough for the library."""
     is_more = attribute.id is not None or (attribute.unit is not None and attribute.unit.accept)
     members = attribute.values or ()
     return bool(is_more) or len(members) > _LONG or any(not isinstance(each.model_dump(), str) for each in members)

@@ -1,4 +1,4 @@
-"""Which attributes have values that stand in each other's, by labels: these cannot be exclusive of each other."""
+"""Attributes whose labelled values contain each other, and which therefore cannot be exclusive of each other."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hpd_core import Attribute, CategorySchema
 from pipelines.quality.gold import GoldProduct, GoldValue
 
 _OFTEN = 0.1
-"""Of the products with labels for both."""
+"""Least share of the products with values for both attributes."""
 
 Sharing = Mapping[tuple[str, str], frozenset[str]]
-"""Category and name of an attribute -> names of those that share its text."""
+"""Category and name of an attribute -> names of attributes that share its text."""
 
 
 def shared_text(products: Iterable[GoldProduct]) -> Sharing:
-    """Attributes that share text: of at least one in ten products with both values, one stands in the other."""
+    """Find attributes that share text: in at least a tenth of the products with both, one value contains the other."""
     together: Counter[tuple[str, str, str]] = Counter()
     shared: Counter[tuple[str, str, str]] = Counter()
     for product in products:
@@ -34,7 +34,7 @@ def shared_text(products: Iterable[GoldProduct]) -> Sharing:
 
 
 def exclusive_schemas(schemas: Mapping[str, CategorySchema], sharing: Sharing) -> dict[str, CategorySchema]:
-    """The schemas with all single texts exclusive, but of what shares theirs."""
+    """Make all single texts of the schemas exclusive, except of attributes that share their text."""
     by_category: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
     for (category, name), others in sharing.items():
         by_category[category][name] = others
@@ -46,8 +46,10 @@ def exclusive_schemas(schemas: Mapping[str, CategorySchema], sharing: Sharing) -
 
 
 def exclusive_attributes(attributes: Collection[Attribute], sharing: Mapping[str, Set[str]]) -> list[Attribute]:
-    """The attributes, of which single texts are exclusive. `sharing`: by name those that each may share its text with,
-    of which what is no single text is left out."""
+    """Make the single texts among the attributes exclusive.
+
+    `sharing`: name -> attributes that it may share its text with; only single texts among them are used.
+    """
     texts = {each.name for each in attributes if _is_single_text(each)}
     return [
         each.model_copy(

@@ -1,4 +1,4 @@
-"""A place in a schema file: messages name it by file, line, category and attribute. What stands there is checked."""
+"""Places in a schema file, for messages with file, line, category and attribute, and for checks of the values."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _MAX_KNOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where something stands in a file. In which line that is, is looked for only where there is something to say.
+    """Place of an entry in a file. Its line is looked up only for a message.
 
     Attributes:
-        file: the file's name in messages.
-        places: the lines that are known of it.
-        path: the keys and numbers that lead there, as `YamlPlaces` takes them.
-        label: what stands there, in messages: "category 'Bags', attribute 'Colour'"; empty for the file as a whole.
+        file: name of the file in messages.
+        places: line lookup of the file.
+        path: keys and indices that lead to the place, as `YamlPlaces` takes them.
+        label: name of the entry in messages: "category 'Bags', attribute 'Colour'"; empty for the whole file.
     """
 
     file: str
@@ -33,30 +33,29 @@ class Spot:
     label: str = ""
 
     def at(self, *steps: str | int, label: str | None = None) -> Spot:
-        """A place further in; without a `label` it is called as this one."""
+        """Return a place further in; without a `label` it keeps this one's."""
         return Spot(self.file, self.places, (*self.path, *steps), self.label if label is None else label)
 
     def error(self, problem: str) -> UsageError:
-        """To be raised: `problem`, with the place."""
+        """Return an error to raise: `problem`, with the place."""
         line = self.places.line(*self.path) if self.path else ""
         return UsageError(": ".join(part for part in (f"{self.file}{line}", self.label, problem) if part))
 
     def twice(self, name: str, first: Spot, second: Spot) -> UsageError:
-        """To be raised: an attribute of this name comes from two places."""
+        """Return an error to raise: an attribute of this name comes from two places."""
         lines = [place.places.line(*place.path).removeprefix(", ") for place in (first, second)]
         where = f", of {' and of '.join(lines)}" if all(lines) else ""
         return self.error(f"it has the attribute {name!r} twice{where}; take one away, or call it otherwise")
 
     def text(self, value: Any, what: str, *steps: str | int, is_key: bool = False) -> str:
-        """`value`, if it is a text.
+        """Return `value` if it is a text; raise `UsageError` otherwise.
 
-        YAML reads a bare yes, no, on, 3, 0.5, 1:30, 012 or 2024-01-01 as something else; JSON means what is written
-        there.
+        YAML parses a bare yes, no, on, 3, 0.5, 1:30, 012 or 2024-01-01 as another type; JSON does not.
 
         Args:
-            value: what stands in the file, or is a key in it.
-            what: how it is called in messages.
-            steps: from here to the value.
+            value: a value of the file, or a key (`is_key`).
+            what: its name in messages.
+            steps: keys and indices from here to the value.
         """
         if not isinstance(value, str):
             here = self.at(*steps)
@@ -68,25 +67,25 @@ class Spot:
     def filled(
         self, value: Any, what: str, *steps: str | int, way_out: str = "leave it out where there is none"
     ) -> str:
-        """`value`, if it is a text that is not empty."""
+        """Return `value` if it is a text that is not blank; raise `UsageError` otherwise."""
         text = self.text(value, what, *steps)
         if not text.strip():
             raise self.at(*steps).error(f"{what} {text!r} is empty; {way_out}")
         return text
 
     def texts(self, value: Any, what: str, each: str, *steps: str | int) -> tuple[str, ...]:
-        """`value`, if it is a list of texts; none for null. `what`, `each`: how it and they are called in messages."""
+        """Return `value` as a tuple if it is a list of texts; () for null. `what`, `each`: their names in messages."""
         items = self.listed(value, what, *steps)
         return tuple(self.text(item, each, *steps, number) for number, item in enumerate(items))
 
     def listed(self, value: Any, what: str, *steps: str | int) -> list[Any]:
-        """`value`, if it is a list; none for null."""
+        """Return `value` if it is a list; [] for null. Raises `UsageError`."""
         if value is not None and not isinstance(value, list):
             raise self.at(*steps).error(f"{what} must be a list, not {kind_of(value)}")
         return value or []
 
     def refuse_unknown(self, mapping: Mapping[Any, Any], known: Iterable[str]) -> None:
-        """Raises if there is a key that is none of the `known` ones."""
+        """Raise `UsageError` if `mapping` has a key that is not `known`."""
         known = list(known)
         for key in mapping:
             if key not in known:
@@ -95,7 +94,7 @@ class Spot:
                 raise self.error(f"unknown key {key!r}; {hint}")
 
     def unknown_name(self, what: str, name: str, known: Iterable[str], near: str) -> UsageError:
-        """To be raised: there is no such name. `near`: what is probably meant; without, the known ones are listed."""
+        """Return an error to raise: unknown name. `near`: hint at a similar one; if empty, known names are listed."""
         names = list(known)
         shown = ", ".join(names[:_MAX_KNOWN]) + (", ..." if len(names) > _MAX_KNOWN else "")
         return self.error(f"there is no {what} {name!r}; {near or f'known are: {shown}' if names else 'there is none'}")
@@ -110,7 +109,7 @@ class Spot:
 
 
 def kind_of(value: Any) -> str:
-    """What YAML made of something."""
+    """Describe the type that YAML parsed a value as."""
     if isinstance(value, bool):
         return "a truth value"
     if isinstance(value, int | float):

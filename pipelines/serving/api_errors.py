@@ -1,4 +1,4 @@
-"""What a request is refused with, in the shape in which clients of OpenAI's interface read errors."""
+"""Refusals of requests, in the error format of OpenAI's interface."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_
 
 
 class ApiError(Exception):
-    """A request that gets no answer; the message says why and the way out.
+    """Refusal of a request; the message gives the reason and the remedy.
 
     Attributes:
         status: HTTP status.
-        param: the key of the request that is meant, "messages[0].content".
-        code: a short name that programs may tell it by.
-        headers: to be sent along.
+        param: the offending key of the request, such as "messages[0].content".
+        code: short machine-readable name.
+        headers: HTTP headers of the response.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class ApiError(Exception):
         self.headers = dict(headers or {})
 
     def body(self) -> dict[str, Any]:
-        """The whole JSON body."""
+        """Return the whole JSON body."""
         kind = _KINDS.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         return {"error": {"message": str(self)[:_LONGEST], "type": kind, "param": self.param, "code": self.code}}
 
 
 def refused(param: str, message: str) -> ApiError:
-    """A request that is wrong at `param`, and would be wrong again."""
+    """Return the refusal of a request that is wrong at `param`, so that a retry would not help."""
     return ApiError(400, f"{param}: {message}", param=param)

@@ -34,10 +34,10 @@ _READ = ["GET", "HEAD"]
 
 
 def build_app(engine: Engine, model: str, limits: ServingLimits, api_key: str | None = None) -> ASGIApp:
-    """The server's application.
+    """Build the server's application.
 
     Args:
-        model: the name that clients call the engine's model by.
+        model: name under which clients call the engine's model.
     """
     metrics = ServingMetrics()
     desk = ServingDesk(engine, limits, metrics)

@@ -1,4 +1,4 @@
-"""Answers of `POST /v1/chat/completions`: a completion, or its chunks."""
+"""Replies of `POST /v1/chat/completions`: a completion, or its chunks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.serving.reply import event, new_id, now
 
 
 class ChatReply:
-    """The answer to one question. As `reply.Reply`."""
+    """The reply to one question. Implements `reply.Reply`."""
 
     def __init__(self, question: ServedQuestion, model: str) -> None:
         self._question = question
@@ -21,7 +21,7 @@ class ChatReply:
         self._head = {"id": new_id("chatcmpl-"), "created": now(), "model": model}
 
     def whole(self, result: JsonResult) -> dict[str, Any]:
-        """As `Reply.whole`."""
+        """Return the whole completion. See `Reply.whole`."""
         text = json_text(result)
         message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
         message |= {"tool_calls": [self._call(text)]} if self._question.as_call else {"content": text}
@@ -34,14 +34,14 @@ class ChatReply:
         }
 
     def begin(self) -> Iterator[bytes]:
-        """As `Reply.begin`."""
+        """Yield the first chunk. See `Reply.begin`."""
         delta: dict[str, Any] = {"role": "assistant", "content": None if self._question.as_call else ""}
         if self._question.as_call:
             delta["tool_calls"] = [{"index": 0, **self._call("")}]
         yield self._chunk(delta)
 
     def go_on(self, text: str, fields: Sequence[FieldAnswer]) -> Iterator[bytes]:
-        """As `Reply.go_on`."""
+        """Yield the chunk of a new piece. See `Reply.go_on`."""
         delta: dict[str, Any] = {}
         if text and self._question.as_call:
             delta = {"tool_calls": [{"index": 0, "function": {"arguments": text}}]}
@@ -51,14 +51,14 @@ class ChatReply:
             yield self._chunk(delta, hpd={"fields": field_facts(fields)} if fields else None)
 
     def end(self, result: JsonResult) -> Iterator[bytes]:
-        """As `Reply.end`."""
+        """Yield the last chunks. See `Reply.end`."""
         yield self._chunk({}, self._reason(result), {"problems": answer_facts(result)["problems"]})
         if self._question.with_usage:
             yield event(self._head | {"object": "chat.completion.chunk", "choices": [], "usage": _usage(result)})
         yield b"data: [DONE]\n\n"
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
-        """As `Reply.fail`."""
+        """Yield the error event. See `Reply.fail`."""
         yield event(error.body())
 
     def _call(self, arguments: str) -> dict[str, Any]:

@@ -1,5 +1,4 @@
-"""What `POST /v1/chat/completions` asks: a schema as `response_format`, or as the parameters of the one tool that must
-be called."""
+"""Parser of `POST /v1/chat/completions`: a schema as `response_format`, or as the parameters of the tool to call."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _WAY = (
 
 
 def read_chat(body: Mapping[str, Any]) -> ServedQuestion:
-    """The question in the body of a request. Raises `ApiError`."""
+    """Parse the question from the body of a request. Raises `ApiError`."""
     refuse_keys(body, _REFUSED)
     document, instruction = read_messages(body.get("messages"), "messages", _TEXT)
     name, schema, place, as_call = _asked_schema(body)
@@ -50,7 +49,7 @@ def read_chat(body: Mapping[str, Any]) -> ServedQuestion:
 
 
 def _asked_schema(body: Mapping[str, Any]) -> tuple[str, dict[str, Any], str, bool]:
-    """(name, schema, where it stands, whether it is a tool's)."""
+    """Return (name, schema, its place in the body, whether it is a tool's). Raises `ApiError` if there is none."""
     shape = body.get("response_format")
     if body.get("tools") and body.get("tool_choice") != "none":
         return *forced_tool(body["tools"], body.get("tool_choice"), "function"), True

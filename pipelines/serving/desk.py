@@ -1,4 +1,4 @@
-"""Where requests meet the engine: as many as there is room for, each with a deadline, none for a client that went."""
+"""Admission of requests to the engine: a limited number, each with a deadline, cancelled if its client leaves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Answering:
     """One question in the engine.
 
     Attributes:
-        text: of its answer, as far as it is known. None where fields are not wanted as they end.
+        text: the known part of its answer; None if fields are not streamed.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Answering:
         self.future: JsonFuture | None = None
 
     async def pieces(self) -> AsyncIterator[tuple[str, list[FieldAnswer]]]:
-        """Fields that have ended since the last piece, and the text that is known by them. Raises `ApiError`."""
+        """Yield the text that newly ended fields add, with these fields. Raises `ApiError`."""
         assert self.text is not None
         is_last = False
         while not is_last:
@@ -48,11 +48,11 @@ class Answering:
             yield self.text.add(fields), fields
 
     def put(self, field: FieldAnswer | None) -> None:
-        """A field that has ended; None behind the last. From any thread."""
+        """Queue a field that has ended; None marks the end. Callable from any thread."""
         self._loop.call_soon_threadsafe(self._fields.put_nowait, field)
 
     async def result(self) -> JsonResult:
-        """The answer. Raises `ApiError` where there is none."""
+        """Return the answer. Raises `ApiError` if there is none."""
         assert self.future is not None
         try:
             (result,) = await asyncio.wrap_future(self.future)
@@ -66,7 +66,7 @@ class Answering:
 
 
 class ServingDesk:
-    """Hands questions to the engine. Of one event loop."""
+    """Admission of questions to the engine. Belongs to one event loop."""
 
     def __init__(self, engine: Engine, limits: ServingLimits, metrics: ServingMetrics) -> None:
         self.limits = limits
@@ -77,7 +77,7 @@ class ServingDesk:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Room for one request. Raises `ApiError` (429) where there is none, with a time to try again at."""
+        """Reserve a place for one request. Raises `ApiError` (429) with a time to retry if the server is full."""
         if self._num_open >= self.limits.max_open_requests:
             # Places become free one by one: by then some are.
             seconds = min(_LONGEST_WAIT, math.ceil(self._mean_seconds))
@@ -99,7 +99,7 @@ class ServingDesk:
 
     @asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
-        """What is done in it has the time that a request may take. Raises `ApiError` (504) when that is over."""
+        """Limit the time of the enclosed block to that of a request. Raises `ApiError` (504) when it is over."""
         seconds = self.limits.timeout_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -109,10 +109,10 @@ class ServingDesk:
 
     @asynccontextmanager
     async def asked(self, question: ServedQuestion, *, by_field: bool) -> AsyncIterator[Answering]:
-        """The question in the engine; what is not decoded when this ends is given up.
+        """Submit the question to the engine; cancel what is not decoded at exit.
 
         Args:
-            by_field: its fields are wanted as they end.
+            by_field: whether to stream fields as they end.
 
         Raises:
             ApiError: the schema cannot be filled in (400).
@@ -129,11 +129,11 @@ class ServingDesk:
             submitting.add_done_callback(_abandon)
 
     def count(self, result: JsonResult) -> None:
-        """An answer was given."""
+        """Count an answer."""
         self._metrics.count_answer(result)
 
     def _submit(self, question: ServedQuestion, answering: Answering, by_field: bool) -> JsonFuture:
-        """In a thread: texts are split into tokens."""
+        """Submit the question, in a thread, because this tokenizes texts."""
         limits = SchemaLimits(self.limits.max_branches, self.limits.max_depth, self.limits.max_members)
         try:
             if by_field:

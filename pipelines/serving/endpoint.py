@@ -28,9 +28,9 @@ class Endpoint:
     """An ASGI application for one address.
 
     Args:
-        read: the question in a request's body; raises `ApiError`.
-        reply: the form of the answer to it, by the model's name.
-        model: the name that requests may have, and answers have.
+        read: parses the question from a request's body; raises `ApiError`.
+        reply: makes the reply to a question, under the model's name.
+        model: model name in answers, and the only one accepted in requests.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Endpoint:
         self._desk, self._read, self._reply, self._model = desk, read, reply, model
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answer one request."""
         stream, is_read = _Stream(send), False
         try:
             with self._desk.place():
@@ -103,14 +103,14 @@ def _ended() -> ApiError:
 
 
 class _Stream:
-    """Server-sent events on their way."""
+    """Server-sent events that are being sent."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.reply: Reply | None = None  # once it has begun
 
     async def write(self, reply: Reply, events: Iterable[bytes]) -> None:
-        """Begins it, if it has not begun, and goes on."""
+        """Start the stream, if it has not started, and send the events."""
         if self.reply is None:
             self.reply = reply
             await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})

@@ -1,4 +1,4 @@
-"""What is said of each field beside OpenAI's interface: the extension `hpd` of an answer, and of a stream's chunks."""
+"""Facts about each field beyond OpenAI's interface: the extension `hpd` of an answer and of a stream's chunks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpd_core import FieldAnswer, JsonResult
 
 
 def field_facts(fields: Iterable[FieldAnswer]) -> list[dict[str, Any]]:
-    """Each field's path, value, status and probability, as plain data."""
+    """Return each field's path, value, text, status, token count, log-probabilities and probability, as plain data."""
     return [
         {
             "path": field.path,
@@ -27,16 +27,16 @@ def field_facts(fields: Iterable[FieldAnswer]) -> list[dict[str, Any]]:
 
 
 def answer_facts(result: JsonResult) -> dict[str, Any]:
-    """The extension of a whole answer: its fields, and where it does not keep to the schema."""
+    """Return the extension of a whole answer: its fields, and its deviations from the schema."""
     problems = [{"path": problem.path, "message": problem.message} for problem in result.problems]
     return {"fields": field_facts(result.fields.values()), "problems": problems}
 
 
 def json_text(result: JsonResult) -> str:
-    """The answer itself."""
+    """Encode the answer itself as JSON."""
     return json.dumps(result.data, ensure_ascii=False)
 
 
 def is_cut(result: JsonResult) -> bool:
-    """Whether a value was longer than values may be."""
+    """Return whether a value was truncated."""
     return any(field.status == "truncated" for field in result.fields.values())

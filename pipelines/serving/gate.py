@@ -1,4 +1,4 @@
-"""What every request passes: the key, a name to ask about it by, and the counters."""
+"""Gate of every request: API key check, request id, and counters."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _GONE = 499  # of a request whose client went before its answer began
 
 
 class RequestGate:
-    """An ASGI application around another.
+    """An ASGI application that wraps another.
 
     Args:
-        api_key: what requests below /v1/ have to bring as a bearer's token; None: nothing.
+        api_key: bearer token that requests below /v1/ must bring; None: no token needed.
         endpoints: the addresses that are counted one by one.
     """
 
@@ -31,7 +31,7 @@ class RequestGate:
         self._expected = None if api_key is None else f"Bearer {api_key}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Lets one request pass, or refuses it before its body is read."""
+        """Pass one request on, or refuse it before its body is read."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""How much the server takes: of one request, and at a time."""
+"""Limits of the server, per request and at a time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ServingLimits:
-    """Of one request: bytes of its body, branches and depth of its schema, values that enums of it list, seconds until
-    its answer. At a time: requests that are waiting or being answered."""
+    """Limits of the server.
+
+    Per request: bytes of the body, branches and depth of the schema, values in its enums, seconds until the answer. At
+    a time: requests that are waiting or being answered.
+    """
 
     max_body_bytes: int = 4_000_000
     max_branches: int = 512

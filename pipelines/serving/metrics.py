@@ -1,4 +1,4 @@
-"""What the server counts, for Prometheus."""
+"""Prometheus metrics of the server."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class ServingMetrics:
         self._fields = Counter("hpd_server_fields", "fields that were answered", ("status",), registry=self._registry)
 
     def count_request(self, endpoint: str, status: int, seconds: float) -> None:
-        """One request has ended."""
+        """Count a finished request."""
         self._requests.labels(endpoint, str(status)).inc()
         self._seconds.labels(endpoint).observe(seconds)
 
     def count_answer(self, result: JsonResult) -> None:
-        """One document was answered."""
+        """Count an answered document."""
         self._tokens.labels("prompt").inc(result.num_prompt_tokens)
         self._tokens.labels("output").inc(result.num_output_tokens)
         for field in result.fields.values():
             self._fields.labels(field.status).inc()
 
     def exposition(self) -> bytes:
-        """All of it in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)

@@ -1,6 +1,6 @@
-"""The text of an answer as far as it is known, while its fields end in any order.
+"""Incremental text of an answer whose fields end in any order.
 
-{"a": 1, "b": [{"c": 2}      a, and the first of b's objects, are there; whether b goes on is known when all is
+{"a": 1, "b": [{"c": 2}      a and the first object of b are known; whether b continues is known at the end
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _THERE = object()
 
 
 class _NotKnownYet(Exception):  # noqa: N818 - never a message
-    """It depends on a field that has not ended."""
+    """Raised if the text depends on a field that has not ended."""
 
 
 class OrderedJson:
-    """Of one answer: each `add` gives what it adds to the text, `rest` gives what is left."""
+    """Incremental text of one answer: `add` returns the text that new fields add, `rest` the remainder."""
 
     def __init__(self, schema: Mapping[str, Any], limits: SchemaLimits) -> None:
-        """Raises SchemaError."""
+        """Read the schema. Raises SchemaError."""
         self._answers: dict[str, FieldAnswer] = {}
         self._begun: set[str] = set()  # paths of objects and lists of which a field has ended
         self._written: list[str] = []
         self._pieces = self._object(read_schema(schema, limits), ())
 
     def add(self, fields: Iterable[FieldAnswer]) -> str:
-        """The text that is known by these fields, behind what was given before."""
+        """Add fields and return the newly known text, after what was returned before."""
         for field in fields:
             self._answers[field.path] = field
             above = field.path
@@ -48,7 +48,7 @@ class OrderedJson:
         return new
 
     def rest(self, result: JsonResult) -> str:
-        """The text behind what was given before."""
+        """Return the text after what was returned before."""
         text, written = json_text(result), "".join(self._written)
         assert text.startswith(written), "an answer is not what its fields were"
         return text[len(written) :]
@@ -104,7 +104,7 @@ class OrderedJson:
     # What is known now; `_NotKnownYet` where nothing is.
 
     def _state(self, member: FormMember, path: Path) -> Any:
-        """`_THERE` where a value or an object stands, MISSING where nothing does; or what stands for nothing."""
+        """Return `_THERE` for a present value or object, MISSING for a left-out one, else null or an empty list."""
         node = member.node
         match node:
             case Constant():
@@ -123,7 +123,7 @@ class OrderedJson:
                 return _THERE if answer.status == "value" else nothing(node, answer, member.is_required)
 
     def _has_value(self, group: FormGroup, path: Path) -> bool:
-        """Whether the model wrote any value of an object that may miss."""
+        """Return whether the model wrote any value of an object that may be missing."""
         unknown = False
         for name, member in group.fields.items():
             try:
@@ -149,7 +149,7 @@ class OrderedJson:
                 return self._answer((*path, node.name)).status != "absent"
 
     def _has_begun(self, path: Path) -> bool:
-        """Whether any field of a list's object has ended, so that there is one."""
+        """Return whether any field of a list's object has ended, so that the object exists."""
         return pointer(path) in self._begun
 
     def _answer(self, path: Path) -> FieldAnswer:

@@ -1,5 +1,4 @@
-"""What a request asks, whichever of the interfaces it came by: one document, one schema; and the parts that the
-interfaces have in common."""
+"""Question of a request, from either interface: one document, one schema; and the parsers that the interfaces share."""
 
 from __future__ import annotations
 
@@ -17,13 +16,13 @@ _NO_SCHEMA = (
 
 @dataclass(frozen=True, slots=True)
 class ServedQuestion:
-    """One document and the schema that is to be filled in from it.
+    """One document and the schema to fill in from it.
 
     Attributes:
-        name: of the schema, or of the tool.
-        as_call: the answer is to be a call of the tool `name`.
-        schema_at: the key of the request that holds the schema, for messages.
-        with_usage: a stream is to end with the tokens that were used.
+        name: name of the schema, or of the tool.
+        as_call: whether the answer is a call of the tool `name`.
+        schema_at: key of the request that holds the schema, for messages.
+        with_usage: whether a stream ends with the token usage.
     """
 
     document: str
@@ -37,15 +36,15 @@ class ServedQuestion:
 
 
 def no_schema(param: str, way: str, call: str) -> ApiError:
-    """The refusal of a request to chat."""
+    """Return the refusal of a request without a schema, such as a chat."""
     return ApiError(400, _NO_SCHEMA.format(way=way, call=call), param=param, code="schema_required")
 
 
 def refuse_keys(body: Mapping[str, Any], reasons: Mapping[str, tuple[Sequence[Any], str]]) -> None:
-    """Refuses what would change an answer and cannot be had.
+    """Refuse settings that would change an answer and are not supported.
 
     Args:
-        reasons: key -> the values that mean nothing, and what to say of the others.
+        reasons: key -> (values without effect, reason to refuse all others).
     """
     for key, (harmless, reason) in reasons.items():
         value = body.get(key)
@@ -54,7 +53,7 @@ def refuse_keys(body: Mapping[str, Any], reasons: Mapping[str, tuple[Sequence[An
 
 
 def flag(body: Mapping[str, Any], key: str) -> bool:
-    """A boolean that may be missing."""
+    """Return a boolean that may be missing. Raises `ApiError` if it is not a boolean."""
     value = body.get(key)
     if value is not None and not isinstance(value, bool):
         raise refused(key, "true or false is needed")
@@ -62,10 +61,10 @@ def flag(body: Mapping[str, Any], key: str) -> bool:
 
 
 def read_messages(messages: Any, param: str, text_kinds: Sequence[str]) -> tuple[str, str | None]:
-    """(document, instruction): the user's texts, and those of the system.
+    """Return (document, instruction): the user's texts, and those of the system.
 
     Args:
-        text_kinds: the `type` of a content part that is text.
+        text_kinds: `type` values of content parts that are text.
 
     Raises:
         ApiError: an image, an answer of an assistant, no text.
@@ -108,9 +107,9 @@ def _texts(content: Any, place: str, text_kinds: Sequence[str]) -> Iterator[str]
 
 
 def read_schema(holder: Any, place: str, key: str) -> tuple[str, dict[str, Any]]:
-    """(name, schema) of an object with `name`, `description` and, under `key`, a schema.
+    """Return (name, schema) of an object with `name`, `description` and, under `key`, a schema.
 
-    The object's description is the schema's where that has none.
+    A schema without a description takes the object's. Raises `ApiError` if a part is missing or of the wrong type.
     """
     if not isinstance(holder, Mapping):
         raise refused(place, "an object is needed")

@@ -1,4 +1,4 @@
-"""A refusal, also to a client that has not yet sent all of its request."""
+"""Refusals, also to a client that has not yet sent its whole request."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _MOST_BYTES, _MOST_SECONDS = 100_000_000, 5.0  # of what is read and thrown away
 
 
 def json_response(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A body of JSON."""
+    """Return a response with a JSON body."""
     return Response(json_bytes(body), status, headers, media_type="application/json")
 
 
 def error_response(error: ApiError) -> Response:
-    """A refusal of a request that was read."""
+    """Return the refusal of a request that was read."""
     return json_response(error.body(), error.status, error.headers)
 
 
 async def refuse_unread(error: ApiError, receive: Receive, send: Send) -> None:
-    """Refuses a request of whose body not all was read.
+    """Refuse a request whose body was not read to the end.
 
-    The client is told at once, but the connection ends behind what it is still sending: many read no answer while they
-    send, and a connection that is closed on them has none for them any more.
+    The client gets the answer at once, but the connection closes only after its remaining body. Many clients read no
+    answer while they send, and lose it if the connection closes.
     """
     response = error_response(error)
     await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})

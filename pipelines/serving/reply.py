@@ -1,4 +1,4 @@
-"""What the two interfaces have in common when they answer."""
+"""Parts of a reply that the two interfaces share."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from pipelines.serving.api_errors import ApiError
 
 
 class Reply(Protocol):
-    """One answer in the form of an interface: whole, or as the events of a stream."""
+    """One reply in the form of an interface: whole, or as the events of a stream."""
 
     def whole(self, result: JsonResult) -> dict[str, Any]:
-        """The body of an answer."""
+        """Return the body of an answer."""
         ...
 
     def begin(self) -> Iterator[bytes]:
-        """The events before the first text."""
+        """Yield the events before the first text."""
         ...
 
     def go_on(self, text: str, fields: Sequence[FieldAnswer]) -> Iterator[bytes]:
-        """The events of some more text, which may be none, and of fields that have ended."""
+        """Yield the events of more text, which may be empty, and of fields that have ended."""
         ...
 
     def end(self, result: JsonResult) -> Iterator[bytes]:
-        """The events behind the last text."""
+        """Yield the events after the last text."""
         ...
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
-        """The events in place of the rest."""
+        """Yield the events that report an error in place of the rest."""
         ...
 
 
 def new_id(prefix: str) -> str:
-    """A name that nothing else has."""
+    """Return a unique id with this prefix."""
     return f"{prefix}{uuid.uuid4().hex}"
 
 
 def now() -> int:
-    """Seconds since 1970."""
+    """Return seconds since 1970."""
     return int(time.time())
 
 
 def json_bytes(data: Any) -> bytes:
-    """In ASCII: a value may hold half a surrogate pair, which no UTF-8 can."""
+    """Encode as ASCII JSON, because a value may hold half a surrogate pair, which UTF-8 cannot encode."""
     return json.dumps(data, ensure_ascii=True).encode()
 
 
 def event(data: Any, name: str | None = None) -> bytes:
-    """One server-sent event."""
+    """Encode one server-sent event."""
     head = b"" if name is None else f"event: {name}\n".encode()
     return head + b"data: " + json_bytes(data) + b"\n\n"

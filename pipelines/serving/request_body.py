@@ -1,4 +1,4 @@
-"""A request's body: read as far as it may be long, and taken only if it is JSON that can be worked on."""
+"""Reader of a request's body: read up to the size limit, accepted only if it is valid JSON."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pipelines.serving.api_errors import ApiError
 
 
 async def read_body(request: Request, max_bytes: int) -> dict[str, Any]:
-    """The JSON object that a request sends.
+    """Read the JSON object that a request sends.
 
     Raises:
-        ApiError: 413 as soon as it is known to be longer than `max_bytes`, 400 where it is no such object.
+        ApiError: 413 as soon as the body is known to exceed `max_bytes`, 400 if it is not a JSON object.
     """
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > max_bytes:
@@ -29,7 +29,7 @@ async def read_body(request: Request, max_bytes: int) -> dict[str, Any]:
 
 
 def parse_body(content: bytes) -> dict[str, Any]:
-    """As `read_body`, of bytes that are here."""
+    """Parse a body that was read. Raises `ApiError` (400) as `read_body`."""
     try:
         body = json.loads(content, parse_constant=_no_json)
     except RecursionError as error:

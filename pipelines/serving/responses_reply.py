@@ -1,4 +1,4 @@
-"""Answers of `POST /v1/responses`: a response, or the events by which it grows."""
+"""Replies of `POST /v1/responses`: a response, or the events of its stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.serving.reply import event, new_id, now
 
 
 class ResponsesReply:
-    """The answer to one question. As `reply.Reply`."""
+    """The reply to one question. Implements `reply.Reply`."""
 
     def __init__(self, question: ServedQuestion, model: str) -> None:
         self._question = question
@@ -37,7 +37,7 @@ class ResponsesReply:
         }
 
     def whole(self, result: JsonResult) -> dict[str, Any]:
-        """As `Reply.whole`."""
+        """Return the whole response. See `Reply.whole`."""
         cut = is_cut(result)
         status = "incomplete" if cut else "completed"
         return self._head | {
@@ -49,7 +49,7 @@ class ResponsesReply:
         }
 
     def begin(self) -> Iterator[bytes]:
-        """As `Reply.begin`."""
+        """Yield the first events. See `Reply.begin`."""
         empty = self._head | {"status": "in_progress", "output": [], "usage": None}
         yield self._event("response.created", response=empty)
         yield self._event("response.in_progress", response=empty)
@@ -61,7 +61,7 @@ class ResponsesReply:
         yield self._part_event("response.content_part.added", part=_part(""))
 
     def go_on(self, text: str, fields: Sequence[FieldAnswer]) -> Iterator[bytes]:
-        """As `Reply.go_on`."""
+        """Yield the events of a new piece. See `Reply.go_on`."""
         self._text += text
         # A client reads no kind of event that it does not know: fields go with text, of which there may be none.
         facts = {"hpd": {"fields": field_facts(fields)}} if fields else {}
@@ -73,7 +73,7 @@ class ResponsesReply:
             yield self._part_event("response.output_text.delta", delta=text, logprobs=[], **facts)
 
     def end(self, result: JsonResult) -> Iterator[bytes]:
-        """As `Reply.end`."""
+        """Yield the last events. See `Reply.end`."""
         done = self.whole(result)
         if self._question.as_call:
             yield self._item_event(
@@ -86,7 +86,7 @@ class ResponsesReply:
         yield self._event(f"response.{done['status']}", response=done)
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
-        """As `Reply.fail`."""
+        """Yield the error event. See `Reply.fail`."""
         told = error.body()["error"]
         yield self._event("error", code=told["code"] or told["type"], message=told["message"], param=told["param"])
 

@@ -1,5 +1,4 @@
-"""What `POST /v1/responses` asks: a schema as `text.format`, or as the parameters of the one tool that must be
-called."""
+"""Parser of `POST /v1/responses`: a schema as `text.format`, or as the parameters of the tool to call."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _WAY = 'text {"format": {"type": "json_schema", "name": ..., "schema": {...}}}, 
 
 
 def read_response(body: Mapping[str, Any]) -> ServedQuestion:
-    """The question in the body of a request. Raises `ApiError`."""
+    """Parse the question from the body of a request. Raises `ApiError`."""
     refuse_keys(body, _REFUSED)
     asked, wanted = body.get("input"), body.get("instructions")
     if wanted is not None and not isinstance(wanted, str):
@@ -44,7 +43,7 @@ def read_response(body: Mapping[str, Any]) -> ServedQuestion:
 
 
 def _asked_schema(body: Mapping[str, Any]) -> tuple[str, dict[str, Any], str, bool]:
-    """(name, schema, where it stands, whether it is a tool's)."""
+    """Return (name, schema, its place in the body, whether it is a tool's). Raises `ApiError` if there is none."""
     text = body.get("text")
     shape = text.get("format") if isinstance(text, Mapping) else None
     if body.get("tools") and body.get("tool_choice") != "none":

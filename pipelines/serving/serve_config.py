@@ -1,4 +1,4 @@
-"""What is served."""
+"""Configuration of the server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hpd_core.section import Section
 
 
 class ServeConfig(Section):
-    """The engine of a server, with the keys of a job."""
+    """Engine of a server, with the keys of a job."""
 
     model: str = Field(
         min_length=1, description="hub id, folder (local or any fsspec URI), or an embedded model's name"

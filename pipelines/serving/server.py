@@ -1,4 +1,4 @@
-"""Serves until it is told to end, and then answers what it has taken."""
+"""HTTP server that runs until it is told to exit, and then drains."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from pipelines.serving.limits import ServingLimits
 _MARGIN_SECONDS = 5  # of a drain, beyond the longest that a request may take
 _BACKLOG = 2048  # connections that may wait to be taken
 _KEEP_ALIVE_SECONDS = 75
-"""Clients use a connection again. One that is closed just then fails a request that nobody sends anew: so an idle one
-is kept for longer than load balancers (60 s) and clients keep theirs. uvicorn's own 5 s are as long as httpx's."""
+"""Idle seconds until a kept-alive connection is closed.
+
+A reused connection that is closed at that moment fails a request without a retry. So this exceeds the timeouts of load
+balancers (60 s) and clients. uvicorn's own 5 s equal httpx's.
+"""
 
 
 def make_server(engine: Engine, model: str, limits: ServingLimits, api_key: str | None) -> uvicorn.Server:
-    """What answers requests. Told to exit, it takes nothing new, and ends when all it has taken is answered.
+    """Build the server. Told to exit, it accepts nothing new and ends once all accepted requests are answered.
 
     Args:
-        model: the name that clients call the engine's model by.
+        model: name under which clients call the engine's model.
     """
     config = uvicorn.Config(
         build_app(engine, model, limits, api_key),
@@ -39,10 +42,10 @@ def make_server(engine: Engine, model: str, limits: ServingLimits, api_key: str 
 
 
 def serve(server: uvicorn.Server, sock: socket.socket, announce: Callable[[str], None]) -> None:
-    """Serves until SIGTERM or Ctrl-C, and drains.
+    """Serve until SIGTERM or Ctrl-C, then drain.
 
     Args:
-        announce: is told the address up to /v1, when requests are taken.
+        announce: called with the address up to /v1, once requests are accepted.
     """
     sock.listen(_BACKLOG)
     serve_until_told(server, sock, "/v1", announce)

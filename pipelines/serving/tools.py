@@ -1,4 +1,4 @@
-"""The one tool that must be called: its parameters are a schema, its call is the answer."""
+"""The one tool that a request must call: its parameters are the schema, its call is the answer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pipelines.serving.question import read_schema
 
 
 def forced_tool(tools: Any, choice: Any, inner: str | None) -> tuple[str, dict[str, Any], str]:
-    """(name, schema, where the schema stands) of the tool that `tool_choice` names.
+    """Return (name, schema, place of the schema) of the tool that `tool_choice` names.
 
     Args:
-        inner: the key under which a tool's and a choice's name are, "function"; None: they have it themselves.
+        inner: key under which a tool and a choice keep their name, "function"; None: directly.
 
     Raises:
-        ApiError: none is named, or none of these.
+        ApiError: `tool_choice` names no tool, or an unknown one.
     """
     if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
         raise refused("tools", "a list of objects is needed")

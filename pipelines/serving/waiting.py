@@ -1,4 +1,4 @@
-"""Work that is worth doing only as long as somebody waits for it."""
+"""Work that is cancelled if its client leaves."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ T = TypeVar("T")
 
 
 class ClientGoneError(Exception):
-    """Nobody waits for the answer any more."""
+    """Raised if the client left before its answer."""
 
 
 async def unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
-    """What `work` gives; it is cancelled when the client goes.
+    """Return the result of `work`; cancel it if the client leaves.
 
     Args:
-        receive: of a request whose body was read.
+        receive: channel of a request whose body was read.
 
     Raises:
-        ClientGoneError: the client went.
+        ClientGoneError: the client left.
     """
     working, leaving = asyncio.create_task(work), asyncio.create_task(_until_gone(receive))
     try:

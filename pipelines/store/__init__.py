@@ -1,1 +1,1 @@
-"""What a run writes: its folder, tables, ledger of done shards, lease and totals."""
+"""Storage of a run: its folder, tables, ledger of committed shards, lease and totals."""

@@ -1,4 +1,4 @@
-"""What a run asked for, and by which schemas its values are normalised: kept in its output folder."""
+"""Schemas that a run asked for, and schemas that normalise its values: kept in its output folder."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from pipelines.store.folders import Folder
 
 SCHEMAS_NAME = "_schemas.json"
 NORMALISED_NAME = "_normalised_schemas.json"
-"""Only in a run that was normalised by other schemas than those that it asked for."""
+"""Name of the file that exists only if a run was normalised by other schemas than it asked for."""
 
 
 def store_schemas(folder: Folder, schemas: Mapping[str, CategorySchema]) -> None:
-    """Keeps what a run asked for, for those who take its answers over."""
+    """Store the schemas that a run asked for, for runs that carry its answers over."""
     folder.create(SCHEMAS_NAME, _content(schemas))
 
 
 def store_normalised_schemas(folder: Folder, schemas: Mapping[str, CategorySchema]) -> None:
-    """Keeps by which schemas the run's values are normalised from now on; what it asked for stays."""
+    """Store the schemas that normalise the run's values from now on; those it asked for are kept."""
     folder.write(NORMALISED_NAME, _content(schemas))
 
 
 def read_asked_schemas(folder: Folder) -> dict[str, CategorySchema] | None:
-    """What the run in the folder asked for; None if it does not say."""
+    """Return the schemas that the run in the folder asked for; None if they are not stored."""
     return _read(folder, SCHEMAS_NAME)
 
 
 def read_schemas(folder: Folder) -> dict[str, CategorySchema] | None:
-    """The schemas of the run's values, as they are normalised now; None if it does not say.
+    """Return the schemas that normalise the run's values now; None if they are not stored.
 
-    They are what it asked for, unless it was normalised by edited ones.
+    They are those it asked for, unless it was normalised by edited ones.
     """
     edited = _read(folder, NORMALISED_NAME)
     return read_asked_schemas(folder) if edited is None else edited
 
 
 def schemas_place(folder: Folder) -> str:
-    """The file that `read_schemas` reads."""
+    """Return the file that `read_schemas` reads."""
     return folder.describe(NORMALISED_NAME if folder.exists(NORMALISED_NAME) else SCHEMAS_NAME)
 
 
@@ -58,7 +58,7 @@ def _content(schemas: Mapping[str, CategorySchema]) -> bytes:
 
 
 def _plain(schema: CategorySchema) -> Any:
-    """The attributes; with the category's id and other names, where it has some."""
+    """Return the attributes; with the category's id and aliases, if it has any."""
     data = schema.model_dump(mode="json", exclude_defaults=True, exclude={"category"})
     return data if len(data) > 1 else data["attributes"]
 

@@ -1,4 +1,4 @@
-"""The columns of a run's tables, each with what it means. docs/reference/tables.md is written from them."""
+"""Columns of a run's tables, each with its meaning. docs/reference/tables.md is generated from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of a run's folder that are not what HPD wrote there: named, with the way out, whoever reads them."""
+"""Damaged files of a run's folder: reported by name, with what to do, whoever reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WAY_OUT = "Restore the file from a copy of the run, or extract anew into anothe
 
 @contextmanager
 def named_damage(folder: Folder, name: str, way_out: str = _WAY_OUT) -> Iterator[None]:
-    """What is done within reads the object: where it does not have the form that it was written in, `UsageError`."""
+    """Raise `UsageError` if reading the object in the block fails because it is damaged or has another format."""
     try:
         yield
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:

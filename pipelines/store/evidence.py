@@ -1,4 +1,4 @@
-"""An entry of the attribute table's `evidence` as the engine's `Evidence`."""
+"""Conversion of an entry of the attribute table's `evidence` to the engine's `Evidence`."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from hpd_core import Evidence
 
 
 def stored_evidence(entry: Mapping[str, Any]) -> Evidence:
-    """The place; the text around it is the table's alone."""
+    """Return the place; the text around it is kept in the table only."""
     return Evidence(entry["field"], entry["start"], entry["end"], entry["text"], entry["match"])

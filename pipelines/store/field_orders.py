@@ -1,7 +1,7 @@
-"""How much of their text products share at its beginning, in the configured order of the fields and in others.
+"""Share of text that products have in common at the beginning, in the configured order of the fields and in others.
 
-The engine computes once what documents begin with alike (hpd_core/decoding/shared_text.py). In which order a document's
-fields stand is the user's choice: with a title of its own in front, a variant shares nothing of the same description.
+The engine computes a shared beginning of documents once (hpd_core/decoding/shared_text.py). The user chooses the order
+of a document's fields: with its own title first, a variant shares nothing of the same description.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from typing import Any
 from hpd_core import Record
 
 SAMPLE = 256
-"""Records of a shard that are looked at: neighbours, as the variants of a product are in most catalogs."""
+"""Number of records of a shard in the sample: neighbours, which in most catalogs include a product's variants."""
 
 _ALL_ORDERS = 3
-"""Fields of which every order is tried."""
+"""Maximum number of fields for which every order is tried."""
 
 _WORTH_SAYING = 0.05
-"""Of the text, so much more is shared in another order before anybody is told."""
+"""Minimum gain in the shared part of the text for which another order is suggested."""
 
 FieldOrder = tuple[str, ...]
 
 
 @dataclass(slots=True)
 class FieldOrders:
-    """Of a sample: characters of text, and by order of the fields those of whole fields that others begin with, too."""
+    """Counts in a sample: characters of text and, by field order, characters of whole fields in shared beginnings."""
 
     characters: int = 0
     shared: Counter[FieldOrder] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, records: Sequence[Record], fields: Sequence[str]) -> FieldOrders:
-        """Of the first of some records. `fields`: their names, as configured."""
+        """Count the first `SAMPLE` records. `fields`: their names, as configured."""
         sample = records[:SAMPLE]
         characters = sum(len(text) for record in sample for text in record.fields.values())
         return cls(characters, Counter(_shared_characters(sample, tuple(fields))))
 
     def add(self, other: FieldOrders) -> None:
-        """Takes in another sample, with the same fields."""
+        """Add another sample with the same fields."""
         self.characters += other.characters
         self.shared.update(other.shared)
 
     def better(self, configured: Sequence[str]) -> BetterOrder | None:
-        """The order in which most is shared; None where that is not worth saying."""
+        """Return the order in which most text is shared; None if the gain is too small to mention."""
         mine = tuple(configured)
         if not self.characters or mine not in self.shared:
             return None
@@ -56,7 +56,7 @@ class FieldOrders:
         return BetterOrder(best, share, now) if share - now >= _WORTH_SAYING else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for manifests."""
+        """Return plain data for manifests."""
         return {
             "characters": self.characters,
             "shared": [{"fields": list(order), "characters": count} for order, count in self.shared.items()],
@@ -64,14 +64,14 @@ class FieldOrders:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FieldOrders:
-        """The opposite of `to_dict`; of no data, no sample."""
+        """Rebuild from `to_dict`; empty data gives an empty sample."""
         shared = {tuple(each["fields"]): each["characters"] for each in data.get("shared", ())}
         return cls(data.get("characters", 0), Counter(shared))
 
 
 @dataclass(frozen=True, slots=True)
 class BetterOrder:
-    """An order of the fields, the share of text that others begin with in it, and that share as configured."""
+    """An order of the fields, the share of shared text in it, and that share in the configured order."""
 
     fields: FieldOrder
     share: float
@@ -104,7 +104,7 @@ def _shared_characters(records: Sequence[Record], fields: FieldOrder) -> dict[Fi
 
 
 def _orders(fields: FieldOrder) -> Iterator[FieldOrder]:
-    """The order itself, and others: all, or of many fields those with one at another end."""
+    """Yield the order itself, then others: all, or for many fields those with one field moved to an end."""
     yield fields
     if len(fields) <= _ALL_ORDERS:
         yield from islice(permutations(fields), 1, None)

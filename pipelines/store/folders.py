@@ -35,12 +35,12 @@ Answer = TypeVar("Answer")
 
 
 def map_requests(function: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
-    """`function` of every item, in order; several at a time, because most of a request to a storage is waiting."""
+    """Return `function` of every item, in order; calls run in parallel, because storage requests are mostly waiting."""
     return list(iter_requests(function, list(items)))
 
 
 def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:
-    """As `storage.open_filesystem`. Raises `UsageError` for an unknown protocol or a missing library."""
+    """Return `storage.open_filesystem`. Raise `UsageError` for an unknown protocol or a missing library."""
     try:
         return storage.open_filesystem(uri, anonymous=anonymous)
     except StorageError as error:
@@ -48,27 +48,27 @@ def open_filesystem(uri: str, *, anonymous: bool = False) -> tuple[Any, str]:
 
 
 def size_and_etag(filesystem: Any, path: str) -> tuple[int, str | None]:
-    """A file's size, and the store's own mark of its content; None where files have none, as on a disk."""
+    """Return a file's size in bytes, and the store's own mark of its content; None if it has none, as on a disk."""
     info = filesystem.info(path)
     etag = info.get("ETag") or info.get("etag")
     return int(info["size"]), str(etag).strip('"') if etag else None
 
 
 def iter_requests(function: Callable[[Item], Answer], items: Sequence[Item]) -> Iterator[Answer]:
-    """As `map_requests`, for answers that are not to be held all at once."""
+    """Yield the answers of `map_requests` without holding all at once."""
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         for start in range(0, len(items), _ANSWERS_AT_ONCE):
             yield from pool.map(function, items[start : start + _ANSWERS_AT_ONCE])
 
 
 def file_at(place: str, option: str) -> tuple[Folder, str]:
-    """The folder of a file that is to be written, and the file's name in it.
+    """Return the folder of a file to be written, and the file's name in it.
 
     Args:
         place: a local path or any fsspec URI.
-        option: that has it, for messages.
+        option: option that names the place, for messages.
 
-    Raises `UsageError` where it names no file, or there is a file where the folder should be.
+    Raise `UsageError` if it names no file, or a file is where the folder should be.
     """
     protocol, mark, path = place.rpartition("://")
     parent, slash, name = path.rpartition("/")
@@ -95,69 +95,69 @@ class Folder:
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies on a disk of this machine."""
+        """Whether it is on a local disk."""
         return self._is_local
 
     @property
     def absolute_uri(self) -> str:
-        """The same folder for a process with another working directory."""
+        """URI of the same folder for a process with another working directory."""
         return self._root if self._is_local else self.uri
 
     def path(self, name: str) -> str:
-        """The path of an object inside the file system."""
+        """Return the path of an object inside the file system."""
         return f"{self._root}/{name}"
 
     def local_path(self, name: str) -> Path | None:
-        """The object's place on a disk; None where it lies in an object store."""
+        """Return the object's path on a disk; None if it is in an object store."""
         return Path(self.path(name)) if self._is_local else None
 
     def describe(self, name: str) -> str:
-        """The object as a user would write it."""
+        """Return the object as a user would write it."""
         return f"{self.uri}/{name}"
 
     def read(self, name: str) -> bytes:
-        """Raises `FileNotFoundError` if there is no such object."""
+        """Return the object's bytes. Raise `FileNotFoundError` if there is no such object."""
         data: bytes = self._fs.cat_file(self.path(name))
         return data
 
     def open(self, name: str) -> Any:
-        """The object as a binary file to read from, without read-ahead: Arrow asks for just the ranges it needs."""
+        """Open the object as a binary file for reading, without read-ahead: Arrow requests just the ranges it needs."""
         return self._fs.open(self.path(name), "rb", cache_type="none")
 
     def read_json(self, name: str) -> Any:
-        """The object's JSON, or None if there is no such object."""
+        """Return the object's JSON, or None if there is no such object."""
         try:
             return json.loads(self.read(name))
         except FileNotFoundError:
             return None
 
     def exists(self, name: str) -> bool:
-        """Whether the object is there now."""
+        """Return whether the object exists now."""
         return bool(self._fs.exists(self.path(name)))
 
     def is_file(self) -> bool:
-        """Whether there is a file where the folder should be."""
+        """Return whether a file is where the folder should be."""
         return bool(self._fs.isfile(self._root))
 
     def require(self) -> None:
-        """Raises `UsageError` if there is a file where the folder should be, or no bucket that it could be in."""
+        """Raise `UsageError` if a file is where the folder should be, or its bucket does not exist."""
         if self.is_file():
             raise UsageError(f"{self.uri} is a file, a folder is needed")
         if bucket := storage.missing_bucket(self._fs, self._root):
             raise UsageError(f"{self.uri}: there is no bucket {bucket!r}; name one that is there, or make it first")
 
     def is_empty(self) -> bool:
-        """Whether nothing lies in the folder (or it does not exist), half-written files of a killed start apart."""
+        """Return whether the folder is empty or does not exist, ignoring half-written files of a killed start."""
         return not self.list("")
 
     def find(self, folder: str) -> list[str]:
-        """Names of all objects below a sub-folder, sorted; without half-written ones."""
+        """Return the names of all objects below a sub-folder, sorted; without half-written ones."""
         root = self.path(folder)
         paths = (str(path)[len(root) + 1 :] for path in self._fs.find(root))
         return sorted(path for path in paths if not path.rsplit("/", 1)[-1].startswith("."))
 
     def list(self, folder: str) -> list[str]:
-        """Names of the objects directly in a sub-folder, sorted; without half-written ones."""
+        """Return the names of the objects directly in a sub-folder, sorted; without half-written ones."""
         try:
             paths = self._fs.ls(self.path(folder), detail=False)
         except FileNotFoundError:
@@ -166,16 +166,16 @@ class Folder:
         return sorted(name for name in names if not name.startswith(".") and name != folder)
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes or replaces the object."""
+        """Write or replace the object."""
         if not self._is_local:
             self._fs.pipe_file(self.path(name), data)
             return
         os.replace(self._write_temporary(name, data), self.path(name))
 
     def create(self, name: str, data: bytes) -> bool:
-        """Writes the object only if none is there yet, and says whether it did.
+        """Write the object only if it does not exist yet, and return whether it was written.
 
-        A repeated request can answer False although the object is ours: read it back, never assume.
+        A retried request can return False although the object is ours: read it back, never assume.
         """
         if self._is_local:
             return self._link(self._write_temporary(name, data), name, remove_source=True)
@@ -196,7 +196,7 @@ class Folder:
         raise AssertionError("the last try returns or raises")
 
     def put(self, local_path: str, name: str) -> None:
-        """Puts a local file under a name, however large, replacing what is there. Local files share their bytes."""
+        """Store a local file of any size under a name, replacing what is there. Local copies share their bytes."""
         if not self._is_local:
             self._fs.put_file(local_path, self.path(name))
             return
@@ -216,7 +216,7 @@ class Folder:
             os.unlink(temporary)
 
     def copy(self, source: str, target: str) -> None:
-        """Puts the object under a second name, replacing what is there. Local files share their bytes."""
+        """Copy the object to a second name, replacing what is there. Local copies share their bytes."""
         if not self._is_local:
             self._fs.copy(self.path(source), self.path(target))
             return
@@ -228,14 +228,14 @@ class Folder:
             os.unlink(self.path(temporary))
 
     def remove(self, folder: str) -> None:
-        """Removes a sub-folder with everything in it, if it is there."""
+        """Remove a sub-folder with everything in it, if it exists."""
         if self._fs.exists(self.path(folder)):
             self._fs.rm(self.path(folder), recursive=True)
 
     def remove_half_written(self, folder: str) -> None:
-        """Removes what killed processes had not finished writing directly in a sub-folder. Only local writes leave any.
+        """Remove files directly in a sub-folder that killed processes left half-written. Only local writes leave any.
 
-        A process that is alive and in the midst of one gets a `FileNotFoundError`.
+        A live process that is writing one gets a `FileNotFoundError`.
         """
         if self._is_local:
             for path in Path(self.path(folder)).glob(".*.tmp"):
@@ -257,7 +257,7 @@ class Folder:
 
     @contextmanager
     def _whole_or_gone(self, temporary: str, name: str) -> Iterator[None]:
-        """Removes what could not be written whole: a full disk needs the room. The error says what could not."""
+        """Remove a file that could not be fully written (a full disk needs the room). The error names the target."""
         try:
             yield
         except BaseException as error:

@@ -1,9 +1,8 @@
-"""Which part of a failing shard to try next, so that one bad record costs itself and not its neighbours.
+"""Isolation of bad records: chooses the part of a failing shard to try next, so that one record does not fail others.
 
-A shard is tried whole, `max_attempts` times: most failures come from outside (a lost node, a full GPU) and do not come
-back. Then it is cut into up to 16 ranges of records, each tried alone; a range that fails is cut again, down to the
-record. A process that dies takes its memory along, so all of this is worked out anew, each time, from the tries on
-record.
+A shard is tried whole, `max_attempts` times: most failures come from outside (a lost node, a full GPU) and do not
+recur. Then it is cut into up to 16 ranges of records, each tried alone. A range that fails is cut again, down to single
+records. A process that dies loses its memory, so all of this is computed each time from the recorded tries.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ class Span:
 
     @property
     def indices(self) -> range:
-        """The places of its records in the shard."""
+        """Indices of its records in the shard."""
         return range(self.start, self.stop)
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One try at decoding a span, as it is on record.
+    """One recorded try at decoding a span.
 
     Attributes:
-        is_done: it came to its end. If not, it has failed: with `error`, or without a word because its process died.
+        is_done: whether it finished. If not, it failed: with `error`, or without one because its process died.
     """
 
     span: Span
@@ -54,18 +53,18 @@ class Try:
 
 @dataclass(slots=True)
 class Partition:
-    """What to decode, in this order, and what is given up, with the reason."""
+    """Spans to decode, in this order, and spans that are given up, with the reason."""
 
     spans: list[Span] = field(default_factory=list)
     given_up: dict[Span, str] = field(default_factory=dict)
 
 
 def partition(num_records: int, tries: Sequence[Try], max_attempts: int) -> Partition:
-    """Splits a shard's records into spans to decode and spans to give up. Together they are all records, each once.
+    """Split a shard's records into spans to decode and spans to give up. Together they are all records, each once.
 
     Args:
-        num_records: in the shard, at least 1.
-        tries: of this session, oldest first; spans of a shard that was prepared in the same way.
+        num_records: number of records in the shard, at least 1.
+        tries: tries of this session, oldest first; their spans are of a shard prepared in the same way.
         max_attempts: tries of the whole shard before it is cut.
     """
     tried = {each.span for each in tries}

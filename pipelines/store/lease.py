@@ -1,10 +1,10 @@
-"""One driver per run: a lease in the output folder that a dead driver's successor can take.
+"""Lease in the output folder that keeps one driver per run, and that a dead driver's successor can take.
 
-    _lease/00000007.json    the latest number counts: who holds the run, or that nobody does
+    _lease/00000007.json    the latest number counts: who holds the run, or that it is free
 
-Taking, renewing and giving back all write the next number, only if it is not there yet: of several that try, one wins.
-Whoever finds a higher number than its own has lost the lease. Nothing depends on clocks that agree: a lease has run out
-when nobody renewed it for as long as it says, as the one who waits counts it.
+Taking, renewing and releasing all write the next number, only if it does not exist: of several drivers, one wins. A
+driver that finds a higher number than its own has lost the lease. Clocks need not agree: a lease has expired if it was
+not renewed for its duration, measured by the driver that waits.
 
 The lease saves money, not rows: two drivers on one run do the work twice and commit it once (store/ledger.py).
 """
@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 _FOLDER = "_lease"
 _OBJECT_NAME = re.compile(r"\d{8}\.json")
 _KEPT = 3
-"""How many numbers below the latest are tidied away at a time."""
+"""Number of entries below the latest that are removed at a time."""
 _NOBODYS = {"owner": "", "state": "free"}
-"""What a damaged number is taken for: at worst two drivers do the same work, and it is committed once."""
+"""Entry that stands for a damaged one: at worst two drivers do the same work, and it is committed once."""
 
 
 class RunLease:
-    """The lease of one driver on one run."""
+    """Lease of one driver on one run."""
 
     def __init__(self, folder: Folder, seconds: float) -> None:
         self._folder = folder
@@ -53,7 +53,7 @@ class RunLease:
 
     @contextmanager
     def hold(self, console: Console) -> Iterator[RunLease]:
-        """Takes the lease and renews it until the block ends. Raises `RunError` if another driver is at work."""
+        """Take the lease and renew it until the block ends. Raise `RunError` if another driver is active."""
         self._take(console)
         thread = threading.Thread(target=self._renew_until_stopped, name="lease", daemon=True)
         thread.start()
@@ -68,7 +68,7 @@ class RunLease:
                     self._advance("free")
 
     def holder(self) -> tuple[str | None, bool]:
-        """Who held the run last, and whether it still does: waits for as long as its lease to see it renewed."""
+        """Return who held the run last, and whether it still does. Wait up to the lease's duration for a renewal."""
         number, entry = self._latest()
         if entry is None:
             return None, False
@@ -89,7 +89,7 @@ class RunLease:
         return self._taken_by is not None
 
     def check(self) -> None:
-        """Raises `RunError` if the lease is lost."""
+        """Raise `RunError` if the lease is lost."""
         if self._taken_by is not None:
             raise RunError(
                 f"another driver ({_name(self._taken_by)}) has taken over {self._folder.uri}; this one stops"
@@ -128,7 +128,7 @@ class RunLease:
                 logger.warning("the lease on %s could not be renewed: %s", self._folder.uri, error)
 
     def _advance(self, state: str) -> bool:
-        """Writes the next number, and says whether the latest one is ours."""
+        """Write the next number, and return whether the latest one is ours."""
         mine = json.dumps(self._owner | {"state": state}).encode()
         is_written = self._folder.create(_object(self._number + 1), mine)
         latest, entry = self._latest()
@@ -174,7 +174,7 @@ def _name(entry: dict[str, Any]) -> str:
 
 
 def _host() -> str:
-    """This machine, or this container of it, since it was started: process ids mean something only within."""
+    """Return an id of this machine or container since its start: process ids are valid only within it."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{socket.gethostname()}/{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
@@ -182,7 +182,7 @@ def _host() -> str:
 
 
 def _is_dead(entry: dict[str, Any]) -> bool:
-    """Whether the holder is a process of this machine that no longer is; others cannot be asked."""
+    """Return whether the holder is a dead process of this machine; processes elsewhere cannot be checked."""
     if entry["host"] != _host():
         return False
     try:
@@ -196,8 +196,8 @@ def _is_dead(entry: dict[str, Any]) -> bool:
 
 
 def _started(pid: int) -> int | None:
-    """When the process was started, in ticks since the machine was; None if it has ended, or is a zombie, or
-    where the system does not tell."""
+    """Return when the process started, in ticks since the machine's start. Return None if it has ended, is a zombie, or
+    cannot be queried."""
     with suppress(OSError, ValueError, IndexError):
         state, *others = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if state in "ZX" else int(others[18])

@@ -1,14 +1,14 @@
-"""What is done and what was tried, kept in the output folder: a run can always be continued from it alone.
+"""Ledger of committed and tried shards, kept in the output folder: a run can always be resumed from it alone.
 
 _plan.json                                 the plan, before any work
-_clusters.json, _clustered/                the catalog dealt anew by category, if the job wants it
-_engine.json                               what the first engine is: the others must be the same
-_attempts/<shard>/<attempt>.json           a decode was begun; its name tells the session and the records
+_clusters.json, _clustered/                the catalog regrouped by category, if the job asks for it
+_engine.json                               identity of the first engine: the others must match it
+_attempts/<shard>/<attempt>.json           a decode was begun; its name holds the session and the records
 _attempts/<shard>/<attempt>.error.json     ... and failed with this message
-_attempts/<shard>/<attempt>.done.json      ... and came to its end, with others of the shard still to do
+_attempts/<shard>/<attempt>.done.json      ... and finished, with others of the shard still to do
 _parts/<table>/<shard>-<attempt>-<token>.parquet   rows of one attempt; garbage unless a manifest names them
 _shards/<shard>.json                       the shard is committed: the first to write it wins
-<table>/part-<shard>.parquet               published: committed rows, under one name for ever
+<table>/part-<shard>.parquet               published: committed rows, under a permanent name
 manifest.json                              the run is finished
 """
 
@@ -57,21 +57,21 @@ _SHARD_NAME = re.compile(r"(\d+)\.json")
 
 
 PILOT_RUN = "run"
-"""The pilot's run, in its folder."""
+"""Name of the pilot's run, in its folder."""
 
 
 def pilot_folder(output: str) -> str:
-    """Where the pilot of the run in `output` is kept, and its forecast."""
+    """Return the folder of the pilot of the run in `output`, and of its forecast."""
     return Folder(output).uri + ".pilot"
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What was tried at a shard.
+    """Tries of a shard.
 
     Attributes:
-        num_tries: over all sessions.
-        tries: those of this session, oldest first. Those before ended with the job itself, whatever the reason.
+        num_tries: number of tries over all sessions.
+        tries: tries of this session, oldest first. Earlier ones ended with the job itself, whatever the reason.
     """
 
     num_tries: int
@@ -79,24 +79,24 @@ class History:
 
 
 class Ledger:
-    """The run's books. `session` names one start of the job: only tries of the same session count as failures
-    of the shard, because those before ended with the job itself."""
+    """Ledger of a run. `session` names one start of the job. Only its tries count as failures of the shard: earlier
+    ones ended with the job itself."""
 
     def __init__(self, folder: Folder, session: str) -> None:
         self.folder = folder
         self.session = session
 
     def is_committed(self, shard: int) -> bool:
-        """Whether some attempt at the shard has won."""
+        """Return whether some attempt at the shard has been committed."""
         return self.folder.exists(_manifest_name(shard))
 
     def committed(self) -> set[int]:
-        """Every committed shard."""
+        """Return every committed shard."""
         matches = map(_SHARD_NAME.fullmatch, self.folder.list("_shards"))
         return {int(match[1]) for match in matches if match}
 
     def manifest(self, shard: int) -> dict[str, Any]:
-        """The manifest of a committed shard. Raises `UsageError` if it is damaged."""
+        """Return a committed shard's manifest. Raise `UsageError` if it is damaged, `RunError` if it is missing."""
         with named_damage(self.folder, _manifest_name(shard)):
             manifest: dict[str, Any] | None = self.folder.read_json(_manifest_name(shard))
             if manifest is not None:
@@ -106,37 +106,37 @@ class Ledger:
         return manifest
 
     def manifests(self, shards: Collection[int]) -> Iterator[dict[str, Any]]:
-        """The manifests of committed shards, in their order. Raises `UsageError` if one is damaged.
+        """Yield the manifests of committed shards, in their order. Raise `UsageError` if one is damaged.
 
-        A large run has gigabytes of them: never all at once.
+        A large run has gigabytes of them, so they are never held all at once.
         """
         return iter_requests(self.manifest, sorted(shards))
 
     def count(self, manifest: Mapping[str, Any], totals: Totals) -> None:
-        """Adds a committed shard to the totals. Raises `UsageError` if its manifest is damaged."""
+        """Add a committed shard to the totals. Raise `UsageError` if its manifest is damaged."""
         with named_damage(self.folder, _manifest_name(manifest["shard"])):
             totals.add(manifest)
 
     def totals(self, manifests: Iterable[Mapping[str, Any]]) -> Totals:
-        """Of these shards. Raises as `count`."""
+        """Return the totals of these shards. Raise as `count`."""
         totals = Totals()
         for manifest in manifests:
             self.count(manifest, totals)
         return totals
 
     def num_tries(self) -> dict[int, int]:
-        """Tries by shard, over all sessions."""
+        """Return the number of tries by shard, over all sessions."""
         return dict(Counter(shard for shard, match in self._records() if match["ending"] is None))
 
     def num_tries_without_end(self) -> dict[int, int]:
-        """Return, by shard, the tries whose end is not on record: their process died, or is at work."""
+        """Return, by shard, the number of tries without a recorded end: their process died, or is active."""
         tries: Counter[int] = Counter()
         for shard, match in self._records():
             tries[shard] += 1 if match["ending"] is None else -1
         return dict(tries)
 
     def history(self, shard: int) -> History:
-        """What was tried at the shard so far."""
+        """Return the tries of the shard so far."""
         folder = _tries_folder(shard)
         names = self.folder.list(folder)
         matches = [match for name in names if (match := _TRY_NAME.fullmatch(name)) and match["ending"] is None]
@@ -152,26 +152,26 @@ class Ledger:
         return History(len(matches), tries)
 
     def num_parts_done(self) -> int:
-        """Parts of shards that came to their end, over all shards: how far the searches for bad records have got."""
+        """Return the number of finished parts over all shards: the progress of the searches for bad records."""
         done = ((shard, match) for shard, match in self._records() if match["ending"] == "done")
         # A part that is done again, in another process, is no progress.
         return len({(shard, match["session"], match["start"], match["stop"]) for shard, match in done})
 
     def _records(self) -> Iterator[tuple[int, re.Match[str]]]:
-        """What is on record of tries, of all shards: the shard, and the parts of the record's name."""
+        """Yield the records of tries of all shards: the shard, and the match of the record's name."""
         for name in self.folder.find("_attempts"):
             shard, _, leaf = name.partition("/")
             if match := _TRY_NAME.fullmatch(leaf):
                 yield int(shard), match
 
     def begin_try(self, shard: int, number: int, span: Span) -> str:
-        """Puts a try on record before it starts, so that one that kills its process counts as well. Returns its id."""
+        """Record a try before it starts, so that one that kills its process counts as well. Return its id."""
         attempt = f"{number:04d}-{self.session}-{span.start}-{span.stop}-{uuid.uuid4().hex[:8]}"
         self.folder.write(f"{_tries_folder(shard)}/{attempt}.json", b"{}")
         return attempt
 
     def end_try(self, shard: int, attempt: str, error: str | None = None) -> None:
-        """Puts on record how it ended. A whole shard that is decoded needs no end: the commit that follows is one."""
+        """Record how a try ended. A whole shard that is decoded needs no end: the commit that follows is one."""
         ending = "done" if error is None else "error"
         content = json.dumps({} if error is None else {"error": error}, ensure_ascii=False)
         self.folder.write(f"{_tries_folder(shard)}/{attempt}.{ending}.json", content.encode())
@@ -179,9 +179,9 @@ class Ledger:
     def commit(
         self, shard: int, attempt_id: str, tables: Mapping[str, EncodedTable], facts: Mapping[str, Any]
     ) -> tuple[dict[str, Any], bool]:
-        """Writes the parts, then the manifest, unless another attempt was first; then publishes the winner's.
+        """Write the parts, then the manifest unless another attempt was first; then publish the winner's parts.
 
-        Returns the winner's manifest, and whether it is this one's.
+        Return the winner's manifest, and whether it is this one's.
         """
         token = f"{shard:06d}-{attempt_id}-{uuid.uuid4().hex[:8]}"
         parts = {name: self._write_part(name, shard, token, table) for name, table in tables.items()}
@@ -193,11 +193,11 @@ class Ledger:
         return winner, winner["token"] == token
 
     def rewrite(self, shard: int, manifest: Mapping[str, Any]) -> None:
-        """Replaces the manifest of a committed shard of a finished run (store/replaced_parts.py)."""
+        """Replace the manifest of a committed shard of a finished run (store/replaced_parts.py)."""
         self.folder.write(_manifest_name(shard), json.dumps(manifest, ensure_ascii=False).encode())
 
     def publish(self, manifest: Mapping[str, Any]) -> None:
-        """Puts a committed shard's parts into the public folders. May be repeated, by anyone, at any time."""
+        """Copy a committed shard's parts into the public folders. May be repeated, by anyone, at any time."""
         for part in manifest["tables"].values():
             try:
                 self.folder.copy(part["part"], part["public"])
@@ -207,7 +207,7 @@ class Ledger:
                     raise
 
     def publish_missing(self, manifests: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-        """Publishes the committed shards of which some part is not in its public folder. Passes all of them on."""
+        """Publish the committed shards that lack a part in its public folder. Yield all manifests."""
         there = self._published()
         for manifest in manifests:
             if any(part["public"] not in there for part in manifest["tables"].values()):
@@ -215,9 +215,9 @@ class Ledger:
             yield manifest
 
     def check_engine(self, description: Mapping[str, Any]) -> None:
-        """Refuses an engine that would answer differently from the one that the run began with.
+        """Refuse an engine that would answer differently from the run's first one.
 
-        Raises `UsageError` naming the difference.
+        Raise `UsageError` naming the difference.
         """
         mine = {key: description.get(key) for key in ENGINE_IDENTITY}
         if self.folder.create(_ENGINE_NAME, json.dumps(dict(description), ensure_ascii=False).encode()):
@@ -231,17 +231,18 @@ class Ledger:
                 )
 
     def engine(self) -> dict[str, Any]:
-        """The description of the run's engine; empty before the first one has started."""
+        """Return the description of the run's engine; empty before the first one has started."""
         return self._mapping(_ENGINE_NAME) or {}
 
     def finish(self, manifest: Mapping[str, Any]) -> None:
-        """Declares the run finished and removes what only the way there needed."""
+        """Mark the run as finished and remove what was only needed to get there."""
         self.folder.write(MANIFEST_NAME, json.dumps(manifest, indent=2, ensure_ascii=False).encode())
         self.clean_up()
 
     def clean_up(self) -> None:
-        """Removes what only the way to the finished run needed. Every later start does it again: a driver may have been
-        killed before it came to it, or a process that was taken for dead may have written more."""
+        """Remove what the finished run no longer needs. Every later start repeats it: a driver may have been killed
+        before,
+        or a process believed dead may have written more."""
         # Another driver may be doing the same, or a process be writing there: the next clean-up takes the rest.
         for folder in ("_parts", CLUSTERED_FOLDER, INPUT_FOLDER):
             with suppress(OSError):
@@ -251,11 +252,11 @@ class Ledger:
                 self.folder.remove_half_written(table)
 
     def finished(self) -> dict[str, Any] | None:
-        """The manifest of a finished run, else None."""
+        """Return the manifest of a finished run, else None."""
         return self._mapping(MANIFEST_NAME)
 
     def missing(self, num_shards: int) -> list[str]:
-        """Public files of a finished run of so many shards that are not there any more."""
+        """Return the public files of a finished run of `num_shards` shards that no longer exist."""
         there = self._published()
         names = (_public_name(table, shard) for table in TABLES for shard in range(num_shards))
         return [name for name in names if name not in there]
@@ -264,7 +265,7 @@ class Ledger:
         return {f"{table}/{name}" for table in TABLES for name in self.folder.list(table)}
 
     def _mapping(self, name: str) -> dict[str, Any] | None:
-        """A JSON object; None if there is no such file. Raises `UsageError` if it is damaged."""
+        """Return a JSON object; None if there is no such file. Raise `UsageError` if it is damaged."""
         with named_damage(self.folder, name):
             found: dict[str, Any] | None = self.folder.read_json(name)
             if found is not None and not isinstance(found, dict):
@@ -284,7 +285,7 @@ class Ledger:
 
 
 def _check_manifest(manifest: Mapping[str, Any], shard: int) -> None:
-    """Raises what `named_damage` names unless it is the shard's, and says of every table where its part is."""
+    """Raise an error that `named_damage` reports unless the manifest is the shard's and locates every table's part."""
     if manifest["shard"] != shard:
         raise ValueError(f"it is that of shard {manifest['shard']!r}")
     for entry in manifest["tables"].values():

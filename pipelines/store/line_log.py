@@ -1,4 +1,4 @@
-"""A local file that lines are appended to by one process at a time; what a kill tore off is cut off."""
+"""Local log file to which one process at a time appends lines; a last line torn by a kill is truncated."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pipelines.errors import UsageError
 
 
 def open_log(path: Path) -> Any:
-    """The file, open to be read and appended to, and locked as long as it is open; it is made if need be.
+    """Open the file for reading and appending, locked while it is open; create it if needed.
 
-    Raises `UsageError` if another process has it, `OSError` if it cannot be written.
+    Raise `UsageError` if another process holds the lock, `OSError` if it cannot be written.
     """
     file = open(path, "ab+")  # noqa: SIM115 - held open, and locked, as long as the job runs
     try:
@@ -26,7 +26,7 @@ def open_log(path: Path) -> Any:
 
 
 def whole_lines(file: Any) -> Iterator[bytes]:
-    """The lines of a log; a last one without its end is the half that a kill left behind, and is cut off."""
+    """Yield the lines of a log; truncate a last one without line end, which a kill left half-written."""
     file.seek(0)
     end = 0
     for line in file:

@@ -1,4 +1,4 @@
-"""What to say of a place in which a run is looked for and none is: one message for every command that reads runs."""
+"""Message for a place that holds no run: the same for every command that reads runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_NAMED = 3  # runs
 
 
 def no_run(folder: Folder, key: str = "") -> UsageError:
-    """Why `folder` holds no run, and what to name instead; `key`: the setting or option that named it, if one did."""
+    """Return why `folder` holds no run, and what to name instead. `key`: setting or option that named it."""
     return UsageError(f"{key}: {_told(folder)}" if key else _told(folder))
 
 
@@ -40,7 +40,7 @@ _OUTPUT_FOLDER = "name the output folder of a run (`output` of its configuration
 
 
 def _instead_of_file(folder: Folder) -> str:
-    """A configuration says where its run is."""
+    """Return what to name instead of a file: the run of a configuration, or the run that the file is part of."""
     if folder.uri.endswith(_CONFIG_ENDINGS):
         output = _output_of(folder)
         if output is not None:
@@ -71,7 +71,7 @@ def _instead_of_folder(folder: Folder) -> str:
 
 
 def _nearest_above(folder: Folder) -> str | None:
-    """The run that `folder`, or the file that was named, is a part of."""
+    """Return the run that `folder`, or the file that was named, is part of."""
     parent = _parent(folder)
     return f"the run is in {parent.uri}" if parent is not None and parent.exists(PLAN_NAME) else None
 

@@ -1,10 +1,10 @@
-"""Puts another part in place of one that a finished run has published.
+"""Replacement of a part that a finished run has published.
 
-    1  the shard's manifest says what is coming:  {..., "sha256": old, "coming": {"sha256": new, ...}}
-    2  the published file is replaced, as a whole
-    3  the manifest says what is there:           {..., "sha256": new}
+    1  the shard's manifest announces the new part:  {..., "sha256": old, "coming": {"sha256": new, ...}}
+    2  the published file is replaced atomically
+    3  the manifest describes the new part:          {..., "sha256": new}
 
-Whoever is killed in between leaves a manifest that names both: the file is one of the two. The next pass tells which.
+A kill in between leaves a manifest that names both: the file is one of the two. The next pass tells which.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipelines.store.tables import EncodedTable
 
 
 def replace_part(ledger: Ledger, shard: int, table: str, part: EncodedTable) -> None:
-    """Replaces the shard's published part of a table."""
+    """Replace the shard's published part of a table."""
     manifest = ledger.manifest(shard)
     entry = manifest["tables"][table]
     coming = {
@@ -33,7 +33,7 @@ def replace_part(ledger: Ledger, shard: int, table: str, part: EncodedTable) -> 
 
 
 def settle_replacement(ledger: Ledger, shard: int, table: str) -> None:
-    """Has the manifest say which of two parts is there, if a pass was killed while it replaced one."""
+    """Make the manifest say which of two parts is there, if a pass was killed while it replaced one."""
     manifest = ledger.manifest(shard)
     entry = manifest["tables"][table]
     coming = entry.pop("coming", None)

@@ -1,7 +1,7 @@
-"""The tables of a run: one declared Arrow schema each (store/columns.py), never inferred.
+"""Tables of a run: one declared Arrow schema each (store/columns.py), never inferred.
 
-Complete from the first day: what a later version fills (normalised values, confidence) is nullable and
-null until then, so an output folder never needs a migration.
+Complete from the start: columns that a later version fills (normalised values, confidence) are null until
+then. So an output folder never needs a migration.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ATTRIBUTES, PRODUCTS, DEAD_LETTER = TABLES["attributes"], TABLES["products"], TA
 
 @contextmanager
 def open_part(folder: Folder, name: str, kind: type[RunError] | type[UsageError] = RunError) -> Iterator[Any]:
-    """A published part of a run as a file. Raises a `kind` that names it if it cannot be opened, or read in the block.
+    """Open a published part of a run. Raise a `kind` naming it if it cannot be opened, or read in the block.
 
     Args:
-        kind: `UsageError` for who was asked to look at a finished run: no rerun would continue that.
+        kind: `UsageError` for commands that look at a finished run, which no rerun would continue.
     """
     try:
         with folder.open(name) as file:
@@ -41,13 +41,13 @@ def open_part(folder: Folder, name: str, kind: type[RunError] | type[UsageError]
 
 
 def read_part(folder: Folder, name: str, columns: list[str] | None = None) -> pa.Table:
-    """A published part of a run. Raises `RunError` if it cannot be read."""
+    """Read a published part of a run. Raise `RunError` if it cannot be read."""
     with open_part(folder, name) as file:
         return pq.read_table(file, columns=columns)
 
 
 def completed(name: str, part: pa.Table) -> pa.Table:
-    """A part of the table `name` with all of its columns; those that an older run does not have are null."""
+    """Return a part of the table `name` with all of its columns; those that an older run lacks are null."""
     columns = []
     for column in TABLES[name]:
         if column.name not in part.column_names:
@@ -61,27 +61,27 @@ def completed(name: str, part: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class EncodedTable:
-    """A shard's part of a table as it is stored: Parquet."""
+    """A shard's part of a table as stored: Parquet."""
 
     data: bytes
     num_rows: int
 
 
 def encode(name: str, rows: Iterable[Mapping[str, Any]]) -> EncodedTable:
-    """`rows` as a stored part of the table `name`. Raises as `to_table`."""
+    """Encode `rows` as a stored part of the table `name`. Raise as `to_table`."""
     return encode_table(to_table(name, rows))
 
 
 def encode_table(table: pa.Table) -> EncodedTable:
-    """`table` as a stored part."""
+    """Encode `table` as a stored part."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
     return EncodedTable(buffer.getvalue(), table.num_rows)
 
 
 def to_table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """`rows` as the table `name`. Raises `ValueError` on a column the schema does not declare or a null that
-    it does not allow: pyarrow itself would drop the one and store the other."""
+    """Return `rows` as the table `name`. Raise `ValueError` on a column the schema does not declare or a null that it
+    does not allow: pyarrow itself would drop the one and store the other."""
     schema, rows = TABLES[name], list(rows)
     _refuse_unknown(name, rows)
     return _without_nulls(name, pa.Table.from_pylist(rows, schema=schema))
@@ -90,11 +90,11 @@ def to_table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 def to_shared_table(
     name: str, shared: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], owners: Sequence[int]
 ) -> pa.Table:
-    """As `to_table`, of rows that have most of their cells in common with others.
+    """Return the table of `to_table` for rows that share most of their cells with others.
 
     Args:
-        shared: cells that rows have in common; all of the same columns.
-        owners: for each of `rows`, the one of `shared` that it goes on from.
+        shared: cells that rows have in common, all with the same columns.
+        owners: for each of `rows`, the index in `shared` of its common cells.
     """
     schema = TABLES[name]
     _refuse_unknown(name, [*shared[:1], *rows])

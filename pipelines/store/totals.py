@@ -1,4 +1,4 @@
-"""Counts of a run, summed over shards, and whether they add up."""
+"""Counts of a run, summed over shards, and a check that they add up."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pipelines.store.field_orders import FieldOrders
 Number = TypeVar("Number", int, float)
 
 MAX_UNKNOWN_CATEGORIES = 100
-"""Names that are kept of a run's categories without a schema."""
+"""Maximum number of names kept of a run's categories without a schema."""
 
 
 def sum_of_known(numbers: Iterable[Number | None]) -> Number | None:
-    """The sum of those that are not None; None if none is known, which is not zero."""
+    """Return the sum of the numbers that are not None; None, not zero, if all are."""
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
 
@@ -26,7 +26,7 @@ _LOADING_SAID = 0.2
 
 
 def retries_text(retries: int, retried_shards: int) -> str:
-    """How often shards were tried again, as every page says it: tries and the shards that they were of."""
+    """Return the number of retries and of retried shards in words, the same on every page."""
     if not retries:
         return "none"
     return f"{retries:,} {'try' if retries == 1 else 'tries'} beyond the first, of {_shards(retried_shards)}"
@@ -37,9 +37,9 @@ def _shards(number: int) -> str:
 
 
 def loading_note(load_seconds: float, billed_seconds: float) -> str:
-    """Says that what a product cost is largely what loading did; empty where it is not.
+    """Return a note that loading makes up much of a product's cost; "" if it does not.
 
-    Loading is paid once an engine: of a small run it may be most, of a larger one it is little.
+    Loading is paid once an engine: it may be most of the cost of a small run, and little of a larger one.
     """
     if load_seconds < _LOADING_SAID * billed_seconds or not billed_seconds:
         return ""
@@ -48,17 +48,17 @@ def loading_note(load_seconds: float, billed_seconds: float) -> str:
 
 @dataclass(slots=True)
 class NameCounts:
-    """Rows by name. A column that holds no categories may have as many names as rows: the most frequent are kept.
+    """Row counts by name. A column without categories may have as many names as rows: only the most frequent are kept.
 
     Attributes:
-        are_least: names were left out on the way, so of any name there may be more rows.
+        are_least: whether names were dropped on the way, so that any name may have more rows.
     """
 
     rows: Counter[str] = field(default_factory=Counter)
     are_least: bool = False
 
     def add(self, names: Mapping[str, int], num_rows: int) -> None:
-        """Takes in the names of `num_rows` rows; some may have been left out."""
+        """Add the names of `num_rows` rows; some names may have been left out."""
         self.are_least |= sum(names.values()) < num_rows
         self.rows.update(names)
         if len(self.rows) > 20 * MAX_UNKNOWN_CATEGORIES:
@@ -68,12 +68,12 @@ class NameCounts:
 
 @dataclass(slots=True)
 class Totals:
-    """What became of the rows. `statuses` counts attribute values, `decisions` those that are accepted and
-    for review, `reasons` counts dead letters by code,
-    `unknown_categories` those of "no_schema" by the category's name (the most frequent names), `carried` what was taken
-    over from an earlier run, `cascade` what a larger model was asked again (cascading/standing.py), `metrics` sums
-    tokens, steps, seconds, retries (of `retried_shards`) and, over `priced_shards`, dollars; `priced_decoded`: the
-    products that these decoded. `field_orders`: of a sample.
+    """Outcomes of the rows. `statuses` counts attribute values, `decisions` accepted ones and those for review.
+    `reasons`
+    counts dead letters by code, `unknown_categories` those of "no_schema" by category (the most frequent names).
+    `carried` counts what was carried over from an earlier run, `cascade` what a larger model was asked again
+    (cascading/standing.py). `metrics` sums tokens, steps, seconds, retries (of `retried_shards`) and, over
+    `priced_shards`, dollars; `priced_decoded` counts the products that these decoded. `field_orders` covers a sample.
     """
 
     shards: int = 0
@@ -93,7 +93,7 @@ class Totals:
     field_orders: FieldOrders = field(default_factory=FieldOrders)
 
     def add(self, manifest: Mapping[str, Any]) -> None:
-        """Takes in one committed shard."""
+        """Add one committed shard."""
         counts = manifest["counts"]
         self.shards += 1
         self.retried_shards += manifest["metrics"].get("retries", 0) > 0
@@ -114,7 +114,7 @@ class Totals:
 
     @property
     def decoded(self) -> int:
-        """Products that this run decoded, at least in part; the others were taken over and cost nothing."""
+        """Products that this run decoded, at least in part; the others were carried over and cost nothing."""
         return self.products - self.carried["products"]
 
     @property
@@ -124,16 +124,16 @@ class Totals:
 
     @property
     def retries(self) -> str:
-        """In words."""
+        """Retries in words."""
         return retries_text(int(self.metrics["retries"]), self.retried_shards)
 
     @property
     def dead_letter_share(self) -> float:
-        """Dead-lettered rows by all rows."""
+        """Share of dead-lettered rows among all rows."""
         return self.dead_letters / self.rows if self.rows else 0.0
 
     def discrepancy(self, planned_shards: int, planned_rows: int) -> str | None:
-        """What does not add up: in = extracted + dead-lettered, and all that was planned. None if all does."""
+        """Return what does not add up (in = extracted + dead-lettered, all as planned); None if everything does."""
         if self.shards != planned_shards:
             return f"{planned_shards} shards were planned, {self.shards} are committed"
         if self.rows != planned_rows:
@@ -143,7 +143,7 @@ class Totals:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for the manifest and for machines."""
+        """Return plain data for the manifest and for programs."""
         return {
             "shards": self.shards,
             "priced_shards": self.priced_shards,
@@ -165,7 +165,7 @@ class Totals:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Totals:
-        """The opposite of `to_dict`."""
+        """Rebuild from `to_dict`."""
         totals = cls(
             data["shards"],
             data.get("priced_shards", 0),

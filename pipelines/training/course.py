@@ -1,4 +1,4 @@
-"""What a training goes through: the model, the products and the steps. Workers and a dry run load the same."""
+"""Model, products and steps of a training. Workers and a dry run load the same."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from pipelines.training.validation import choose, split_products
 
 @dataclass(frozen=True)
 class Course:
-    """All of a training that is known before its first step.
+    """Everything about a training that is known before its first step.
 
     Attributes:
-        config: as it is for this model (`as_trained`).
-        validation: products that are not trained on; `scored`: those that are decoded each time.
-        first_epoch: its steps. Drawn lengths move the number of a later epoch's steps a little.
-        data_lines: what was read, for the user.
+        config: configuration adapted to this model (`as_trained`).
+        validation: products that are not trained on.
+        scored: validation products that are decoded in each validation.
+        first_epoch: steps of the first epoch. Later epochs may have slightly more or fewer, because lengths are drawn.
+        data_lines: lines of the data report, for the user.
     """
 
     config: FinetuneConfig
@@ -40,12 +41,12 @@ class Course:
 
     @classmethod
     def load(cls, config: FinetuneConfig, begins: Callable[[str], None]) -> Course:
-        """Loads the model and reads the data.
+        """Load the model and read the data.
 
         Args:
-            begins: is told what is begun.
+            begins: callback that is told which stage begins.
 
-        Raises `HPDError` or `UsageError` for what the user can mend.
+        Raises `HPDError` or `UsageError` for faults that the user can fix.
         """
         begins(f"loading the model {config.model}")
         trained = TrainedModel(config)
@@ -68,32 +69,32 @@ class Course:
 
     @property
     def steps_per_epoch(self) -> int:
-        """By the first epoch."""
+        """Number of steps of the first epoch."""
         return len(self.first_epoch)
 
     @property
     def num_steps(self) -> int:
-        """Of the whole training."""
+        """Number of steps of the whole training."""
         return max(1, round(self.config.optimizer.epochs * self.steps_per_epoch))
 
     @property
     def steps_between_evaluations(self) -> int:
-        """The last step is evaluated, too."""
+        """Number of steps between two evaluations. The last step is always evaluated."""
         return max(1, round(self.steps_per_epoch / self.config.validation.evaluations_per_epoch))
 
     @property
     def num_evaluations(self) -> int:
-        """Until the end, if nothing stops it before."""
+        """Number of evaluations of the whole training, if it is not stopped early."""
         return -(-self.num_steps // self.steps_between_evaluations)
 
     @cached_property
     def held_out(self) -> str | None:
-        """A hash of the products that are not trained on; None if all are."""
+        """Hash of the products that are not trained on; None if all are."""
         fingerprints = sorted(product.fingerprint for product in self.validation)
         return content_hash(fingerprints) if fingerprints else None
 
     def describe(self, device: str) -> Iterator[str]:
-        """For the user, before the first step."""
+        """Yield lines for the user that describe the training before its first step."""
         yield from self.data_lines
         count = sum(parameter.numel() for parameter in self.trained.parameters)
         yield (

@@ -1,4 +1,4 @@
-"""What was read for a training, and what of it is not taught."""
+"""Report on the data read for a training, and on labels and products that are not taught."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MAX_EXAMPLES = 3
 
 @dataclass
 class DataReport:
-    """Counts of everything that was read, examples of what is not taught, and what is said of the catalogs' files."""
+    """Counts of all data read, examples of labels that are not taught, and notes on the catalogs' files."""
 
     products: int = 0
     values: int = 0
@@ -25,14 +25,14 @@ class DataReport:
     notes: list[str] = field(default_factory=list)
 
     def leave_out(self, reason: str, example: str) -> None:
-        """Counts one label or product that is not taught."""
+        """Count one label or product that is not taught."""
         self.not_taught[reason] += 1
         self.examples.setdefault(reason, [])
         if len(self.examples[reason]) < _MAX_EXAMPLES:
             self.examples[reason].append(example)
 
     def lines(self) -> Iterator[str]:
-        """The report for a person."""
+        """Yield the lines of the report for the user."""
         yield (
             f"{self.products:,} products; taught: {self.values:,} values, {self.absent:,} labelled absent, "
             f"{self.assumed_absent:,} unlabelled and taken for absent; {self.unlabelled_not_taught:,} unlabelled ones "
@@ -47,7 +47,7 @@ class DataReport:
         yield from self.notes
 
     def nothing_to_train_on(self) -> str:
-        """For an error: that all was left out, and why."""
+        """Return the text of an error: everything was left out, and why."""
         return "\n  ".join(["the datasets hold nothing to train on", *self._left_out()])
 
     def _left_out(self) -> Iterator[str]:

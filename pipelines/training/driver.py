@@ -1,4 +1,4 @@
-"""The driver of a fine-tuning: checks everything that can be checked early, then hands over to Ray Train."""
+"""Driver of a fine-tuning: runs all checks that are possible early, then hands over to Ray Train."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _LEASE_SECONDS = 60.0
 def run_finetuning(
     config: FinetuneConfig, console: Console, *, dry_run: bool = False, max_minutes: float | None = None
 ) -> None:
-    """Runs the fine-tuning to its end, or continues it.
+    """Run the fine-tuning to its end, or resume it.
 
     Args:
-        dry_run: says what it would take, and starts nothing.
-        max_minutes: from now on; then it is evaluated, and its best weights are where they are at its end.
+        dry_run: only print what the training would take; start nothing.
+        max_minutes: time limit from now on. Then it is evaluated and its best weights are written as at its end.
 
-    Raises `UsageError` for what the user can mend before it starts, `RunError` for what stopped it on the way.
+    Raises `UsageError` for faults that the user can fix before it starts, `RunError` if it fails on the way.
     """
     deadline = None if max_minutes is None else time.time() + 60 * max_minutes
     config = _with_absolute_paths(config)
@@ -73,13 +73,13 @@ def run_finetuning(
 
 
 def _is_finished(output: Folder) -> bool:
-    """Whether nothing is left to train. A run whose time was up has a result, too, and goes on."""
+    """Return whether nothing is left to train. A run that ran out of time has a result, too, but is not finished."""
     result = _read_result(output)
     return result is not None and result["is_finished"]
 
 
 def _read_result(output: Folder) -> dict[str, Any] | None:
-    """What the run has come to; None before its end. Raises `UsageError` where the file is none of a fine-tuning."""
+    """Read the result of the run; None before its end. Raises `UsageError` for any other file."""
     with named_damage(output, RESULT_FILE, DAMAGED_WAY_OUT):
         result = output.read_json(RESULT_FILE)
         if result is None:
@@ -89,7 +89,7 @@ def _read_result(output: Folder) -> dict[str, Any] | None:
 
 
 class _Hashes(NamedTuple):
-    """Of what is taught, and of the answers that validation is scored by."""
+    """Hashes of the data that are taught, and of the gold answers that validation scores against."""
 
     data_hash: str
     scored_hash: str
@@ -117,7 +117,7 @@ def _check_same_run(config: FinetuneConfig, hashes: _Hashes, output: Folder) -> 
 
 
 def _check_data(config: FinetuneConfig, console: Console | None) -> _Hashes:
-    """Reads all data as the workers will; wrong data is found before a cluster is asked for anything."""
+    """Read all data as the workers will, so that faults are found before a cluster is used. Raises `UsageError`."""
     try:
         require_hub(config.model)
         model_config = loading.load_config(config.model, config.engine)
@@ -162,7 +162,7 @@ def _adapter_revision(config: FinetuneConfig) -> str | None:
 
 
 def _with_absolute_paths(config: FinetuneConfig) -> FinetuneConfig:
-    """Workers run in folders of their own."""
+    """Return the configuration with absolute paths, since workers run in other folders."""
     datasets = tuple(_absolute_dataset(dataset) for dataset in config.datasets)
     adapter = None if config.adapter is None else portable_name(config.adapter)
     model, output = portable_name(config.model), _absolute(config.output)

@@ -1,4 +1,4 @@
-"""What to expect of few labels: the measured curve of few_labels.yaml, beside how many labels there are."""
+"""Measured learning curve of few labels (few_labels.yaml), compared with the user's number of labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FILE = Path(__file__).with_name("few_labels.yaml")
 
 
 class FewPoint(Section):
-    """What so many labels brought."""
+    """F1 measured with `labels` labelled products."""
 
     set: str = Field(description="public data set")
     labels: int = Field(ge=0, description="labelled products of the category that were trained on; 0: none")
@@ -32,11 +32,11 @@ class FewCurve(Section):
     points: tuple[FewPoint, ...] = Field(description="in any order; may be empty")
 
     def lines(self, model: str, per_category: Mapping[str, int]) -> Iterator[str]:
-        """For the user.
+        """Yield lines for the user.
 
         Args:
-            model: that is to be trained.
-            per_category: number of the products to train on, of each category; one at least.
+            model: model that is to be trained.
+            per_category: category -> number of products to train on; at least one category.
         """
         if not self.points:
             yield "what to expect was not measured: hpd evaluate tells afterwards, on products that were kept apart"
@@ -62,7 +62,7 @@ class FewCurve(Section):
         return sorted({point.labels for point in self.points})
 
     def _place(self, per_category: Mapping[str, int]) -> str:
-        """Where these labels are on the curve; nothing is said of what is outside of it."""
+        """Return where these labels are on the curve, without extrapolation."""
         counts = sorted(per_category.values())
         own, measured = statistics.median_low(counts), self._measured()
         yours = f"to train on you have {own:,} of a category"
@@ -77,5 +77,5 @@ class FewCurve(Section):
 
 
 def read_curve(path: Path = _FILE) -> FewCurve:
-    """The curve in a file; by default what comes along. Raises `UsageError` for a file that is none."""
+    """Read a curve from a file, by default the shipped one. Raises `UsageError` if the file is not a curve."""
     return load_config(FewCurve, str(path))

@@ -1,4 +1,4 @@
-"""Settings for few labels: what the user has not set is chosen by the number of labelled products."""
+"""Settings for few labels: keys that the user has not set are chosen by the number of labelled products."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pipelines.training.labelled_products import is_held_out
 
 
 class _Row(NamedTuple):
-    """What is chosen for so many products, at most."""
+    """Settings for at most `at_most` labelled products."""
 
     at_most: int
     epochs: float
@@ -51,21 +51,21 @@ _ADAPTER = "adapters/smollm2-generalist"
 
 
 class SettingChoice(NamedTuple):
-    """A setting for few labels. `key` is dotted."""
+    """Setting for few labels. `key` is dotted."""
 
     key: str
     value: Any
     why: str
 
     def __str__(self) -> str:
-        """As `--set` takes it, in a shell."""
+        """Return it as an argument of `--set`, quoted for a shell."""
         return shlex.quote(f"{self.key}={self.value}")
 
 
 def with_few_labels(config: FinetuneConfig, console: Console) -> FinetuneConfig:
-    """The configuration with what the user has not set chosen for so few labels; says what, and what to expect.
+    """Set the keys that the user has not set to values for few labels; print them, and which F1 to expect.
 
-    More than a thousand products are not few: then the configuration stays as it is.
+    With more than a thousand products return the configuration unchanged.
 
     Raises `UsageError` if the data cannot be read.
     """
@@ -91,7 +91,7 @@ def with_few_labels(config: FinetuneConfig, console: Console) -> FinetuneConfig:
 
 
 def choices(config: FinetuneConfig, records: Sequence[Record]) -> list[SettingChoice] | None:
-    """All that is chosen for so many labelled products, what the user has set included; None: they are not few."""
+    """Return the choices for these labelled products, also for keys that the user has set; None if they are not few."""
     count = len(records)
     row = next((row for row in _ROWS if count <= row.at_most), None)
     if row is None:
@@ -126,8 +126,11 @@ def _validation(config: FinetuneConfig, records: Sequence[Record], row: _Row) ->
 
 
 def _can_start_from_shipped(config: FinetuneConfig) -> bool:
-    """Whether the shipped adapter belongs to this model, was trained for what is to be decoded, and nothing was set
-    that it would decide otherwise."""
+    """Return whether training can start from the shipped adapter.
+
+    It must belong to this model and match its layout, keys and attention. The user must not have set `adapter`,
+    `method` or LoRA settings other than the dropout.
+    """
     if is_set(config, "adapter") or is_set(config, "method"):
         return False
     record = AdapterRecord.read(Path(shipped_file(_ADAPTER)))
@@ -141,7 +144,7 @@ def _can_start_from_shipped(config: FinetuneConfig) -> bool:
 
 
 def is_set(section: Section, key: str) -> bool:
-    """Whether the user has set this dotted key, in the file or by `--set`."""
+    """Return whether the user has set this dotted key, in the file or by `--set`."""
     first, _, rest = key.partition(".")
     return first in section.model_fields_set and (not rest or is_set(getattr(section, first), rest))
 
@@ -160,7 +163,7 @@ def _value(section: Any, key: str) -> Any:
 def _lines(
     config: FinetuneConfig, count: int, found: Sequence[SettingChoice], missing: Sequence[SettingChoice]
 ) -> Iterator[str]:
-    """What is chosen and why, and what the user has set otherwise."""
+    """Yield the choices with their reasons, then the keys that the user has set to other values."""
     yield f"{count:,} labelled products; what is not set is chosen for so few" + (":" if missing else ": nothing")
     width = max((len(str(choice)) for choice in missing), default=0)
     for choice in missing:
@@ -171,7 +174,7 @@ def _lines(
 
 
 def _read_records(config: FinetuneConfig) -> list[Record]:
-    """The labelled products of all data sets."""
+    """Read the labelled products of all data sets. Raises `UsageError` if there are none."""
     report = DataReport()  # the driver, which reads all again to check it, tells what is left out
     records = [
         record

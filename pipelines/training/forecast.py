@@ -1,4 +1,4 @@
-"""What a training would take: steps, tokens and time, by a few real steps or by what the run itself has shown."""
+"""Forecast of a training: steps, tokens and time, from a few real steps or from the run's own log."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _MEASURED_PRODUCTS = 8
 
 @dataclass(frozen=True, slots=True)
 class TrainingPace:
-    """How fast it trains and validates.
+    """Speed of training and validation.
 
     Attributes:
-        documents_per_second: trained, by all workers together.
-        products_per_second: decoded in a validation; None where none was.
-        source: what it is known from.
+        documents_per_second: documents trained per second by all workers together.
+        products_per_second: products decoded per second in a validation; None if not measured.
+        source: sentence on where these numbers come from.
     """
 
     documents_per_second: float
@@ -43,9 +43,9 @@ class TrainingPace:
 
 
 def forecast_lines(config: FinetuneConfig, output: Folder, begins: Callable[[str], None]) -> Iterator[str]:
-    """What the whole training takes, for the user. Loads the model; nothing is kept of the steps that are taken.
+    """Yield lines for the user on what the whole training takes. Loads the model; measuring steps are discarded.
 
-    Raises `UsageError` where the training could not begin.
+    Raises `UsageError` if the training could not begin.
     """
     try:
         course = Course.load(config, begins)
@@ -69,7 +69,7 @@ def forecast_lines(config: FinetuneConfig, output: Folder, begins: Callable[[str
 
 
 def earlier_pace(output: Folder) -> TrainingPace | None:
-    """What this run's own log says, if it has begun: the medians. Raises `UsageError` where it is damaged."""
+    """Return the median pace in this run's log, or None if it has not begun. Raises `UsageError` if it is damaged."""
     with named_damage(output, LOG_FILE, DAMAGED_WAY_OUT):
         try:
             entries = [json.loads(line) for line in output.read(LOG_FILE).splitlines()]
@@ -88,7 +88,7 @@ def _known(entries: Sequence[Mapping[str, Any]], name: str) -> list[float]:
 
 
 def _measured_pace(course: Course, begins: Callable[[str], None]) -> TrainingPace:
-    """By real steps of this process, which does the part of one worker."""
+    """Measure the pace by real steps of this process, which does the part of one worker."""
     begins("taking a few steps, to measure")
     stepper = Stepper(course, rank=0, num_workers=1)
     first, *rest = course.first_epoch
@@ -115,7 +115,7 @@ def _measured_pace(course: Course, begins: Callable[[str], None]) -> TrainingPac
 
 
 def _forwarded(step: TrainingStep) -> int:
-    """Tokens, a pack's prefix once."""
+    """Count the forwarded tokens of a step, with each pack's prefix once."""
     return sum(
         sum(example.num_own_tokens for example in pack) + pack[0].num_prefix_tokens
         for packs in step.packs

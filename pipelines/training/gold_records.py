@@ -1,4 +1,4 @@
-"""The products of a gold file with their texts: its own, or those of the catalog that it belongs to."""
+"""Products of a gold file with their texts, from the file itself or from the catalog that it belongs to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.training.data_report import DataReport
 def gold_records(
     dataset: DatasetConfig, schemas: Mapping[str, CategorySchema], report: DataReport
 ) -> Iterator[tuple[Record, GoldProduct]]:
-    """Every product of the gold file with its record; the others are counted in `report`.
+    """Yield the products of the gold file that have a record, with it; count the others in `report`.
 
     Raises `UsageError` if the files cannot be read or do not belong together.
     """

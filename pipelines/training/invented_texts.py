@@ -1,6 +1,6 @@
-"""Texts that say more than the labels know, so that an adapter learns to read types off running text.
+"""Texts with more facts than the labels, so that an adapter learns to extract typed values from running text.
 
-The labels of a catalog may hold few numbers, booleans and closed lists, and its texts little but what is labelled. A
+The labels of a catalog may hold few numbers, booleans and closed lists, and its texts few unlabelled facts. A
 variant (training/schema_variants.py) may therefore ask for some of the invented SPECIFICATIONS as well, and a product's
 text be continued with some of them:
 
@@ -11,11 +11,11 @@ text be continued with some of them:
     in another language   "... mit 24 Monaten Garantie ..."                                 ->  24
     in another unit       "... parcel weighs 850 g ..."                                     ->  0.85, asked in kg
 
-They need not suit the product; what is learned is to find what is asked, in the form that is asked for. What is taught
-must be true of the text all the same:
+They need not suit the product: the adapter learns to find the asked value in the asked form. Still, every taught
+answer must be true of the text:
 
-    - a specification that one of the catalog's own attributes may mean (by its name), or whose statement holds one of
-      their known values, is neither asked nor stated
+    - a specification is neither asked nor stated if one of the catalog's own attributes may mean it (by its name), or
+      if its statement holds one of their known values
     - what the product's own text may state is neither asked nor stated
     - of statements that may be about the same thing only one stands, and the others are not answered; nor is what a
       statement may say something of (`related` in specifications.yaml)
@@ -61,36 +61,36 @@ _PLEASANTRIES = (
     "makes everyday life easier",
     "you will wonder how you lived without it",
 )
-"""What listings say besides; none of the specifications follows from it."""
+"""Other sentences of listings; no specification follows from them."""
 
 
 _CATCH_ALL = frozenset(("specialty", "feature", "benefit", "description", "use", "function", "claim", "style", "name"))
 
 
 def may_hold_anything(name: str) -> bool:
-    """Whether an attribute of this name may be meant by any statement, so that its null is not certain any more."""
+    """Return whether any statement may be a value of an attribute with this name, so that null is no longer certain."""
     return bool(topic_words(name) & _CATCH_ALL)
 
 
 def suitable(schema: CategorySchema) -> list[Specification]:
-    """The specifications that none of the schema's attributes may mean."""
+    """Return the specifications that no attribute of the schema may mean."""
     taken = frozenset(word for attribute in schema.attributes for word in topic_words(attribute.name))
     return [item for item in SPECIFICATIONS if not item.topics & taken]
 
 
 def draw_language(generator: random.Random) -> str | None:
-    """The language in which texts are continued; None is English."""
+    """Draw the language in which texts are continued; None is English."""
     return generator.choice(LANGUAGES) if generator.random() < _FOREIGN else None
 
 
 def stated_in(language: str | None, free: Sequence[Specification]) -> tuple[str | None, Sequence[Specification]]:
-    """The language and those that can be stated in it, if they are many enough to draw from; or English, and all."""
+    """Return the language and the specifications available in it; if these are too few, None (English) and all."""
     told = [item for item in free if language in item.languages]
     return (language, told) if len(told) >= _MANY else (None, free)
 
 
 def draw_asked(free: Sequence[Specification], generator: random.Random) -> list[Specification]:
-    """What a variant asks for, of those that suit its catalog."""
+    """Draw the specifications that a variant asks for from `free`, which suit its catalog."""
     return generator.sample(free, generator.randint(min(1, len(free)), min(_MAX_ASKED, len(free))))
 
 
@@ -102,12 +102,12 @@ def continue_text(
     generator: random.Random,
     language: str | None = None,
 ) -> tuple[Record, dict[str, Items]]:
-    """The record with statements added, and the answers for `asked`, where they are certain.
+    """Add statements to the record. Return it and the answers for `asked` that are certain.
 
     Args:
         unasked: other specifications that suit the catalog.
-        known: finds the values of the catalog's own attributes in folded text.
-        language: in which the statements are made that can be made in it.
+        known: pattern of the values of the catalog's own attributes in folded text.
+        language: language of the statements, where they are available in it; None is English.
     """
     told = fold("\n".join(record.fields.values()))
     others = generator.sample(unasked, generator.randint(0, min(_MAX_UNASKED, len(unasked))))
@@ -167,5 +167,5 @@ def _with_statements(
 
 
 def _as_sentence(answer: Items, text: str) -> str:
-    """With a capital, unless that would change the value."""
+    """Capitalize `text`, unless that would change the value."""
     return text if any(text.startswith(item) for item in answer or ()) else text[0].upper() + text[1:]

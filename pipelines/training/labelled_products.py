@@ -1,4 +1,4 @@
-"""From gold files to labelled products: what is taught, what is not, and why not. Nothing is dropped unseen."""
+"""Labelled products from gold files: what is taught, what is not, and why not. Everything left out is reported."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from pipelines.training.data_report import DataReport
 from pipelines.training.gold_records import gold_records
 
 Items = Sequence[str] | None
-"""What an attribute is labelled with; None: somebody found it absent."""
+"""Label of an attribute; None: labelled absent."""
 _NO_ANSWERS = {
     "boolean": "not true or false",
     "enum": "not one of the schema's values",
     "number": "not a number, not in the attribute's unit, or to be read in two ways (write 1,500 as 1500 or 1.5)",
 }
-"""What a value is that would be no answer to an attribute of this type."""
+"""Type of an attribute -> why a label cannot be an answer to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledProduct:
-    """A labelled product.
+    """Labelled product.
 
     Attributes:
-        gold: as the gold file has it; what validation scores against.
+        gold: product of the gold file; validation scores against it.
         answers: attribute -> items.
-        assumed_absent: attributes that nobody labelled and that are taken for absent.
-        known: attribute -> what finds any value that products of this schema are labelled with, as whole words of
-            folded text. An attribute without any has no entry.
+        assumed_absent: unlabelled attributes that are taken for absent.
+        known: attribute -> pattern of all values that products of this schema are labelled with, as whole words of
+            folded text. An attribute without values has no entry.
     """
 
     record: Record
@@ -54,22 +54,22 @@ class LabelledProduct:
 
     @property
     def fingerprint(self) -> int:
-        """A number from the product's text, see `fingerprint`."""
+        """Hash of the product's text, see `fingerprint`."""
         return fingerprint(self.record.category, self.record.fields)
 
 
 def is_held_out(record: Record, share: float) -> bool:
-    """Whether the record is for validation. Depends on its text and the share alone."""
+    """Return whether the record is for validation. It depends only on the record's text and the share."""
     return fingerprint(record.category, record.fields) < int(share * 2**64)
 
 
 def load_products(
     datasets: Iterable[DatasetConfig], labels: LabelPolicy, builder: ExampleBuilder, validation_share: float = 0.0
 ) -> tuple[list[LabelledProduct], DataReport]:
-    """All labelled products of all datasets, those for validation included.
+    """Load the labelled products of all datasets, including those for validation.
 
-    Raises `UsageError` for files that cannot be read or do not belong together, and for attributes that the schema
-    does not have (unless they are to be skipped).
+    Raises `UsageError` for files that cannot be read or do not belong together. Raises it also for attributes that are
+    not in the schema, unless these are skipped (`labels.unknown_attributes`).
     """
     if labels.variants:
         # Variants invent attributes that have no limit of their own.
@@ -106,16 +106,16 @@ def load_products(
 
 
 def _corrections(product: LabelledProduct) -> LabelledProduct | None:
-    """The product with those of its answers in which people corrected a model; None without any."""
+    """Return the product with only the answers in which people corrected a model; None if there are none."""
     answers = {name: items for name, items in product.answers.items() if name in (product.gold.corrected or ())}
     return replace(product, answers=answers, assumed_absent=()) if answers else None
 
 
 def _known_values(labelled: Iterable[tuple[CategorySchema, GoldProduct]]) -> dict[str, dict[str, re.Pattern[str]]]:
-    """By the schema's hash and attribute, a pattern that finds any of its gold values as whole words in folded text.
+    """Return schema hash -> attribute -> pattern of its gold values as whole words in folded text.
 
-    Two datasets may have one schema: what one knows, the other knows. A member of an enum is found by all that it is
-    called, whichever of its names it was labelled with.
+    Datasets with the same schema share their values. A member of an enum is found by any of its spellings, not only
+    by the one that it was labelled with.
     """
     forms: dict[str, dict[str, set[str]]] = {}
     schemas: dict[str, CategorySchema] = {}
@@ -165,7 +165,7 @@ def _check_attributes(
 
 
 def _short_line(dataset: DatasetConfig, gold: GoldProduct) -> str:
-    """For lists of examples: the file's name alone."""
+    """Return the product's place for lists of examples, with the file's name instead of its path."""
     return gold.place_in(dataset.gold.rsplit("/", 1)[-1])
 
 
@@ -211,9 +211,9 @@ def _label(
 
 
 def _taught(attribute: Attribute, forms: Sequence[str], record: Record, text: str) -> str | None:
-    """Of several accepted forms the one that can be copied; None: none of them would be an answer.
+    """Return the accepted form that can be copied from the text, else the first; None if no form is an answer.
 
-    As scoring does, what is no text is read as an answer is: "yes" as true, "120 cm" as 120 where cm is the unit.
+    As in scoring, types other than text are parsed like answers: "yes" as true, "120 cm" as 120 if cm is the unit.
     """
     readings = {form: reading for form in forms if (reading := _reading(attribute, form, record)) is not None}
     copied = next((form for form in readings if words_pattern([form]).search(text)), None)
@@ -229,7 +229,7 @@ def _reading(attribute: Attribute, form: str, record: Record) -> str | None:
 
 
 def _problem(attribute: Attribute, items: Sequence[str | None], record: Record, builder: ExampleBuilder) -> str | None:
-    """Why a value cannot be taught."""
+    """Return why a value cannot be taught, or None."""
     if len(items) > 1 and not attribute.multiple:
         return "several values where the schema has one"
     if None in items:

@@ -1,4 +1,4 @@
-"""The loss curve: one picture with training loss and validation F1."""
+"""Loss curve: one picture with training loss and validation F1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 
 def draw_curve(log: Sequence[Mapping[str, Any]]) -> bytes:
-    """An SVG of a run's log: loss (left axis) and, where there are any, F1 scores (right axis) by epoch."""
+    """Draw an SVG of a run's log: loss (left axis) and F1 scores, if any (right axis), by epoch."""
     losses = [(entry["epoch"], entry["loss"]) for entry in log if "loss" in entry]
     scores = [(entry["epoch"], entry["validation"]["f1"]) for entry in log if "validation" in entry]
     figure = Figure(figsize=(8, 4), layout="constrained")

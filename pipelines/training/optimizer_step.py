@@ -1,4 +1,4 @@
-"""One optimizer step: forward and backward over a worker's packs, then the update."""
+"""Optimizer step: forward and backward over a worker's packs, then the update."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PADDING_MULTIPLE = 128
 
 
 class Stepper:
-    """Takes the steps of worker `rank` of `num_workers`."""
+    """Optimizer steps of worker `rank` of `num_workers`."""
 
     def __init__(self, course: Course, rank: int, num_workers: int) -> None:
         self._config = course.config
@@ -35,7 +35,10 @@ class Stepper:
         self.weights = MasterWeights(course.trained.parameters, self._config.optimizer, course.num_steps)
 
     def take(self, step: TrainingStep, number: int) -> tuple[float, int, float]:
-        """Step `number` (from 0). Returns this worker's summed loss and right predictions, and the gradient's norm."""
+        """Take step `number` (from 0). Return this worker's summed loss and right predictions, and the gradient's norm.
+
+        Raises `UsageError` if the norm is not finite.
+        """
         # Dropout of a step is the same, however often the run was stopped before.
         torch.manual_seed(hash((self._config.seed, number, self._rank)))
         packs = step.packs[self._rank]

@@ -1,4 +1,4 @@
-"""A training's progress, as numbers for its log and as lines for who looks on."""
+"""Progress of a training, as numbers for its log and as lines for the user."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pipelines.training.step_planner import TrainingStep
 
 
 class Meter:
-    """Sums between two progress lines."""
+    """Meter of loss, accuracy and speed between two progress lines."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self.restart()
 
     def restart(self) -> None:
-        """Forgets what was added; validation is no training."""
+        """Reset the sums and the clock, so that validation time does not count as training."""
         self._started = time.monotonic()
         self._loss, self._right, self._targets, self._documents, self._norm = 0.0, 0, 0, 0, 0.0
 
     def add(self, step: TrainingStep, loss: float, num_right: int, norm: float) -> None:
-        """One step, this worker's part of it."""
+        """Add this worker's part of one step."""
         self._loss += loss
         self._right += num_right
         self._norm = norm
@@ -31,11 +31,11 @@ class Meter:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for a line."""
+        """Whether a progress line is due."""
         return time.monotonic() - self._started >= self._seconds
 
     def take(self) -> dict[str, float]:
-        """The means since the last call."""
+        """Return the means since the last reset, and reset. The gradient norm is that of the last step."""
         seconds = time.monotonic() - self._started
         answer = {
             "loss": self._loss / max(1, self._targets),
@@ -48,7 +48,7 @@ class Meter:
 
 
 def progress_line(entry: Mapping[str, Any], num_steps: int, seconds: float) -> str:
-    """An entry of the log as a line. `seconds`: of all steps so far."""
+    """Format a log entry as a line. `seconds`: time of all steps so far."""
     start = f"step {entry['step']}/{num_steps} (epoch {entry['epoch']:.2f})"
     if "validation" in entry:
         score = entry["validation"]

@@ -1,4 +1,4 @@
-"""A fine-tuning on Ray Train: its workers, what they say, and how they are stopped."""
+"""Fine-tuning on Ray Train: its workers, their messages, and how they are stopped."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _SECONDS_BETWEEN_WAITS = 15.0
 
 @dataclass(slots=True)
 class Heard:
-    """What the workers have said.
+    """Messages received from the workers.
 
     Attributes:
-        failures: what the user can mend, once a worker.
-        is_running: whether a step has been taken, so that there is something to keep.
+        failures: faults that the user can fix, one per failed worker.
+        is_running: whether training has begun, so that there is a state worth a checkpoint.
     """
 
     failures: list[UsageError] = field(default_factory=list)
@@ -54,14 +54,14 @@ def train(
     deadline: float | None,
     has_ended: Callable[[], bool],
 ) -> None:
-    """Trains until the run has ended or time is up.
+    """Train until the run has ended or time is up.
 
     Args:
-        deadline: in seconds since the epoch; None: no limit.
-        has_ended: whether there is a result.
+        deadline: time limit in seconds since the epoch; None: no limit.
+        has_ended: returns whether there is a result.
 
-    Raises `UsageError` for what the user can mend, `RunError` for what stopped it, `KeyboardInterrupt` where a signal
-    did: a checkpoint is kept, unless it was the second one or no step was taken.
+    Raises `UsageError` for faults that the user can fix, `RunError` for other failures, `KeyboardInterrupt` after a
+    signal. A checkpoint is kept, unless it was the second signal or no step was taken.
     """
     scaling, heard = config.scaling, Heard()
     waiting = _Waiting(console)
@@ -115,9 +115,9 @@ def train(
 
 
 def _fit(trainer: TorchTrainer, board: StopBoard, console: Console, heard: Heard, is_over: Callable[[], bool]) -> None:
-    """Lets Ray Train work until it ends or is stopped.
+    """Run Ray Train until it ends or is stopped.
 
-    It works in a thread: in the main thread Ray Train would take SIGINT for itself, and keep nothing.
+    It runs in a thread, because in the main thread Ray Train would handle SIGINT itself and keep no checkpoint.
     """
     errors: list[BaseException] = []
 
@@ -151,7 +151,7 @@ def _fit(trainer: TorchTrainer, board: StopBoard, console: Console, heard: Heard
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """The SIGINT and SIGTERM that came in the block; the second one ends it with `KeyboardInterrupt`."""
+    """Collect SIGINT and SIGTERM during the block; the second one raises `KeyboardInterrupt`."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received  # nobody could be interrupted
@@ -172,7 +172,7 @@ def _signals() -> Iterator[list[int]]:
 
 
 class _Waiting:
-    """Says what is waited for before the first step, and how long it has taken."""
+    """Console messages on the current stage before the first step, and how long it has taken."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -180,16 +180,16 @@ class _Waiting:
         self._began = self._said = time.monotonic()
 
     def begin(self, what: str) -> None:
-        """Something else is waited for now."""
+        """Begin the stage `what` and print it."""
         self._what, self._began, self._said = what, time.monotonic(), time.monotonic()
         print_beginning(self._console, what)
 
     def end(self) -> None:
-        """Nothing is waited for any more."""
+        """End the stage; print no more reminders."""
         self._what = None
 
     def remind(self) -> None:
-        """What is waited for, from time to time."""
+        """Print the current stage again, if `_SECONDS_BETWEEN_WAITS` have passed."""
         now = time.monotonic()
         if self._what is not None and now - self._said > _SECONDS_BETWEEN_WAITS:
             self._said = now
@@ -198,7 +198,7 @@ class _Waiting:
 
 @contextmanager
 def _heard(console: Console, waiting: _Waiting, heard: Heard) -> Iterator[Queue]:
-    """A queue for what the workers say, for as long as the block runs: lines are printed as they come."""
+    """Open a queue for the workers' messages during the block; lines are printed as they arrive."""
     queue = Queue(actor_options={"num_cpus": 0})
     done = threading.Event()
 
@@ -235,14 +235,14 @@ def _heard(console: Console, waiting: _Waiting, heard: Heard) -> Iterator[Queue]
 
 
 def _workers(config: FinetuneConfig, use_gpu: bool) -> str:
-    """What Ray Train asks the cluster for."""
+    """Describe the workers that Ray Train requests from the cluster."""
     scaling = config.scaling
     each = f"{scaling.num_cpus:g} CPU{'s' if scaling.num_cpus != 1 else ''}{' and a GPU' if use_gpu else ''}"
     return f"{scaling.num_workers} worker{'s' if scaling.num_workers != 1 else ''} with {each} each"
 
 
 def _decide_device(config: FinetuneConfig, console: Console) -> bool:
-    """Whether workers get a GPU each; a note where the cluster, as it is now, cannot hold them."""
+    """Return whether each worker gets a GPU; print a note if the cluster is too small for them now."""
     scaling = config.scaling
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     num_gpus, workers = resources.get("GPU", 0), scaling.num_workers

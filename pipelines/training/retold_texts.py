@@ -1,13 +1,13 @@
-"""The same product told in another way, so that an adapter learns more than short titles (and see
+"""Products rewritten in another form, so that an adapter learns more than short titles (see also
 training/invented_texts.py).
 
-    numbers     "Chips 12 oz", Weight "12 oz"  ->  "Chips 7 oz", Weight "7 oz"; amounts of a few units only, for 3M and
-                7 For All Mankind are no quantities, and only where every label stands in the text, so that none is
-                a conclusion from the number
+    numbers     "Chips 12 oz", Weight "12 oz"  ->  "Chips 7 oz", Weight "7 oz"; only a few units, because 3M and
+                7 For All Mankind are not quantities. Only if every label stands in the text, so that no label is
+                inferred from the number
     details     some of the labelled values listed in a second field; the title keeps them or not
     cut         the title cut in two fields, between two labelled values
 
-What the labels say stays true of the text. Everything is drawn from the given generator.
+The labels stay true of the text. Everything is drawn from the given generator.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _JOINTS = ("\n", "; ", " | ", ", ")
 def retell(
     record: Record, schema: CategorySchema, labels: Mapping[str, Items], generator: random.Random
 ) -> tuple[Record, dict[str, Items]]:
-    """The record in other words, and its labels. Records of several fields are left as they are."""
+    """Rewrite the record. Return it with its labels; a record of several fields is returned unchanged."""
     told = dict(labels)
     if len(record.fields) != 1:
         return record, told
@@ -56,12 +56,12 @@ def retell(
 
 
 def places_of(value: str, text: str) -> list[tuple[int, int]]:
-    """Where `value` stands in `text` as whole words."""
+    """Return the spans (start, end) of `value` in `text` as whole words."""
     return [match.span() for match in re.finditer(rf"(?<![\w.]){re.escape(value)}(?!\w)", text)]
 
 
 def stands_alone(value: str, text: str, others: Sequence[str]) -> bool:
-    """Whether `value` stands in `text` once, and no other value touches it there."""
+    """Return whether `value` stands in `text` exactly once and overlaps none of `others` there."""
     places = places_of(value, text)
     if len(places) != 1 or text.count(value) != 1:
         return False
@@ -71,12 +71,12 @@ def stands_alone(value: str, text: str, others: Sequence[str]) -> bool:
 
 
 def items_of(labels: Mapping[str, Items], but: str | None = None) -> list[str]:
-    """All items of the labels, but of one attribute's."""
+    """Return all items of the labels, except those of attribute `but`."""
     return [item for name, items in labels.items() if name != but for item in items or ()]
 
 
 def _renumber(text: str, labels: dict[str, Items], name: str, generator: random.Random) -> str:
-    """Gives the quantity that attribute `name` is labelled with another number, in text and label."""
+    """Replace the number in the quantity of attribute `name` at random, in text and label. Return the text."""
     items = labels[name]
     match = QUANTITY.fullmatch(items[0]) if items and len(items) == 1 else None
     if match is None or not _UNITS.fullmatch(match.group(2).strip()) or generator.random() >= _RENUMBERED:
@@ -91,14 +91,14 @@ def _renumber(text: str, labels: dict[str, Items], name: str, generator: random.
 
 
 def _other_number(number: str, generator: random.Random) -> str:
-    """Of the same size, roughly, and with as many decimals."""
+    """Draw a number from 1 to four times `number` (at least 9), with as many decimals."""
     decimals = len(number.partition(".")[2])
     largest = max(9.0, 4 * float(number))
     return f"{generator.uniform(1, largest):.{decimals}f}"
 
 
 def _detail(text: str, labels: Mapping[str, Items], free: frozenset[str], generator: random.Random) -> dict[str, str]:
-    """Lists some of the values in a second field; only the strings among them (`free`) speak for themselves."""
+    """List some of the values in a second field. Only strings (`free`) may be listed without their attribute's name."""
     stated = [name for name, items in labels.items() if items]
     if not stated:
         return {"title": text}
@@ -118,7 +118,7 @@ def _detail(text: str, labels: Mapping[str, Items], free: frozenset[str], genera
 
 
 def _cut(text: str, labels: Mapping[str, Items], generator: random.Random) -> dict[str, str]:
-    """Two fields; a labelled value is never cut."""
+    """Cut the text into two fields, but never inside a labelled value."""
     spans = [match.span() for item in items_of(labels) for match in re.finditer(re.escape(item), text)]
     places = [match.start() for match in re.finditer(r"\s", text)]
     places = [place for place in places if not any(start <= place < stop for start, stop in spans)]

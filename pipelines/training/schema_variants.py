@@ -30,10 +30,10 @@ from pipelines.training.labelled_products import Items
 from pipelines.training.specifications import Specification, topic_words
 
 UNTAUGHT = "untaught"
-"""What a question's `convert` returns where the label does not tell the answer."""
+"""Return value of a question's `convert` if the label does not decide the answer."""
 
 QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([^\d\s]\D{0,14})")
-"""A number with its unit, "12 oz"."""
+"""Pattern of a number with its unit, such as "12 oz"."""
 _SEPARATORS = re.compile(r"\s*[/,]\s*")
 _MIN_COUNT = 3  # times a value must occur to be asked for
 _KEPT, _DESCRIBED, _RENAMED = 0.85, 0.5, 0.35  # shares: attributes kept, with a description, with another name
@@ -73,7 +73,7 @@ _OTHER_NAMES: Mapping[str, Sequence[str]] = {
     "volume": ("Fill quantity", "Content volume"),
     "weight": ("Product weight", "Mass"),
 }
-"""Names that mean the same, so that a name is read and not recognized."""
+"""Attribute name -> synonyms, so that a model reads names instead of recognizing them."""
 
 DESCRIPTIONS: Mapping[str, Sequence[str]] = {
     "age range": ("Ages for which it is made.",),
@@ -100,12 +100,12 @@ DESCRIPTIONS: Mapping[str, Sequence[str]] = {
     "volume": ("How much it holds.",),
     "weight": ("How heavy it is.",),
 }
-"""What a person might write about them in a schema."""
+"""Attribute name -> descriptions that a person might write in a schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class VariantQuestion:
-    """An attribute to ask for, and how its answer follows from the label of attribute `source`."""
+    """Attribute to ask for, and how its answer follows from the label of attribute `source`."""
 
     attribute: Attribute
     source: str
@@ -114,12 +114,12 @@ class VariantQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way of asking a category.
+    """Variant of a category's schema.
 
     Attributes:
-        specifications: invented ones that are asked, too.
-        unasked: other invented ones that a text may state.
-        language: in which it states them; None is English.
+        specifications: invented specifications that are asked, too.
+        unasked: other invented specifications that a text may state.
+        language: language of their statements; None is English.
     """
 
     schema: CategorySchema
@@ -129,7 +129,7 @@ class Variant:
     language: str | None
 
     def answers(self, labels: Mapping[str, Items]) -> dict[str, Items]:
-        """The answers to the questions for a product; attributes that its labels do not decide are missing."""
+        """Return the answers to the questions for a product, without attributes that its labels do not decide."""
         found: dict[str, Items] = {}
         for question in self.questions:
             if question.source in labels:
@@ -140,7 +140,7 @@ class Variant:
 
 
 def draw_variant(schema: CategorySchema, values: Mapping[str, Counter[str]], generator: random.Random) -> Variant:
-    """A variant of `schema`; `values` counts the values of every attribute of the category."""
+    """Draw a variant of `schema`. `values`: attribute -> counts of its values in the category."""
     questions: list[VariantQuestion] = []
     names: set[str] = set()
     attributes = [attribute for attribute in schema.attributes if generator.random() < _KEPT]
@@ -169,7 +169,7 @@ def draw_variant(schema: CategorySchema, values: Mapping[str, Counter[str]], gen
 
 
 def _renamed(question: VariantQuestion, schema: CategorySchema, generator: random.Random) -> VariantQuestion:
-    """Under another name, if that is no name or word that the catalog uses for something else."""
+    """Rename the question's attribute at random, unless another attribute of the catalog uses a word of the name."""
     taken = frozenset(
         word for item in schema.attributes if item.name != question.source for word in topic_words(item.name)
     )
@@ -193,7 +193,7 @@ def _ask(attribute: Attribute, values: Counter[str], generator: random.Random) -
 
 
 def _described(question: VariantQuestion, values: Counter[str], generator: random.Random) -> VariantQuestion:
-    """With a description, if it has none and still asks for what the catalog's attribute of that name is."""
+    """Add a description at random, if the attribute has none and still has its catalog name."""
     attribute = question.attribute
     if attribute.description or attribute.name != question.source or generator.random() >= _DESCRIBED:
         return question

@@ -1,5 +1,5 @@
-"""The specifications of specifications.yaml and translations.yaml: attributes, each with a way to draw an answer and a
-statement of it."""
+"""Specifications read from specifications.yaml and translations.yaml: attributes, each with a way to draw an answer
+and a statement of it."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ _MIN_CUE, _MIN_UNSPACED_CUE = 5, 2  # letters of a phrase's fixed part, so that 
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")  # Japanese
 
 Statement = tuple[Items, str]
-"""An answer, and a text from which it follows."""
+"""Answer, and a text from which it follows."""
 
 
 class SpecificationDraw(Protocol):
-    """Draws an answer and its statement: in English, or in `language` where translations.yaml has one."""
+    """Callable that draws an answer and its statement: in `language` if translations.yaml has one, else in English."""
 
     def __call__(self, generator: random.Random, language: str | None = None) -> Statement:
-        """Everything is drawn from `generator`."""
+        """Draw from `generator` alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Specification:
-    """Something that a product may state.
+    """Attribute that a product text may state, with its statements.
 
     Attributes:
-        draw: an answer and its statement.
-        topics: words; a catalog with an attribute of such a name may mean the same by it.
-        cues: finds in folded text what may state or deny it.
-        units: finds amounts in its unit, with which a listing may state it in words of its own.
-        languages: in which it can be stated, besides English.
-        related: names of those that its statement may say something about.
+        draw: function that draws an answer and its statement.
+        topics: words of its name and topics. A catalog attribute with one of them may mean the same.
+        cues: pattern for phrases in folded text that may state or deny it.
+        units: pattern for amounts in its units in folded text, since a listing may state it in other words.
+        languages: languages besides English in which it can be stated.
+        related: names of specifications that its statement may also answer.
     """
 
     attribute: Attribute
@@ -63,11 +63,11 @@ class Specification:
 
 
 Translations = Mapping[str | None, Any]
-"""Language -> how one specification is stated in it; of each kind as translations.yaml says."""
+"""Language -> statements of one specification in it; the shape depends on the kind (see translations.yaml)."""
 
 
 def topic_words(text: str) -> frozenset[str]:
-    """What a name is about: its words, without endings and spellings."""
+    """Return the topic words of a name: folded, without plural endings, spelling variants and vague words."""
     words = re.findall(r"[^\W\d_]+", fold(text).replace("colour", "color"))
     return frozenset(re.sub(r"(?<=\w\w[^\Ws])s$", "", word) for word in words if word not in _VAGUE)
 
@@ -91,13 +91,13 @@ def _specification(
 
 
 def _fixed_parts(phrases: Iterable[str]) -> list[str]:
-    """What stands around the values, where it is long enough."""
+    """Return the texts around the placeholders of `phrases` that are long enough to serve as cues."""
     parts = [part.strip(" ：、") for phrase in phrases for part in re.split(r"\{[,.]?\}", phrase)]
     return [part for part in parts if len(part) >= (_MIN_UNSPACED_CUE if _UNSPACED.search(part) else _MIN_CUE)]
 
 
 def _state(name: str, text: str, phrases: Sequence[str], generator: random.Random) -> str:
-    """`text` in one of the phrases, or behind the attribute's name."""
+    """Put `text` into one of the phrases, or after the attribute's name."""
     if generator.random() < _NAMED:
         return generator.choice(_NAMED_LINES).format(name=name, text=text)
     return generator.choice(phrases).format(text)
@@ -114,10 +114,10 @@ def _number(
     topics: str = "",
     also: str = "",
 ) -> Specification:
-    """A number between `low` and `high`, with the decimals of `low`.
+    """Build a specification of a number between `low` and `high`, with the decimals of `low`.
 
-    `unit`: the one asked for, and after slashes other ways to write it. `converted`: other units that a text may state
-    it in, and how much of the asked one each is.
+    `unit`: the unit asked for, then other spellings of it, separated by slashes. `converted`: other units that a text
+    may use -> how much of the unit asked for each one is.
     """
     asked, *others = unit.split("/")
     decimals = len(str(low).partition(".")[2])
@@ -144,7 +144,7 @@ def _number(
 
 
 def _convert(number: str, factor: float) -> tuple[str, str]:
-    """About `number`, and as it reads in a unit of which one is `factor` of the asked one."""
+    """Round `number` in a unit worth `factor` of the asked one. Return (value in the asked unit, value as stated)."""
     exact = Decimal(str(factor))
     places = Decimal(1) if exact < 1 else Decimal("0.1")
     stated = max(places, (Decimal(number) / exact).quantize(places)).normalize()
@@ -169,7 +169,7 @@ def _boolean(
 def _enum(
     told: Translations, name: str, members: Mapping[str, Sequence[str]], topics: str = "", also: str = ""
 ) -> Specification:
-    """Per member the ways to say it; the member itself may stand alone."""
+    """Build a specification of an enum. `members`: member -> phrases that state it; it may also be stated by itself."""
 
     def draw(generator: random.Random, language: str | None = None) -> Statement:
         member = generator.choice(list(members))
@@ -210,7 +210,7 @@ def _string(
     topics: str = "",
     also: str = "",
 ) -> Specification:
-    """One of `members`, or a text of the kind that `draw` names."""
+    """Build a specification of a string: one of `members`, or a drawn text of kind `draw`."""
 
     def draw_statement(generator: random.Random, language: str | None = None) -> Statement:
         if language in told:
@@ -224,7 +224,7 @@ def _string(
 
 
 def _told_parts(told: Translations) -> list[str]:
-    """Of lists and strings in other languages, the words and the phrases' fixed parts."""
+    """Return the members and the phrases' fixed parts of lists and strings in other languages."""
     parts = [part for way in told.values() for part in _fixed_parts(way["phrases"])]
     return [*parts, *(member for way in told.values() for member in way["members"])]
 
@@ -272,13 +272,13 @@ def _read(name: str) -> dict[str, Any]:
 _GROUPS = _read("specifications.yaml")
 _TRANSLATIONS = _read("translations.yaml")
 LANGUAGES: Sequence[str] = tuple(_TRANSLATIONS)
-"""In which some of the specifications can be stated, besides English."""
+"""Languages besides English in which some of the specifications can be stated."""
 OTHERS: Mapping[str, Sequence[str]] = {language: content["others"] for language, content in _TRANSLATIONS.items()}
-"""Per language, what listings say besides."""
+"""Language -> other sentences of listings, which state no specification."""
 
 
 def _told(kind: str) -> dict[str, dict[str | None, Any]]:
-    """Of the specifications of one kind: name -> language -> how it is stated."""
+    """Return the translations of one kind: name of the specification -> language -> its statements."""
     found: dict[str, dict[str | None, Any]] = {}
     for language, content in _TRANSLATIONS.items():
         for name, ways in content[kind].items():

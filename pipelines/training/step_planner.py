@@ -1,7 +1,7 @@
-"""The order of training: which examples are packed together, and which packs make an optimizer step.
+"""Order of training: which examples are packed together, and which packs make an optimizer step.
 
-Everything is drawn from (seed, epoch), so a run that is resumed in the middle of an epoch continues with the very
-steps that it would have made.
+All random draws are seeded by (seed, epoch). So a run resumed in the middle of an epoch takes the same steps as an
+uninterrupted one.
 
     products -> swapped    optionally: with other products' values in their texts (swapped_values.py)
     products -> variants   optionally: a few products of a category are asked in another way (schema_variants.py), and
@@ -39,12 +39,12 @@ Pack = Sequence[Example]
 
 @dataclass(frozen=True, slots=True)
 class TrainingStep:
-    """One optimizer step.
+    """Optimizer step.
 
     Attributes:
-        packs: per worker, what it forwards; workers have equally many, some may be empty.
-        num_targets: tokens that are learned, over all workers.
-        num_documents: documents, over all workers.
+        packs: packs of each worker; all workers have equally many, and some may be empty.
+        num_targets: number of target tokens over all workers.
+        num_documents: number of documents over all workers.
     """
 
     packs: Sequence[Sequence[Pack]]
@@ -53,7 +53,7 @@ class TrainingStep:
 
 
 class StepPlanner:
-    """Draws the steps of every epoch. All workers make the same plan."""
+    """Planner of the steps of every epoch. All workers make the same plan."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class StepPlanner:
         self.num_unfitting = 0
 
     def epoch(self, number: int) -> list[TrainingStep]:
-        """The steps of epoch `number` (from 0)."""
+        """Draw the steps of epoch `number` (from 0)."""
         generator = random.Random(f"{self._config.seed}/{number}")
         self.num_too_long = self.num_unfitting = 0
         packs = [pack for key in self._groups for pack in self._packs(key, generator)]
@@ -108,7 +108,7 @@ class StepPlanner:
             yield from self._cut(list(self._examples(order[start : start + _PRODUCTS_PER_VARIANT], variant, generator)))
 
     def _cut(self, examples: Sequence[Example]) -> Iterator[Pack]:
-        """Packs of similar length within the token budget."""
+        """Cut examples into packs of similar length within the token budget."""
         budget = self._config.optimizer.max_tokens_per_pack
         # A step has a pack for every worker at least.
         most = math.ceil(self._config.optimizer.documents_per_step / self._config.scaling.num_workers)
@@ -174,7 +174,7 @@ class StepPlanner:
         return LabelledDocument(self._documents.encode([record])[0], self._fitting(variant, answers))
 
     def _fitting(self, variant: Variant, answers: Mapping[str, Items]) -> dict[str, Items]:
-        """A variant writes some values longer than their labels; those above K_max are counted and not taught."""
+        """Drop and count answers longer than K_max, since a variant writes some values longer than their labels."""
         attributes = {attribute.name: attribute for attribute in variant.schema.attributes}
         fitting = {
             name: items
@@ -185,7 +185,7 @@ class StepPlanner:
         return fitting
 
     def _steps(self, packs: Sequence[Pack]) -> Iterator[TrainingStep]:
-        """Cuts after `documents_per_step` documents, and deals the packs of a step to the workers."""
+        """Cut after `documents_per_step` documents, and distribute the packs of a step over the workers."""
         num_workers = self._config.scaling.num_workers
         taken: list[Pack] = []
         for index, pack in enumerate(packs):
@@ -206,13 +206,13 @@ class StepPlanner:
 def _without_stated(
     absent: Mapping[str, None], record: Record, known: Mapping[str, re.Pattern[str]]
 ) -> dict[str, None]:
-    """Those of some attributes of which no known value stands in the record's text."""
+    """Return the attributes of `absent` without a known value in the record's text."""
     text = fold("\n".join(record.fields.values()))
     return {name: None for name in absent if name not in known or not known[name].search(text)}
 
 
 def _count_values(products: Sequence[LabelledProduct]) -> dict[str, Counter[str]]:
-    """How often each value of each attribute occurs."""
+    """Count the values of each attribute."""
     counts: dict[str, Counter[str]] = {}
     for product in products:
         for name, items in product.answers.items():

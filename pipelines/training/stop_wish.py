@@ -1,6 +1,6 @@
-"""How a training is stopped before its end: the driver wishes it, every worker sees the wish within a second.
+"""Stop requests of a training: the driver posts one, and every worker sees it within a second.
 
-A signal kills nothing: the worker ends its step (or gives its validation up), keeps a checkpoint and returns.
+A signal kills nothing: the worker finishes its step (or aborts its validation), keeps a checkpoint and returns.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Literal
 import ray
 
 Wish = Literal["checkpoint", "at once"]
-"""Keep a checkpoint first; or leave everything as it is, because another driver goes on or a worker has failed."""
+"""Stop request: keep a checkpoint first, or stop at once because another driver continues or a worker has failed."""
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 
 
 @ray.remote(num_cpus=0)
 class _Board:
-    """Where the wish hangs, for all workers, those that are started again included."""
+    """Ray actor that holds the request for all workers, including restarted ones."""
 
     def __init__(self) -> None:
         self._wish: Wish | None = None
@@ -33,30 +33,30 @@ class _Board:
 
 
 class StopBoard:
-    """The driver's side. It goes with the workers' arguments."""
+    """Driver's side of the stop request. It is passed to the workers with their arguments."""
 
     def __init__(self) -> None:
         self._board: Any = _Board.remote()  # type: ignore[attr-defined]
 
     def put(self, wish: Wish) -> None:
-        """Wishes it; the later one counts."""
+        """Post a request; it replaces an earlier one."""
         ray.get(self._board.put.remote(wish))
 
     def read(self) -> Wish | None:
-        """What is wished for, if anything."""
+        """Return the current request, or None."""
         wish: Wish | None = ray.get(self._board.read.remote())
         return wish
 
 
 class StopWatch:
-    """A worker's side: looks at the board in a thread of its own, so that looking costs a step nothing.
+    """Worker's side of the stop request. It polls the board in a thread, so that polling does not delay a step.
 
     Attributes:
-        wish: as it was at the last look.
+        wish: request at the last poll, or None.
     """
 
     def __init__(self, board: StopBoard, deadline: float | None) -> None:
-        """`deadline`: in seconds since the epoch, when time is up; None: never."""
+        """Read the board once. `deadline`: end of the time limit, in seconds since the epoch; None: no limit."""
         self.wish: Wish | None = board.read()
         self._board, self._deadline = board, deadline
         self._done = threading.Event()
@@ -71,16 +71,16 @@ class StopWatch:
         self._thread.join()
 
     def is_stopped(self) -> bool:
-        """Whether the training is to end now."""
+        """Return whether the training is to stop now."""
         return self.wish is not None
 
     @property
     def has_deadline(self) -> bool:
-        """Whether the time is limited."""
+        """Whether there is a time limit."""
         return self._deadline is not None
 
     def is_time_up(self, reserve: float) -> bool:
-        """Whether less than `reserve` seconds are left."""
+        """Return whether at most `reserve` seconds are left."""
         return self._deadline is not None and time.time() + reserve >= self._deadline
 
     def _watch(self) -> None:

@@ -1,11 +1,10 @@
-"""The same product with other values, so that a model learns where a value stands, and not which ones there are.
+"""Products with swapped values, so that a model learns where a value stands instead of memorizing values.
 
     "Ellie Shoes Women's 8400, Red Patent"    Brand "Ellie Shoes", Model name "8400"
     "Crocs Women's Jayna, Red Patent"         Brand "Crocs", Model name "Jayna"
 
-A value makes room for one that another product of its category has for the same attribute ("mention replacement" of
-Dai and Adel, 2020, arXiv 2010.11683). What the labels say stays true of the text. Everything is drawn from the given
-generator.
+A value is replaced by one that another product of its category has for the same attribute ("mention replacement" of
+Dai and Adel, 2020, arXiv 2010.11683). The labels stay true of the text. Everything is drawn from the given generator.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _SWAPPED = 0.5  # share of the values of a product that are swapped
 
 
 def swappable_values(products: Iterable[LabelledProduct]) -> dict[str, list[str]]:
-    """By attribute, the values of a category's products that stand in their texts, as often as they do."""
+    """Return attribute -> values of a category's products that stand in their texts, one entry per product."""
     found: dict[str, list[str]] = {}
     for product in products:
         text = "\n".join(product.record.fields.values())
@@ -39,9 +38,9 @@ def swap_values(
     values: Mapping[str, Sequence[str]],
     generator: random.Random,
 ) -> tuple[Record, dict[str, Items]]:
-    """The record with some of its values swapped, and its labels; the same where that would not be clear.
+    """Swap some of the record's values. Return it with its labels, both unchanged if the result would be ambiguous.
 
-    A value is swapped that stands in one place of the record, where no other value touches it.
+    Only a value that stands in one place of the record, without overlapping another value, is swapped.
 
     Args:
         values: `swappable_values` of its category.
@@ -71,12 +70,12 @@ def swap_values(
 
 
 def _single_strings(schema: CategorySchema, labels: Mapping[str, Items]) -> list[str]:
-    """The attributes that are one string and have a value, in the schema's order."""
+    """Return the names of single-string attributes with one value, in the schema's order."""
     names = [each.name for each in schema.attributes if each.type == "string" and not each.multiple]
     return [name for name in names if len(labels.get(name) or ()) == 1]
 
 
 def _stated(labels: Mapping[str, Items], fields: Mapping[str, str]) -> set[str]:
-    """The attributes whose values stand in the text."""
+    """Return the attributes whose values all stand in the text."""
     text = "\n".join(fields.values())
     return {name for name, items in labels.items() if items and all(item in text for item in items)}

@@ -1,7 +1,7 @@
-"""What is trained: an adapter or all weights, with float32 copies that the optimizer works on.
+"""Trained weights: an adapter or the whole model, with float32 copies that the optimizer updates.
 
-Half-precision weights cannot take small updates (bfloat16 has 8 bits of mantissa), so the optimizer adds to a
-float32 copy, and the model's own weights are its rounded image.
+Half-precision weights cannot take small updates (bfloat16 has 8 bits of mantissa). So the optimizer adds to a float32
+copy, and the model's own weights are its rounded values.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _STATE = "training_state.pt"
 
 
 class TrainedModel:
-    """A loaded model and the part of it that learns."""
+    """Loaded model and its trained parameters."""
 
     def __init__(self, config: FinetuneConfig) -> None:
-        """Loads the model. Raises `HPDError` with a message for the user."""
+        """Load the model. Raises `HPDError` with a message for the user."""
         self.config = config
         self.tokenizer = loading.load_tokenizer(config.model, config.engine)
         quantized_checkpoint.refuse_training(loading.load_config(config.model, config.engine))
@@ -44,8 +44,8 @@ class TrainedModel:
         if self.model.dtype == torch.float16:
             raise ModelError("float16 gradients underflow; set engine.dtype: bfloat16 or float32")
         self._peft: Any = None
-        # Of the fine-tunings that it begins with. A model without a record was not fine-tuned by us, which is the usual
-        # case; an adapter without one (None) was fine-tuned by somebody, on we do not know what.
+        # Records of earlier fine-tunings. A model without a record was not fine-tuned by us, which is the usual case;
+        # an adapter without one (None) was fine-tuned on unknown data.
         self._earlier: list[AdapterRecord | None] = []
         if (record := AdapterRecord.read(Path(source))) is not None:
             self._earlier.append(record)
@@ -63,7 +63,7 @@ class TrainedModel:
             if modules == "all-linear":
                 shape["exclude_modules"] = bypassed_linears(self.model) or None
             self._add_lora(shape | {"lora_dropout": lora.dropout}, None)
-        # What goes on learning is asked as it was.
+        # A continued adapter keeps the prompt and layout that it was trained with.
         self.config = config.model_copy(update={"engine": as_trained(config.engine, record, config.layout)})
         _keep_differentiable(self.model)
         if config.optimizer.gradient_checkpointing:
@@ -95,23 +95,23 @@ class TrainedModel:
 
     @property
     def _base_name(self) -> str:
-        """The adapter belongs to a model, not to the folder in which this machine keeps it."""
+        """Name of the base model without its local folder, because the path means nothing on another machine."""
         path = Path(self.config.model)
         return path.name if path.is_dir() else self.config.model
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
-        """Those that are trained."""
+        """Trainable parameters."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def has_never_seen(self, held_out: str | None) -> bool:
-        """Whether all fine-tunings that it begins with held these products out, too: `held_out` is a hash of them."""
+        """Return whether all earlier fine-tunings of it held out these products, too. `held_out`: their hash."""
         return all(record is not None and record.held_out == held_out for record in self._earlier)
 
     def save(self, folder: Path, held_out: str | None) -> None:
-        """Writes what inference needs: an adapter in peft's format, or the whole model.
+        """Write the files for inference: an adapter in peft's format, or the whole model.
 
-        `held_out`: a hash of the products that this training holds out, None if it holds out none.
+        `held_out`: hash of the products that this training holds out, None if it holds out none.
         """
         folder.mkdir(parents=True, exist_ok=True)
         if self._peft is not None:
@@ -138,10 +138,10 @@ class TrainedModel:
 
 
 def _keep_differentiable(model: torch.nn.Module) -> None:
-    """Keeps bitsandbytes from packing 4-bit weights for CPUs with AVX-512 bf16.
+    """Keep bitsandbytes from packing 4-bit weights for CPUs with AVX-512 bf16.
 
-    It does so at the first forward in eval mode, here at the first validation; what multiplies packed weights has no
-    gradient for its input, and the layers below would learn from nothing.
+    It packs at the first forward in eval mode, here at the first validation. A product with packed weights has no
+    gradient for its input, so the layers below would not learn.
     """
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
@@ -162,7 +162,7 @@ class MasterWeights:
         )
 
     def learning_rate(self, step: int) -> float:
-        """Of step `step` (from 0)."""
+        """Return the learning rate of step `step` (from 0)."""
         warmup = max(1, round(self._config.warmup_share * self._num_steps))
         if step < warmup:
             return self._config.learning_rate * (step + 1) / warmup
@@ -172,7 +172,7 @@ class MasterWeights:
 
     @torch.no_grad()
     def step(self, number: int) -> float:
-        """Applies the parameters' gradients, clears them and returns their norm before clipping."""
+        """Apply the parameters' gradients, clear them and return their norm before clipping."""
         for master, parameter in zip(self._masters, self._parameters, strict=True):
             master.grad = None if parameter.grad is None else parameter.grad.float()
             parameter.grad = None
@@ -184,12 +184,12 @@ class MasterWeights:
         return float(norm)
 
     def state(self) -> dict[str, Any]:
-        """For `load`."""
+        """Return the state for `load`."""
         return {"masters": [master.detach() for master in self._masters], "optimizer": self._optimizer.state_dict()}
 
     @torch.no_grad()
     def load(self, state: dict[str, Any]) -> None:
-        """Continues from `state`; the model's weights follow."""
+        """Restore `state`, and set the model's weights accordingly."""
         for master, saved in zip(self._masters, state["masters"], strict=True):
             master.copy_(saved)
         self._optimizer.load_state_dict(state["optimizer"])
@@ -201,14 +201,14 @@ class MasterWeights:
 
 
 def save_state(folder: Path, weights: MasterWeights, progress: dict[str, Any], best: Path) -> None:
-    """One checkpoint: the optimizer's state, where the run stands, and the best weights so far."""
+    """Write a checkpoint: the optimizer's state, the progress, and the best weights so far."""
     torch.save({"weights": weights.state(), "progress": progress}, folder / _STATE)
     if best.exists():
         shutil.copytree(best, folder / "best")
 
 
 def load_state(folder: Path, weights: MasterWeights, best: Path) -> dict[str, Any]:
-    """The progress saved by `save_state`; weights and best ones are put back."""
+    """Restore the weights and the best weights saved by `save_state`, and return the saved progress."""
     state: dict[str, Any] = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
     weights.load(state["weights"])
     if (folder / "best").exists():

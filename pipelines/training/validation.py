@@ -1,4 +1,4 @@
-"""Validation by real decoding: the engine itself answers, the scorer itself counts."""
+"""Validation by real decoding, with the inference engine and the scorer of evaluations."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _PRODUCTS_AT_ONCE = 16  # of the baseline
 class ValidationScore:
     """Scores over the validation products (see quality/scoring.py).
 
-    `num_answered` counts attributes that nobody labelled and that got a value: not wrong for sure, but suspicious.
-    `refusals`: why the engine refused products, such as one that is too long.
+    `num_answered`: unlabelled attributes that got a value, which is suspicious, but not always wrong.
+    `refusals`: reasons why the engine refused products, such as one that is too long.
     """
 
     precision: float
@@ -39,27 +39,29 @@ class ValidationScore:
     refusals: tuple[str, ...]
 
     def as_metrics(self) -> dict[str, Any]:
-        """Plain data for the log."""
+        """Return plain data for the log."""
         return asdict(self)
 
 
 def split_products(
     products: Sequence[LabelledProduct], share: float
 ) -> tuple[list[LabelledProduct], list[LabelledProduct]]:
-    """(for training, for validation); equal texts are on one side, and a product's side never changes."""
+    """Return (for training, for validation). Equal texts are on one side, and a product's side never changes."""
     held_out = [is_held_out(product.record, share) for product in products]
     training = [product for product, held in zip(products, held_out, strict=True) if not held]
     return training, [product for product, held in zip(products, held_out, strict=True) if held]
 
 
 def choose(products: Sequence[LabelledProduct], limit: int) -> list[LabelledProduct]:
-    """At most `limit` products, always the same ones, in no order of theirs."""
+    """Return at most `limit` products, always the same ones, ordered by fingerprint."""
     return sorted(products, key=lambda product: product.fingerprint)[:limit]
 
 
 def seconds_for(products: Sequence[LabelledProduct], score: Callable[[Sequence[LabelledProduct]], object]) -> float:
-    """How long it takes to `score` them all, by the first few: rather too long than too short, since many at once are
-    decoded faster. 0 for none."""
+    """Estimate the seconds to `score` all products from the first few; 0 for none.
+
+    The estimate tends to be too long, since many products at once are decoded faster.
+    """
     few = products[:_MEASURED_PRODUCTS]
     if not few:
         return 0.0
@@ -71,7 +73,7 @@ def seconds_for(products: Sequence[LabelledProduct], score: Callable[[Sequence[L
 def _extract(
     engine: Extractor, records: Sequence[Record], schemas: Mapping[str, CategorySchema], is_stopped: Callable[[], bool]
 ) -> list[RecordResult] | None:
-    """The results; None if they are not wanted any more. What is under way ends when the engine is closed."""
+    """Extract and return the results; None if stopped. Pending requests end when the engine is closed."""
     # The engine gives up at its next step what it was given; the baseline ends it.
     size = len(records) if isinstance(engine, Engine) else _PRODUCTS_AT_ONCE
     results: list[RecordResult] = []
@@ -92,12 +94,12 @@ def validate(
     config: FinetuneConfig,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> ValidationScore | None:
-    """Decodes the products with the model as it is now. The model is left ready to be trained on.
+    """Decode and score the products with the current model, and put it back into training mode.
 
     A product that the engine refuses, because it is too long, counts as wrong.
 
     Args:
-        is_stopped: asked again and again; once it is true, decoding is given up, and there is no score.
+        is_stopped: polled while decoding; once it returns true, decoding is aborted and None is returned.
     """
     model.eval()
     # Two datasets may call two categories alike: here a category's name is its schema's hash.

@@ -1,8 +1,7 @@
-"""What every Ray Train worker runs: forward, backward, step; now and then a validation and a checkpoint.
+"""Training loop of a Ray Train worker: forward, backward, step; at times a validation and a checkpoint.
 
-Everything that is drawn comes from (seed, epoch), and a checkpoint holds the optimizer's state and the number of the
-next step. A run that was stopped continues as if nothing had happened; one that was killed, at most
-`checkpoint_minutes` back.
+All random draws are seeded by (seed, epoch), and a checkpoint holds the optimizer's state and the number of the
+next step. A stopped run resumes exactly where it was. A killed run loses at most `checkpoint_minutes`.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ _ENDS: tuple[End | None, ...] = (None, "time is up", "stopped")
 
 
 def train_worker(settings: dict[str, Any]) -> None:
-    """Entry point of a worker.
+    """Run a worker (entry point).
 
-    `settings`: the resolved configuration, the output folder, torch threads (None: torch's choice), the queue that
-    takes what is said to the driver, the board with its wish to stop, and the deadline.
+    `settings`: the resolved configuration, the output folder, torch threads (None: torch's choice), the queue of
+    messages to the driver, the board with the driver's stop request, and the deadline.
     """
     if settings["num_threads"]:
         torch.set_num_threads(settings["num_threads"])
@@ -72,7 +71,10 @@ def train_worker(settings: dict[str, Any]) -> None:
 
 
 def note_score(progress: dict[str, Any], f1: float, *, is_extra: bool) -> bool:
-    """Notes a validation's score; returns whether it is the best. An extra one that is not does not count as bad."""
+    """Record a validation's score in `progress` and return whether it is the best so far.
+
+    An extra validation that is not the best does not count as bad.
+    """
     is_best: bool = f1 > progress["best_f1"]
     if is_best:
         progress |= {"best_f1": f1, "best_step": progress["step"], "bad": 0}
@@ -82,7 +84,7 @@ def note_score(progress: dict[str, Any], f1: float, *, is_extra: bool) -> bool:
 
 
 class Trainer:
-    """One worker's part of a run. Rank 0 also validates, logs and saves."""
+    """Worker's part of a run. Rank 0 also validates, logs and saves."""
 
     def __init__(
         self, config: FinetuneConfig, output: Folder, scratch: Path, say: Callable[[Any], None], watch: StopWatch
@@ -119,7 +121,7 @@ class Trainer:
             self._say(f"continues at step {self._progress['step']} of {self._num_steps}")
 
     def run(self) -> None:
-        """Trains from where the run stands to its end, or until it is stopped or time is up."""
+        """Train from the current step to the end, or until the run is stopped or time is up."""
         self._try_decoding()
         self._measure_validation()
         self._say(TrainingRuns())
@@ -160,7 +162,10 @@ class Trainer:
             self._log(meter.take() | {"lr": self._stepper.weights.learning_rate(number)})
 
     def _try_decoding(self) -> None:
-        """What keeps a validation from running is found before an epoch is spent."""
+        """Decode a validation product, so that faults are found before an epoch is trained.
+
+        Raises `UsageError` if no validation product can be decoded.
+        """
         if self._rank != 0 or not self._course.scored or self._progress["step"] > 0:
             return
         self._say(Begins("decoding a validation product for a try"))
@@ -173,19 +178,20 @@ class Trainer:
         raise UsageError(f"no validation product can be decoded, the last one: {refusals[0]}")
 
     def _measure_validation(self) -> None:
-        """Where time is limited, how long a validation takes must be known before the first."""
+        """Measure the seconds of a validation before the first one, if there is a deadline."""
         if self._rank == 0 and self._watch.has_deadline and not self._progress["validation_seconds"]:
             self._say(Begins("decoding a few validation products, to measure"))
             self._progress["validation_seconds"] = seconds_for(self._course.scored, self._score)
 
     def _score(self, products: Sequence[LabelledProduct]) -> ValidationScore | None:
-        """None where decoding was given up, because training is to be stopped."""
+        """Decode and score products; return None if decoding was aborted because training is to stop."""
         return validate(self._trained.model, self._trained.tokenizer, products, self._config, self._watch.is_stopped)
 
     def _validate(self, *, is_extra: bool = False) -> None:
-        """Rank 0 decodes; the others meet it at the next checkpoint. Given up, it is the first thing after a resume.
+        """Validate on rank 0; the other workers wait for it at the next checkpoint.
 
-        One that is only made because time is up tries nobody's patience: without the pause there would be none.
+        An aborted validation is repeated first after a resume. One with `is_extra`, made only because time is up, does
+        not count against `patience`, since an uninterrupted run would not have made it.
         """
         self._progress["is_evaluated"] = False
         if self._rank != 0:
@@ -205,16 +211,19 @@ class Trainer:
             self._trained.save(self._best, self._course.held_out)
 
     def _is_hopeless(self) -> bool:
-        """Whether validation has not improved for as long as the user is patient."""
+        """Return whether the last `validation.patience` validations brought no improvement."""
         patience = self._config.validation.patience
         return self._all_agree(patience is not None and self._progress["bad"] >= patience)
 
     def _all_agree(self, decision: bool) -> bool:
-        """Rank 0's decision, on every worker."""
+        """Return rank 0's decision on every worker."""
         return bool(self._agreed(int(decision)))
 
     def _agreed_end(self) -> End | None:
-        """Whether training ends here, as rank 0 sees it. A step and a validation must still fit into the time."""
+        """Return why training ends here, as rank 0 decides, or None.
+
+        Time is up if another step and a validation do not fit before the deadline.
+        """
         is_time_up = self._watch.is_time_up(self._step_seconds + self._progress["validation_seconds"])
         return _ENDS[self._agreed(2 if self._watch.is_stopped() else int(is_time_up))]
 
@@ -226,7 +235,10 @@ class Trainer:
         return int(flag.item())
 
     def _checkpoint(self) -> float:
-        """Reports to Ray Train, rank 0 with a checkpoint. Returns the time. None is kept where nothing is to be."""
+        """Report to Ray Train, on rank 0 with a checkpoint, and return the monotonic time in seconds.
+
+        Report nothing if the run is to stop at once.
+        """
         if self._all_agree(self._watch.wish == "at once"):
             return time.monotonic()
         metrics = {"step": self._progress["step"], "best_f1": self._progress["best_f1"]}
@@ -245,7 +257,7 @@ class Trainer:
             return
         revision, dtype = self._progress["revision"], self._progress["dtype"]
         with checkpoint.as_directory() as folder:
-            # What a run of an earlier version did not note is as it is here.
+            # Keys that a run of an earlier version did not record keep their values of this run.
             self._progress |= load_state(Path(folder), self._stepper.weights, self._best)
         if self._progress["revision"] != revision:
             raise UsageError(
@@ -260,7 +272,7 @@ class Trainer:
             )
 
     def _finish(self, *, is_finished: bool) -> None:
-        """Rank 0 puts the best weights and the log where the user looks for them."""
+        """Write the best weights, the log and the result to the output folder (rank 0)."""
         if self._rank == 0:
             for path in sorted(self._best.rglob("*")):
                 if path.is_file():

@@ -1,6 +1,6 @@
-"""What a worker says to the driver beside lines for the user.
+"""Messages of a worker to the driver, besides lines for the user.
 
-The queue between them reads every message: what is imported here, it imports too, before anybody hears anything.
+The queue's actor unpickles every message, so it imports all that this module imports before it delivers anything.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Begins:
-    """What a worker is at before its first step."""
+    """Stage that a worker begins before its first step."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRuns:
-    """From here on there is something to keep."""
+    """Begin of the training loop. From here on there is a state worth a checkpoint."""

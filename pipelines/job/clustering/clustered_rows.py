@@ -1,7 +1,7 @@
-"""Rows of the catalog as they lie in a clustered file: read, checked and sorted by category.
+"""Rows of the catalog in a clustered file: read, checked and sorted by category.
 
-They never leave the run: the files are removed when it is finished. A row is known by (source_file, source_row), as
-everywhere; of one that was refused the whole text is kept, for the dead letter.
+The files never leave the run and are removed when it is finished. A row is identified by (source_file, source_row), as
+everywhere. The whole text of a refused row is kept for its dead letter.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ SCHEMA = pa.schema(
     ]
 )
 _ORDER = [(name, "ascending") for name in ("partition", "category_key", "file", "row")]
-# Shards are cut along row groups; one that begins within a row group reads its beginning for nothing.
+# Shards are cut along row groups, because one that begins within a row group reads that group's beginning in vain.
 _ROWS_PER_GROUP = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class DealtRow:
-    """A row, where it goes, and where its line stands in its JSONL file."""
+    """Row with its partition, and the place of its line in its JSONL file."""
 
     outcome: PreparedRecord | DeadRow
     partition: int
@@ -61,7 +61,7 @@ class DealtRow:
 
 
 def to_table(rows: Sequence[DealtRow]) -> pa.Table:
-    """As `SCHEMA` has it."""
+    """Return the rows as a table with schema `SCHEMA`."""
     return pa.Table.from_pylist([_to_dict(row) for row in rows], schema=SCHEMA)
 
 
@@ -96,7 +96,7 @@ def _to_dict(row: DealtRow) -> dict[str, Any]:
 
 
 def from_values(values: Mapping[str, Any]) -> PreparedRecord | DeadRow:
-    """The row as it was checked."""
+    """Return the checked row of a clustered file, as a record or a dead row."""
     file, row, product_id, category = (values[name] for name in ("file", "row", "product_id", "category"))
     if values["fields"] is None:
         return DeadRow(
@@ -111,19 +111,19 @@ def from_values(values: Mapping[str, Any]) -> PreparedRecord | DeadRow:
 
 
 def source_piece(values: Mapping[str, Any]) -> RowRange:
-    """Where the row stands in the catalog."""
+    """Return the place of the row in the catalog."""
     return RowRange(values["file"], values["row"], values["row"] + 1, 1, values["byte_start"], values["byte_stop"])
 
 
 def encode(table: pa.Table) -> bytes:
-    """A clustered file: the rows sorted by partition and category."""
+    """Return the bytes of a clustered file: the rows sorted by partition and category."""
     buffer = io.BytesIO()
     pq.write_table(table.sort_by(_ORDER), buffer, row_group_size=_ROWS_PER_GROUP, compression="zstd")
     return buffer.getvalue()
 
 
 def segments(data: bytes) -> Iterator[tuple[int, int]]:
-    """Rows and bytes, uncompressed, of each row group of a clustered file."""
+    """Yield the number of rows and of uncompressed bytes of each row group of a clustered file."""
     metadata = pq.ParquetFile(io.BytesIO(data)).metadata
     for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)

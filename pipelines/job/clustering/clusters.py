@@ -1,4 +1,4 @@
-"""What the clustering of a run came to: kept once, like the plan, and gone by from then on."""
+"""Result of clustering a run: stored once, like the plan, and binding from then on."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pipelines.store.ledger import CLUSTERS_NAME
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """The catalog as it was dealt anew.
+    """Clustered catalog.
 
     Attributes:
         files: names of the clustered files in the run's folder; the shards' pieces point to them.
-        shards: the run's, instead of the plan's.
-        num_categories: with a schema.
-        num_partitions: among which the rows were dealt.
-        seconds: that it took.
+        shards: shards of the run, which replace the plan's.
+        num_categories: number of categories with a schema.
+        num_partitions: number of partitions of the rows.
+        seconds: duration of the clustering.
     """
 
     files: Sequence[str]
@@ -33,7 +33,7 @@ class Clusters:
     seconds: float
 
     def describe(self) -> dict[str, Any]:
-        """For the run's manifest."""
+        """Return the clustering's entry in the run's manifest."""
         return {
             "files": len(self.files),
             "categories": self.num_categories,
@@ -43,7 +43,7 @@ class Clusters:
 
     @classmethod
     def read(cls, output: Folder) -> Clusters | None:
-        """Those of the run in the folder; None as long as there are none."""
+        """Return the clusters of the run in the folder; None if it is not clustered yet."""
         with named_damage(output, CLUSTERS_NAME):
             data: Mapping[str, Any] | None = output.read_json(CLUSTERS_NAME)
             if data is None:
@@ -51,13 +51,13 @@ class Clusters:
             return cls(**{**data, "shards": [shard_from_dict(shard) for shard in data["shards"]]})
 
     def store(self, output: Folder) -> Clusters:
-        """Keeps them, unless another driver was faster; returns those that count."""
+        """Store the clusters, unless another driver was faster; return the stored ones."""
         output.create(CLUSTERS_NAME, json.dumps(asdict(self), ensure_ascii=False).encode())
         return Clusters.read(output) or self
 
 
 def run_shards(output: Folder, plan: Plan) -> Sequence[Shard] | None:
-    """What the run decodes and commits one after the other; None as long as its catalog is not clustered yet."""
+    """Return the shards that the run decodes and commits; None until its catalog is clustered."""
     if not plan.is_clustered:
         return plan.shards
     clusters = Clusters.read(output)

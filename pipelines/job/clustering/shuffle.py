@@ -1,11 +1,11 @@
-"""The clustering pass on Ray: count the categories, deal the rows, keep what came of it.
+"""Clustering pass on Ray: count the categories, assign the rows to partitions, store the clustered files.
 
     shards of the plan --> count --------------------------------> rows of each category --> Placement
     shards of the plan --> deal (read, check) --> hash shuffle, on disk, by partition --> store --> clustered files
 
-Neither the driver nor a worker ever holds more than a few shards or partitions of rows; what is under way lies on the
-disks of the nodes. A pass that is killed is begun anew: nothing has been decoded yet. That every row arrived, and once,
-is checked by count and by a sum over hashes of the rows' identities.
+Neither the driver nor a worker ever holds more than a few shards or partitions of rows; the rest of the shuffle lies on
+the disks of the nodes. A killed pass is repeated: nothing has been decoded yet. A count and a sum over hashes of the
+rows' identities check that every row arrived exactly once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from pipelines.store.ledger import CLUSTERED_FOLDER
 
 logger = logging.getLogger(__name__)
 
-# A map task of the shuffle holds so much of its input, unpacked.
+# Uncompressed input that a map task of the shuffle holds.
 _SHUFFLE_INPUT_BYTES = 128 * 2**20
 _SUM_MODULUS = 2**64
 _LOST = (RayActorError, ObjectLostError, WorkerCrashedError, NodeDiedError, ActorUnschedulableError)
@@ -58,25 +58,25 @@ _LOST = (RayActorError, ObjectLostError, WorkerCrashedError, NodeDiedError, Acto
 
 @dataclass(slots=True)
 class Tally:
-    """How many rows there are, and which: the sum does not depend on their order."""
+    """Number of rows, and a sum over their identities that does not depend on their order."""
 
     rows: int = 0
     identities: int = 0
 
     def add(self, rows: int, identities: int) -> None:
-        """Adds so many rows with such a sum."""
+        """Add `rows` rows with the sum `identities`."""
         self.rows += rows
         self.identities = (self.identities + identities) % _SUM_MODULUS
 
 
 def identity_sum(rows: Iterable[tuple[int, int]]) -> int:
-    """Of the rows `(file, row)`: a row lost, doubled or taken for another changes it."""
+    """Return the sum of hashes of the rows `(file, row)`, modulo 2**64: a lost, doubled or confused row changes it."""
     hashes = (hashlib.blake2b(f"{file}:{row}".encode(), digest_size=8).digest() for file, row in rows)
     return sum(int.from_bytes(each) for each in hashes) % _SUM_MODULUS
 
 
 def cluster_catalog(job: PlannedJob, context: JobContext, console: Console) -> Clusters:
-    """Deals the job's catalog anew and keeps the result. Needs a Ray that runs. Raises `RunError`."""
+    """Cluster the job's catalog by category and store the result. Needs a running Ray. Raises `RunError`."""
     started = time.monotonic()
     plan, shards = job.plan, list(job.plan.shards)
     console.print(f"Clustering {plan.num_rows:,} rows by category: counting.", highlight=False)
@@ -122,7 +122,7 @@ def _task(context: JobContext) -> dict[str, Any]:
 
 
 def _count(shards: Sequence[Shard], context: JobContext) -> tuple[Counter[str], Tally]:
-    """Rows by category, "" for those that will be refused for theirs; and all of them."""
+    """Return the number of rows by category ("" for rows refused for their category), and the tally of all rows."""
     dataset = shard_dataset(shards)
     with deprecated_options_allowed():
         counted = dataset.map_batches(count_categories, batch_size=1, fn_kwargs={"job": context}, **_task(context))
@@ -136,7 +136,7 @@ def _count(shards: Sequence[Shard], context: JobContext) -> tuple[Counter[str], 
 
 @told
 def count_categories(batch: pa.Table, job: JobContext) -> pa.Table:
-    """A shard's rows by category. Only that column is read of a Parquet file."""
+    """Count a shard's rows by category. Only that column is read from a Parquet file."""
     begin(job)
     settle("cluster")
     config = job.config.input
@@ -153,13 +153,13 @@ def count_categories(batch: pa.Table, job: JobContext) -> pa.Table:
 
 
 def category_key(row: Mapping[str, Any] | None, job: JobContext) -> str:
-    """What a row is dealt by: its category, or "" if there is no schema for it."""
+    """Return the key by which a row is clustered: its category, or "" if there is no schema for it."""
     category = None if row is None else known_category(row, job.config.input, job.schemas)
     return category if isinstance(category, str) and category in job.schemas else ""
 
 
 def _deal(shards: Sequence[Shard], context: JobContext, placement: Placement) -> tuple[list[SourceFile], Tally]:
-    """The clustered files in the order of their partitions, and what is in them."""
+    """Return the clustered files in the order of their partitions, and the tally of their rows."""
     settings = ray.data.DataContext.get_current()
     before = settings.use_disk_based_hash_shuffle, settings.shuffle_input_batch_bytes
     settings.use_disk_based_hash_shuffle, settings.shuffle_input_batch_bytes = True, _SHUFFLE_INPUT_BYTES
@@ -187,7 +187,7 @@ def _deal(shards: Sequence[Shard], context: JobContext, placement: Placement) ->
 
 @told
 def deal(batch: pa.Table, job: JobContext, placement: Placement) -> pa.Table:
-    """A shard's rows, read and checked, each with the partition where it goes."""
+    """Read and check a shard's rows, and return each with its partition."""
     begin(job)
     settle("cluster")
     shard = _shard(batch)
@@ -210,12 +210,12 @@ def _dealt_rows(piece: RowRange, job: JobContext, placement: Placement) -> Itera
 
 @told
 def store(batch: pa.Table, job: JobContext) -> pa.Table:
-    """Writes a block of the shuffle as a clustered file: a few whole partitions, or a part of one."""
+    """Write a block of the shuffle as a clustered file: a few whole partitions, or a part of one."""
     begin(job)
     if batch.num_rows == 0:
         return _STORED.empty_table()
     data = encode(batch)
-    # A task that is repeated writes another file; only the one that is told of counts.
+    # A repeated task writes another file; only the file that is returned counts.
     name = f"{CLUSTERED_FOLDER}/{job.session}/{uuid.uuid4().hex}.parquet"
     job.output.write(name, data)
     places = zip(batch["file"].to_pylist(), batch["row"].to_pylist(), strict=True)
@@ -248,7 +248,7 @@ def _shard(batch: pa.Table) -> Shard:
 
 
 def is_lost_node(error: BaseException) -> bool:
-    """Whether the pass failed because a node went with its part of the shuffle, which Ray does not make again."""
+    """Return whether the pass failed because a node was lost with its part of the shuffle: Ray does not rebuild it."""
     # The shuffle's own errors have no public module.
     return any(
         type(cause).__name__.startswith("ShuffleFileServer") or isinstance(cause, _LOST) for cause in causes(error)

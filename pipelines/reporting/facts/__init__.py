@@ -1,4 +1,4 @@
-"""All that a report says, as data: computed once, shown three times (page, JSON, Markdown).
+"""All facts of a report, as data: computed once, rendered three times (page, JSON, Markdown).
 
-None: not known, or not asked for; it is never a zero in disguise.
+None means unknown or not requested. It never stands for zero.
 """

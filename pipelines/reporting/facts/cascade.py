@@ -1,4 +1,4 @@
-"""What a run of two models asked the larger one, and what other thresholds would come to."""
+"""Facts about a cascade run: answers that the larger model was asked again, and the cost of other thresholds."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pipelines.cascading.curve import Curve, Point
 
 @dataclass(frozen=True, slots=True)
 class CascadeFacts:
-    """The second look of a run.
+    """Second pass of a cascade run.
 
     Attributes:
-        larger: the model, and its adapter, as the user named them.
-        below: answers less certain than this were asked again.
-        answers: of the first model; `asked` of them were asked again, in `products`, `changed` of those say something
-            else now, `kept` are as they were because the larger model had none.
-        curve: F1 against cost over thresholds, by `hpd plan --gold`; None where that was not made. `curve_place`: where
-            it is, or would be.
+        larger: the larger model, with its adapter, as the user named them.
+        below: threshold; answers less certain than this were asked again.
+        answers: number of the first model's answers. `asked` of them, in `products` products, were asked again.
+            `changed` of those now differ; `kept` are unchanged because the larger model had no answer.
+        curve: F1 against cost over thresholds, from `hpd plan --gold`; None if it was not made. `curve_place`: its
+            path, whether or not it exists.
     """
 
     larger: str
@@ -37,7 +37,7 @@ class CascadeFacts:
 
     @property
     def nearest(self) -> int | None:
-        """Of `ways`, the threshold closest to the run's."""
+        """Index in `ways` of the threshold closest to the run's."""
         thresholds = [
             (abs(way.below - self.below), index) for index, way in enumerate(self.ways) if way.below is not None
         ]

@@ -1,4 +1,4 @@
-"""What the engines' time and the money went to. Seconds are the engines', dollars are of `billed` seconds."""
+"""Breakdown of the engines' time and of the money. Seconds are engine seconds; dollars are for `billed` seconds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pipelines.store.totals import loading_note, retries_text
 
 @dataclass(frozen=True, slots=True)
 class EngineTime:
-    """Where the engines' seconds went: billed = load + busy + retry + rest.
+    """Engine seconds by use: billed = load + busy + retry + rest.
 
     Attributes:
-        busy: computing what was committed.
-        prefix: of `busy`, the categories' prefixes; None for a run that did not count them.
-        retry: in tries that failed; None for a run that did not count them.
-        rest: waiting for a shard, starting up, and what was lost when an engine died. (The table's `idle_seconds` is
-            a part of it: engines without any shard between two.)
+        busy: seconds of computing what was committed.
+        prefix: part of `busy` for the categories' prefixes; None if the run did not count them.
+        retry: seconds in failed tries; None if the run did not count them.
+        rest: seconds of waiting for a shard, starting up, and work lost when an engine died. Includes the table's
+            `idle_seconds` (engines without any shard between two).
     """
 
     billed: float
@@ -30,12 +30,12 @@ class EngineTime:
 
     @property
     def overhead(self) -> float:
-        """All that is not work."""
+        """Billed seconds that are not `busy`."""
         return self.billed - self.busy
 
     @property
     def loading_note(self) -> str:
-        """Why a product of a larger run may cost less; empty where loading is a small part."""
+        """Note that a product of a larger run may cost less; empty if loading is a small part."""
         return loading_note(self.load, self.billed)
 
 
@@ -44,11 +44,11 @@ class Money:
     """Dollars of the shards that have a price: billed = useful + load + retry + rest, each shard at its own price.
 
     Attributes:
-        useful: for computing; `load`, `retry`, `rest` as in `EngineTime`.
-        priced_afterwards: the price is the reader's (`--usd-per-hour`), not the run's.
-        usd_per_hour: of an engine; the mean over billed hours where engines had different prices.
-        sources: where the prices are from.
-        shards, decoded: that have a price.
+        useful: dollars for computing; `load`, `retry`, `rest` as in `EngineTime`.
+        priced_afterwards: whether the price comes from the reader (`--usd-per-hour`) instead of the run.
+        usd_per_hour: price of an engine hour; the mean over billed hours if engines had different prices.
+        sources: sources of the prices.
+        shards, decoded: numbers of shards with a price and of products decoded in them.
     """
 
     billed: float
@@ -64,28 +64,29 @@ class Money:
 
     @property
     def overhead(self) -> float:
-        """Paid for loading, waiting and failed tries."""
+        """Dollars for loading, waiting and failed tries."""
         return self.billed - self.useful
 
     @property
     def per_1k(self) -> float | None:
-        """For a thousand decoded products."""
+        """Dollars for a thousand decoded products."""
         return self.billed / self.decoded * 1000 if self.decoded else None
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What the shards' metrics add up to.
+    """Sums of the shards' metrics.
 
     Attributes:
-        shards, rows: that have metrics; `missing`: committed shards that have none.
-        wall_seconds: with at least one engine alive or one shard under way; pauses between sessions are left out.
-        engines: how many there were, one after the other or at once.
-        engines_per_node: that fit on one machine; None if no engine said which part of its machine it had.
-        tokens: by kind.
+        shards, rows: numbers of those that have metrics; `missing`: number of committed shards without metrics.
+        wall_seconds: seconds with at least one engine alive or one shard in progress. Pauses between sessions do not
+            count.
+        engines: number of engines, one after the other or at once.
+        engines_per_node: engines that fit on one machine; None if no engine reported its share of a machine.
+        tokens: number of tokens by kind.
         retries: tries of shards beyond the first, of `retried_shards`.
-        bytes_read, bytes_written: as stored; None for a run that did not count them.
-        progress: (seconds since the first start, products so far), at most some hundred points.
+        bytes_read, bytes_written: as stored; None if the run did not count them.
+        progress: (seconds since the first start, products so far), at most a few hundred points.
     """
 
     shards: int
@@ -109,12 +110,12 @@ class Account:
 
     @property
     def tried_again(self) -> str:
-        """How often, in words."""
+        """Number of retries, in words."""
         return retries_text(self.retries, self.retried_shards)
 
     @property
     def products_per_second(self) -> float | None:
-        """Decoded products by wall seconds; None if shards are missing, whose time is in the wall of the others."""
+        """Decoded products by wall seconds; None if shards lack metrics, because the wall time includes theirs."""
         return self.decoded / self.wall_seconds if self.wall_seconds > 0 and not self.missing else None
 
     @property
@@ -124,5 +125,5 @@ class Account:
 
     @property
     def mean_engines(self) -> float | None:
-        """How many engines lived at a time, on average; None if shards are missing."""
+        """Mean number of engines alive at a time; None if shards lack metrics."""
         return self.time.billed / self.wall_seconds if self.wall_seconds > 0 and not self.missing else None

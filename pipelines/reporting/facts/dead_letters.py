@@ -1,4 +1,4 @@
-"""Rows that were given up, by reason."""
+"""Dead-lettered rows, by reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class DeadReason:
     """Dead letters of one error code.
 
     Attributes:
-        messages: those that several rows have, or that name a category, with the number of rows; the most frequent.
+        messages: the most frequent messages, each with its number of rows. Only those that several rows share, or that
+            name a category.
     """
 
     code: str

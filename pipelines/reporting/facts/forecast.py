@@ -1,4 +1,4 @@
-"""What was expected, and what other circumstances would take."""
+"""The forecast against the actual numbers, and estimates for other circumstances."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A forecast number with its 95% interval, and what came true.
+    """A forecast number with its 95% interval, and the actual number.
 
     Attributes:
         unit: usd or hours.
-        is_inside: whether the interval holds what came true; None where that is not known, or is of other rows,
-            another machine or only some of the shards.
+        is_inside: whether the interval holds the actual number. None if that is unknown, or is for other rows, another
+            machine or only some of the shards.
     """
 
     what: str
@@ -26,11 +26,11 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class ForecastFacts:
-    """What was expected.
+    """The forecast, line by line, against the actual numbers.
 
     Attributes:
-        is_comparable: the run has finished the very rows that the forecast is of, on the machine that it is for, took
-            nothing over, and has the metrics (and prices, if any) of all shards.
+        is_comparable: whether the run finished exactly the forecast's rows on the forecast's machine, carried nothing
+            over, and has the metrics (and prices, if any) of all shards.
     """
 
     place: str
@@ -52,7 +52,7 @@ class ForecastFacts:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineFacts:
-    """What it takes to be done in so many hours; None where no number of engines is enough."""
+    """Engines needed to finish within `hours`; None if no number of engines is enough."""
 
     hours: float
     engines: int | None
@@ -62,7 +62,7 @@ class DeadlineFacts:
 
 @dataclass(frozen=True, slots=True)
 class SensitivityFacts:
-    """What the run would take if one thing were otherwise. `ratio`: how much more, as a share."""
+    """Hours and dollars of the run if one thing changed. `ratio`: relative increase, as a share."""
 
     what: str
     change: str
@@ -73,7 +73,7 @@ class SensitivityFacts:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Other circumstances, by what the run measured, for all its planned rows. `hours` of engines."""
+    """Estimates for other circumstances, measured by the run, for all its planned rows. `hours`: engine hours."""
 
     rows: int
     hours: float

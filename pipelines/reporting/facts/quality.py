@@ -1,4 +1,4 @@
-"""What gold says of the run, and of others beside it."""
+"""Gold scores of the run, and a comparison with other runs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class ReportQuality:
-    """Against gold, exact match.
+    """Scores against gold, exact match.
 
     Attributes:
-        reliability: of the labelled values' `reliability_of`: confidence, or probability without a calibration; None
-            where none has any.
+        reliability: reliability of the labelled values' `reliability_of`: confidence, or probability without a
+            calibration. None if no value has one.
         ece_of_probability: expected calibration error of the model's own probability.
     """
 
@@ -44,7 +44,7 @@ class ReportQuality:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run beside others. `is_this`: the report's own. `num_scored`: gold products that it has."""
+    """A run compared with others. `is_this`: the report's own run. `num_scored`: number of gold products in it."""
 
     uri: str
     run_id: str

@@ -24,10 +24,11 @@ class Facts:
     """The whole report.
 
     Attributes:
-        attributes: over all their categories, those with most answers first; `by_category`: in each.
-        forecast_place: where the forecast is, or would be.
-        cascade: of a run of two models.
-        notes: what a reader must know before trusting the numbers.
+        attributes: facts per attribute over all its categories, most answers first; `by_category`: per attribute and
+            category.
+        forecast_place: path of the forecast, whether or not it exists.
+        cascade: facts of a cascade's second pass; None for a run of one model.
+        notes: caveats that a reader must know before trusting the numbers.
     """
 
     identity: Identity
@@ -48,7 +49,7 @@ class Facts:
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, with the derived numbers that the page shows."""
+        """Return plain data for JSON, including the derived numbers that the page shows."""
         data: dict[str, Any] = _plain(self)
         return data
 

@@ -1,4 +1,4 @@
-"""Which run it is, and what became of its rows."""
+"""Identity of the run, and the outcome of its rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pipelines.job.run_status import State
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which run this is, and what decoded it.
+    """Identity of the run, and of the engine that decoded it.
 
     Attributes:
-        name: of its folder, which is the name that its user gave it.
+        name: name of its folder, as its user chose it.
         layout: `tree`, `stacked`, or `ar` for plain autoregressive decoding.
-        engine: as the run's first engine described itself.
-        devices, instances: shards by the machine they were decoded on.
+        engine: self-description of the run's first engine.
+        devices, instances: numbers of shards by the machine that decoded them.
     """
 
     uri: str
@@ -47,11 +47,11 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class ReportTotals:
-    """What became of the rows of the committed shards.
+    """Outcome of the rows of the committed shards.
 
     Attributes:
-        dead_letters: rows that were given up; `refused`: of them, those that no engine saw (no schema, no text).
-        carried: products taken over from an earlier run.
+        dead_letters: number of rows given up; `refused` of them reached no engine (no schema, no text).
+        carried: number of products carried over from an earlier run.
     """
 
     planned_rows: int
@@ -66,10 +66,10 @@ class ReportTotals:
 
     @property
     def extractable(self) -> int:
-        """Rows that an engine could take."""
+        """Number of rows that an engine could take."""
         return self.rows - self.refused
 
     @property
     def decoded(self) -> int:
-        """Products with an answer of this run's own."""
+        """Number of products that this run answered itself."""
         return self.products - self.carried

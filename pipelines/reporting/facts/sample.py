@@ -1,4 +1,4 @@
-"""Products to look at."""
+"""Sampled products to look at."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TextPlace:
-    """Where a value stands: code points [start, end) of the field."""
+    """Location of a value: code points [start, end) of the field."""
 
     field: str
     start: int
@@ -17,7 +17,7 @@ class TextPlace:
 
 @dataclass(frozen=True, slots=True)
 class ReplacedAnswer:
-    """An answer whose place another one took. `source`: model or review; `text`: None where it is no value."""
+    """An answer that another one replaced. `source`: model or review; `text`: None if it is not a value."""
 
     source: str
     model: str | None
@@ -28,19 +28,20 @@ class ReplacedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SampledValue:
-    """An answer for one attribute, one item of it where there are several.
+    """An answer for one attribute, or one item of an answer with several.
 
     Attributes:
-        text: the value; what the model wrote where it is none; None where the answer is "not stated".
+        text: the value, or the model's output if that is not a value; None if the answer is "not stated".
         probability: the model's own, of the whole answer.
-        confidence: the probability that it is right, by labelled products; None without a calibration.
-        decision: accept or review; None if no precision was asked for.
+        confidence: the probability that it is right, learned from labelled products; None without a calibration.
+        decision: accept or review; None if no precision was requested.
         source: model or review; None in older runs.
         normal: the value in the attribute's own form, with its unit; None if it has none.
-        norm_status: why it has none: ambiguous, conflict, no_rule.
-        value_id: of the vocabulary's member.
-        replaced: earlier answers, the latest last.
-        places: None where there is nothing to look for (no value, or a truth value, which is a conclusion).
+        norm_status: reason for no such form: ambiguous, conflict, no_rule.
+        value_id: id of the vocabulary's member.
+        replaced: earlier answers, oldest first.
+        places: locations in the text. None if nothing is looked for (no value, or a truth value, which is a
+            conclusion).
         gold: the right answer, None without a label; `is_right` likewise.
     """
 
@@ -61,24 +62,24 @@ class SampledValue:
 
     @property
     def certainty(self) -> float | None:
-        """How likely it is right: the confidence, or the model's own probability where there is none. A person's answer
-        has neither.
-        """
+        """Probability that it is right: the confidence, else the model's own one. None for a person's answer."""
         if self.source == "review":
             return None
         return self.confidence if self.confidence is not None else self.probability
 
     @property
     def is_ungrounded(self) -> bool:
-        """A value that stands nowhere in the text."""
+        """Whether it is a value that stands nowhere in the text."""
         return self.places == ()
 
 
 @dataclass(frozen=True, slots=True)
 class TextSegment:
-    """A stretch of a field's text, and which of the product's values (by index) stand there, strictest match first.
+    """A segment of a field's text, and the indices of the product's values that stand there.
 
-    `omitted` counts characters that are left out here instead of shown.
+    `match`: the strictest one.
+
+    `omitted`: number of characters that are left out here instead of shown.
     """
 
     text: str
@@ -100,10 +101,10 @@ class SampledProduct:
     """A product to look at.
 
     Attributes:
-        why: what it was drawn for: least certain, ungrounded, failed, random.
-        lowest: the lowest certainty among its values; None if none has any.
-        values: those the model is least sure of first; what is not stated comes last.
-        fields: None if its text could not be read back.
+        why: reason for the draw: least certain, ungrounded, failed, random.
+        lowest: the lowest certainty among its values; None if no value has one.
+        values: its values, least certain first; answers that are not stated come last.
+        fields: texts by field; None if its text could not be read back.
     """
 
     source_file: str
@@ -117,28 +118,28 @@ class SampledProduct:
 
     @property
     def num_ungrounded(self) -> int:
-        """Answers of which an item stands nowhere in the text."""
+        """Number of answers with an item that stands nowhere in the text."""
         return len({value.attribute for value in self.values if value.is_ungrounded})
 
     @property
     def num_wrong(self) -> int:
-        """Answers that gold calls wrong."""
+        """Number of answers that are wrong by gold."""
         return len({value.attribute for value in self.values if value.is_right is False})
 
     @property
     def num_review(self) -> int:
-        """Answers that are not to be taken without a look."""
+        """Number of answers that need a review."""
         return len({value.attribute for value in self.values if value.decision == "review"})
 
     @property
     def num_failed(self) -> int:
-        """Answers that are neither a value nor "not stated"."""
+        """Number of answers that are neither a value nor "not stated"."""
         return sum(value.status not in ("value", "absent") for value in self.values)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportSample:
-    """Products to look at, and how they were drawn."""
+    """Products to look at, and the size and seed of their draw."""
 
     seed: int
     size: int

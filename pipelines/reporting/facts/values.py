@@ -1,4 +1,4 @@
-"""The answers: what may be taken of them, by attribute and by category."""
+"""Facts about the answers, by attribute and by category: how many can be accepted."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReportVerdict:
-    """What may be taken of the run's answers.
+    """Verdict on the run's answers: how many can be accepted.
 
     Attributes:
-        headline, advice: in a sentence, and what to do with it.
-        values, absent, failed: answers; `values` have one value or several.
-        accepted, review: values, and answers of any status, by their decision; None if no precision was asked for.
-        precision: that the accepted values are promised to have.
-        certain: values with a certainty of at least `certain_from`; None if no value has one.
-        expected_right: right values, as the calibration expects; None without one.
-        corrected: answers that a person gave.
+        headline, advice: the verdict in a sentence, and what to do about it.
+        values, absent, failed: numbers of answers; `values` counts answers with one value or several.
+        accepted, review: numbers of values, and of answers of any status, by decision; None if no precision was
+            requested.
+        precision: target precision of the accepted values.
+        certain: number of values with a certainty of at least `certain_from`; None if no value has one.
+        expected_right: number of right values that the calibration expects; None without a calibration.
+        corrected: number of answers that a person gave.
     """
 
     headline: str
@@ -34,21 +35,22 @@ class ReportVerdict:
 
     @property
     def fill_rate(self) -> float | None:
-        """Answers with a value, by all answers."""
+        """Share of answers that have a value."""
         answers = self.values + self.absent + self.failed
         return self.values / answers if answers else None
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeFacts:
-    """The answers for one attribute: of one category, or of all that have it.
+    """Counts and scores of the answers for one attribute, in one category or over all that have it.
 
     Attributes:
-        category: None: all `num_categories` of them.
-        values, absent, failed: answers; `values` have one value or several.
+        category: name of the category; None for the sum over all `num_categories`.
+        values, absent, failed: numbers of answers; `values` counts answers with one value or several.
         accepted, review: as in `ReportVerdict`.
-        certain: values that are likely right, as in `ReportVerdict`.
-        num_labels: labelled answers; `precision`, `recall` and `f1` are of them, exact, None without.
+        certain: number of values that are likely right, as in `ReportVerdict`.
+        num_labels: number of labelled answers. `precision`, `recall` and `f1` are exact-match scores on them; None
+            without labels.
     """
 
     attribute: str
@@ -67,30 +69,30 @@ class AttributeFacts:
 
     @property
     def answers(self) -> int:
-        """All of them."""
+        """Number of all answers."""
         return self.values + self.absent + self.failed
 
     @property
     def fill_rate(self) -> float | None:
-        """Answers with a value, by all answers."""
+        """Share of answers that have a value."""
         return self.values / self.answers if self.answers else None
 
 
 @dataclass(frozen=True, slots=True)
 class CategoryFacts:
-    """One category. `engine_seconds` is None if the run did not count them by product.
+    """Facts about one category. `engine_seconds` is None if the run did not count them by product.
 
     Attributes:
-        share: of all products' engine seconds.
-        usd: its part of what was paid for computing (loading, waiting and failed tries are apart), each shard at its
-            own price; None if none of its products is in a shard with a price.
-        priced: products decoded in shards with a price.
-        values: answers with a value, be it one or several; `doubtful` and `ungrounded` are some of them.
+        share: share of all products' engine seconds.
+        usd: dollars for computing, each shard at its own price, without loading, waiting and failed tries. None if no
+            product of the category is in a shard with a price.
+        priced: number of products decoded in shards with a price.
+        values: number of answers with one value or several; `doubtful` and `ungrounded` are subsets of them.
         accepted, review: as in `ReportVerdict`.
-        doubtful: those with a certainty below one half; None if none of them has one.
-        ungrounded: those of which an item stands nowhere in the text (truth values are conclusions); None if no value
-            was looked for.
-        f1: against gold, exact.
+        doubtful: number of values with a certainty below one half; None if no value has a certainty.
+        ungrounded: number of answers with an item that is found nowhere in the text. Truth values are conclusions, so
+            they do not count. None if no value was looked for.
+        f1: exact-match F1 against gold.
     """
 
     category: str
@@ -112,13 +114,13 @@ class CategoryFacts:
 
     @property
     def fill_rate(self) -> float | None:
-        """Answers with a value, by all answers."""
+        """Share of answers that have a value."""
         answers = self.values + self.absent + self.failed
         return self.values / answers if answers else None
 
     @property
     def usd_per_1k(self) -> float | None:
-        """For computing a thousand of its decoded products."""
+        """Dollars for computing a thousand of its decoded products."""
         return self.usd / self.priced * 1000 if self.usd is not None and self.priced else None
 
     @property

@@ -1,1 +1,1 @@
-"""Schemas from where they already are: taxonomies, exports of shops and product databases, JSON Schema, pydantic."""
+"""Import of schemas from taxonomies, exports of shops and product databases, JSON Schema, pydantic."""

@@ -43,7 +43,7 @@ Item = Mapping[str, Any]
 
 
 def recognises(document: Document) -> bool:
-    """Whether the file has families, attributes or options of Akeneo."""
+    """Return whether the file has families, attributes or options of Akeneo."""
     if document.data is not None:
         return any(map(_kind, items_of(document.data)[:1]))
     names = document.header
@@ -55,11 +55,11 @@ def _has_types(document: Document) -> bool:
 
 
 def read(documents: Sequence[Document], language: str | None = None) -> Imported:
-    """The families in the files; where there are none, one category with all attributes.
+    """Read the families in the files; without families, one category with all attributes.
 
     Args:
-        documents: the files; the one with the attributes is needed.
-        language: of names and labels, such as "de_DE" or "de"; English, or else the first, if it is not said.
+        documents: the files; the one with the attributes is required.
+        language: language of names and labels, such as "de_DE" or "de"; None: English, or else the first.
 
     Raises:
         UsageError: no file has attributes, or none has labels in the language.
@@ -138,7 +138,7 @@ def _order(option: Item) -> int:
 def _families(
     families: Sequence[Item], library: Mapping[str, Attribute], known: set[str], language: str | None
 ) -> tuple[list[SourceCategory], list[str]]:
-    """The categories, and the attributes of families that no file defines."""
+    """Return the categories, and the attributes of families that no file defines."""
     if not families:
         return [SourceCategory(_EVERYTHING, (_EVERYTHING,), tuple(library))], []
     categories, unknown = [], dict[str, None]()
@@ -163,7 +163,7 @@ def _check_language(items: Mapping[str, Sequence[Item]], language: str | None) -
 
 
 def _kind(item: Item) -> str:
-    """ "attribute", "option" or "family"; "" for anything else."""
+    """Return "attribute", "option" or "family"; "" for anything else."""
     if not one_line(item.get("code")):
         return ""
     if str(item.get("type") or "").startswith(("pim_", "akeneo_")):
@@ -181,6 +181,6 @@ def _labels(item: Item) -> dict[str, str]:
 
 
 def _from_row(row: Mapping[str, str]) -> dict[str, Any]:
-    """A row of an export as the REST interface has it: labels in a mapping."""
+    """Convert a row of an export to the form of the REST interface: labels in a mapping."""
     labels = {name.removeprefix(_LABEL): text for name, text in row.items() if name.startswith(_LABEL)}
     return {**row, "labels": labels}

@@ -1,6 +1,6 @@
-"""Akeneo's codes of units, and how texts write the same unit.
+"""Akeneo's unit codes, and the spellings of the same units in texts.
 
-Akeneo's measurement families are public; what is not here (a family of one's own) keeps its code, in small letters.
+Akeneo's measurement families are public. A unit that is not here (of a custom family) keeps its code in lower case.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from hpd_core import Unit
 SYMBOLS: Mapping[str, Mapping[str, str]] = yaml.safe_load(
     resources.files(__package__).joinpath("akeneo_units.yaml").read_text(encoding="utf-8")
 )
-"""Measurement family -> code -> as texts write it."""
+"""Measurement family -> code -> spelling in texts."""
 
 
 def unit_of(family: str, code: str) -> Unit | None:
-    """The unit of a metric attribute; None where it names none. Texts may have any that can be made it."""
+    """Return the unit of a metric attribute; None without a code. Texts may have any unit convertible to it."""
     if not code:
         return None
     # A copy of a standard family, under a name of one's own, has its codes.

@@ -4,7 +4,7 @@
     166 - Apparel & Accessories
     1604 - Apparel & Accessories > Clothing
 
-The taxonomy says nothing of attributes. What a feed may say of a product is in `google_feed.py`.
+The taxonomy has no attributes. Those of a product feed are in `google_feed.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _APPAREL_ID, _APPAREL_NAME = "166", "Apparel & Accessories"
 
 
 def recognises(document: Document) -> bool:
-    """Whether the file is a taxonomy: it says so, or its first lines are paths with ids, or paths below each other."""
+    """Return whether the file is a taxonomy, by its version line or because its first lines are paths."""
     text = document.text.lstrip()
     if _VERSION.match(text):
         return True
@@ -45,7 +45,7 @@ def _is_below(line: str, lines: Sequence[str]) -> bool:
 
 
 def read(documents: Sequence[Document]) -> Imported:
-    """The taxonomy in the files, each category with the feed's attributes. Raises `UsageError` for what is no path."""
+    """Read the taxonomy; every category has the feed's attributes. Raises `UsageError` for any other line."""
     categories = [category for document in documents for category in _categories(document)]
     if not categories:
         raise UsageError(f"{documents[0].name}: no category is in it")

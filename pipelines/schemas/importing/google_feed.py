@@ -1,6 +1,6 @@
-"""What Google Merchant Center's product data specification lets a feed say of a product itself, with its values.
+"""Attributes of products, with their values, in Google Merchant Center's product data specification.
 
-Public facts, as published for feeds in 2026: names and values have to be written in English, exactly so.
+Public facts, as published for feeds in 2026: names and values must be written in English, exactly like this.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from hpd_core import Attribute, Member, Unit
 
 APPAREL_ONLY = frozenset({"size_type", "size_system"})
-"""Refused for products of another kind."""
+"""Attributes that are refused for products other than apparel."""
 
 _ENUMS: Mapping[str, tuple[Member, ...]] = {
     "age_group": (
@@ -78,7 +78,7 @@ _BOOLEANS = frozenset({"is_bundle"})
 
 
 def feed_attributes() -> dict[str, Attribute]:
-    """The attributes by name; ids are the names that a feed has."""
+    """Return name -> attribute; ids are the names in a feed."""
     return {name: _attribute(name, description) for name, description in _DESCRIPTIONS.items()}
 
 

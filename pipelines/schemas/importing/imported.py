@@ -1,6 +1,6 @@
-"""What was read of a source: a tree of categories, the attributes that they share, and what is to be said of it.
+"""Result of reading a source: a tree of categories, their shared attributes, and notes for the user.
 
-Every reader ends here, whatever its source looks like; `schema_text.py` writes it.
+Every reader returns it, whatever its source; `schema_text.py` writes it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipelines.errors import UsageError
 
 PATH_SIGN = " > "
 NAMELESS = "(without a name)"
-"""Stands for a name that a source leaves empty."""
+"""Name for an entry whose name is empty in the source."""
 
 _MAX_LISTED = 8
 _MAX_TEXT = 500  # characters; YAML has no keys of more than 1,024
@@ -24,16 +24,16 @@ _MAX_TEXT = 500  # characters; YAML has no keys of more than 1,024
 
 @dataclass(frozen=True, slots=True)
 class SourceCategory:
-    """A category as its source has it.
+    """Category as in its source.
 
     Attributes:
-        id: what the source calls it by; no two are alike.
-        path: the names from the root down to its own.
-        handles: of its own attributes, in the order of the source.
-        extends: the id of a category whose attributes it has, too, if the source is written so.
-        aliases: other names of it, beside its path.
-        schema_id: the id that goes into the schema; None: the source has none.
-        comments: handle -> what stands above the attribute in this category.
+        id: unique key in the source.
+        path: names from the root down to its own.
+        handles: handles of its own attributes, in the order of the source.
+        extends: id of a category whose attributes it inherits, if the source is written so.
+        aliases: other names, besides its path.
+        schema_id: id for the schema; None if the source has none.
+        comments: handle -> comment above the attribute in this category.
     """
 
     id: str
@@ -46,25 +46,25 @@ class SourceCategory:
 
     @property
     def name(self) -> str:
-        """Its own name, which others may have as well."""
+        """Own name, which other categories may share."""
         return self.path[-1]
 
     @property
     def full_name(self) -> str:
-        """Its whole path as text."""
+        """Whole path as text."""
         return PATH_SIGN.join(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A source, read.
+    """Contents read from a source.
 
     Attributes:
-        source: what it is, for people: "Shopify's product taxonomy 2026-02".
+        source: description for people: "Shopify's product taxonomy 2026-02".
         attributes: handle -> attribute.
-        notes: what a reader of the result should know, a sentence each.
-        doubts: what is to be said of some of the attributes -> their handles.
-        comments: handle -> what stands above the attribute in the file.
+        notes: notes for the reader of the result, one sentence each.
+        doubts: remark on some of the attributes -> their handles.
+        comments: handle -> comment above the attribute in the file.
     """
 
     source: str
@@ -75,8 +75,7 @@ class Imported:
     comments: Mapping[str, str] = field(default_factory=dict)
 
     def finished(self) -> Imported:
-        """What a schema can be made of: no category without attributes, no attribute without a category; all doubts
-        are notes.
+        """Drop categories without attributes and attributes without a category; turn all doubts into notes.
 
         Raises:
             UsageError: nothing is left.
@@ -96,7 +95,7 @@ class Imported:
 
 
 def each_once(imported: Imported) -> Imported:
-    """The source without what several of its files say alike.
+    """Drop categories that several files of the source repeat identically.
 
     Raises:
         UsageError: two different categories have one id.
@@ -118,14 +117,14 @@ def _has_attributes(category: SourceCategory, by_id: Mapping[str, SourceCategory
 
 
 def choose(imported: Imported, wanted: Sequence[str]) -> Imported:
-    """The wanted categories with all below them; everything where none is named.
+    """Return the wanted categories with all below them; everything if none is named.
 
     Args:
-        imported: the source.
+        imported: contents of the source.
         wanted: names, paths ("Luggage & Bags > Backpacks") or ids.
 
     Raises:
-        UsageError: a name is of no category, or of several.
+        UsageError: a name matches no category, or several.
     """
     if not wanted:
         return imported
@@ -179,7 +178,7 @@ def _find(imported: Imported, wanted: str) -> SourceCategory:
 def named_member(
     label: str, id: str | None = None, *, synonyms: Iterable[str] = (), description: str | None = None
 ) -> Member:
-    """A member under its label; without one under its id. What is empty is left out."""
+    """Return a member with its label; if that is empty, its id. Empty synonyms and descriptions are dropped."""
     identity = id if id is not None and id.strip() else None
     return Member(
         label=label.strip() or one_line(identity) or NAMELESS,
@@ -190,7 +189,7 @@ def named_member(
 
 
 def unique_members(members: Iterable[Member]) -> tuple[Member, ...]:
-    """`members` with labels of their own: where two have one, the id stands behind it. Without a label: left out."""
+    """Make labels unique by appending the id to shared ones. Nameless members are dropped."""
     found: dict[tuple[str, str | None], Member] = {}
     for member in members:
         if member.label != NAMELESS:
@@ -203,12 +202,13 @@ def unique_members(members: Iterable[Member]) -> tuple[Member, ...]:
 
 
 def told_apart(named: Sequence[tuple[str, str]], fold: Callable[[str], str] = str) -> list[str]:
-    """Names of which no two are alike: what several are called gets the identity behind it, and if need be a number.
-    Where the identity says no more than the name, the first keeps it: "Color", "color (2)".
+    """Make names unique: append the identity to a shared name, and a number if necessary.
+
+    If the identity says no more than the name, the first keeps it: "Color", "color (2)".
 
     Args:
-        named: name and identity of each; "": it has none.
-        fold: makes the same of names that are taken for alike.
+        named: (name, identity) of each; "" if it has no identity.
+        fold: function that maps names considered the same to one text.
     """
     counts = Counter(fold(name) for name, _ in named)
     taken = {folded for folded, count in counts.items() if count == 1}
@@ -230,17 +230,17 @@ def _ways(name: str, identity: str) -> Iterator[str]:
 
 
 def readable(handle: str) -> str:
-    """A name for people from one for programs: "tag_fastening" is "Tag fastening"."""
+    """Turn a handle into a readable name: "tag_fastening" is "Tag fastening"."""
     words = " ".join(handle.replace("_", " ").replace("-", " ").split())
     return words[:1].upper() + words[1:] or handle
 
 
 def one_line(text: object) -> str:
-    """A text of a source as a name or a description: without line breaks and what no file can hold, and not endless."""
+    """Clean a text of a source: no line breaks, no unencodable characters, at most `_MAX_TEXT` characters."""
     return " ".join(str(text).encode("utf-8", "replace").decode().split())[:_MAX_TEXT] if text is not None else ""
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first of some names, and how many more there are."""
+    """Join the first names, and state the number of further ones."""
     more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
     return ", ".join(names[:_MAX_LISTED]) + more

@@ -1,4 +1,4 @@
-"""Parts of a JSON Schema with what they refer to: `$ref` within the file, `allOf`, and the null that may be instead."""
+"""References in a JSON Schema, resolved: `$ref` within the file, `allOf`, and alternatives of a type or null."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Node = Mapping[str, Any]
 
 
 class FileReferences:
-    """Follows the references of a document. `name` is for messages."""
+    """Resolver of the references of a document. `name` is for messages."""
 
     def __init__(self, root: Any, name: str) -> None:
         self._root, self._name = root, name
 
     def resolved(self, node: Node) -> tuple[dict[str, Any], frozenset[str]]:
-        """The part as one mapping, in which what it says itself wins; and the references that were followed.
+        """Return the node merged into one mapping, in which its own keys win, and the references that were followed.
 
         Raises `UsageError` for a reference that leads out of the file, or nowhere.
         """
@@ -60,7 +60,7 @@ class FileReferences:
 
 
 def type_of(node: Node) -> str | None:
-    """The type; where null is one of two, the other."""
+    """Return the type of a node; of a list of types, the first that is not null."""
     kinds = node.get("type")
     if isinstance(kinds, list):
         kinds = next((kind for kind in kinds if kind != "null"), "null")
@@ -68,12 +68,12 @@ def type_of(node: Node) -> str | None:
 
 
 def nodes(value: Any) -> list[Node]:
-    """The mappings in a list; none in anything else."""
+    """Return the mappings in a list; [] for any other value."""
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
 def items(value: Any) -> list[tuple[str, Node]]:
-    """The entries of a mapping that are mappings themselves."""
+    """Return the entries of a mapping that are mappings themselves."""
     if not isinstance(value, Mapping):
         return []
     return [(str(key), each) for key, each in value.items() if isinstance(each, Mapping)]

@@ -1,4 +1,4 @@
-"""JSON Schema: an object's properties are attributes, each object of its own is a category.
+"""JSON Schema: an object's properties are attributes, and each top-level object is a category.
 
     enum, oneOf with const and title   an enum, the titles its labels, the constants its ids
     type, format: date                 string, number, boolean, date
@@ -8,11 +8,11 @@
     several types                      numbers, if all are; else a text, by name
     object                             an object: its width is the attribute "dimensions.width"
 
-A property keeps its own spelling as the id where its attribute is called otherwise; one whose path reads as another's
-("dimensions.width" itself as a key) has its JSON pointer, "/dimensions.width". A constant likewise.
+A property keeps its own spelling as the id if its attribute has another name. One whose path reads as another's
+("dimensions.width" itself as a key) has its JSON pointer as the id, "/dimensions.width". The same goes for constants.
 
-Left out, by name: constants, bytes, passwords, what may be one of several objects or lists, lists of objects, and what
-refers to itself.
+Left out, and reported by name: constants, bytes, passwords, choices of several objects or lists, lists of objects, and
+self-references.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from pipelines.schemas.nested_entries import with_note
 _DEFINITIONS = ("$defs", "definitions")
 _WORDS = ("$schema", "properties", *_DEFINITIONS)
 _Found: TypeAlias = list[tuple[tuple[str, ...], Attribute]]
-"""Attributes by the keys that lead to them."""
+"""Pairs of the keys that lead to an attribute, and the attribute."""
 _LABELS = ("x-enumNames", "enumNames", "x-enum-varnames")
 _MAX_ATTRIBUTES = 1_000  # a prompt has room for some dozens
 
 
 def recognises(document: Document) -> bool:
-    """Whether the file is a JSON Schema."""
+    """Return whether the file is a JSON Schema."""
     data = document.data
     return isinstance(data, Mapping) and any(word in data for word in _WORDS) and "base_attributes" not in data
 
 
 def read(documents: Sequence[Document], name: str | None = None) -> Imported:
-    """The objects in the files.
+    """Read the objects in the files.
 
     Args:
         documents: the files.
-        name: of the category, where a file has one object that has no title.
+        name: name of the category if a file's root is its one object; it replaces the title.
 
     Raises:
         UsageError: a file has no object with a property that can be asked for.
@@ -101,11 +101,11 @@ def _called_alike(title: str, attributes: Iterable[Attribute]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    """An object that is a category.
+    """Object that is a category.
 
     Attributes:
-        key: what tells it from another of the same title.
-        followed: the references that led to it.
+        key: key that distinguishes it from another of the same title.
+        followed: references that led to it.
     """
 
     title: str
@@ -115,7 +115,7 @@ class _Object:
 
 
 class _Reader:
-    """Reads one document."""
+    """Reader of one document."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -125,7 +125,7 @@ class _Reader:
         self._count = 0
 
     def objects(self, name: str | None) -> Iterator[_Object]:
-        """The objects that are categories: the root, the alternatives of the root, or else the definitions."""
+        """Yield the objects that are categories: the root, the root's alternatives, or else the definitions."""
         root: Node = self._document.data
         resolved, followed = self._references.resolved(root)
         if "properties" in resolved:
@@ -143,7 +143,7 @@ class _Reader:
                 yield _Object(title, called or self._document.stem, inner, followed | own)
 
     def pointed_at(self, each: _Object) -> Iterator[tuple[str, Attribute]]:
-        """The attributes of an object, by the JSON pointers to their properties ("/size/width")."""
+        """Yield (JSON pointer to the property, attribute) of an object; a pointer is "/size/width"."""
         found = _without_clashes(list(self._attributes(each.node, each.followed)))
         counts = Counter(".".join(keys) for keys, _ in found)
         for keys, attribute in found:
@@ -154,11 +154,11 @@ class _Reader:
     def _attributes(
         self, node: Node, above: frozenset[str], outer: tuple[str, ...] = (), note: str | None = None
     ) -> Iterator[tuple[tuple[str, ...], Attribute]]:
-        """The properties by the keys that lead to them, those of objects within as well.
+        """Yield (keys that lead to a property, attribute), also for nested objects.
 
         Args:
-            above: the references that led here.
-            note: what the objects that they are in are described as.
+            above: references that led here.
+            note: joined descriptions of the enclosing objects.
         """
         for key, written in items(node.get("properties")):
             keys = (*outer, key)
@@ -184,12 +184,12 @@ class _Reader:
                 yield keys, attribute.model_copy(update=_nested(keys, note, attribute)) if outer else attribute
 
     def notes(self) -> list[str]:
-        """What was left out, and why; and what could not be told."""
+        """Return notes on properties that were left out, with reasons, and on mixed types."""
         mixed = [f"of several types, texts here: {listed(self._mixed)}"] if self._mixed else []
         return [f"left out, {reason}: {listed(paths)}" for reason, paths in self._left_out.items()] + mixed
 
     def _attribute(self, node: Node, path: str, title: str) -> Attribute | None:
-        """The attribute of a property that is no object. `title`: its own, not that of what it refers to."""
+        """Return the attribute of a property that is not an object, or None. `title`: its own, not its reference's."""
         held = held_type(node, lambda part: self._references.resolved(part)[0])
         item = held.item
         called = title or one_line(path)
@@ -228,14 +228,14 @@ class _Reader:
 
 
 def _nested(keys: Sequence[str], note: str | None, attribute: Attribute) -> dict[str, Any]:
-    """What an attribute has that stands in an object: its path, if that can be written; and what is said of both."""
+    """Return the updates of an attribute in an object: joined description, and the path if it can be written."""
     described = {"description": with_note(note, attribute.description)}
     is_plain = all(key and one_line(key) == key for key in keys) and joined(keys) == attribute.name
     return {**described, "path": tuple(keys)} if is_plain else described
 
 
 def _without_clashes(found: _Found) -> _Found:
-    """The attributes; those of an object that another attribute is called as, in no object."""
+    """Clear the paths of attributes whose place clashes with another attribute's."""
     clashing = {place for _, place in held_twice(attribute.place for _, attribute in found)}
     return [
         (keys, attribute.model_copy(update={"path": ()}) if attribute.path in clashing else attribute)
@@ -244,7 +244,7 @@ def _without_clashes(found: _Found) -> _Found:
 
 
 def _members(node: Node) -> Iterator[Member]:
-    """The values of an enum, or of alternatives that are each a constant."""
+    """Yield the members of an enum, or of alternatives that are all constants or enums."""
     names: list[Any] = next((node[key] for key in _LABELS if isinstance(node.get(key), list)), [])
     for value, name in itertools.zip_longest(_constants(node), names):
         # Where there are names, null has one as well.
@@ -267,7 +267,7 @@ def _constants(node: Node) -> list[Any]:
 
 
 def _all_constants(node: Node) -> Iterator[Any]:
-    """Those of the alternatives, too."""
+    """Yield the constants of a node and of its alternatives."""
     yield from _constants(node)
     for branch in (each for key in BRANCHES for each in nodes(node.get(key))):
         yield branch.get("const")
@@ -275,7 +275,7 @@ def _all_constants(node: Node) -> Iterator[Any]:
 
 
 def _member(value: Any, title: str, description: str = "") -> Member:
-    """A constant under its title, or as a name; where that is not the constant itself, this is the id."""
+    """Return the member of a constant, labelled by its title or itself. If they differ, the constant is the id."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     label = title or one_line(text)
     return named_member(label, id=text if label != text else None, description=description or None)

@@ -1,4 +1,4 @@
-"""Which type of attribute a property of a JSON Schema is, where it may be one of several types, too."""
+"""Attribute type of a JSON Schema property, also if it allows several types."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Resolve = Callable[[Node], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class HeldType:
-    """What a property holds.
+    """Type that a property holds.
 
     Attributes:
-        type: of the value, or of a list's items; `object` for lists of lists, too.
-        item: the part of the schema that describes the value, or a list's item.
-        is_list: it may be a list.
-        is_mixed: of several types: only a text is all of them.
+        type: type of the value, or of a list's items; also `object` for lists of lists.
+        item: part of the schema that describes the value, or a list's item.
+        is_list: whether it may be a list.
+        is_mixed: whether it allows several types, so that it is read as a text.
     """
 
     type: JsonType
@@ -33,7 +33,7 @@ class HeldType:
 
 
 def held_type(node: Node, resolve: Resolve) -> HeldType:
-    """The type of a property. `resolve`: follows references."""
+    """Return the type of a property. `resolve`: function that resolves references."""
     branches = list(_alternatives(node, resolve))
     lists = [each for each in branches if _type(each) == "array"]
     if not lists:
@@ -46,7 +46,7 @@ def held_type(node: Node, resolve: Resolve) -> HeldType:
 
 
 def _alternatives(node: Node, resolve: Resolve) -> Iterator[Node]:
-    """The types that it may be of, null apart, a schema each; itself, where that is one."""
+    """Yield a schema for each type that the node allows, except null; the node itself if there is only one."""
     if isinstance(node.get("type"), list):
         yield from ({**node, "type": each} for each in node["type"] if each != "null")
         return
@@ -55,7 +55,7 @@ def _alternatives(node: Node, resolve: Resolve) -> Iterator[Node]:
 
 
 def _items(node: Node) -> list[Node]:
-    """What a list holds; of a tuple, each of its places."""
+    """Return the schemas of a list's items; of a tuple, one per position."""
     held = node.get("items")
     if isinstance(held, Mapping):
         return [held]
@@ -68,7 +68,7 @@ def _type(node: Node) -> str | None:
 
 
 def _common(parts: list[Node]) -> tuple[JsonType, bool]:
-    """The one type that all have; a text, if there are several of them."""
+    """Return (common type, whether mixed): a string if types differ, an object if any part is one."""
     found = {_single(part) for part in parts} or {"string"}
     if "object" in found:
         return "object", False

@@ -1,4 +1,4 @@
-"""The kinds of sources that there are, and how one is told from another by its content."""
+"""Kinds of sources, and their detection by content."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GOLD_ENDINGS = (".jsonl", ".ndjson")
 
 
 class SchemaKind(StrEnum):
-    """A kind of source."""
+    """Kind of a source."""
 
     SHOPIFY = "shopify"
     GOOGLE = "google"
@@ -34,7 +34,7 @@ class SchemaKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImportWishes:
-    """What a user says of a source: the language of its labels, and a name where it has none for a category."""
+    """User's settings for a source: the language of its labels, and a name for a category without one."""
 
     language: str | None = None
     name: str | None = None
@@ -57,7 +57,7 @@ _READ: Mapping[SchemaKind, Callable[[Sequence[Document], ImportWishes], Imported
 
 
 def is_gold(path: str) -> bool:
-    """Whether the file is a gold file: by its first line; one that is not there, by its ending."""
+    """Return whether the file is a gold file, by its first line, or by its ending if it cannot be read."""
     filesystem, inner = open_filesystem(path)
     is_called_so = path.lower().endswith(_GOLD_ENDINGS)
     try:
@@ -78,12 +78,12 @@ def is_gold(path: str) -> bool:
 
 
 def read_imported(paths: Sequence[str], kind: SchemaKind | None, wishes: ImportWishes) -> Imported:
-    """What the sources hold, gold apart.
+    """Read sources of any kind except gold files.
 
     Args:
         paths: files and folders, local or any fsspec URI, or classes.
-        kind: what they are; None: told by their content.
-        wishes: of the user.
+        kind: kind of the sources; None: detect it by content.
+        wishes: settings of the user.
 
     Raises:
         UsageError: they cannot be read, are of no known kind, or of several.

@@ -1,4 +1,4 @@
-"""A label in the language that is wanted, and the same in other languages as synonyms."""
+"""Labels in the wanted language, with those in other languages as synonyms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _FIRST_CHOICE = "en"
 
 
 def in_language(labels: Mapping[str, str], language: str | None) -> str:
-    """The label of a locale ("de_DE"), of its language, in English, or else the first; "" if there is none."""
+    """Return the label of a locale ("de_DE"), else of its language, else in English, else the first; "" if none."""
     labels = {locale: label for locale, label in labels.items() if label}
     for wanted in filter(None, (language, _FIRST_CHOICE)):
         folded = _folded(wanted)
@@ -20,12 +20,12 @@ def in_language(labels: Mapping[str, str], language: str | None) -> str:
 
 
 def has_language(locales: Sequence[str], language: str) -> bool:
-    """Whether one of the locales is of the language."""
+    """Return whether one of the locales has the language."""
     return _tongue(language) in map(_tongue, locales)
 
 
 def other_labels(labels: Mapping[str, str], label: str) -> tuple[str, ...]:
-    """What other locales call it."""
+    """Return the labels of other locales that differ from `label`, each once."""
     return tuple(dict.fromkeys(other for other in labels.values() if other and other != label))
 
 

@@ -1,7 +1,7 @@
 """Magento's (Adobe Commerce's) product attributes: answers of its REST interface, or a CSV file with the same names, or
 in the form of its sample data, with lists by line breaks.
 
-Attribute sets are the categories. `GET /V1/products/attributes` says nothing of sets; an answer of
+Attribute sets are the categories. `GET /V1/products/attributes` does not name sets. An answer of
 `GET /V1/products/attribute-sets/<id>/attributes` belongs to the set whose id is the last number in the file's name, and
 `.../attribute-sets/sets/list` has the sets' names.
 """
@@ -41,7 +41,7 @@ Item = Mapping[str, Any]
 
 
 def recognises(document: Document) -> bool:
-    """Whether the file has attributes or attribute sets."""
+    """Return whether the file has attributes or attribute sets."""
     if document.data is not None:
         return any(
             {"attribute_code"} <= item.keys() or _is_set(item) for item in items_of(document.data, "attributes")[:1]
@@ -50,11 +50,11 @@ def recognises(document: Document) -> bool:
 
 
 def read(documents: Sequence[Document], name: str | None = None) -> Imported:
-    """The attribute sets in the files.
+    """Read the attribute sets in the files.
 
     Args:
-        documents: the files; one with attributes is needed.
-        name: of the category where the attributes' set is not known.
+        documents: the files; one with attributes is required.
+        name: name of the category for attributes whose set is unknown.
 
     Raises:
         UsageError: no file has attributes.
@@ -94,17 +94,17 @@ def read(documents: Sequence[Document], name: str | None = None) -> Imported:
 
 @dataclass(frozen=True, slots=True)
 class _Set:
-    """An attribute set; without an id where the files do not say it."""
+    """Attribute set; `id` is None if the files do not give it."""
 
     id: str | None
     name: str
 
 
 class _Sets:
-    """The sets that the files name with their ids.
+    """Attribute sets that the files name with their ids.
 
     Attributes:
-        notes: what could not be told.
+        notes: notes on sets that could not be told apart.
     """
 
     def __init__(self, documents: Sequence[Document]) -> None:
@@ -117,14 +117,14 @@ class _Sets:
         return [f"sets that are called alike and not told apart by an id: {unclear}"] if unclear else []
 
     def named(self, name: str) -> _Set:
-        """The set of this name; where several have it, one without an id."""
+        """Return the set of this name, without an id if no set or several have it."""
         found = [each for each in self._by_id.values() if each.name == name]
         if len(found) > 1:
             self._unclear[name] = None
         return found[0] if len(found) == 1 else _Set(None, name)
 
     def of_file(self, document: Document) -> _Set | None:
-        """The set whose id is in the file's name."""
+        """Return the set whose id is in the file's name, or None."""
         match = _SET_IN_NAME.search(document.stem)
         return self._by_id.get(match[1]) if match else None
 
@@ -147,7 +147,7 @@ def _attribute(item: Item) -> Attribute:
 
 
 def _members(item: Item) -> Iterator[Member]:
-    """The options: a list, of a CSV file as JSON or as texts between "|", with their values ("4=Red") or without."""
+    """Yield the options: a list, or in a CSV file JSON or texts between "|", with their values ("4=Red") or without."""
     options = item.get("options") or item.get("option") or ()
     if isinstance(options, str):
         options = _written_options(options, str(item["attribute_code"]))
@@ -173,7 +173,7 @@ def _written_options(text: str, code: str) -> list[Any]:
 
 
 def _not_asked(item: Item) -> str | None:
-    """Why an attribute is not asked of a text."""
+    """Return why an attribute is not asked for, or None."""
     if str(item.get("frontend_input")) in _NOT_ASKED:
         return "pictures, files and long texts"
     own = item.get("is_user_defined")
@@ -182,7 +182,7 @@ def _not_asked(item: Item) -> str | None:
 
 
 def _attributes(document: Document, sets: _Sets) -> Iterator[tuple[Item, list[_Set]]]:
-    """Every attribute, and the sets that the file itself names for it."""
+    """Yield every attribute, with the sets that the file itself names for it."""
     if document.data is None:
         for row in document.rows:
             names = row.get("attribute_set_name") or row.get("attribute_set") or ""

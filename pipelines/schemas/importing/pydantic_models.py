@@ -1,4 +1,4 @@
-"""Pydantic models, named as `module:Class`, by way of the JSON Schema that they say themselves."""
+"""Pydantic models, named as `module:Class`, imported through their JSON Schema."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 def is_model(source: str) -> bool:
-    """Whether a source is the name of a class, and no place."""
+    """Return whether a source is the name of a class, not a path."""
     return bool(_NAME.fullmatch(source))
 
 
 def model_document(source: str) -> Document:
-    """The JSON Schema of the class (a model, or any type that pydantic knows).
+    """Return the JSON Schema of the class (a model, or any type that pydantic knows).
 
-    Modules are looked for in the working folder as well. Importing one runs it.
+    Modules are also searched in the working folder. Importing a module runs it.
 
     Raises:
-        UsageError: it cannot be imported, or is no type that pydantic can describe.
+        UsageError: it cannot be imported, or is not a type that pydantic can describe.
     """
     if not is_model(source):
         raise UsageError(f"{source}: a pydantic model is named as module:Class")
@@ -49,14 +49,14 @@ def model_document(source: str) -> Document:
 
 
 class _AttributeSchema(GenerateJsonSchema):
-    """What pydantic says of types, where JSON's own types would hide them."""
+    """JSON Schema generator that keeps information on types that pydantic's default loses."""
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
-        """A number; pydantic says a number or a text, as of `float | str`."""
+        """Return a number; pydantic's default is a number or a text, the same as for `float | str`."""
         return {"type": "number"}
 
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
-        """With the names of members whose values are no texts: `SMALL = 1`."""
+        """Add the names of the members if none of their values is a text: `SMALL = 1`."""
         found = super().enum_schema(schema)
         members = schema["members"]
         if "enum" in found and not any(isinstance(each.value, str) for each in members):

@@ -1,4 +1,4 @@
-"""What was imported, as a schema file to be edited and linted: a library of shared attributes, then categories."""
+"""Schema file from an import, to be edited and linted: a library of shared attributes, then categories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_KEY = 400
 
 
 def schema_text(imported: Imported, place: str) -> str:
-    """The file's text. `place` is where it will be."""
+    """Return the text of the schema file. `place`: path that it will be written to."""
     names = category_names(imported.categories)
     paths = Counter(category.full_name for category in imported.categories)
     uses = Counter(handle for category in imported.categories for handle in category.handles)
@@ -47,7 +47,7 @@ def schema_text(imported: Imported, place: str) -> str:
 
 
 def category_names(categories: Sequence[SourceCategory]) -> dict[str, str]:
-    """The name of each category, by its id: its own, or its whole path where another is called alike."""
+    """Return id -> name of each category: its own name, or its whole path if another has the same name."""
     counts = Counter(fold_name(category.name) for category in categories)
     named = [each.name if counts[fold_name(each.name)] == 1 else each.full_name for each in categories]
     # Where a source calls two by one path, or a path is too long for a key, the id tells them apart.
@@ -69,7 +69,7 @@ def _category_lines(
         head["extends"] = names[category.extends]
     if category.schema_id is not None:
         head["id"] = category.schema_id
-    # What several are called names none of them.
+    # A path that several categories share is not an alias of any.
     own_path = [category.full_name] if paths[category.full_name] == 1 else []
     if aliases := [each for each in dict.fromkeys([*own_path, *category.aliases]) if each != name]:
         head["aliases"] = aliases
@@ -88,7 +88,7 @@ def _category_lines(
 
 
 def _entry_of(named: tuple[str, str], imported: Imported) -> tuple[str, ...]:
-    """The same for all that stands in one entry of the file: an object with all in it, or an attribute."""
+    """Return the key of the file's entry for this attribute; attributes of one object share it."""
     handle, _ = named
     return imported.attributes[handle].path[:1] or named
 
@@ -96,7 +96,7 @@ def _entry_of(named: tuple[str, str], imported: Imported) -> tuple[str, ...]:
 def _attribute_lines(
     inside: Sequence[tuple[str, str]], category: SourceCategory, imported: Imported, shared: frozenset[str]
 ) -> Iterator[str]:
-    """An entry of the file, with what stands above it."""
+    """Yield the lines of one entry of the file, after its comments."""
     attributes = []
     for handle, own_name in inside:
         attribute = imported.attributes[handle]
@@ -111,7 +111,7 @@ def _attribute_lines(
 
 
 def _own_names(category: SourceCategory, imported: Imported) -> Iterator[tuple[str, str]]:
-    """Handle and name of each attribute: a category has no name twice, though two attributes may be called alike."""
+    """Yield handle and name of each own attribute, with names made unique within the category."""
     handles = list(dict.fromkeys(_all_handles(category, imported)))
     names = told_apart([(imported.attributes[handle].name, one_line(handle)) for handle in handles], fold_name)
     own = frozenset(category.handles)
@@ -119,12 +119,12 @@ def _own_names(category: SourceCategory, imported: Imported) -> Iterator[tuple[s
 
 
 def _renamed(attribute: Attribute, own_name: str) -> dict[str, Any]:
-    """What changes of an attribute that is called otherwise in a category: its source's name for it is not lost."""
+    """Return the changes for an attribute renamed in a category; its name in the source is kept as the id."""
     if own_name == attribute.name:
         return {}
     known = {} if attribute.id is not None else {"id": attribute.name}
     *outer, _ = attribute.path or (attribute.name,)
-    # What tells it from another stands behind its name.
+    # The distinguishing suffix comes after its name.
     path = {"path": (*outer, own_name.removeprefix(joined([*outer, ""])))} if outer else {}
     return {"name": own_name, **path, **known}
 
@@ -137,7 +137,7 @@ def _all_handles(category: SourceCategory, imported: Imported) -> list[str]:
 
 
 def _plain(attribute: Attribute) -> dict[str, Any]:
-    """The attribute as YAML has it, without what is not said."""
+    """Return the attribute as YAML data, without defaults."""
     data = attribute.model_dump(mode="json", exclude_defaults=True)
     order = (
         "name",

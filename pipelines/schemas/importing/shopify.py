@@ -30,7 +30,7 @@ Entry = Mapping[str, Any]
 
 
 def recognises(document: Document) -> bool:
-    """Whether the file is one of the taxonomy's."""
+    """Return whether the file belongs to the taxonomy."""
     data = document.data
     if isinstance(data, Mapping):
         if "base_attributes" in data or "extended_attributes" in data or _is_vertical(data):
@@ -40,7 +40,7 @@ def recognises(document: Document) -> bool:
 
 
 def read(documents: Sequence[Document]) -> Imported:
-    """The taxonomy in the files. Raises `UsageError` where they hold no category."""
+    """Read the taxonomy in the files. Raises `UsageError` if they hold no category."""
     values, categories = _Values(), list[Entry]()
     definitions, versions = dict[str, Attribute](), dict[str, None]()
     for document in documents:
@@ -70,7 +70,7 @@ def read(documents: Sequence[Document]) -> Imported:
 
 
 def _as_named(attribute: Attribute, named: Any) -> Attribute:
-    """The attribute as a category of the published JSON calls it: an extended one has a name of its own."""
+    """Rename the attribute as a category of the published JSON does, since an extended one has its own name."""
     if not isinstance(named, Mapping):
         return attribute
     update = {
@@ -82,14 +82,14 @@ def _as_named(attribute: Attribute, named: Any) -> Attribute:
 
 
 class _Values:
-    """The names and ids of values, by their ids for programs: "color__black" is "Black"."""
+    """Members by their friendly ids: "color__black" is "Black"."""
 
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
         self.derived: set[str | None] = set()
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Values of values.yml, or of the published JSON."""
+        """Add values of values.yml, or of the published JSON."""
         for entry in entries:
             name = one_line(entry.get("name"))
             if not name:
@@ -101,7 +101,7 @@ class _Values:
                     self._members.setdefault(str(entry[key]), member)
 
     def member(self, listed_value: Any) -> Member:
-        """Of a value as an attribute lists it: an id for programs, or the whole value."""
+        """Return the member of a value that an attribute lists: a friendly id, or the whole value."""
         if isinstance(listed_value, Mapping):
             return named_member(one_line(listed_value.get("name")), id=one_line(listed_value.get("id")))
         friendly = str(listed_value)
@@ -112,7 +112,7 @@ class _Values:
 
 
 def _definitions(data: Any, values: _Values) -> Iterator[tuple[str, Attribute]]:
-    """Handle, or id for programs, and attribute; extended ones, too."""
+    """Yield (handle or friendly id, attribute), also for extended attributes."""
     if not isinstance(data, Mapping):
         return
     base: dict[str, Attribute] = {}
@@ -156,7 +156,7 @@ def _attribute(entry: Entry, values: _Values) -> Attribute:
 
 
 def _tree(categories: Sequence[Entry]) -> Iterator[SourceCategory]:
-    """The categories with their paths: names are not unique, so these are built from ids."""
+    """Yield the categories with their paths, built from ids because names are not unique."""
     parents = {str(child): str(entry["id"]) for entry in categories for child in _child_ids(entry)}
     parents |= {str(entry["id"]): str(entry["parent_id"]) for entry in categories if entry.get("parent_id")}
     names = {str(entry["id"]): one_line(entry.get("name")) or str(entry["id"]) for entry in categories}

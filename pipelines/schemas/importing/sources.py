@@ -1,6 +1,6 @@
-"""The files of a source, read as what they are: JSON, JSON Lines, YAML, CSV or lines of text.
+"""Files of a source, parsed by format: JSON, JSON Lines, YAML, CSV or lines of text.
 
-Nothing is asked of a file's ending where its content tells.
+The file's ending does not matter if its content shows the format.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _MAX_FIELD = 2**30  # characters of a CSV cell: the options of an attribute may 
 
 @dataclass(frozen=True)
 class Document:
-    """A file of a source. `name` is for messages."""
+    """File of a source. `name` is for messages."""
 
     name: str
     text: str
 
     @property
     def stem(self) -> str:
-        """The file's name without its ending."""
+        """File name without its ending."""
         return posixpath.basename(self.name.replace("\\", "/")).split(".")[0]
 
     @cached_property
     def data(self) -> Any:
-        """JSON and JSON Lines (a list) as they are, YAML with every scalar as text; None for anything else. Halves of
-        surrogate pairs, which no file can hold, are replaced.
+        """Parsed data: JSON, JSON Lines (a list), or YAML with every scalar as text; None for anything else.
 
-        Raises `UsageError` for what begins as JSON or is called YAML and is neither.
+        Halves of surrogate pairs, which no file can hold, are replaced. Raises `UsageError` for text that begins like
+        JSON or is named as YAML, but does not parse.
         """
         start = self.text.lstrip()[:1]
         if start in ("{", "["):
@@ -56,9 +56,9 @@ class Document:
 
     @cached_property
     def rows(self) -> list[dict[str, str]]:
-        """The rows of a CSV file, by the names in its first line; empty where it has no second column.
+        """Rows of a CSV file, as mappings from the names in its first line; [] without a second column.
 
-        Raises `UsageError` for a row that has more cells than there are names.
+        Raises `UsageError` for a row with more cells than names, and for text that is not CSV.
         """
         head = self.text.split("\n", 1)[0]
         delimiter = max(_DELIMITERS, key=head.count)
@@ -81,7 +81,7 @@ class Document:
 
     @cached_property
     def header(self) -> frozenset[str]:
-        """The names in the first line of a CSV file; of any other text, nothing that means something."""
+        """Names in the first line of a CSV file; meaningless for any other text."""
         head = self.text.split("\n", 1)[0].strip()
         delimiter = max(_DELIMITERS, key=head.count)
         return frozenset(cell.strip().strip('"') for cell in head.split(delimiter))
@@ -111,13 +111,13 @@ class Document:
 
 
 def read_sources(paths: Sequence[str]) -> list[Document]:
-    """Every file at `paths`: each once, of a folder those whose ending is one of data. Raises `UsageError`."""
+    """Read each file at `paths` once; in a folder, those with a data file's ending. Raises `UsageError`."""
     names = dict.fromkeys(name for path in paths for name in _files(path))
     return [Document(name, read_text(name)) for name in names]
 
 
 def items_of(data: Any, *keys: str) -> list[Mapping[str, Any]]:
-    """The objects of a list, of a page of a REST interface ("items", "_embedded": {"items": ...}), or a single one."""
+    """Return the objects of a list or of a REST page ("items", "_embedded": {"items": ...}), or the single object."""
     for key in ("_embedded", "items", *keys):
         if isinstance(data, Mapping) and isinstance(data.get(key), Mapping | list):
             data = data[key]
