@@ -97,6 +97,7 @@ def plan(
         from pipelines.costing.curve_text import curve_json, print_curve
         from pipelines.costing.driver import Planner
         from pipelines.costing.scenarios import DEADLINES
+        from pipelines.store.ledger import PILOT_RUN
 
         planner = Planner.open(config, overrides or [], limit, folder, on, console, has_pilot=pilot is not None)
         print_notes(console, [*planner.job.warnings, *planner.job.sample_warnings])
@@ -118,6 +119,11 @@ def plan(
             forecast, place = planner.store(forecast, on, efficiency)
             hours = deadline or list(DEADLINES)
             forecast_text.print_forecast(console, forecast, hours, place)
+            if pilot is not None:
+                base = planner.folder.describe(PILOT_RUN)
+                console.print(
+                    f"The run takes the pilot's answers over with --base {base}", highlight=False, soft_wrap=True
+                )
             answer = forecast_text.forecast_json(forecast, hours, place) | {"left_out": planner.job.left_out.to_dict()}
             if curve is not None:
                 print_curve(console, curve, f1, planner.folder.describe(CURVE_NAME))

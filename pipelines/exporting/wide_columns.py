@@ -120,8 +120,9 @@ def wide_columns(
     for category, schema in schemas.items():
         for attribute in schema.attributes:
             same_name[attribute.name][category] = attribute
-    columns = [_column(name, attributes, only_text, takes_raw) for name, attributes in same_name.items()]
-    _check_names(columns, [*PLACE, *(FOR_READERS if for_readers else ())])
+    taken = [*PLACE, *(FOR_READERS if for_readers else ())]
+    columns = [_column(name, attributes, only_text, takes_raw, taken) for name, attributes in same_name.items()]
+    _check_names(columns, taken)
     names = {column.attribute: [field.name for field in column.fields] for column in columns}
     by_category = {
         category: [name for attribute in schema.attributes for name in names[attribute.name]]
@@ -130,7 +131,9 @@ def wide_columns(
     return WideColumns(columns, by_category, for_readers)
 
 
-def _column(name: str, by_category: Mapping[str, Attribute], only_text: bool, takes_raw: bool) -> WideColumn:
+def _column(
+    name: str, by_category: Mapping[str, Attribute], only_text: bool, takes_raw: bool, taken: Sequence[str]
+) -> WideColumn:
     attributes = by_category.values()
     types = {attribute.type for attribute in attributes}
     kind: Kind = "text"
@@ -143,7 +146,7 @@ def _column(name: str, by_category: Mapping[str, Attribute], only_text: bool, ta
     units = {None if each.unit is None else each.unit.want for each in measured.values()}
     return WideColumn(
         attribute=name,
-        name=f"{name} (attribute)" if name in PLACE else name,
+        name=f"{name} (attribute)" if name in taken else name,
         kind=kind,
         is_list=any(attribute.multiple for attribute in attributes),
         # A number without a wanted unit may have one, too: each value the one in its text.

@@ -59,7 +59,9 @@ def wide_rows(
 
 def _least_confidence(shard: ShardAnswers) -> pa.Array:
     """Return the least confidence (or else probability) of each product's values; null if none is known."""
-    worth = pc.coalesce(shard.answers["confidence"], shard.answers["probability"]).to_numpy(zero_copy_only=False)
+    worth = pc.coalesce(shard.answers["confidence"], shard.answers["probability"])
+    is_said = pc.equal(pc.fill_null(shard.answers["source"], "model"), "review")  # by a person, who is sure
+    worth = pc.if_else(is_said, None, worth).to_numpy(zero_copy_only=False)
     least = np.full(shard.products.num_rows, np.inf)
     np.fmin.at(least, shard.owner, worth.astype(np.float64))
     return pa.array(least, mask=np.isinf(least))

@@ -25,7 +25,7 @@ from pipelines.job.same_code import code_digest
 from pipelines.job.schema_warnings import schema_warnings
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder
-from pipelines.store.ledger import MANIFEST_NAME, PILOT_RUN, PLAN_NAME, pilot_folder
+from pipelines.store.ledger import MANIFEST_NAME, PLAN_NAME, pilot_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,6 @@ def plan_job(
     notes = check_named_models(config) if is_to_run and not is_over else []
     sources = scan_sources(config.input, [output.uri, pilot_folder(output.uri)])
     files = sources.files
-    if is_to_run and config.base is None and config.retry_failed is None:
-        config = config.model_copy(update={"base": _pilot_run(config, stored, output)})
     wanted, config = config.base, _with_base(config, stored, output, files, schemas)
     if stored is None and wanted is not None and config.base is None:
         notes.append(f"base: no finished run of this whole catalog matches {wanted}: every product will be decoded")
@@ -148,17 +146,6 @@ def _is_same_catalog(earlier: EarlierRun, files: Sequence[SourceFile]) -> bool:
     """Return whether the earlier run had one of the products in the files' first rows; true if these have no ids."""
     ids = {product_id for file in files for product_id in file.sample_ids}
     return not ids or has_any_product(earlier, ids)
-
-
-def _pilot_run(config: JobConfig, stored: Plan | None, output: Folder) -> str | None:
-    """Return the finished run of this job's pilot, so that its answers are paid for once; None if none fits."""
-    uri = f"{pilot_folder(output.uri)}/{PILOT_RUN}"
-    if stored is not None:
-        return uri if stored.result_config.get("base") == uri else None
-    try:
-        return None if EarlierRun.open(uri, output).obstacles(config) else uri
-    except UsageError:
-        return None
 
 
 def _with_base(

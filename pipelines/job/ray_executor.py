@@ -67,6 +67,7 @@ class RayExecutor:
 
         forget_notes(self._run_id)  # of actors that an earlier round has ended
         for row in build_dataset(list(shards), job, self._num_gpus).iter_rows():
+            self._looked = 0.0  # what is committed now is not to be counted as decoded, too
             yield row["shard"], json.loads(row["summary"])
 
     def explain(self, error: BaseException) -> Exception | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from hpd_core import Attribute, CategorySchema, Value
@@ -88,11 +88,20 @@ def _find_answer(schema: CategorySchema, text: str, is_cut: bool) -> Object | No
         return "unclosed"
     if not found:
         return "none"
+    if "{" in _outside(spoken, found):
+        return "unclosed"  # an object that is not JSON stands around, or beside, what is
     if any(each.value != found[0].value for each in found):
         return "several"
     if _has_words(spoken[found[-1].end :]) or (is_cut and _has_words(spoken[: found[0].start])):
         return "words"
     return _unwrapped(schema, found[0])
+
+
+def _outside(text: str, found: Sequence[Found]) -> str:
+    starts = [each.start for each in found]
+    return "".join(
+        text[end:start] for end, start in zip([0, *(each.end for each in found)], [*starts, len(text)], strict=True)
+    )
 
 
 def _has_words(text: str) -> bool:
@@ -108,6 +117,8 @@ def _unwrapped(schema: CategorySchema, found: Found) -> Object | NoAnswer:
         if isinstance(value, Object):
             value = objects.by_name(value)
             if len(value) == 1 and not spellings & set(map(_spelling, value)):
+                if value.disputed:
+                    return "several"
                 (value,) = value.values()
             else:
                 break

@@ -36,6 +36,14 @@ class Object(dict[str, Any]):
         self.num_doubled = len(pairs) - len(self)
         self.disputed = {key for key, value in pairs if value != self[key]} if self.num_doubled else set()
 
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and self.disputed == (other.disputed if isinstance(other, Object) else set())
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None
+
 
 class Found(NamedTuple):
     """An object or a list, and its span in the text."""

@@ -36,7 +36,11 @@ _MAX_SHOWN_MESSAGE = 300
 _BACKOFF_SECONDS, _RETRY_AFTER_SECONDS = 10, 130
 _MESSAGE_TOKENS = 16  # what a chat template adds to a message, with room to spare
 # What an endpoint names that refuses how an answer is asked for.
-_FORM = re.compile("response_format|json_schema|tool_choice|tools")
+_FORM = re.compile(
+    r"(?:response|json)[_ ]?(?:format|schema)|structured[_ ]?output|function[_ ]?call|grammar|additionalProperties"
+    r"|tool_choice|\btools?\b.{0,30}(?:support|avail|allow)",
+    re.IGNORECASE,
+)
 _READ, _SENT = "hpd_read", "hpd_sent"  # of a response: what its body was read as, and the status that was sent
 
 
@@ -257,7 +261,8 @@ class OpenAITeacher:
         except openai.APIConnectionError as error:
             raise _Failure("unreachable", self._shorten(str(error.__cause__ or error))) from error
         except openai.APIStatusError as error:
-            if config.json_mode == "auto" and mode != MODES[-1] and _FORM.search(error.response.text):
+            is_refused = schema is not None and error.status_code in (400, 404, 422, 501)
+            if is_refused and config.json_mode == "auto" and mode != MODES[-1] and _FORM.search(error.response.text):
                 self._mode = MODES[MODES.index(mode) + 1]
                 return await self._send(messages, schema)
             raise self._failure(error) from error

@@ -76,9 +76,9 @@ _LABEL = re.compile(
 )
 _ENCLOSED = re.compile(rf"\s?[(\[（]\s?(?P<name>{_UNIT_NAME})\s?[)\]）]")
 _AGE = re.compile(r"([^\W\d_]+)[\s:]{1,2}\Z")
-_JOINED = r"(?P<comma>[,;]\s?)?(?:(?:and|und|et|y|e|en|&)\s)?"
+_JOINED = r"(?P<comma>[,;]\s?(?:(?:and|und|et|y|e|en|&)\s)?|(?:and|und|et|y|e|en|&)\s)?"
 NEXT = re.compile(rf"\s?{_JOINED}(?P<number>{NUMBER})")
-_PART_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<unit>[^\W\d_]{{1,10}}\.?|['′’])\s?{_JOINED}\Z")
+_PART_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<unit>[^\W\d_]{{1,14}}\.?|['′’])\s?{_JOINED}\Z")
 _SURE_BEHIND_IN = re.compile(
     r"\s(?:wide|high|tall|long|deep|thick|diameter|diagonal|width|height|length|depth|x|by|w|h|l|d|screen|display|and|or|"
     r"to)\b",
@@ -89,8 +89,9 @@ _NEVER_BEHIND_IN = re.compile(rf"[{SPACES}\t](?:a|an|the|one|our|your|each|this|
 _REST = re.compile(r"\d{1,3}(?![\d.,]*\d)")
 # A bare rest may follow these after a space, too; after others, as in "1m80", only directly.
 _HAVE_BARE_RESTS = frozenset({"hour", "minute", "foot"})
-_HAVE_COMMAS = frozenset({"foot", "yard", "mile", "pound", "year", "month", "week", "day", "hour", "minute"})
-_METRIC = ("meter", "gram", "liter")
+_HAVE_COMMAS = frozenset({"foot", "yard", "pound", "hour", "minute"})
+_IN_PARTS = frozenset({"length", "mass", "volume", "time"})
+_METRIC = ("meter", "gram", "liter", "metric_ton")
 _LEAST_PART = Fraction(1, 5280)
 """Least share of a larger unit: feet of a mile. A smaller unit belongs to another quantity."""
 _DECADE = re.compile(r"['’]?s\b")
@@ -339,8 +340,6 @@ def _with_second_part(number: Fraction, found: UnitFound, after: str, own: OwnNa
         is_rest = distance < 2 and _REST.match(after, second.start("number")) is not None
         is_open = is_rest and (not distance or any(unit.unit in _HAVE_BARE_RESTS for unit in found.units))
         return Quantity(number, found.units, is_sure=False) if is_open else None
-    if not smaller.is_sure:
-        return None
     pairs = [(unit, _sum(number, unit, value, smaller.units)) for unit in found.units]
     # "5 ft, 6 in" is one length, "2 m, 50 cm" may be two.
     sums = [
@@ -348,7 +347,23 @@ def _with_second_part(number: Fraction, found: UnitFound, after: str, own: OwnNa
         for unit, total in pairs
         if total is not None
     ]
+    # "2h 30m" may be minutes, "6 ft 2 in rug" inches; "1 h 30 min 20 s" has a third part.
+    has_hours = any(unit.kind == "time" for unit in found.units)
+    is_open = has_hours and any(unit.unit == "meter" for unit in smaller.units)
+    if is_open or (sums and (not smaller.is_sure or _has_further_part(value, smaller, after, own))):
+        return Quantity(number, found.units, is_sure=False)
     return sums[0] if len(sums) == 1 else None
+
+
+def _has_further_part(number: Fraction, found: UnitFound, after: str, own: OwnNames) -> bool:
+    """Return whether a part of a smaller unit follows, as after "30 min" in "1 h 30 min 20 s"."""
+    part = NEXT.match(after, found.end)
+    rest = number_of(part["number"]) if part else None
+    gap = _GAP.match(after, part.end()) if part else None
+    smaller = read_unit(after, gap.end(), own) if gap else None
+    if rest is None or smaller is None:
+        return False
+    return any(_sum(number, unit, rest, smaller.units) is not None for unit in found.units)
 
 
 def _sum(number: Fraction, unit: KnownUnit, rest: Fraction, smaller: tuple[KnownUnit, ...]) -> Fraction | None:
@@ -356,7 +371,7 @@ def _sum(number: Fraction, unit: KnownUnit, rest: Fraction, smaller: tuple[Known
     fitting = [each for each in smaller if same_kind(unit, each) and each.unit != unit.unit]
     # "2 ft, 3 mm" are two lengths.
     fitting = [each for each in fitting if each.unit.endswith(_METRIC) == unit.unit.endswith(_METRIC)]
-    if len(fitting) != 1 or number.denominator != 1 or rest < 0:
+    if len(fitting) != 1 or number.denominator != 1 or min(number, rest) < 0 or unit.kind not in _IN_PARTS:
         return None
     worth, one = convert(rest, fitting[0], unit), convert(Fraction(1), fitting[0], unit)
     return number + worth if 0 < worth < 1 and _LEAST_PART <= one < 1 else None

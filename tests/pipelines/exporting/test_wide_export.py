@@ -108,6 +108,8 @@ def test_a_sheet_has_titles_and_how_sure_the_least_certain_value_is(workplace: W
         assert row["product title"] == product["title"]
         worth = [each["probability"] for each in known if each["product_id"] == product["id"]]
         assert not worth or any(row["least confidence"] == pytest.approx(each) for each in worth)
+    taken = CategorySchema(category="A", attributes=(Attribute(name="product title"),))
+    assert wide_columns({"A": taken}, for_readers=True).schema.names[-1] == "product title (attribute)"
 
 
 WIDTH = Attribute.model_validate({"name": "Width", "type": "number", "unit": "cm"})

@@ -36,7 +36,7 @@ def answered(text: str, *, is_cut: bool = False) -> tuple[dict[str, str | None],
     return {name: value.text for name, value in found.values.items()}, dict(found.problems)
 
 
-BEFORE = ["", "Sure! Here it is: ", "```json\n", "{ words } ", "<answer>"]
+BEFORE = ["", "Sure! Here it is: ", "```json\n", "<answer>"]
 BEFORE += ["<think>Perhaps {}?</think>", f"Perhaps {DRAFT}?</think>\n", f"[THINK]{DRAFT}[/THINK]"]
 BEFORE += [f"<|channel|>analysis<|message|>{DRAFT}<|end|><|start|>assistant<|channel|>final<|message|>"]
 AFTER = ["", "\n```", "</answer>", "<|im_end|>", f" {FINAL}"]
@@ -137,6 +137,10 @@ def test_an_odd_answer_is_right_or_asked_for_again(text: str) -> None:
         (f"{FINAL}\n{DRAFT}", False, "several"),
         (f"Draft: {DRAFT}\nFinal answer: {FINAL}", False, "several"),
         (f"[{FINAL}, {DRAFT}]", False, "several"),
+        (f"{{ words }} {FINAL}", False, "unclosed"),
+        ('{ // attributes\n "Brand": "Merle", "lamp": {"Brand": "Corvina"} }', False, "unclosed"),
+        ('{"lamp": {"Brand": "Corvina"}, "lamp": {"Brand": "Merle"}}', False, "several"),
+        ('{"Brand": "Corvina"} {"Brand": "Corvina", "Brand": "Merle"}', False, "several"),
         (f'{{"products": [{FINAL}, {DRAFT}]}}', False, "several"),
     ],
 )

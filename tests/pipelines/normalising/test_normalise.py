@@ -112,6 +112,12 @@ def test_a_number_is_converted_by_what_stands_at_it(unit: str, raw: str, around:
         ("rings", "5", ["| binder"], "no_rule"),
         ("cm", "1,500", ["| cm"], "ambiguous"),
         ("kg", "5", ["| are included"], "ambiguous"),  # pint has a unit "are"
+        ("in", "6", ["| ft 2 in rug"], "ambiguous"),  # two inches, or not
+        ("s", "1", ["| h 30 min 20 s"], "ambiguous"),  # three parts
+        ("h", "2", ["|h 30m"], "ambiguous"),  # minutes, or metres
+        ("m", "2", ["| m and 50 cm"], "ambiguous"),  # two lengths, or one
+        ("GB", "1", ["| TB and 512 GB"], "ok"),  # two disks
+        ("kg", "2", ["| t 500 kg"], "ok"),
         ("mm", "12", ['the "Commuter |" shoe'], "ambiguous"),  # a name in quotes
     ],
 )
