@@ -22,6 +22,7 @@ from pipelines.errors import BudgetError, RunError
 from pipelines.extract import app
 from pipelines.job import prices, summary
 from pipelines.job.context import JobContext
+from pipelines.job.cost_line import describe_cost
 from pipelines.job.driver import run_job
 from pipelines.job.local_executor import LocalExecutor
 from pipelines.job.preflight import plan_job
@@ -257,7 +258,7 @@ def test_without_a_price_there_is_no_account(workplace: Workplace) -> None:
     assert "cost_billed" not in outcome.totals.metrics
     mixed = outcome.totals
     mixed.add({"counts": {**EMPTY}, "metrics": {"cost_billed": 1.0, "cost_useful": 0.5}})
-    assert "only 1 of" in summary._describe_cost(mixed)
+    assert "only 1 of" in describe_cost(mixed)
 
 
 EMPTY: dict[str, Any] = {"rows": 0, "products": 0, "dead_letters": 0, "statuses": {}, "reasons": {}}

@@ -12,6 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from pipelines import compare, report, status
+from pipelines.console.money import dollars
 from pipelines.job import ray_stages
 from pipelines.job.driver import run_job
 from pipelines.job.preflight import plan_job
@@ -112,7 +113,7 @@ def test_every_page_tells_the_same_of_a_run_with_retries(on_ray: Workplace, monk
     # And in words.
     words = retries_text(truth["retries"], truth["retried_shards"])
     print_outcome(console, job, outcome)
-    per_1k = f"${truth['usd'] / truth['decoded'] * 1000:,.3f} per 1,000 decoded products"
+    per_1k = f"{dollars(truth['usd'] / truth['decoded'] * 1000)} per 1,000 decoded products"
     summary = console.file.getvalue()  # type: ignore[attr-defined]
     assert f"retries      {words}" in summary
     assert per_1k in summary
