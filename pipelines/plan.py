@@ -96,8 +96,8 @@ def plan(
         from pipelines.costing.backtest import describe
         from pipelines.costing.curve_text import curve_json, print_curve
         from pipelines.costing.driver import Planner
+        from pipelines.costing.pilot import PILOT_RUN
         from pipelines.costing.scenarios import DEADLINES
-        from pipelines.store.ledger import PILOT_RUN
 
         planner = Planner.open(config, overrides or [], limit, folder, on, console, has_pilot=pilot is not None)
         print_notes(console, [*planner.job.warnings, *planner.job.sample_warnings])

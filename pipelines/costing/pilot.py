@@ -43,12 +43,14 @@ from pipelines.job.run_plan import differences
 from pipelines.job.wanted_confidence import wanted_confidence
 from pipelines.quality.run_answers import RunFolder
 from pipelines.store.folders import Folder
-from pipelines.store.ledger import PILOT_RUN, Ledger
+from pipelines.store.ledger import Ledger
 from pipelines.store.tables import open_part, read_part
 
 DRAW_NAME = "draw.json"
 SAMPLE_NAME = "sample.jsonl"
 SECOND_NAME = "second"
+PILOT_RUN = "run"
+"""Name of the pilot's run, in its folder."""
 
 # A shard of the real run holds many more products than a batch: with more batches in it the engine is as full.
 _LEAST_IN_FLIGHT, _MOST_IN_FLIGHT = 4, 16

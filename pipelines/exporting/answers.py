@@ -89,7 +89,7 @@ def read_shards(
         _refuse_unasked(part, schemas, side)
         part = side.reviews.apply(part)
         owner = _owners(here, part, side.uri)
-        reasons = pc.if_else(_is_given(part), None, accepted.reasons(part))
+        reasons = pc.if_else(is_given(part), None, accepted.reasons(part))
         if needs_whole_lists:
             reasons = _of_whole_lists(reasons, owner, part["attribute"])
         taken = pc.is_null(reasons)
@@ -108,7 +108,7 @@ def _refuse_unasked(answers: pa.Table, schemas: Mapping[str, CategorySchema], si
         )
 
 
-def _is_given(answers: pa.Table) -> pa.ChunkedArray:
+def is_given(answers: pa.Table) -> pa.ChunkedArray:
     """Return a mask of the rows whose value a person gave."""
     return pc.and_(pc.equal(pc.fill_null(answers["source"], "model"), "review"), pc.equal(answers["status"], "value"))
 

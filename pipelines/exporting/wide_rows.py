@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.exporting.answers import ShardAnswers
+from pipelines.exporting.answers import ShardAnswers, is_given
 from pipelines.exporting.exact_numbers import MORE_DIGITS, are_changed
 from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.wide_columns import FOR_READERS, PLACE, WideColumn, WideColumns
@@ -60,8 +60,7 @@ def wide_rows(
 def _least_confidence(shard: ShardAnswers) -> pa.Array:
     """Return the least confidence (or else probability) of each product's values; null if none is known."""
     worth = pc.coalesce(shard.answers["confidence"], shard.answers["probability"])
-    is_said = pc.equal(pc.fill_null(shard.answers["source"], "model"), "review")  # by a person, who is sure
-    worth = pc.if_else(is_said, None, worth).to_numpy(zero_copy_only=False)
+    worth = pc.if_else(is_given(shard.answers), None, worth).to_numpy(zero_copy_only=False)  # a person is sure
     least = np.full(shard.products.num_rows, np.inf)
     np.fmin.at(least, shard.owner, worth.astype(np.float64))
     return pa.array(least, mask=np.isinf(least))

@@ -169,6 +169,12 @@ def read_unit(text: str, start: int, own: OwnNames) -> UnitFound | None:
     return longest
 
 
+def _unit_behind(text: str, place: int, own: OwnNames) -> UnitFound | None:
+    """Return the unit of a number that ends at `place`; None if there is none."""
+    gap = _GAP.match(text, place)
+    return read_unit(text, gap.end(), own) if gap else None
+
+
 def _is_other_word(text: str, start: int) -> bool:
     """Return whether no unit can begin at `start`. Most words after numbers are not units, and are rejected quickly."""
     word = _WORD.match(text, start)
@@ -293,8 +299,7 @@ def _restated(number: Fraction, found: UnitFound, before: str, after: str, own: 
     if not customary or number <= 0:
         return None
     if match := _RESTATED.match(after, found.end):
-        gap = _GAP.match(after, match.end())
-        metric = read_unit(after, gap.end(), own) if gap else None
+        metric = _unit_behind(after, match.end(), own)
         units = metric.units if metric else ()
         is_alone = metric is not None and _CLOSES.match(after, metric.end) is not None
     elif match := _RESTATED_BEFORE.search(before):
@@ -332,8 +337,7 @@ def _with_second_part(number: Fraction, found: UnitFound, after: str, own: OwnNa
     value = number_of(second["number"]) if second else None
     if second is None or value is None:
         return None
-    gap = _GAP.match(after, second.end())
-    smaller = read_unit(after, gap.end(), own) if gap else None
+    smaller = _unit_behind(after, second.end(), own)
     if smaller is None:
         # "2 h 30", "5'6": the unit of the rest is not stated.
         distance = second.start("number") - found.end
@@ -359,8 +363,7 @@ def _has_further_part(number: Fraction, found: UnitFound, after: str, own: OwnNa
     """Return whether a part of a smaller unit follows, as after "30 min" in "1 h 30 min 20 s"."""
     part = NEXT.match(after, found.end)
     rest = number_of(part["number"]) if part else None
-    gap = _GAP.match(after, part.end()) if part else None
-    smaller = read_unit(after, gap.end(), own) if gap else None
+    smaller = _unit_behind(after, part.end(), own) if part else None
     if rest is None or smaller is None:
         return False
     return any(_sum(number, unit, rest, smaller.units) is not None for unit in found.units)
@@ -391,8 +394,7 @@ def _shared(number: Fraction, before: str, after: str, own: OwnNames) -> Quantit
     while link := _LINK.match(after, place):
         links.append(link["times"] is not None)
         place = link.end()
-        gap = _GAP.match(after, place)
-        found = read_unit(after, gap.end(), own) if gap else None
+        found = _unit_behind(after, place, own)
         if found is not None:
             if any(links) and not _is_size(number, links, before, found):
                 return Quantity(number, found.units, is_sure=False) if found.units[0].kind == "length" else None

@@ -56,10 +56,6 @@ _TRY_NAME = re.compile(
 _SHARD_NAME = re.compile(r"(\d+)\.json")
 
 
-PILOT_RUN = "run"
-"""Name of the pilot's run, in its folder."""
-
-
 def pilot_folder(output: str) -> str:
     """Return the folder of the pilot of the run in `output`, and of its forecast."""
     return Folder(output).uri + ".pilot"

@@ -229,7 +229,7 @@ MEASURES = [
 def test_a_number_becomes_no_amount_that_the_text_does_not_have(
     unit: str, form: str, own: str, other: str, amount: str, beside: str
 ) -> None:
-    """What is `ok` is one of the two amounts of the text, or both together, in the wanted unit."""
+    """Accept as `ok` only one of the two amounts of the text, or both together, in the wanted unit."""
     before, after = (part.format(b=beside, u=own, v=other) for part in form.split("{a}"))
     sentence = f"{before}|{after}"
     found = number(unit, amount, sentence)
