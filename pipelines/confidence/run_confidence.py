@@ -89,14 +89,14 @@ class RunConfidence:
         return {}
 
     def fill(self, rows: Sequence[Row], category: str, attribute: Attribute, model: CalibratedModel) -> None:
-        """Set `confidence` and `decision` in the rows of an answer. A person's answer stays unchanged.
+        """Set `confidence` and `decision` in the rows of a model's answer. Others stay unchanged.
 
         Args:
             rows: rows of the attribute table, for all items of the answer.
             model: the model that gave the answer.
         """
         first = rows[0]
-        if first.get("source") == "review":
+        if first.get("source") not in ("model", None):
             return
         confidence, decision = self.judge(rows, category, attribute, model)
         for row in rows:

@@ -38,6 +38,11 @@ class InputConfig(Section):
     language: Mapped | None = Field(
         None, description=f"column that names the text's language, or {{text}}: read as a first field {LANGUAGE!r}"
     )
+    copied: dict[str, Mapped] = Field(
+        {},
+        description="attribute -> column that may hold its value already; the model is asked only where the cell is "
+        "empty or holds no value of the attribute",
+    )
     list_separator: str = Field("\n", description="joins the items of a list column into one text")
     html: HtmlMode = Field(
         "auto",
@@ -59,7 +64,7 @@ class InputConfig(Section):
             raise ValueError("id: a text for all rows is no id; leave it out")
         if self.category.join is not None:
             raise ValueError("category: several columns are no name; name the one, or {column, separator} for a path")
-        others = [("id", self.id), ("language", self.language), *self.fields.items()]
+        others = [("id", self.id), ("language", self.language), *self.fields.items(), *self.copied.items()]
         if path := next((name for name, each in others if each is not None and each.is_path), None):
             raise ValueError(f"{path}: separator and level are for the category's column")
         if self.language is not None and LANGUAGE in self.fields:
@@ -124,6 +129,7 @@ class InputConfig(Section):
         """Columns that are read, or paths into columns, each with the setting that names it."""
         named = [("input.id", self.id), ("input.category", self.category), ("input.language", self.language)]
         named += [("input.fields", each) for each in self.fields.values()]
+        named += [("input.copied", each) for each in self.copied.values()]
         return [(setting, column) for setting, each in named if each is not None for column in each.columns]
 
     @property

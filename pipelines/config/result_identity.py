@@ -14,7 +14,7 @@ _FREE_SECTIONS = (
     # A run keeps those that it began with, so a resume cannot change them (job/wanted_confidence.py).
     *("calibration", "accept"),
 )
-LATER_INPUT_KEYS = ("language", "encoding", "delimiter", "quote", "escape", "sheet")
+LATER_INPUT_KEYS = ("copied", "language", "encoding", "delimiter", "quote", "escape", "sheet")
 _FREE_ENGINE_KEYS = (
     *("max_tokens_per_step", "max_prompts_per_cohort", "max_cached_tokens", "max_cached_prefixes"),
     *("layers", "pack_weights", "share_text", "cuda_graphs"),
@@ -37,7 +37,7 @@ def result_config(config: JobConfig) -> dict[str, Any]:
     data["input"].pop("anonymous")
     for key in LATER_INPUT_KEYS:
         # Runs that were planned before there was such a key can still be continued.
-        if data["input"][key] is None:
+        if not data["input"][key]:
             del data["input"][key]
     if config.input.html == "never":
         # As it was before there was a choice: a run that was begun then is continued with 'never'.

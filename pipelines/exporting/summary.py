@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pipelines.exporting.acceptance import NOT_NORMALISED
 from pipelines.exporting.driver import Exported
 from pipelines.exporting.left_out import NOT_STATED
 from pipelines.reporting import formats
+from pipelines.reviewing.checked_items import as_read
 
 _MAX_EXAMPLES = 8
 _MAX_VALUE = 60
@@ -32,6 +34,8 @@ def _print_examples(exported: Exported) -> None:
     for row in examples[:_MAX_EXAMPLES]:
         value = formats.shortened(row["value"] or "", _MAX_VALUE)
         line = f"{row['attribute']}: {row['reason']} ({row['count']:,}), such as {value!r} of {row['product_id']}"
+        if row["reason"] == NOT_NORMALISED["conflict"]:
+            line += f", which {as_read(row['value'] or '')} by itself"
         print(f"    {formats.plain(line)}")
     if len(examples) > _MAX_EXAMPLES:
         print(f"    and {len(examples) - _MAX_EXAMPLES:,} more; --json has all of them")

@@ -273,7 +273,8 @@ class CarryOver:
     def _read_shard(self, shard: int, hashes: Sequence[str]) -> dict[str, AttributeRows]:
         table = _read_part(self.folder, f"attributes/part-{shard:06d}.parquet")
         rows = table.filter(pc.is_in(table.column("input_hash"), pa.array(hashes, pa.string()))).to_pylist()
-        rows = [row for row in rows if row.get("source") != "review"]  # they are in `reviewed`, or were taken back
+        # People's answers are in `reviewed`, or were taken back; a column is read again.
+        rows = [row for row in rows if row.get("source") in ("model", None)]
         found: dict[str, AttributeRows] = {}
         owners: dict[str, tuple[Any, ...]] = {}
         for row in rows:

@@ -111,6 +111,7 @@ class PreparedRecord:
     Attributes:
         carried: attribute -> its rows in an earlier run, for answers carried over; the other attributes are decoded.
         over: attribute -> rows with people's answers, which replace decoded ones if all must be decoded together.
+        copied: attribute -> its items, as a column of the catalog has them; they are not decoded.
     """
 
     file: int
@@ -119,13 +120,16 @@ class PreparedRecord:
     input_hash: str
     carried: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     over: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    copied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PreparedRecord, (self.file, self.row, self.record, self.input_hash, self.carried, dict(self.over))
+        known = (self.carried, dict(self.over), self.copied)
+        return PreparedRecord, (self.file, self.row, self.record, self.input_hash, *known)
 
     def wanted(self, schema: CategorySchema) -> list[str]:
         """Return the names of the attributes that the engine has to answer."""
-        return [attribute.name for attribute in schema.attributes if attribute.name not in self.carried]
+        known = self.carried.keys() | self.copied.keys()
+        return [attribute.name for attribute in schema.attributes if attribute.name not in known]
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,10 @@ class ShardDecoder:
     def decode(self, prepared: PreparedShard) -> DecodedShard:
         """Return the shard with its answers, and the reasons for records given up. Never raises for its content."""
         schemas = self._job.schemas
-        wanted = [each.wanted(schemas[each.record.category]) if each.carried else None for each in prepared.records]
+        wanted = [
+            each.wanted(schemas[each.record.category]) if each.carried or each.copied else None
+            for each in prepared.records
+        ]
         decoded = self._answer(prepared, _Questions(prepared.document_ids, wanted))
         # A fifth of the message, and nothing after the engine reads them.
         decoded.prepared = replace(prepared, document_ids=())

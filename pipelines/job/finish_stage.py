@@ -17,6 +17,7 @@ from pipelines.confidence.run_confidence import run_confidence
 from pipelines.console.json_logs import about
 from pipelines.job.answer_rows import answer_rows, find_places
 from pipelines.job.context import DeadRow, DecodedShard, JobContext, PreparedRecord
+from pipelines.job.copied_answers import copied_rows
 from pipelines.job.metrics_rows import metrics_rows, sums_of_known
 from pipelines.job.prepare_stage import read_originals
 from pipelines.job.unknown_categories import count_unknown
@@ -177,7 +178,7 @@ def _provenance(record: PreparedRecord, engine: Mapping[str, Any], job: JobConte
 
 def _count_carried(written: Sequence[_Written]) -> dict[str, int]:
     return {
-        "products": sum(each.standing is None for each in written),
+        "products": sum(each.standing is None and bool(each.record.carried) for each in written),
         "products_in_part": sum(each.standing is not None and bool(each.record.carried) for each in written),
         "values": sum(len(each.record.carried) for each in written),
         "reviewed": sum(rows[0].get("source") == "review" for each in written for rows in each.answers.values()),
@@ -206,6 +207,8 @@ def _answers(
     found = {
         name: list(answer_rows(name, values[name], evidence.get(name, ()), normalising[name]))
         if name in values
+        else copied_rows(name, record.copied[name], str(job.config.input.copied[name]), normalising[name])
+        if name in record.copied
         else [_carried_row(row, record, job) for row in record.carried[name]]
         for name in (attribute.name for attribute in schema.attributes)
     }
@@ -226,6 +229,8 @@ def _fill_confidence(
     known = run_confidence(job.output)
     for attribute in schema.attributes:
         answer = rows[attribute.name]
+        if answer[0].get("source") == "column":
+            continue
         if stands is not None and attribute.name in stands.result.values:
             model = engines.engines[-1 if attribute.name in stands.replaced else 0]
         else:

@@ -20,9 +20,10 @@ from pipelines.catalog.shown_text import MarkedUpRecord
 from pipelines.catalog.unchanged import check_unchanged
 from pipelines.console.json_logs import about
 from pipelines.errors import RunError
-from pipelines.job.carryover import CarryOver
+from pipelines.job.carryover import Carried, CarryOver
 from pipelines.job.clustering.clustered_rows import from_values, source_piece
 from pipelines.job.context import DeadRow, JobContext, PreparedRecord, PreparedShard
+from pipelines.job.copied_answers import copied_items
 from pipelines.store.field_orders import FieldOrders
 
 if TYPE_CHECKING:
@@ -46,11 +47,10 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
         outcomes = [from_values(values) for values in dealt]
     records = [outcome for outcome in outcomes if isinstance(outcome, PreparedRecord)]
     dead = [outcome for outcome in outcomes if isinstance(outcome, DeadRow)]
-    answered: list[PreparedRecord] = []
     if job.carry_over is not None:
         records = _carry_over(records, job.carry_over.get())
-        answered = [each for each in records if not each.wanted(job.schemas[each.record.category])]
-        records = [each for each in records if each.wanted(job.schemas[each.record.category])]
+    answered = [each for each in records if not each.wanted(job.schemas[each.record.category])]
+    records = [each for each in records if each.wanted(job.schemas[each.record.category])]
     # Stable, so rows of one category stay in the catalog's order: the engine shares their prefix.
     records.sort(key=lambda prepared: prepared.record.category)
     records, document_ids, not_tokenized = _tokenize(records, tokenizer)
@@ -126,12 +126,14 @@ def _merged_sources(pieces: Sequence[RowRange], job: JobContext) -> list[RowRang
 
 def _carry_over(records: Sequence[PreparedRecord], earlier: CarryOver) -> list[PreparedRecord]:
     found = earlier.find([each.input_hash for each in records], [each.record.category for each in records])
-    return [
-        dataclasses.replace(each, carried=here.answers, over=here.over)
-        if (here := found.get(each.input_hash))
-        else each
-        for each in records
-    ]
+    return [_with_carried(each, here) if (here := found.get(each.input_hash)) else each for each in records]
+
+
+def _with_carried(record: PreparedRecord, found: Carried) -> PreparedRecord:
+    # A person's answer is worth more than the column, and the column more than a model's.
+    of_people = {name for name, rows in found.answers.items() if rows[0].get("source") == "review"}
+    copied = {name: items for name, items in record.copied.items() if name not in of_people}
+    return dataclasses.replace(record, carried=found.answers, over=found.over, copied=copied)
 
 
 def input_hash(record: Record) -> str:
@@ -151,7 +153,8 @@ def _take(row: SourceRow, file: int, job: JobContext) -> PreparedRecord | DeadRo
         return _refuse(file, row.number, row.problem or RowRefusal("unreadable", "the row could not be read"))
     record = to_record(row.values, default_id(job.files[file].name, row.number), config, job.schemas)
     if isinstance(record, Record):
-        return PreparedRecord(file, row.number, record, input_hash(record))
+        copied = copied_items(row.values, record, config, job.schemas[record.category]) if config.copied else {}
+        return PreparedRecord(file, row.number, record, input_hash(record), copied=copied)
     return _refuse(file, row.number, record, row_id(row.values, config), row_category(row.values, config))
 
 

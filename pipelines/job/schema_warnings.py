@@ -22,6 +22,9 @@ def schema_warnings(config: JobConfig, schemas: Mapping[str, CategorySchema]) ->
     Raises `UsageError` if no product of any category can be decoded.
     """
     refuse_verbatim(config, schemas)
+    asked = {attribute.name for schema in schemas.values() for attribute in schema.attributes}
+    if unknown := config.input.copied.keys() - asked:
+        raise UsageError(f"input.copied: no category of {config.schemas} has {', '.join(map(repr, sorted(unknown)))}")
     suspects = [schema for schema in schemas.values() if _may_be_tight(schema, config)]
     if not suspects:
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pipelines.catalog.file_kinds import STAGED_FORMATS
@@ -41,8 +41,8 @@ class ColumnPlaces:
     adapter: str
 
 
-def catalog_yaml(look: Look, guesses: Guesses, places: ColumnPlaces) -> str:
-    """Return the text of the file."""
+def catalog_yaml(look: Look, guesses: Guesses, places: ColumnPlaces, copied: Mapping[str, str]) -> str:
+    """Return the text of the file. `copied`: attribute -> column that may have its value."""
     lines = [
         f"# A job over {shown(look.source.path)}: {len(look.files):,} file(s), {look.num_rows:,} rows. Written by "
         f"`hpd init` after a look at {len(look.sample):,} of them.",
@@ -63,6 +63,7 @@ def catalog_yaml(look: Look, guesses: Guesses, places: ColumnPlaces) -> str:
         *_category_lines(look, guesses.category),
         *_language_lines(guesses.language),
         *_field_lines(look, guesses),
+        *_copied_lines(copied),
         "",
         f"schemas: {scalar(places.schemas)}    # which attributes each category has: edit it next",
         f"output: {scalar(places.output)}    # one folder per run",
@@ -146,6 +147,13 @@ def _field_lines(look: Look, guesses: Guesses) -> Iterator[str]:
             yield f"    # too long a name for a key: {shown(field.column)}"
             continue
         yield f"    {scalar(field.name or field.column)}: {scalar(field.column)}    # {field.reason}"
+
+
+def _copied_lines(copied: Mapping[str, str]) -> Iterator[str]:
+    if copied:
+        pairs = ", ".join(f"{scalar(attribute)}: {scalar(column)}" for attribute, column in copied.items())
+        yield "  # Take these columns' values as they are; the model is asked where they are empty:"
+        yield f"  # copied: {{{pairs}}}"
 
 
 def _others(guess: Guess) -> str:

@@ -55,6 +55,7 @@ _WAYS_OF_SALE = frozenset(
     ("simple", "variable", "variation", "configurable", "grouped", "external", "bundle", "virtual", "downloadable")
 )
 """Product types of shop systems, which say how a product is sold, not what it is."""
+_BRAND_NAMES = ("vendor", "manufacturer", "marke", "hersteller", "marque", "marca")
 _LANGUAGE_NAMES = ("language", "lang", "locale", "language_code", "content_language", "sprache", "langue", "idioma")
 _PATH_SEPARATORS = (" > ", ">", " / ", " | ", " » ", "/")
 _PATH_SHARE = 0.5  # of a column's values that are parted so
@@ -111,6 +112,17 @@ class Guesses:
         guesses = [("id", self.id), ("category", self.category), ("language", self.language)]
         guesses += [("field", field) for field in self.fields]
         return next((purpose for purpose, guess in guesses if guess is not None and guess.is_of(column)), "")
+
+
+def copies(columns: Sequence[ProfiledColumn], attributes: Iterable[str]) -> dict[str, str]:
+    """Return attribute -> column of its name (or of a brand, by another word) that has a value in some row."""
+    filled = {"_".join(_words(column.name)): column.name for column in columns if column.num_filled}
+    found = {}
+    for attribute in attributes:
+        name = "_".join(_words(attribute))
+        names = [name, *(_BRAND_NAMES if name == "brand" else ())]
+        found[attribute] = next((filled[each] for each in names if each in filled), "")
+    return {attribute: column for attribute, column in found.items() if column}
 
 
 def guess(columns: Sequence[ProfiledColumn]) -> Guesses:

@@ -20,7 +20,7 @@ from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
 from pipelines.profiling.catalog_file import ColumnPlaces, catalog_yaml
 from pipelines.profiling.catalog_look import MAX_COUNTED, Look, LookedSource, count_categories, found_forms, look_into
-from pipelines.profiling.guesses import Guesses, guess
+from pipelines.profiling.guesses import Guesses, copies, guess
 from pipelines.profiling.key_values import find_attributes
 from pipelines.profiling.schemas_file import MAX_CATEGORIES, schemas_yaml
 from pipelines.profiling.yaml_text import listed, shown
@@ -61,9 +61,11 @@ def start_job(source: LookedSource, folder: Folder) -> Start:
         output=f"runs/{_stem(source.path)}/first",  # a catalog's runs lie together, for --base
         adapter=shipped_file("adapters/smollm2-generalist"),
     )
+    attributes = dict.fromkeys(["Brand", *(attribute.name for each in found.values() for attribute in each)])
+    columns = [column for column in look.columns if column.name.split(".")[0] not in guesses.answers]
     texts = {
         SCHEMAS_NAME: schemas_yaml(counts, found, places.schemas),
-        CONFIG_NAME: catalog_yaml(look, guesses, places),
+        CONFIG_NAME: catalog_yaml(look, guesses, places, copies(columns, attributes)),
     }
     for name, text in texts.items():
         if not folder.create(name, text.encode()):

@@ -111,8 +111,8 @@ def _answers(
     for key, answers in found.items():
         for name, items in answers.items():
             rows = kept.model_rows(AnswerKey(*key, name), sorted(items, key=lambda row: row["value_index"]))
-            # What people said of an earlier run is no answer of the model's.
-            if rows[0]["source"] != "review":
+            # What people said of an earlier run, or a column holds, is not the model's answer.
+            if rows[0]["source"] in ("model", None):
                 models[key][name] = rows
     return models
 

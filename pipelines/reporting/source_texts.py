@@ -6,6 +6,7 @@ a wrong text.
 
 from __future__ import annotations
 
+import os
 import sys
 from bisect import bisect_right
 from collections import defaultdict
@@ -26,7 +27,7 @@ from pipelines.catalog.readers import pick_rows
 from pipelines.catalog.rows import mapped_text
 from pipelines.catalog.sharding import RowRange
 from pipelines.catalog.shown_text import shown_record
-from pipelines.catalog.staging import STAGED, stage, staged_format
+from pipelines.catalog.staging import STAGED, stage, staged_format, staged_path
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.job.prepare_stage import input_hash
@@ -153,12 +154,15 @@ def _read_rows(
 def _staged_rows(
     file: PlannedFile, numbers: Sequence[int], config: InputConfig
 ) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-    """Yield the rows from the staged copy; the file is staged again if the copy is gone."""
-    staged = stage(file.name, staged_format(file.format), config.reading)
-    if (staged.size, staged.fingerprint) != file.content:
-        return  # it has changed
+    """Yield the rows from the staged copy. Only if it is gone, the file is read, and staged again."""
+    path = staged_path(file.staged or "")
+    if not os.path.exists(path):
+        staged = stage(file.name, staged_format(file.format), config.reading)
+        if (staged.size, staged.fingerprint) != file.content:
+            return  # it has changed
+        path = staged.path
     piece = RowRange(0, 0, sys.maxsize, file.num_rows)
-    yield from ((row.number, row.values) for row in pick_rows(staged.path, STAGED, piece, numbers, config.columns))
+    yield from ((row.number, row.values) for row in pick_rows(path, STAGED, piece, numbers, config.columns))
 
 
 def _parquet_rows(

@@ -124,13 +124,13 @@ def _ranked(parts: Parts, seed: int) -> Iterator[tuple[int, str, int]]:
 
 def _is_decided(part: pa.Table) -> bool:
     """Return whether the run has decided on an answer. A person's answer is not a decision of the run."""
-    is_models = pc.not_equal(pc.fill_null(part["source"], "model"), "review")
+    is_models = pc.equal(pc.fill_null(part["source"], "model"), "model")
     return bool(pc.any(pc.and_(pc.is_valid(part["decision"]), is_models)).as_py())
 
 
 def _asked(part: pa.Table, by_decision: bool) -> pa.Table:
     """Return the first rows of reviewable answers. People's answers from earlier runs are left out."""
-    is_said = pc.equal(pc.fill_null(part["source"], "model"), "review")
+    is_said = pc.not_equal(pc.fill_null(part["source"], "model"), "model")
     is_said_here = pc.and_(is_said, pc.is_null(part["carried_from"]))
     wanted = pc.invert(is_said)
     if by_decision:

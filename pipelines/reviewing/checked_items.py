@@ -24,16 +24,20 @@ class ItemError(ValueError):
 
 
 def checked_items(
-    attribute: Attribute, items: Sequence[str], fields: Mapping[str, str] | None = None
+    attribute: Attribute,
+    items: Sequence[str],
+    fields: Mapping[str, str] | None = None,
+    normaliser: Normaliser | None = None,
 ) -> tuple[str, ...]:
     """Convert the items to the table's `value_raw` form, without duplicates.
 
     Args:
         fields: the product's text, in which a word for nothing ("None") may be a name.
+        normaliser: the attribute's, if there is one already.
 
     Raises `ItemError` if the attribute cannot have them.
     """
-    normaliser = Normaliser(attribute)
+    normaliser = normaliser or Normaliser(attribute)
     texts = (item.strip() for item in items if item.strip())
     by_norm: dict[str, str] = {}
     for item, norm in (_checked(attribute, normaliser, text, fields or {}) for text in texts):
@@ -119,10 +123,15 @@ def _as_written(attribute: Attribute, normaliser: Normaliser, text: str, found: 
     return item if is_same else f"{found.norm} {found.unit}"
 
 
+def as_read(text: str) -> str:
+    """Return in words which number and unit a text is read as."""
+    own = _unitless().normalise(text, None)
+    return f"is read as {own.norm} {own.unit or ''}".rstrip() if own.norm else "cannot be read"
+
+
 def _problem(attribute: Attribute, status: str, text: str) -> str:
     if status == "conflict":
-        own = _unitless().normalise(text, None)
-        read = f"is read as {own.norm} {own.unit or ''}".rstrip() if own.norm else "cannot be read"
+        read = as_read(text)
         return f"{read}, which is not in {attribute.unit.want}" if attribute.unit else f"{read}, of another kind"
     if status == "ambiguous":
         behind = f" {attribute.unit.want}" if attribute.unit else ""

@@ -160,7 +160,11 @@ ATTRIBUTE_COLUMNS = (
         "`accept`: may be taken at the precision that `accept.precision` asks for; `review`: not without a look. Null "
         "where no precision is asked for, and where the model says that the text does not state it",
     ),
-    Column("source", pa.string(), "`model`, or `review`: a person's answer took its place. Null in older runs"),
+    Column(
+        "source",
+        pa.string(),
+        "`model`; `review`: a person's answer took its place; `column`: copied by `input.copied`. Null in older runs",
+    ),
     Column(
         "replaced",
         pa.list_(pa.field("element", REPLACED)),

@@ -39,6 +39,7 @@ SCHEMA = pa.schema(
         pa.field("category", pa.string()),
         pa.field("fields", pa.list_(pa.field("element", _FIELD, nullable=False))),  # null for a refused row
         pa.field("input_hash", pa.string()),
+        pa.field("copied", pa.map_(pa.string(), pa.list_(pa.string()))),
         pa.field("code", pa.string()),  # why it was refused
         pa.field("message", pa.string()),
         pa.field("row_json", pa.string()),
@@ -92,6 +93,7 @@ def _to_dict(row: DealtRow) -> dict[str, Any]:
             {"name": name, "text": text, "original": originals.get(name)} for name, text in record.fields.items()
         ],
         "input_hash": outcome.input_hash,
+        "copied": list(outcome.copied.items()),
     }
 
 
@@ -107,7 +109,8 @@ def from_values(values: Mapping[str, Any]) -> PreparedRecord | DeadRow:
     record = Record(product_id, category, fields)
     if originals:
         record = MarkedUpRecord(product_id, category, fields, originals)
-    return PreparedRecord(file, row, record, values["input_hash"])
+    copied = {name: tuple(items) for name, items in values["copied"]}
+    return PreparedRecord(file, row, record, values["input_hash"], copied=copied)
 
 
 def source_piece(values: Mapping[str, Any]) -> RowRange:

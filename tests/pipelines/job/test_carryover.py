@@ -304,3 +304,41 @@ def test_another_base_is_another_run(nightly: Workplace) -> None:
     second(nightly, products(24))
     with pytest.raises(UsageError, match="base: "):
         plan_job(nightly.config(output=str(nightly.folder / "second")))
+
+
+def test_a_column_that_has_the_value_is_copied_and_the_model_asked_for_the_rest(workplace: Workplace) -> None:
+    cells = {0: "Tops &amp; Co", 1: "n/a", 2: "", 3: "Velor", 4: None}
+    rows = [
+        product(number, vendor=cells.get(number, "Roro"), grams="1 kg" if number == 3 else "heavy")
+        for number in range(6)
+    ]
+    workplace.write_jsonl("c.jsonl", rows)
+    read = workplace.document()["input"]
+    copied = {"input": read | {"copied": {"Brand": "vendor", "Weight": "grams"}}}
+    workplace.run(**copied, output=str(workplace.folder / "first"))
+    found = {(row["source_row"], row["attribute"]): row for row in read_table(workplace.folder / "first", "attributes")}
+    assert {key: row["value_raw"] for key, row in found.items() if row["source"] == "column"} == {
+        (0, "Brand"): "Tops & Co",
+        (3, "Brand"): "Velor",
+        (5, "Brand"): "Roro",
+        (3, "Weight"): "1 kg",
+    }
+    assert found[3, "Weight"]["value_norm"] == "1000"
+    assert [place["field"] for place in found[3, "Weight"]["evidence"]] == ["grams"]
+    assert found[3, "Weight"]["num_tokens"] == 0
+    # The next night the column says something else: no earlier answer stands for it, and nothing is decoded.
+    rows[0]["vendor"], rows[5]["vendor"] = "Bobo", ""
+    second(workplace, rows, **copied)
+    later = {
+        (row["source_row"], row["attribute"]): row for row in read_table(workplace.folder / "second", "attributes")
+    }
+    assert later[0, "Brand"]["value_raw"] == "Bobo"
+    assert later[5, "Brand"]["source"] == "model"
+    assert {key for key, row in later.items() if row["carried_from"] is None} == {
+        (0, "Brand"),
+        (3, "Brand"),
+        (3, "Weight"),
+        (5, "Brand"),
+    }
+    with pytest.raises(UsageError, match=r"input.copied: no category of .* has 'Colur'"):
+        plan_job(workplace.config(input=read | {"copied": {"Colur": "vendor"}}))
