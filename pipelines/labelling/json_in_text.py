@@ -37,7 +37,9 @@ class Object(dict[str, Any]):
         self.disputed = {key for key, value in pairs if value != self[key]} if self.num_doubled else set()
 
     def __eq__(self, other: object) -> bool:
-        return super().__eq__(other) and self.disputed == (other.disputed if isinstance(other, Object) else set())
+        return super().__eq__(other) is True and self.disputed == (
+            other.disputed if isinstance(other, Object) else set()
+        )
 
     def __ne__(self, other: object) -> bool:
         return not self == other

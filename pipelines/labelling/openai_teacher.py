@@ -1,18 +1,19 @@
-"""A teacher at an OpenAI-compatible endpoint, using the `openai` package with its retries and waits.
+"""A teacher at an OpenAI-compatible endpoint, asked by the `openai` package.
 
 A failure is one of three kinds. It ends the run (no such model, no money). Or it says nothing about the product (a
-timeout: asked again by a rerun). Or it is about the product (text too long, useless answer). An error in an answer with
-status 200 gets its equivalent status before the package sees it, so that it is paced and retried as any other.
+timeout: retried, and asked again by a rerun). Or it is about the product (text too long, useless answer). An error in
+the body of an answer with status 200 counts as one of its code.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
+from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
 import openai
@@ -21,19 +22,17 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from hpd_core import CategorySchema, Record
 from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.errors import RunError, UsageError
-from pipelines.labelling.completions import ChatCompletion, read_completion, read_error, well_formed
-from pipelines.labelling.endpoint_errors import DECLINED, SERVER_ERROR, EndpointError
+from pipelines.labelling.completions import BodyError, ChatCompletion, error_words, read_completion, well_formed
 from pipelines.labelling.final_answer import NoAnswer, read_answer
 from pipelines.labelling.listed_values import split_lists
 from pipelines.labelling.pacing import Budget, BudgetReached, Pace
 from pipelines.labelling.teacher_answers import Labels, judge
 from pipelines.labelling.teacher_prompts import MODES, Message, answer_shape, asked_again, product_messages, prompt_hash
 from pipelines.labelling.teachers import TeacherVerdict, UnansweredError, Usage
-from pipelines.labelling.under_way import OpenQuestion, UnderWay
+from pipelines.labelling.under_way import UnderWay
 
 _MAX_SHOWN_MESSAGE = 300
-# The package waits up to 8 seconds between two tries, and up to 120 if the endpoint names a time.
-_BACKOFF_SECONDS, _RETRY_AFTER_SECONDS = 10, 130
+_MAX_BACKOFF_SECONDS, _MAX_RETRY_AFTER_SECONDS = 8.0, 60.0
 _MESSAGE_TOKENS = 16  # what a chat template adds to a message, with room to spare
 # What an endpoint names that refuses how an answer is asked for.
 _FORM = re.compile(
@@ -41,25 +40,19 @@ _FORM = re.compile(
     r"|tool_choice|\btools?\b.{0,30}(?:support|avail|allow)",
     re.IGNORECASE,
 )
-_READ, _SENT = "hpd_read", "hpd_sent"  # of a response: what its body was read as, and the status that was sent
-
-
-class _Request(NamedTuple):
-    """The current request of a task."""
-
-    deadline: asyncio.Timeout
-    question: OpenQuestion
-
-
-_request: ContextVar[_Request | None] = ContextVar("_request", default=None)
+_DECLINED = re.compile(r"content[_ ]?(?:filter|policy)|moderat|flagged|filtered", re.IGNORECASE)
 
 
 class _Failure(Exception):  # noqa: N818 - becomes a verdict, never a message of its own
-    """Raised if a request brought no answer."""
+    """Raised if a request brought no answer.
 
-    def __init__(self, reason: str, message: str) -> None:
+    Attributes:
+        retry_after: seconds after which it may be tried again; None if that is useless.
+    """
+
+    def __init__(self, reason: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.reason, self.retry_after = reason, retry_after
 
 
 class _Useless(NamedTuple):
@@ -67,10 +60,6 @@ class _Useless(NamedTuple):
 
     reason: str
     message: str
-
-
-class _Ended(BaseException):
-    """Raised if no request may start any more. Not an `Exception`, after which the `openai` package would retry."""
 
 
 class OpenAITeacher:
@@ -99,22 +88,16 @@ class OpenAITeacher:
         self._has_answered = False
         self._end: RunError | UsageError | None = None
         self._pace, self._budget = Pace(config.requests_per_minute), Budget(config.max_cost_usd, spent)
-        self._client = AsyncOpenAI(
-            api_key=self._key,
-            base_url=config.base_url,
-            timeout=config.timeout_seconds,
-            max_retries=config.max_retries,
-            http_client=DefaultAsyncHttpxClient(
-                event_hooks={"request": [self._before_request], "response": [self._after_headers]}
-            ),
-        )
+        # A redirect would lose the question: it leads to a page to sign in, or to another address.
+        client = DefaultAsyncHttpxClient(follow_redirects=False)
+        self._client = AsyncOpenAI(api_key=self._key, base_url=config.base_url, max_retries=0, http_client=client)
 
     async def __aenter__(self) -> Self:
         """Request the list of models, which costs nothing. Endpoints without such a list are accepted."""
         config = self._config
         try:
             async with asyncio.timeout(config.timeout_seconds):
-                await self._client.with_options(max_retries=0).models.with_raw_response.list()
+                await self._client.models.with_raw_response.list()
         except (openai.APITimeoutError, TimeoutError) as error:
             await self._client.close()
             raise UsageError(
@@ -129,7 +112,6 @@ class OpenAITeacher:
             raise self._ending(error) from error
         except (openai.OpenAIError, ValueError):
             pass
-        self.faults.clear()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -241,44 +223,71 @@ class OpenAITeacher:
             request["temperature"] = config.temperature
         if schema is not None:
             request |= answer_shape(mode, schema)
-        try:
-            with self.under_way.question() as question:
-                async with asyncio.timeout(None) as deadline:
-                    token = _request.set(_Request(deadline, question))
-                    try:
-                        raw = await self._client.chat.completions.with_raw_response.create(
-                            **request, extra_body=config.request
-                        )
-                        completion: ChatCompletion = raw.http_response.extensions[_READ]
-                        return completion
-                    finally:
-                        _request.reset(token)
-        except _Ended:
-            assert self._end is not None
-            raise self._end from None
-        except (openai.APITimeoutError, TimeoutError) as error:
-            raise _Failure("timeout", f"no answer within {config.timeout_seconds:g} s") from error
-        except openai.APIConnectionError as error:
-            raise _Failure("unreachable", self._shorten(str(error.__cause__ or error))) from error
-        except openai.APIStatusError as error:
-            is_refused = schema is not None and error.status_code in (400, 404, 422, 501)
-            if is_refused and config.json_mode == "auto" and mode != MODES[-1] and _FORM.search(error.response.text):
-                self._mode = MODES[MODES.index(mode) + 1]
-                return await self._send(messages, schema)
-            raise self._failure(error) from error
+        with self.under_way.question() as question:
+            for num_tries in range(config.max_retries + 1):
+                if not await self._pace.wait():
+                    assert self._end is not None
+                    raise self._end
+                question.sent()
+                try:
+                    return await self._try(request)
+                except openai.APIStatusError as error:
+                    is_refused = schema is not None and error.status_code in (400, 404, 422, 501)
+                    if is_refused and config.json_mode == "auto" and mode != MODES[-1] and _FORM.search(_body(error)):
+                        self._mode = MODES[MODES.index(mode) + 1]
+                        break
+                    failure = self._failure(error)
+                except _Failure as error:
+                    failure = error
+                if failure.retry_after is None or num_tries == config.max_retries:
+                    raise failure
+                backoff = min(_MAX_BACKOFF_SECONDS, 0.5 * 2**num_tries) * random.uniform(0.75, 1.0)
+                await asyncio.sleep(failure.retry_after or backoff)
+        return await self._send(messages, schema)
 
-    def _failure(self, error: openai.APIStatusError) -> Exception:
+    async def _try(self, request: dict[str, Any]) -> ChatCompletion:
+        """Send the request once. The deadline is for the whole answer: a trickle of bytes must not outlive it."""
+        config = self._config
+        try:
+            async with asyncio.timeout(config.timeout_seconds):
+                raw = await self._client.chat.completions.with_raw_response.create(**request, extra_body=config.request)
+            return read_completion(raw.http_response.content)
+        except (openai.APITimeoutError, TimeoutError) as error:
+            raise _Failure("timeout", f"no answer within {config.timeout_seconds:g} s", 0.0) from error
+        except openai.APIConnectionError as error:
+            raise _Failure("unreachable", self._shorten(str(error.__cause__ or error)), 0.0) from error
+        except BodyError as error:
+            message = self._shorten(f"HTTP 200, but {error}")
+            if _DECLINED.search(message):
+                raise _Failure("declined", message) from error
+            self.faults[f"{error.status} inside of a 200"] += 1
+            raise _Failure("rate_limited" if error.status == 429 else "server_error", message, 0.0) from error
+        except openai.APIStatusError:
+            raise
+        except (openai.OpenAIError, ValueError) as error:  # a body that the package cannot decode
+            raise _Failure("server_error", self._shorten(f"the answer cannot be read: {error}"), 0.0) from error
+
+    def _failure(self, error: openai.APIStatusError) -> _Failure:
+        """Return the failure that an error is. Raises `RunError` or `UsageError` for one that ends the run."""
         status, message = error.status_code, self._told(error)
-        told: EndpointError | None = error.response.extensions.get(_READ)
-        if told is not None and told.status == DECLINED and status in (400, 403, DECLINED):
+        self.faults[str(status)] += 1
+        if status in (400, 403) and _DECLINED.search(_body(error)):
             return _Failure("declined", message)
-        if status in (401, 402, 404) or (status == 403 and not self._has_answered):
-            return self._end_with(self._ending(error))
+        if status < 400 or status in (401, 402, 404) or (status == 403 and not self._has_answered):
+            raise self._end_with(self._ending(error)) from error
+        retry_after = 0.0
+        with suppress(ValueError):
+            retry_after = float(error.response.headers.get("retry-after", 0))
+        if not 0 <= retry_after <= _MAX_RETRY_AFTER_SECONDS:
+            retry_after = 0.0
         if status == 429:
             if error.code == "insufficient_quota":
-                return self._end_with(RunError(f"{self._config.base_url}: no quota is left: {message}"))
-            return _Failure("rate_limited", message)
-        return _Failure("server_error" if status >= 500 or status in (408, 409) else "refused", message)
+                no_quota = RunError(f"{self._config.base_url}: no quota is left: {message}")
+                raise self._end_with(no_quota) from error
+            return _Failure("rate_limited", message, retry_after)
+        if status >= 500 or status in (408, 409):
+            return _Failure("server_error", message, retry_after)
+        return _Failure("refused", message)
 
     def _end_with(self, error: RunError | UsageError) -> RunError | UsageError:
         """End the run with the first error given. Requests in progress finish; no new one starts."""
@@ -293,59 +302,18 @@ class OpenAITeacher:
         advice = {
             401: f"check the key in {name}" if name else "name the variable with the key in teacher.api_key_env",
             404: f"check teacher.base_url and teacher.model ({config.model!r})",
-        }.get(status, "check the account")
+        }.get(status, "check teacher.base_url" if status < 400 else "check the account")
         message = f"{config.base_url} answers {self._told(error)}; {advice}"
         return RunError(message) if self._has_answered else UsageError(message)
 
     def _told(self, error: openai.APIStatusError) -> str:
-        sent = error.response.extensions.get(_SENT, error.status_code)
-        told: EndpointError | None = error.response.extensions.get(_READ)
-        if told is None:
-            return f"HTTP {sent}"
-        return self._shorten(f"HTTP {sent}, but {told.message}" if sent < 400 else f"HTTP {sent}: {told.message}")
+        words = error_words(error.body) if error.body else error.response.headers.get("location", "")
+        return self._shorten(f"HTTP {error.status_code}: {words}" if words else f"HTTP {error.status_code}")
 
     def _shorten(self, message: str) -> str:
         # Some endpoints repeat the key they were sent.
         text = " ".join(well_formed(message).replace(self._key, "***").split())
         return text if len(text) <= _MAX_SHOWN_MESSAGE else text[:_MAX_SHOWN_MESSAGE] + "..."
-
-    async def _before_request(self, _: Any) -> None:
-        """Set the deadline of every try, retries included.
-
-        A trickle of bytes must not outlive the timeout, so the whole try has a deadline. The package's own is per read.
-        """
-        _set_deadline(None)
-        if not await self._pace.wait():
-            raise _Ended
-        _set_deadline(self._config.timeout_seconds + _BACKOFF_SECONDS)
-        if (request := _request.get()) is not None:
-            request.question.sent()
-
-    async def _after_headers(self, response: Any) -> None:
-        """Read the body, and give an answer that is an error its equivalent status and wait."""
-        status = response.status_code
-        keeps_question = response.request.method != "POST" or status in (307, 308)
-        if (response.has_redirect_location and keeps_question) or (status < 400 and response.request.method != "POST"):
-            return
-        body, charset = await response.aread(), response.charset_encoding
-        response.encoding = "utf-8"  # the package reads the text as well; not every charset that a header names can
-        read: ChatCompletion | EndpointError | None
-        if response.has_redirect_location:
-            # The question would be lost on the way there: it is a page to sign in, or another address.
-            read = EndpointError(SERVER_ERROR, f"redirected to {response.headers['location']}")
-        else:
-            read = read_completion(body, charset) if status < 400 else read_error(body, charset)
-        response.extensions |= {_READ: read, _SENT: status}
-        if isinstance(read, EndpointError):
-            # Some endpoints say with a 403 that the rate is limited.
-            if status < 400 or (status in (400, 403) and read.status == 429):
-                response.status_code = read.status
-            if read.retry_after is not None and "retry-after" not in response.headers:
-                response.headers["retry-after"] = f"{read.retry_after:g}"
-        if response.status_code >= 400:
-            meant = response.status_code
-            self.faults[str(status) if status == meant else f"{meant} inside of a {status}"] += 1
-            _set_deadline(self._config.timeout_seconds + _RETRY_AFTER_SECONDS)
 
 
 class _Tally:
@@ -369,9 +337,8 @@ class _Tally:
         return cost
 
 
-def _set_deadline(seconds: float | None) -> None:
-    if (request := _request.get()) is not None:
-        request.deadline.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
+def _body(error: openai.APIStatusError) -> str:
+    return error.response.content.decode(errors="replace")
 
 
 def _api_key(config: OpenAITeacherConfig) -> str:

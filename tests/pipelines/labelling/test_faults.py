@@ -68,9 +68,8 @@ def test_timeouts_are_rejections_that_a_rerun_asks_again(labelling: Labelling) -
 
 
 @pytest.mark.usefixtures("no_greeting")
-def test_a_trickle_of_bytes_is_no_answer(labelling: Labelling, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trickle_of_bytes_is_no_answer(labelling: Labelling) -> None:
     """Every byte comes in time, the answer never does."""
-    monkeypatch.setattr("pipelines.labelling.openai_teacher._BACKOFF_SECONDS", 0.5)
     with TroubleMaker(lambda request, _: Reply(right_answer(request).body, trickle=0.1)) as server:
-        result = labelling.ask(server.url, "--limit", "1", "--json", teacher={"timeout_seconds": 0.5})
+        result = labelling.ask(server.url, "--limit", "1", "--json", teacher={"timeout_seconds": 0.5, "max_retries": 1})
     assert totals(result)["rejected_by_reason"] == {"timeout": 1}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -125,27 +123,16 @@ def test_whatever_one_answer_does_is_one_rejected_product(labelling: Labelling) 
 
 ERRORS: list[tuple[Reply, str]] = [
     (Reply({"error": {"message": "busy", "code": 429}}), "rate_limited"),
-    (Reply({"error": "rate limit exceeded"}), "rate_limited"),
     (Reply({"error": {"message": "odd \ud83d", "code": 1302}}), "server_error"),
     (Reply({"object": "error", "message": "no healthy upstream", "code": 503}), "server_error"),
-    (Reply({"choices": None}), "server_error"),
     (Reply({"choices": []}), "server_error"),
-    (Reply({"choices": [{"message": None}]}), "server_error"),
     (Reply(b"[1, 2]"), "server_error"),
     (Reply(b""), "server_error"),
-    (Reply(b'{"choices": ['), "server_error"),
     (Reply(b"<html>Sign in</html>", headers={"Content-Type": "text/html"}), "server_error"),
     (Reply('{"Br', finish="error"), "server_error"),
-    (Reply(b'data: {"error": {"code": 502, "message": "gone"}}\n\n'), "server_error"),
     (Reply({"detail": "\ud83d"}, 500), "server_error"),
-    (Reply({"error": "the moderation is down"}, 500), "server_error"),
-    (Reply({"message": "API rate limit exceeded"}, 403), "rate_limited"),
-    (Reply(b"", 302, {"Location": "/login"}), "server_error"),
-    (Reply(b"", 307), "server_error"),
-    (Reply(b"", 303, {"Location": "https://sso.example/"}), "server_error"),
     (Reply(b'{"choices": "\xe9', headers={"Content-Type": "application/json; charset=idna"}), "server_error"),
     (Reply(b'{"error": "\xe9"}', 500, {"Content-Type": "application/json; charset=undefined"}), "server_error"),
-    (Reply('{"error": {"code": 429, "message": "busy"}}'), "rate_limited"),
 ]
 
 
@@ -157,18 +144,22 @@ def test_an_error_in_a_200_is_no_verdict(labelling: Labelling) -> None:
         reasons = {line["product_id"]: line["reason"] for line in labelling.rejected()}
         assert reasons == {f"p{number}": reason for number, (_, reason) in enumerate(ERRORS)}
         assert totals(result)["faults"] == {
-            "502 inside of a 200": 11,
-            "429 inside of a 200": 3,
+            "502 inside of a 200": 7,
+            "429 inside of a 200": 1,
             "503 inside of a 200": 1,
-            "502 inside of a 302": 1,
-            "502 inside of a 307": 1,
-            "502 inside of a 303": 1,
-            "500": 3,
-            "429 inside of a 403": 1,
+            "500": 1,
         }
         server.behaviour = lambda *_: Reply(RIGHT)
         again = labelling.ask(server.url, "--json", teacher=ONE_TRY)
     assert (again.exit_code, totals(again)["asked"]) == (0, len(ERRORS)), "a rerun asks again by itself"
+
+
+def test_a_redirect_ends_the_run(labelling: Labelling) -> None:
+    shoes(labelling, 2)
+    with TroubleMaker(lambda *_: Reply(b"", 302, {"Location": "/login"})) as server:
+        result = labelling.ask(server.url, teacher=ONE_TRY)
+    assert (result.exit_code, len(server.requests)) == (2, 1), result.output
+    assert "answers HTTP 302: /login; check teacher.base_url" in result.stderr
 
 
 @pytest.mark.parametrize("body", [{"error": {"message": "busy", "code": 429}}, {"choices": None}])
@@ -181,22 +172,3 @@ def test_an_outage_in_200s_stops_the_run(labelling: Labelling, body: dict[str, A
         server.behaviour = lambda *_: Reply(RIGHT)
         again = labelling.ask(server.url, "--json", teacher=ONE_TRY)
     assert (again.exit_code, totals(again)["labelled"]) == (0, 25)
-
-
-def test_a_rate_limit_in_a_200_is_paused_for_and_tried_again(labelling: Labelling) -> None:
-    seen: Counter[int] = Counter()
-
-    def behave(request: dict[str, Any], _: int) -> Reply:
-        number = number_of(request)
-        seen[number] += 1
-        if number == 1 and seen[1] == 1:
-            return Reply({"error": {"message": "Please try again in 1.2s", "code": 429}})
-        return Reply(RIGHT)
-
-    shoes(labelling, 3)
-    with TroubleMaker(behave) as server:
-        started = time.monotonic()
-        result = labelling.ask(server.url, "--json", teacher={"max_concurrency": 1, "max_retries": 1})
-    assert result.exit_code == 0, result.output
-    assert time.monotonic() - started > 1.2, "the time that it names was not heeded"
-    assert (seen, totals(result)["faults"]) == ({0: 1, 1: 2, 2: 1}, {"429 inside of a 200": 1})
