@@ -22,9 +22,9 @@ from hpd_core.decoding.prompt import BranchEnd, Prompt
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import PromptError
 from hpd_core.extraction_future import ExtractionMetrics
-from hpd_core.layout import FREE, Branch, Layout, tree_layout
+from hpd_core.layout import Branch, Layout, tree_layout
 from hpd_core.task_queue import Owner, Task, TaskQueue
-from hpd_core.text.closed_answers import ClosedAnswers
+from hpd_core.text.closed_answers import ClosedAnswers, leased_branch
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.kind_reading import read_value
 from hpd_core.text.leases import Lease
@@ -266,18 +266,8 @@ class Completions:
         return found
 
     def _branch(self, ids: Sequence[int], branch: OpenBranch) -> tuple[Branch, list[Lease[Any]]]:
-        """Return a layout branch, and the leases that keep its states and members in the tables."""
         limit = branch.max_tokens or self._max_value_tokens
-        if isinstance(branch.kind, Verbatim) and self._runs is not None:
-            return Branch(ids, self._runs.limit(limit)), []
-        if self._constraints is None:
-            return Branch(ids, limit), []
-        state = self._constraints.lease(branch.kind)
-        if state.kept == FREE:
-            return Branch(ids, limit), [state]
-        members = self._closed.lease(branch.kind)
-        longest = members.kept.longest if members.kept else 0
-        return Branch(ids, max(limit, longest), state.kept, members.kept), [state, members]
+        return leased_branch(ids, branch.kind, limit, self._constraints, self._closed, self._runs)
 
     # Results, made in the thread beside the one that decodes.
 

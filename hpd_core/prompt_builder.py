@@ -12,10 +12,11 @@ from hpd_core.config import EngineConfig
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import PromptError
-from hpd_core.layout import FREE, Branch, Layout, StackedObject, stacked_layout, tree_layout
+from hpd_core.layout import Branch, Layout, StackedObject, stacked_layout, tree_layout
 from hpd_core.text import template as texts
-from hpd_core.text.closed_answers import ClosedAnswers
+from hpd_core.text.closed_answers import ClosedAnswers, leased_branch
 from hpd_core.text.constraints import Constraints
+from hpd_core.text.leases import Lease
 from hpd_core.text.near_names import NearNames, missing_schema
 from hpd_core.text.runs import Runs, field_lines
 from hpd_core.text.template import (
@@ -26,16 +27,22 @@ from hpd_core.text.template import (
     render_short_key,
 )
 from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.value_kinds import Verbatim, attribute_kind
 from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record
 
 
 @dataclass(frozen=True, slots=True)
 class CategoryTokens:
-    """Token ids of everything in a prompt except the documents, for one category."""
+    """Token ids of everything in a prompt except the documents, for one category.
+
+    Attributes:
+        leases: keep the branches' states and members in the tables.
+    """
 
     prefix: tuple[int, ...]
     suffix: list[int]
-    branches: list[Branch]
+    branches: Sequence[Branch]
+    leases: Sequence[Sequence[Lease[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,21 +152,21 @@ class PromptBuilder:
             stacked = self._config.layout == "stacked"
             frame = render_frame(self._config.prompt, schema, self._segments.tokenizer, stacked=stacked)
             opening = [] if stacked else [Piece(texts.single_header(), True)]
+            opened = [self._branch(*each) for each in zip(self._keys(schema), schema.attributes, strict=True)]
+            branches, leases = zip(*opened, strict=True)
             self._categories[schema] = CategoryTokens(
                 prefix=tuple(self._segments.encode_pieces(frame.prefix, begins=True)),
                 suffix=self._segments.encode_pieces([*frame.suffix, *opening]),
-                branches=[self._branch(*each) for each in zip(self._keys(schema), schema.attributes, strict=True)],
+                branches=branches,
+                leases=leases,
             )
         return self._categories[schema]
 
-    def _branch(self, ids: Sequence[int], attribute: Attribute) -> Branch:
+    def _branch(self, ids: Sequence[int], attribute: Attribute) -> tuple[Branch, list[Lease[Any]]]:
         max_tokens = attribute.max_value_tokens or self._config.max_value_tokens
-        if self._runs is not None and self._is_verbatim(attribute):
-            return Branch(ids, self._runs.limit(max_tokens))
-        state = FREE if self._constraints is None else self._constraints.start(attribute)
-        members = None if self._closed is None or state == FREE else self._closed.members(attribute)
-        # A member is known, however long it is.
-        return Branch(ids, max(max_tokens, members.longest if members else 0), state, members)
+        is_copied = self._runs is not None and self._is_verbatim(attribute)
+        kind = Verbatim(nullable=True) if is_copied else attribute_kind(attribute)
+        return leased_branch(ids, kind, max_tokens, self._constraints, self._closed, self._runs, attribute.name)
 
     def _is_verbatim(self, attribute: Attribute) -> bool:
         is_any = self._config.strings == "verbatim" and attribute.type == "string" and not attribute.multiple

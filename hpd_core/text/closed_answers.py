@@ -1,21 +1,22 @@
-"""Tries (text/member_tries.py) of closed attributes and kinds: their leases, and the lines they are made of."""
+"""Tries (text/member_tries.py) of closed kinds: their leases, and the lines they are made of."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hpd_core.layout import Members
-from hpd_core.text.constraints import kind_key, kind_lines
+from hpd_core.layout import FREE, Branch, Members
+from hpd_core.text.constraints import Constraints, kind_key, kind_lines
 from hpd_core.text.endings import Endings
+from hpd_core.text.kind_automata import BOOLEAN_WORDS
 from hpd_core.text.leases import Lease, Leases
 from hpd_core.text.member_tries import NULL_MEMBER, MemberTrie, TrieTable
-from hpd_core.text.template import render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.value_automata import BOOLEAN_WORDS
-from hpd_core.text.value_kinds import Boolean, ValueKind, is_closed
-from hpd_core.types import Attribute
+from hpd_core.text.value_kinds import Boolean, OneOf, ValueKind, Verbatim, is_closed, spelled
+
+if TYPE_CHECKING:
+    from hpd_core.decoding.run_tries import RunTries
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ _MOST_KINDS = 2**14
 
 
 class ClosedAnswers:
-    """Tries of all closed attributes seen so far, for one tokenizer, and of kinds as long as there is room.
+    """Tries of all closed kinds seen so far, for one tokenizer, as long as there is room.
 
     Thread-safe. Tries are compiled in the calling thread, without blocking others.
     """
@@ -36,29 +37,14 @@ class ClosedAnswers:
         self.max_fed = max_fed
         self._segments = SegmentTokenizer(tokenizer)
         self._endings = endings
-        self._of_attributes: dict[Any, Members | None] = {}
         self.leases: Leases[Members | None] = Leases(self._remove)
 
-    def members(self, attribute: Attribute) -> Members | None:
-        """Return the members that a value of `attribute` is chosen among; None: it is decoded token by token.
+    def lease(self, kind: ValueKind, attribute: str | None = None) -> Lease[Members | None]:
+        """Return a lease of the members that a value of this kind is chosen among; its trie stays with the lease.
 
-        None for texts, numbers and lists, and if two members have the same tokens.
-        """
-        if not self.max_fed or not attribute.is_closed:
-            return None
-        key = (attribute.type, tuple(attribute.vocabulary.spellings.items()))
-        if key not in self._of_attributes:
-            trie = self._compile(answer_lines(attribute), attribute.name)
-            with self.leases.lock:
-                if key not in self._of_attributes:
-                    self._of_attributes[key] = self._added(trie)
-        return self._of_attributes[key]
-
-    def lease(self, kind: ValueKind) -> Lease[Members | None]:
-        """Return a lease of the members of this kind; its trie stays in the table with the lease.
-
-        The members are None as for `members`, and if leased tries take too much memory: kinds may come from untrusted
-        users.
+        The members are None if it is decoded token by token: a kind that is not closed, or two of whose members have
+        the same tokens. They are None as well if leased tries take too much memory, unless the kind is an
+        attribute's (named for warnings): schemas are trusted.
         """
         if not self.max_fed or not is_closed(kind):
             return Lease(None)
@@ -66,12 +52,12 @@ class ClosedAnswers:
         with self.leases.lock:
             if (found := self.leases.find(key)) is not None:
                 return found
-        trie = self._compile(closed_lines(kind), type(kind).__name__)
+        trie = self._compile(closed_lines(kind), attribute or type(kind).__name__)
         with self.leases.lock:
             if (found := self.leases.find(key)) is not None:
                 return found
             self.leases.make_room(self._has_room)
-            if self.table.num_bytes > _MOST_BYTES:
+            if self.table.num_bytes > _MOST_BYTES and attribute is None:
                 return Lease(None)
             return self.leases.put(key, self._added(trie))
 
@@ -97,7 +83,7 @@ class ClosedAnswers:
             self.table.remove(members.root)
 
     def _compile(self, spellings: Sequence[tuple[str, int]], name: str) -> MemberTrie | None:
-        """Compile the trie of `spellings` (see `answer_lines`); None if the tokenizer does not tell them apart."""
+        """Compile the trie of `spellings` (see `closed_lines`); None if the tokenizer does not tell them apart."""
         lines, members = zip(*spellings, strict=True)
         encoded = self._segments.encode_text(lines)
         trie = MemberTrie.of([tokens[: self._endings.length(tokens, True)] for tokens in encoded], members)
@@ -106,24 +92,39 @@ class ClosedAnswers:
         return trie
 
 
+def leased_branch(
+    ids: Sequence[int],
+    kind: ValueKind,
+    max_tokens: int,
+    constraints: Constraints | None,
+    closed: ClosedAnswers | None,
+    runs: RunTries | None,
+    attribute: str | None = None,
+) -> tuple[Branch, list[Lease[Any]]]:
+    """Return the layout branch of a value, and the leases that keep its states and members in the tables.
+
+    Without `constraints` the value is free, without `closed` it is decoded token by token.
+    """
+    if isinstance(kind, Verbatim) and runs is not None:
+        return Branch(ids, runs.limit(max_tokens)), []
+    if constraints is None:
+        return Branch(ids, max_tokens), []
+    state = constraints.lease(kind, attribute)
+    if state.kept == FREE or closed is None:
+        return Branch(ids, max_tokens, state.kept), [state]
+    members = closed.lease(kind, attribute)
+    # A member is known, however long it is.
+    longest = members.kept.longest if members.kept else 0
+    return Branch(ids, max(max_tokens, longest), state.kept, members.kept), [state, members]
+
+
 def closed_lines(kind: ValueKind) -> list[tuple[str, int]]:
-    """Return the spellings of a closed kind, as `answer_lines` does."""
+    """Return every spelling of a closed kind as an answer line, with its member: 0 for null, then 1 on."""
     lines = kind_lines(kind)
     numbered = [(line, number) for number, line in enumerate(lines[: len(lines) - kind.nullable], start=1)]
     if isinstance(kind, Boolean):
         words = enumerate(BOOLEAN_WORDS.values(), start=1)
         numbered += [(f' "{word}",\n', member) for member, of_member in words for word in of_member]
+    if isinstance(kind, OneOf):
+        numbered += [(f" {spelled(text)},\n", number + 1) for text, number in kind.synonyms]
     return [*numbered, *((line, NULL_MEMBER) for line in lines[len(lines) - kind.nullable :])]
-
-
-def answer_lines(attribute: Attribute) -> list[tuple[str, int]]:
-    """Return every spelling of a closed attribute as an answer line, with its member: 0 for null, then 1 on."""
-    lines = [(render_answer_line(attribute, None), NULL_MEMBER)]
-    if attribute.type == "boolean":
-        for member, item in enumerate(("true", "false"), start=1):
-            lines.append((render_answer_line(attribute, (item,)), member))
-            lines += [(f' "{word}",\n', member) for word in BOOLEAN_WORDS[item]]
-        return lines
-    numbers = {label: member for member, label in enumerate(attribute.labels, start=1)}
-    spellings = attribute.vocabulary.spellings.items()
-    return lines + [(render_answer_line(attribute, (text,)), numbers[label]) for text, label in spellings]

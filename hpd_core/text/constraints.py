@@ -1,6 +1,6 @@
 """Constraints of typed values: the tokens with which a number, a boolean or an enum may continue.
 
-    automaton  over bytes: from the attribute's type alone (text/value_automata.py)
+    automaton  over bytes: of a kind of value (text/kind_automata.py)
     compiled   over tokens: state -> the tokens that spell a way through the automaton, and the state after each
                (text/token_states.py)
 
@@ -29,10 +29,8 @@ from hpd_core.text.automata import Automaton
 from hpd_core.text.kind_automata import kind_automaton
 from hpd_core.text.leases import Lease, Leases
 from hpd_core.text.ranges_in_use import RangesInUse
-from hpd_core.text.template import render_answer_line
 from hpd_core.text.token_states import TokenBytes, TokenStates, compile_automaton
 from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.value_automata import value_automaton
 from hpd_core.text.value_kinds import (
     Boolean,
     Integer,
@@ -43,7 +41,6 @@ from hpd_core.text.value_kinds import (
     ValueKind,
     without_pattern,
 )
-from hpd_core.types import Attribute
 
 logger = logging.getLogger(__name__)
 
@@ -186,7 +183,7 @@ def grown(array: IntArray, size: int) -> IntArray:
 
 
 class Constraints:
-    """Constraints of all attributes seen so far, for one tokenizer, and of kinds as long as there is room.
+    """Constraints of all kinds seen so far, for one tokenizer, as long as there is room.
 
     Thread-safe. Automata are compiled in the calling thread, without blocking others.
     """
@@ -198,34 +195,17 @@ class Constraints:
         self._vocab_size = vocab_size
         self._segments = SegmentTokenizer(tokenizer)
         self._tokens: TokenBytes | None = None
-        self._starts: dict[Any, int] = {}
         self.leases: Leases[int] = Leases(self._remove)
         self._as_texts: set[bytes] = set()  # whose pattern cannot be kept to
         self._tokens_lock = threading.Lock()
 
-    def start(self, attribute: Attribute) -> int:
-        """Return the state in which a value of `attribute` begins; FREE if it is not constrained.
-
-        Also return FREE if the automaton does not accept a correct answer as the tokenizer writes it (a vocabulary
-        without the letters, a tokenizer that changes its text): text/values.py judges those answers.
-        """
-        units = attribute.unit.names if attribute.unit else ()
-        key = (attribute.type, attribute.multiple, tuple(attribute.vocabulary.spellings), units)
-        if key not in self._starts:
-            lines = [render_answer_line(attribute, items) for items in _examples(attribute)]
-            if attribute.type == "number" and not attribute.multiple:
-                lines += _NUMBER_LINES
-            states = self._compile(value_automaton(attribute), lines, attribute.name)
-            with self.leases.lock:
-                if key not in self._starts:
-                    self._starts[key] = FREE if states is None else self.table.add(states)
-        return self._starts[key]
-
-    def lease(self, kind: ValueKind) -> Lease[int]:
+    def lease(self, kind: ValueKind, attribute: str | None = None) -> Lease[int]:
         """Return a lease of the state in which a value of this kind begins; states stay in the table with the lease.
 
-        The state is FREE as for `start`, and if its automaton over tokens would be too large or leased ones take too
-        much memory: kinds may come from untrusted users.
+        The state is FREE if values are not constrained: the automaton does not accept a correct answer as the tokenizer
+        writes it (a vocabulary without the letters, a tokenizer that changes its text), or over tokens it would be too
+        large. Then text/values.py judges the answers. It is FREE as well if leased ones take too much memory, unless
+        the kind is an attribute's (named for warnings): schemas are trusted.
 
         Raises:
             PatternError: a pattern that cannot be decoded.
@@ -237,7 +217,7 @@ class Constraints:
             if (found := self.leases.find(key)) is not None:
                 return found
         most = None if text == kind else _MOST_WAYS_OF_PATTERNS
-        states = self._compile(kind_automaton(kind), kind_lines(kind), type(kind).__name__, most)
+        states = self._compile(kind_automaton(kind), kind_lines(kind), attribute or type(kind).__name__, most)
         if states is None and text != kind:
             self._as_texts = {*self._as_texts, key} if len(self._as_texts) < _MOST_KINDS else {key}
             return self.lease(text)
@@ -245,7 +225,7 @@ class Constraints:
             if (found := self.leases.find(key)) is not None:
                 return found
             self.leases.make_room(self._has_room)
-            if self.table.num_ways > _MOST_WAYS_IN_ALL:
+            if self.table.num_ways > _MOST_WAYS_IN_ALL and attribute is None:
                 logger.warning("values of a new %s are not constrained: %s", type(kind).__name__, _FULL)
                 return Lease(FREE)
             return self.leases.put(key, FREE if states is None else self.table.add(states))
@@ -304,16 +284,10 @@ def kind_lines(kind: ValueKind) -> list[str]:
             texts = [line[1:-2] for line in _NUMBER_LINES] + ["0", "-7", "1234567890", "12.05"]
         case Integer():
             texts = ["0", "-7", "1234567890", "20,000"]
+        case ListOf(item=OneOf() as item):
+            texts = ["[]", *(f"[{text}]" for text in item.spellings)]
         case ListOf():
             texts = ["[]"]
         case _:
             texts = []
     return [f" {text},\n" for text in [*texts, *(["null"] if kind.nullable else [])]]
-
-
-def _examples(attribute: Attribute) -> list[tuple[str, ...] | None]:
-    """Return the items of answers that the automaton must accept."""
-    if attribute.type == "enum":
-        return [None, *((label,) for label in attribute.labels)]
-    items = ("true", "false") if attribute.type == "boolean" else ("0", "-7", "1234567890", "12.05")
-    return [None, *((item,) for item in items), *([items] if attribute.multiple else [])]

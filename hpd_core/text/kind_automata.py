@@ -1,28 +1,51 @@
-"""Automata of kinds (text/value_kinds.py), over the bytes of a line that holds a value."""
+"""Automata of kinds (text/value_kinds.py), over the bytes of a line that holds a value: ' <value>,\\n'.
+
+The space and the comma are optional; tokenizers that put a space before every text write two. Enums are tries, since
+they may have thousands of members, and patterns have automata of their own; all other kinds are regular expressions.
+
+Numbers and booleans may be quoted, as text/values.py reads them: "12", "12 oz" if the unit is oz, "Yes". A model that
+quotes them would otherwise have to answer null. Numbers are written as in texts: 20,000 and 1.250,5, .33, 1/2, 2½,
+2.5e6. In lists these forms must be quoted, because a comma without quotes separates items.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from hpd_core.text.automata import Automaton, Nodes
+from hpd_core.text.number_atoms import DENOMINATORS, VULGAR_FRACTIONS
 from hpd_core.text.patterns import ByteDfa, full_match, pattern_dfa
-from hpd_core.text.value_automata import BOOLEAN_WORDS, add_json_number, add_number, line_automaton
 from hpd_core.text.value_kinds import (
     Boolean,
     FreeText,
     Integer,
     JsonString,
     ListOf,
+    Number,
     OneOf,
     Pattern,
     ValueKind,
     spelled,
 )
 
+BOOLEAN_WORDS: Mapping[str, Sequence[str]] = {
+    "true": ("true", "True", "yes", "Yes"),
+    "false": ("false", "False", "no", "No"),
+}
+"""Quoted words that a model writes for true and false."""
+
 _GROUPED = "-?(?:0|[1-9][0-9]*|[1-9][0-9]{0,2}(?:,[0-9]{3})+)"
-_INTEGER = f' {{0,2}}(?:%s{_GROUPED}|"{_GROUPED}"),?'
-_ITEM = "-?(?:0|[1-9][0-9]{0,17})"
+_WHOLE = "-?(?:0|[1-9][0-9]{0,17})"
+_JSON_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?"
+_EXPONENT = "(?:[eE][+-]?[0-9]{1,2})?"  # so that a table can hold the number
+# All that text/number_forms.py reads in texts, except with spaces in it.
+_NUMBER = (
+    rf"-?(?:0(?:[.,][0-9]+{_EXPONENT})?|\.[0-9]+{_EXPONENT}|[1-9][0-9]*(?:[.,][0-9]+)?{_EXPONENT}"
+    rf"|[1-9][0-9]{{0,2}}(?:(?:\.[0-9]{{3}})+(?:,[0-9]+{_EXPONENT})?|(?:,[0-9]{{3}})+(?:\.[0-9]+{_EXPONENT})?)"
+    rf"|[1-9][0-9]?(?:,[0-9]{{2}})+,[0-9]{{3}}(?:\.[0-9]+{_EXPONENT})?"
+    rf"|[1-9][0-9]{{0,2}}/(?:{'|'.join(map(str, DENOMINATORS))})|(?:[1-9][0-9]{{0,2}})?[{VULGAR_FRACTIONS}])"
+)
 _HEX = "[0-9A-Fa-f]"
 # A surrogate is written with the one that it makes a pair with.
 _UNIT = rf"(?:[0-9ABCEFabcef]{_HEX}{{3}}|[dD](?:[0-7]{_HEX}{{2}}|[89ABab]{_HEX}{{2}}\\u[dD][C-Fc-f]{_HEX}{{2}}))"
@@ -30,6 +53,7 @@ _UNIT = rf"(?:[0-9ABCEFabcef]{_HEX}{{3}}|[dD](?:[0-7]{_HEX}{{2}}|[89ABab]{_HEX}{
 _TEXT = rf'(?:[^\x00-\x1f"\\]|\\(?:[^\x00-\x1fu]|u{_UNIT}))*'
 """Expression for the text between the quotes of a string."""
 _QUOTE, _BACKSLASH, _FIRST_PRINTABLE = ord('"'), ord("\\"), 0x20
+_MAX_SPACES = 2
 
 
 def kind_automaton(kind: ValueKind) -> Automaton | None:
@@ -40,44 +64,68 @@ def kind_automaton(kind: ValueKind) -> Automaton | None:
     """
     if isinstance(kind, FreeText):
         return None
-    if isinstance(kind, Integer):
-        # After a comma its next group may follow, or the line's end.
-        nodes = Nodes()
-        end = nodes.new()
-        start = _embed(nodes, full_match(_INTEGER % ("null|" if kind.nullable else "")), nodes.new({ord("\n"): end}))
-        return nodes.automaton(start, end)
+    is_list = isinstance(kind, ListOf)
     item = kind.item if isinstance(kind, ListOf) else kind
+    nodes = Nodes()
+    end = nodes.new()
+    line_end = nodes.new({ord("\n"): end})
+    value = _expression(item, is_list=is_list)
+    if value is not None:
+        if is_list:
+            value = rf"\[(?:(?:{value})(?:, (?:{value}))*)?\]"
+        null = "null|" if kind.nullable else ""
+        start = _embed(nodes, full_match(f" {{0,{_MAX_SPACES}}}(?:{null}{value}),?"), line_end)
+        return nodes.automaton(start, end)
     if isinstance(item, Pattern) and pattern_dfa(item.regex) is None:
         return None
-    return line_automaton(partial(_add, kind=item), is_list=isinstance(kind, ListOf), nullable=kind.nullable)
+    closing = nodes.new({ord("\n"): end, ord(","): line_end})
+    start = nodes.new()
+    if kind.nullable:
+        nodes.spell(start, "null", closing)
+    if is_list:
+        more, later = nodes.new(), nodes.new()
+        nodes.spell(more, "]", closing)
+        nodes.spell(more, ", ", later)
+        _add(nodes, later, more, item)
+        nodes[start][ord("[")] = nodes.new(nodes[later] | {ord("]"): closing})
+    else:
+        _add(nodes, start, closing, item)
+    for _ in range(_MAX_SPACES):
+        start = nodes.new(nodes[start] | {ord(" "): start})
+    return nodes.automaton(start, end)
+
+
+def _expression(kind: ValueKind, *, is_list: bool) -> str | None:
+    """Return the regular expression of one value, or of an item of a list; None for an enum or a pattern."""
+    match kind:
+        case JsonString():
+            return f'"{_TEXT}"'
+        case Boolean():
+            words = "|".join(word for words in BOOLEAN_WORDS.values() for word in words)
+            return f'true|false|"(?:{words})"'
+        case Integer():
+            return _WHOLE if is_list else f'{_GROUPED}|"{_GROUPED}"'
+        case Number():
+            units = [spelled(unit)[1:-1] for unit in kind.units]
+            written = "|".join(
+                re.escape(unit) for unit in units if unit and not unit[0].isdigit() and unit[0] not in ".,/ "
+            )
+            behind = f"(?: ?(?:{written}))?" if written else ""
+            return f'{_JSON_NUMBER if is_list else _NUMBER}|"{_NUMBER}{behind}"'
+    return None
 
 
 def _add(nodes: Nodes, start: int, behind: int, kind: ValueKind) -> None:
-    """Add one value, or an item of a list, from `start` to `behind`."""
-    is_item = ord("]") in nodes[behind]
-    match kind:
-        case JsonString():
-            nodes[start][_QUOTE] = _embed(nodes, full_match(_TEXT), nodes.new({_QUOTE: behind}))
-        case Pattern():
-            if (dfa := pattern_dfa(kind.regex)) is not None:
-                nodes[start][_QUOTE] = _embed(nodes, dfa, nodes.new({_QUOTE: behind}), in_string=True)
-        case Boolean():
-            for text in ("true", "false", *(spelled(word) for words in BOOLEAN_WORDS.values() for word in words)):
-                nodes.spell(start, text, behind)
-        case OneOf():
-            texts = [text[1:] for text in kind.spellings if text[0] == '"']
-            if texts:
-                nodes[start][_QUOTE] = opened = nodes.new()
-                nodes.spell_each(opened, texts, behind)
-            _spell_bare(nodes, start, (text for text in kind.spellings if text[0] != '"'), behind)
-        case Integer():  # of a list: a comma stands before the next one, so there are no groups
-            nodes[start] |= nodes[_embed(nodes, full_match(_ITEM), behind)]
-        case _:
-            add = add_json_number if is_item else add_number
-            add(nodes, start, behind)
+    """Add one value of an enum or a pattern, or an item of a list, from `start` to `behind`."""
+    if isinstance(kind, Pattern) and (dfa := pattern_dfa(kind.regex)) is not None:
+        nodes[start][_QUOTE] = _embed(nodes, dfa, nodes.new({_QUOTE: behind}), in_string=True)
+    elif isinstance(kind, OneOf):
+        spellings = [*kind.spellings, *(spelled(text) for text, _ in kind.synonyms)]
+        if texts := [text[1:] for text in spellings if text[0] == '"']:
             nodes[start][_QUOTE] = opened = nodes.new()
-            closing = nodes.new({_QUOTE: behind})
-            add_number(nodes, opened, closing)
+            # With its closing quote no spelling is the beginning of another one.
+            nodes.spell_each(opened, texts, behind)
+        _spell_bare(nodes, start, (text for text in spellings if text[0] != '"'), behind)
 
 
 def _spell_bare(nodes: Nodes, start: int, texts: Iterable[str], behind: int) -> None:

@@ -8,7 +8,7 @@ allowed, too, and means that there is no value.
     Pattern("[A-Z]{2}")      "..." in which the regular expression matches something; ^ and $ anchor it
     Verbatim()               "..." that occurs in the trunk's text
     OneOf(("red", 5))        "red" or 5
-    Number(), Integer()      12, 1.5, "1,250.5": in the forms used in texts (text/value_automata.py)
+    Number(), Integer()      12, 1.5, "1,250.5": in the forms used in texts (text/kind_automata.py)
     Boolean()                true or false
     ListOf(Number())         [1, 2]
 """
@@ -19,6 +19,8 @@ import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
+
+from hpd_core.types import Attribute
 
 _JSON = json.JSONEncoder(ensure_ascii=False)  # made once: a document has hundreds of runs
 JsonScalar: TypeAlias = str | int | float | bool | None
@@ -60,10 +62,15 @@ class Verbatim:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Choice among some values, which are JSON scalars."""
+    """Choice among some values, which are JSON scalars.
+
+    Attributes:
+        synonyms: other texts that mean one of the values, each with that value's number.
+    """
 
     values: tuple[JsonScalar, ...]
     nullable: bool = False
+    synonyms: tuple[tuple[str, int], ...] = ()
 
     @cached_property
     def spellings(self) -> list[str]:
@@ -81,9 +88,10 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """Number, in JSON's form or those used in texts."""
+    """Number, in JSON's form or those used in texts; in quotes one of `units` may follow it."""
 
     nullable: bool = False
+    units: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,21 @@ class ListOf:
 
 
 ValueKind: TypeAlias = FreeText | JsonString | Pattern | Verbatim | OneOf | Number | Integer | Boolean | ListOf
+
+
+def attribute_kind(attribute: Attribute) -> ValueKind:
+    """Return the kind of an attribute's answers, which may be null. Texts, and lists of texts, are free."""
+    if attribute.is_text:
+        return FreeText(nullable=True)
+    item: OneOf | Number | Boolean = Boolean()
+    if attribute.type == "number":
+        item = Number(units=attribute.unit.names if attribute.unit else ())
+    elif attribute.type == "enum":
+        numbers = {label: number for number, label in enumerate(attribute.labels)}
+        spellings = attribute.vocabulary.spellings.items()
+        synonyms = tuple((text, numbers[label]) for text, label in spellings if text != label)
+        item = OneOf(attribute.labels, synonyms=synonyms)
+    return ListOf(item, nullable=True) if attribute.multiple else replace(item, nullable=True)
 
 
 def spelled(value: Any) -> str:

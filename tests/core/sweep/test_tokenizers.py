@@ -26,7 +26,7 @@ from hpd_core.text.endings import Read, behind_text
 from hpd_core.text.template import Piece, render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import parse_value
-from tests.core.constrained import answer_pattern, likeliest_answer, text_choices
+from tests.core.constrained import answer_pattern, likeliest_answer, start_of, text_choices
 from tests.core.sweep.tokenizers import CORPUS, KINDS, normalized, tiny
 from tests.examples import examples
 from tests.tables import table
@@ -160,7 +160,7 @@ ATTRIBUTES = (
 def test_typed_values_are_of_their_type(attribute: Attribute, tokenizer: Any) -> None:
     size = len(tokenizer) + 3
     constraints = Constraints(tokenizer, size)
-    start = constraints.start(attribute)
+    start = start_of(constraints, attribute)
     if start == FREE:
         assert tokenizer in [tiny(kind) for kind in CHANGES_TEXT]
         return
@@ -191,7 +191,7 @@ def constraints_of(kind: str) -> tuple[Constraints, SegmentTokenizer]:
 @given(kinds, st.sampled_from(ATTRIBUTES), st.data())
 def test_every_right_answer_may_be_written(kind: str, attribute: Attribute, data: st.DataObject) -> None:
     constraints, segments = constraints_of(kind)
-    state = constraints.start(attribute)
+    state = start_of(constraints, attribute)
     if state == FREE:
         assert kind in CHANGES_TEXT
         return
@@ -248,7 +248,7 @@ def test_the_engine_writes_what_the_oracle_does(tokenizer: Any) -> None:
         assert result.error is None
         for branch, (attribute, value) in enumerate(zip(SCHEMA.attributes, result.values.values(), strict=True)):
             chain = layout.token_ids[(layout.scopes < 0) | (layout.scopes == branch)].tolist()
-            is_free = attribute.is_text or constraints.start(attribute) == FREE
+            is_free = attribute.is_text or start_of(constraints, attribute) == FREE
             if value.choice == "scored":
                 answer = likeliest_answer(oracle, chain, attribute, tokenizer, endings)
                 assert value.raw == tokenizer.decode(answer.tokens).split("\n")[0]

@@ -23,12 +23,13 @@ from hpd_core.decoding.next_token import greedy
 from hpd_core.layout import FREE
 from hpd_core.text import constraints
 from hpd_core.text.constraints import Constraints, StateTable
+from hpd_core.text.kind_automata import kind_automaton
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.token_states import TokenBytes, compile_automaton
 from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.value_automata import value_automaton
+from hpd_core.text.value_kinds import attribute_kind
 from hpd_core.text.values import parse_value
-from tests.core.constrained import answer_pattern, text_choices
+from tests.core.constrained import answer_pattern, start_of, text_choices
 from tests.core.native import needs_native
 from tests.core.token_states import as_mappings, token_states
 from tests.examples import examples
@@ -64,7 +65,7 @@ def attributes(draw: st.DrawFn) -> Attribute:
 
 
 def _compiled(attribute: Attribute, tokens: TokenBytes) -> list[dict[int, int]]:
-    automaton = value_automaton(attribute)
+    automaton = kind_automaton(attribute_kind(attribute))
     assert automaton is not None
     states = compile_automaton(automaton, tokens)
     assert states is not None
@@ -126,7 +127,7 @@ def test_every_answer_is_a_walk_as_the_tokenizer_writes_it(
 @settings(max_examples=examples(60), deadline=None)
 @given(values=vocabularies())
 def test_a_vocabulary_allows_its_labels_its_synonyms_and_null_and_nothing_else(values: tuple[Member, ...]) -> None:
-    automaton = value_automaton(Attribute(name="a", type="enum", values=values))
+    automaton = kind_automaton(attribute_kind(Attribute(name="a", type="enum", values=values)))
     assert automaton is not None
     behind: dict[int, list[tuple[int, int]]] = {}
     for source, byte, target in zip(automaton.sources, automaton.bytes_, automaton.targets, strict=True):
@@ -163,7 +164,7 @@ def test_a_vocabulary_of_thousands_takes_seconds_and_little_memory(count: int, t
     """In proportion to its letters; what is kept is some 30 bytes for each of them."""
     labels = tuple(f"Home & Garden > Kitchen {number * 7919 % 99991} > Leaf {number}" for number in range(count))
     attribute = Attribute(name="a", type="enum", values=labels, multiple=True)
-    tokens, automaton = TokenBytes(tokenizer, len(tokenizer)), value_automaton(attribute)
+    tokens, automaton = TokenBytes(tokenizer, len(tokenizer)), kind_automaton(attribute_kind(attribute))
     assert automaton is not None
     start = time.process_time()
     tracemalloc.start()
@@ -257,7 +258,7 @@ def test_control_tokens_are_never_allowed(tokenizer: Any, token_bytes: TokenByte
     value = Attribute(name="a", type="enum", values=("<|im_end|>", "red"))
     allowed = {token for ways in _compiled(value, token_bytes) for token in ways}
     assert allowed.isdisjoint(tokenizer.all_special_ids)
-    assert Constraints(tokenizer, len(tokenizer)).start(value) != FREE
+    assert start_of(Constraints(tokenizer, len(tokenizer)), value) != FREE
 
 
 def test_a_value_that_the_vocabulary_cannot_write_frees_the_attribute(
@@ -279,18 +280,18 @@ def test_a_value_that_the_vocabulary_cannot_write_frees_the_attribute(
             return [None if "7" in token else token for token in tokenizer.convert_ids_to_tokens(ids)]
 
     constraints = Constraints(Deaf(), len(tokenizer))
-    assert constraints.start(Attribute(name="Size", type="number")) == FREE
+    assert start_of(constraints, Attribute(name="Size", type="number")) == FREE
     assert "'Size' are not constrained" in caplog.text
-    assert constraints.start(Attribute(name="Vegan", type="boolean")) != FREE
+    assert start_of(constraints, Attribute(name="Vegan", type="boolean")) != FREE
 
 
 def test_equal_types_share_their_states(tokenizer: Any) -> None:
     constraints = Constraints(tokenizer, len(tokenizer))
-    first = constraints.start(Attribute(name="Weight", type="number", unit="kg", description="of the parcel"))
-    assert constraints.start(Attribute(name="Load", type="number", unit="kg")) == first
-    assert constraints.start(Attribute(name="Size", type="number", unit="g")) != first
-    assert constraints.start(Attribute(name="Size", type="number", multiple=True)) != first
-    assert constraints.start(Attribute(name="Size")) == FREE
+    first = start_of(constraints, Attribute(name="Weight", type="number", unit="kg", description="of the parcel"))
+    assert start_of(constraints, Attribute(name="Load", type="number", unit="kg")) == first
+    assert start_of(constraints, Attribute(name="Size", type="number", unit="g")) != first
+    assert start_of(constraints, Attribute(name="Size", type="number", multiple=True)) != first
+    assert start_of(constraints, Attribute(name="Size")) == FREE
 
 
 def test_many_threads_may_ask(tokenizer: Any) -> None:
@@ -299,7 +300,7 @@ def test_many_threads_may_ask(tokenizer: Any) -> None:
     found: list[list[int]] = []
 
     def ask() -> None:
-        found.append([constraints.start(attribute) for attribute in wanted])
+        found.append([start_of(constraints, attribute) for attribute in wanted])
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
@@ -427,6 +428,6 @@ def test_tokens_beyond_the_models_vocabulary_are_not_allowed() -> None:
     size = len(tokenizer)
     tokenizer.add_tokens([AddedToken("  ", normalized=False)])
     constraints = Constraints(tokenizer, size)
-    start = constraints.start(Attribute(name="a", type="number"))
+    start = start_of(constraints, Attribute(name="a", type="number"))
     assert start != FREE
     assert constraints.table.choices(np.array([start]))[0].max() < size

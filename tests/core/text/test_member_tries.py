@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from hpd_core import Attribute, EngineConfig
 from hpd_core.layout import NO_NODE
 from hpd_core.models.loading import load_tokenizer
-from hpd_core.text.closed_answers import ClosedAnswers, answer_lines
+from hpd_core.text.closed_answers import ClosedAnswers, closed_lines
 from hpd_core.text.member_tries import MemberTrie, TrieTable, spelling_of
 from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.value_kinds import attribute_kind
 from hpd_core.text.values import parse_value
 from tests.core import constrained
+from tests.core.constrained import members_of
 from tests.core.member_vocabularies import Spellings, texts_of, trie_of, vocabularies
 from tests.tiny_model import sentencepiece_tokenizer
 
@@ -132,10 +134,10 @@ def test_labels_that_differ_in_case_spaces_or_unicode_form_alone_are_told_apart(
         for number, label in enumerate(of_members)
     ]
     attribute = Attribute.model_validate({"name": "Colour", "type": "enum", "values": members})
-    lines = answer_lines(attribute)
+    lines = closed_lines(attribute_kind(attribute))
     assert len({line for line, _ in lines}) == len(lines)
     assert {member for _, member in lines} == set(range(len(members) + 1)), "each can be answered"
-    for line, member in lines[1:]:
+    for line, member in lines[:-1]:
         assert parse_value(attribute, line, closed=True).text == of_members[member - 1]
     twin = {"name": "Colour", "type": "enum", "values": [of_members[0], of_members[0] + " "]}
     with pytest.raises(ValueError, match=r"lists a value twice: .* differ in white space at their ends"):
@@ -169,7 +171,7 @@ def test_spellings_are_the_tokens_of_training_up_to_the_one_that_ends_them(
     attribute: Attribute, tokenizer: Any
 ) -> None:
     closed = closed_answers(tokenizer)
-    members = closed.members(attribute)
+    members = members_of(closed, attribute)
     assert members is not None
     assert (members.root, members.max_fed) == (0, members.num_nodes - 1)
     endings = SegmentTokenizer(tokenizer).endings(len(tokenizer))
@@ -187,17 +189,19 @@ def test_spellings_are_the_tokens_of_training_up_to_the_one_that_ends_them(
 
 def test_a_trie_is_made_once_and_bounded(tiny_tokenizer: Any) -> None:
     closed = closed_answers(tiny_tokenizer, max_fed=5)
-    first = closed.members(ENUM) or pytest.fail("no trie")
+    first = members_of(closed, ENUM) or pytest.fail("no trie")
     assert first.max_fed == 5
-    assert closed.members(ENUM.model_copy(update={"name": "Tint", "description": "another"})) == closed.members(ENUM)
-    other = closed.members(BOOLEAN)
+    assert members_of(closed, ENUM.model_copy(update={"name": "Tint", "description": "another"})) == members_of(
+        closed, ENUM
+    )
+    other = members_of(closed, BOOLEAN)
     assert other is not None
     assert other.root > first.root
     assert [place.firsts["nodes"] for place in closed.table.added_since(0)] == [first.root, other.root]
 
 
 def test_without_room_there_is_none(tiny_tokenizer: Any) -> None:
-    assert closed_answers(tiny_tokenizer, max_fed=0).members(BOOLEAN) is None
+    assert members_of(closed_answers(tiny_tokenizer, max_fed=0), BOOLEAN) is None
 
 
 class Forgetful:
@@ -221,5 +225,5 @@ def test_members_that_a_tokenizer_writes_alike_are_not_scored(
 ) -> None:
     attribute = Attribute.model_validate({"name": "Side", "type": "enum", "values": ["bed", "ded"]})
     with caplog.at_level(logging.WARNING):
-        assert closed_answers(Forgetful(tiny_tokenizer)).members(attribute) is None
+        assert members_of(closed_answers(Forgetful(tiny_tokenizer)), attribute) is None
     assert "values of 'Side' are not scored" in caplog.text
