@@ -28,12 +28,11 @@ from hpd_core import CategorySchema
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 from pipelines.console.web_server import open_socket
 from pipelines.errors import UsageError
-from pipelines.reporting.run_folder import OpenedRun, open_run
 from pipelines.review_desk.desk import DeskOptions, ReviewDesk
 from pipelines.review_desk.gold_file import write_gold
 from pipelines.reviewing.texts_in_run import left_out_note
 from pipelines.rewriting.reviewed_run import write_reviews
-from pipelines.store.asked_schemas import read_schemas
+from pipelines.store.run import Run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -88,12 +87,11 @@ def _serve(run: str, host: str, port: int, options: DeskOptions) -> None:
             desk.close()
 
 
-def _opened(run: str) -> tuple[OpenedRun, dict[str, CategorySchema]]:
-    opened = open_run(run)
-    schemas = read_schemas(opened.folder)
-    if schemas is None:
+def _opened(run: str) -> tuple[Run, Mapping[str, CategorySchema]]:
+    opened = Run.open(run)
+    if opened.schemas is None:
         raise UsageError(f"{run} does not say what it asked for (it has no _schemas.json); run it again")
-    return opened, schemas
+    return opened, opened.schemas
 
 
 def _print(counts: Mapping[str, int], as_json: bool) -> None:

@@ -14,8 +14,10 @@ import numpy.typing as npt
 from pipelines.cascading.doubt import sureness
 from pipelines.errors import UsageError
 from pipelines.quality.gold import read_gold
-from pipelines.quality.run_answers import RowKey, RunFolder, RunProduct, read_run
+from pipelines.quality.run_answers import RowKey, RunProduct, read_run
 from pipelines.quality.scoring import Answer, AnswerOutcome, judge
+from pipelines.store.asked_schemas import read_schemas
+from pipelines.store.run import Parts, published_tables
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -39,7 +41,7 @@ class AskedAnswer:
     num_tokens: int
 
 
-def asked_answers(run: RunFolder) -> dict[RowKey, list[AskedAnswer]]:
+def asked_answers(run: Parts) -> dict[RowKey, list[AskedAnswer]]:
     """Return the answers that were asked again, by product. Raises `UsageError` if the run cannot be read."""
     found: defaultdict[RowKey, list[AskedAnswer]] = defaultdict(list)
     for file, row, _, index, num_tokens, replaced in run.rows("attributes", _COLUMNS):
@@ -68,8 +70,8 @@ class BothJudged:
 
 def judge_both(uri: str, gold_path: str) -> BothJudged:
     """Judge both models' answers. Raises `UsageError` if gold file or run cannot be read, or do not belong together."""
-    run = RunFolder(uri)
-    gold = read_gold(gold_path, run.schemas)
+    run = published_tables(uri)
+    gold = read_gold(gold_path, read_schemas(run.folder))
     products, _ = read_run(uri, gold, gold_path)
     before = _first_answers(run, {product.key: product for product in products.values()})
     judged: list[tuple[int, int, int, float]] = []
@@ -87,9 +89,7 @@ def judge_both(uri: str, gold_path: str) -> BothJudged:
     return BothJudged(numbers[0], numbers[1], numbers[2], np.array(columns[3], dtype=np.float64), len(products))
 
 
-def _first_answers(
-    run: RunFolder, products: Mapping[RowKey, RunProduct]
-) -> dict[tuple[RowKey, str], tuple[Answer, float]]:
+def _first_answers(run: Parts, products: Mapping[RowKey, RunProduct]) -> dict[tuple[RowKey, str], tuple[Answer, float]]:
     """Return the answers that the larger model's replaced, and their certainty."""
     found = {}
     for file, row, name, index, _, replaced in run.rows("attributes", _COLUMNS):

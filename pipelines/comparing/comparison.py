@@ -18,7 +18,6 @@ from pipelines.comparing.answer_changes import (
     clustered,
     summarise,
 )
-from pipelines.comparing.compared_run import Side, open_sides
 from pipelines.comparing.cost_figures import Figures, read_figures
 from pipelines.comparing.drawn_answers import Sampled
 from pipelines.comparing.examples import ChangeExample, read_examples
@@ -30,13 +29,14 @@ from pipelines.errors import UsageError
 from pipelines.job.run_status import State
 from pipelines.quality.run_answers import RowKey
 from pipelines.reviewing.texts_in_run import left_out_note
+from pipelines.store.run import Run
 
 MAX_EXAMPLES = 50
 SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ComparedRun:
     """One of the runs.
 
     Attributes:
@@ -80,8 +80,8 @@ class RunComparison:
         notes: caveats that a reader must know before trusting the numbers.
     """
 
-    a: Run
-    b: Run
+    a: ComparedRun
+    b: ComparedRun
     notes: Sequence[str]
     settings: Settings
     rows: RowCounts
@@ -114,7 +114,9 @@ def compare_runs(
     Raises `UsageError` if there is no run, the two have nothing in common, something cannot be read, or the gold file
     does not belong to them.
     """
-    side_a, side_b = open_sides(a, b)
+    side_a, side_b = Run.open_with_rows(a), Run.open_with_rows(b)
+    if side_a.is_same(side_b):
+        raise UsageError(f"{a} and {b} are the same folder; name two runs")
     settings = compare_settings(side_a, side_b)
     quality, labels = compare_quality(side_a, side_b, gold) if gold is not None else (None, {})
     with Join.of(side_a, side_b, settings.same_files) as join:
@@ -122,7 +124,7 @@ def compare_runs(
         if not rows.both:
             raise UsageError(_nothing_in_common(side_a, side_b, rows))
         # True and false are conclusions: they are looked for nowhere in the text.
-        booleans = side_a.run.booleans | side_b.run.booleans
+        booleans = side_a.booleans | side_b.booleans
         cells = [
             cell._replace(ungrounded_a=None, ungrounded_b=None) if (cell.category, cell.attribute) in booleans else cell
             for cell in join.cells()
@@ -167,12 +169,12 @@ def _order(attributes: Sequence[AttributeAgreement]) -> list[tuple[str, str]]:
     return [(each.category, each.attribute) for each in attributes]
 
 
-def _run(side: Side, figures: Figures) -> Run:
-    engine, status = side.run.engine, side.run.status
-    return Run(
+def _run(side: Run, figures: Figures) -> ComparedRun:
+    engine, status = side.engine, side.status
+    return ComparedRun(
         uri=side.uri,
         run_id=side.run_id,
-        created_at=side.run.plan.created_at,
+        created_at=side.plan.created_at,
         state=status.state,
         planned_rows=status.planned_rows,
         rows=status.totals.rows,
@@ -197,14 +199,14 @@ def _labelled(
         yield example if label is None else dataclasses.replace(example, gold=label.gold, right=label.right)
 
 
-def _nothing_in_common(a: Side, b: Side, rows: RowCounts) -> str:
-    files = (", ".join(file.name for file in side.run.plan.files[:3]) for side in (a, b))
+def _nothing_in_common(a: Run, b: Run, rows: RowCounts) -> str:
+    files = (", ".join(file.name for file in side.plan.files[:3]) for side in (a, b))
     way = "no row" if rows.matched_by == "row" else "no product id that is not doubled"
     read_a, read_b = files
     return f"the runs have nothing in common: {way} is in both ({a.uri} read {read_a}; {b.uri} read {read_b})"
 
 
-def _notes(runs: Sequence[Run], settings: Settings, rows: RowCounts) -> Iterator[str]:
+def _notes(runs: Sequence[ComparedRun], settings: Settings, rows: RowCounts) -> Iterator[str]:
     for name, run in zip("AB", runs, strict=True):
         if run.state != "finished":
             going = "still going" if run.state == "running" else "not finished, and nobody works on it"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.comparing.compared_run import Side
 from pipelines.reporting.cost_account import read_account
+from pipelines.store.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Figures:
         return self.priced_shards == self.shards
 
 
-def read_figures(side: Side) -> tuple[Figures, list[str]]:
+def read_figures(side: Run) -> tuple[Figures, list[str]]:
     """Return the figures, and notes on them. Raises `UsageError` if the metrics cannot be read."""
     account, machines = read_account(side.parts)
     totals = side.totals

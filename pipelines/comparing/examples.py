@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hpd_core import Evidence
-from pipelines.comparing.compared_run import Side
 from pipelines.comparing.drawn_answers import AnswerPlace, Sampled
 from pipelines.confidence.answer_features import answer_probability
 from pipelines.quality.run_answers import RowKey
@@ -20,6 +19,7 @@ from pipelines.reporting.highlight import Mark, cut
 from pipelines.reporting.source_texts import SourceText, Wanted, read_texts
 from pipelines.reporting.table_scan import Pairs
 from pipelines.store.evidence import stored_evidence
+from pipelines.store.run import Run
 
 Right = Literal["a", "b", "both", "neither"]
 
@@ -92,7 +92,7 @@ class ChangeExample:
     right: Right | None = None
 
 
-def read_examples(a: Side, b: Side, sampled: Sequence[Sampled]) -> list[ChangeExample]:
+def read_examples(a: Run, b: Run, sampled: Sequence[Sampled]) -> list[ChangeExample]:
     """Read the sampled answers in full, in the same order. Raises `UsageError` if their parts cannot be read."""
     answers_a, hashes_a = _read(a, [(each.a, each.attribute) for each in sampled])
     answers_b, hashes_b = _read(b, [(each.b, each.attribute) for each in sampled])
@@ -126,7 +126,7 @@ def _of_changed_text(
 
 
 def _texts(
-    a: Side, b: Side, sampled: Sequence[Sampled], hashes: Mapping[RowKey, str]
+    a: Run, b: Run, sampled: Sequence[Sampled], hashes: Mapping[RowKey, str]
 ) -> dict[RowKey, Mapping[str, SourceText]]:
     """Return the fields that A read, by its row; from either catalog, if the text is the same."""
     found: dict[RowKey, Mapping[str, SourceText]] = {}
@@ -139,11 +139,11 @@ def _texts(
 
 
 def _read_texts(
-    side: Side, categories: Mapping[RowKey, str], hashes: Mapping[RowKey, str]
+    side: Run, categories: Mapping[RowKey, str], hashes: Mapping[RowKey, str]
 ) -> Mapping[tuple[str, int], Mapping[str, SourceText]]:
     """Read these rows from the run's catalog; rows that no longer match their hash are left out."""
     wanted = [Wanted(*place, category, hashes[place]) for place, category in categories.items()]
-    texts, _ = read_texts(side.run.plan, side.run.input_settings, wanted)
+    texts, _ = read_texts(side.plan, side.input_settings, wanted)
     return texts
 
 
@@ -161,7 +161,7 @@ def _highlighted(fields: Mapping[str, SourceText], answers: Sequence[Answered | 
 
 
 def _read(
-    side: Side, wanted: Sequence[tuple[AnswerPlace, str]]
+    side: Run, wanted: Sequence[tuple[AnswerPlace, str]]
 ) -> tuple[dict[tuple[AnswerPlace, str], Answered], dict[RowKey, str]]:
     """Read the answers, and the hashes of the rows' texts."""
     by_shard: dict[int, list[tuple[AnswerPlace, str]]] = defaultdict(list)
@@ -175,7 +175,7 @@ def _read(
         for row in table.filter(pc.is_in(table["source_row"], numbers)).to_pylist():
             rows[row["source_file"], row["source_row"], row["attribute"]].append(row)
         for place, attribute in places:
-            found[place, attribute] = _answered(rows[*place.key, attribute], side.run.booleans)
+            found[place, attribute] = _answered(rows[*place.key, attribute], side.booleans)
             hashes[place.key] = rows[*place.key, attribute][0]["input_hash"]
     return found, hashes
 

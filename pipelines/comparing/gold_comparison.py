@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines.comparing.compared_run import Side
 from pipelines.comparing.examples import Right
 from pipelines.errors import UsageError
 from pipelines.quality.evaluation import judge_products
@@ -14,6 +13,7 @@ from pipelines.quality.gold import read_gold
 from pipelines.quality.paired_rates import PairedRates, paired_rates
 from pipelines.quality.run_answers import RowKey, read_run
 from pipelines.quality.scoring import AnswerJudgement, Comparison
+from pipelines.store.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Label:
     right: Right
 
 
-def compare_quality(a: Side, b: Side, gold_path: str) -> tuple[GoldQuality, dict[tuple[RowKey, str], Label]]:
+def compare_quality(a: Run, b: Run, gold_path: str) -> tuple[GoldQuality, dict[tuple[RowKey, str], Label]]:
     """Return the scores of both, and the labels by A's row and attribute.
 
     Raises `UsageError` if the gold file cannot be read or does not belong to the runs.

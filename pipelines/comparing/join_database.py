@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.comparing.compared_run import Side
+from pipelines.store.run import Run
 
 MEMORY_LIMIT = "2GB"  # of DuckDB
 SIDES = ("a", "b")
@@ -47,8 +47,8 @@ class JoinDatabase:
         starts: first id of every shard, to find the shard of a row.
     """
 
-    def __init__(self, a: Side, b: Side, by_row: bool, folder: Path) -> None:
-        self.sides: Mapping[str, Side] = {"a": a, "b": b}
+    def __init__(self, a: Run, b: Run, by_row: bool, folder: Path) -> None:
+        self.sides: Mapping[str, Run] = {"a": a, "b": b}
         self.by_row, self.key = by_row, "file, source_row" if by_row else "product_id"
         self.files, self.categories, self.attributes, self.runs = Codes(), Codes(), Codes(), Codes()
         self.starts: dict[str, list[int]] = {"a": [], "b": []}

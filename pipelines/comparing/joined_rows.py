@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.comparing.answer_changes import WRITTEN_STATUSES
-from pipelines.comparing.compared_run import Side
 from pipelines.comparing.join_database import SIDES, JoinDatabase
 from pipelines.errors import UsageError
+from pipelines.store.run import Run
 
 _EVIDENCE_STARTS = "evidence.list.element.start"  # enough to see whether there is any
 
@@ -123,7 +123,7 @@ def load_answers(db: JoinDatabase, name: str) -> None:
             )
 
 
-def _check_statuses(side: Side, shard: int, table: pa.Table) -> None:
+def _check_statuses(side: Run, shard: int, table: pa.Table) -> None:
     unknown = set(pc.unique(table["status"]).to_pylist()) - set(WRITTEN_STATUSES)
     if unknown:
         raise UsageError(f"{side.uri}, attributes of shard {shard}: status {sorted(unknown)[0]!r} is not known")

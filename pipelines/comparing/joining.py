@@ -19,13 +19,13 @@ import duckdb
 import pyarrow as pa
 
 from pipelines.comparing.answer_changes import STATUSES, ChangeCell, Moments, TrustChange
-from pipelines.comparing.compared_run import Side
 from pipelines.comparing.drawn_answers import Sampled, draw_answers
 from pipelines.comparing.join_database import SIDES, JoinDatabase
 from pipelines.comparing.joined_rows import load_answers, load_rows, pair_rows
 from pipelines.comparing.row_counts import RowCounts, count_rows
 from pipelines.errors import UsageError
 from pipelines.quality.run_answers import RowKey
+from pipelines.store.run import Run
 
 
 class Join:
@@ -36,7 +36,7 @@ class Join:
 
     @classmethod
     @contextlib.contextmanager
-    def of(cls, a: Side, b: Side, by_row: bool) -> Iterator[Join]:
+    def of(cls, a: Run, b: Run, by_row: bool) -> Iterator[Join]:
         """Read and join both runs. Raises `UsageError` if they cannot be read or joined."""
         with tempfile.TemporaryDirectory(prefix="hpd-compare-") as folder:
             database = JoinDatabase(a, b, by_row, Path(folder))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpd_core import CategorySchema
-from pipelines.comparing.compared_run import Side
 from pipelines.job.run_plan import changed_keys, file_differences
 from pipelines.schemas.diff import diff
+from pipelines.store.run import Run
 
 # Of an engine's description, what the configuration does not say: where 'auto' and names have led to.
 _ENGINE_KEYS = (
@@ -63,17 +63,15 @@ class Settings:
     same_files: bool
 
 
-def compare_settings(a: Side, b: Side) -> Settings:
+def compare_settings(a: Run, b: Run) -> Settings:
     """Return the differences, in the order of the keys."""
-    engine_a, engine_b = ({key: side.run.engine.get(key) for key in _ENGINE_KEYS} for side in (a, b))
-    files = list(a.run.plan.files) != list(b.run.plan.files)
+    engine_a, engine_b = ({key: side.engine.get(key) for key in _ENGINE_KEYS} for side in (a, b))
+    files = list(a.plan.files) != list(b.plan.files)
     return Settings(
-        config=[
-            Setting(*change) for change in changed_keys(dict(a.run.plan.result_config), dict(b.run.plan.result_config))
-        ],
+        config=[Setting(*change) for change in changed_keys(dict(a.plan.result_config), dict(b.plan.result_config))],
         engine=[Setting(*change) for change in changed_keys(engine_a, engine_b)],
         schemas=None if a.schemas is None or b.schemas is None else _schema_changes(a.schemas, b.schemas),
-        files=file_differences(a.run.plan.files, b.run.plan.files) if files else [],
+        files=file_differences(a.plan.files, b.plan.files) if files else [],
         same_files=_same_files(a, b),
     )
 
@@ -82,8 +80,8 @@ def _schema_changes(a: Mapping[str, CategorySchema], b: Mapping[str, CategorySch
     return [SchemaChange(remark.category, remark.attribute, remark.message) for remark in diff(a, b)]
 
 
-def _same_files(a: Side, b: Side) -> bool:
+def _same_files(a: Run, b: Run) -> bool:
     """Return whether one run read exactly the files of the other, or some of them."""
-    first, second = ({(file.name, file.fingerprint) for file in side.run.plan.files} for side in (a, b))
+    first, second = ({(file.name, file.fingerprint) for file in side.plan.files} for side in (a, b))
     names = {name for name, _ in first | second}
     return len(names) == len(first | second) and (first <= second or second <= first)

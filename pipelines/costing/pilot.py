@@ -41,9 +41,9 @@ from pipelines.job.driver import run_job
 from pipelines.job.preflight import PlannedJob, plan_job
 from pipelines.job.run_plan import differences
 from pipelines.job.wanted_confidence import wanted_confidence
-from pipelines.quality.run_answers import RunFolder
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
+from pipelines.store.run import published_tables
 from pipelines.store.tables import open_part, read_part
 
 DRAW_NAME = "draw.json"
@@ -296,7 +296,7 @@ def read_measured(uri: str) -> MeasuredRun:
     manifest = Ledger(folder, "").finished() or {}
     larger = None
     if (cascade := manifest.get("cascade")) is not None:
-        asked = {key.source_row: answers for key, answers in asked_answers(RunFolder(uri)).items()}
+        asked = {key.source_row: answers for key, answers in asked_answers(published_tables(uri)).items()}
         products = {row: AskedProduct(of_larger[row], asked.get(row, ())) for row in of_larger}
         larger = LargerRun(products, read_metrics(folder, 2), cascade["engine"])
     return MeasuredRun(seconds, read_metrics(folder), Ledger(folder, "").engine(), larger)

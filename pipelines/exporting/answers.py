@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from hpd_core import CategorySchema
 from hpd_core.text.near_names import quoted
-from pipelines.comparing.compared_run import Side
 from pipelines.errors import UsageError
 from pipelines.exporting import acceptance
 from pipelines.exporting.acceptance import ExportAcceptance
 from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.wide_columns import PLACE
 from pipelines.store.asked_schemas import schemas_place
+from pipelines.store.run import Run
 
 _VALUES = ("value_raw", "value_norm", "value_num", "value_min", "value_max", "unit", "value_id")
 _KEYS = ("source_file", "source_row", "product_id")
@@ -62,7 +62,7 @@ class ExportedProduct(NamedTuple):
     values: Mapping[str, list[ExportedItem]]
 
 
-def asked_schemas(side: Side) -> Mapping[str, CategorySchema]:
+def asked_schemas(side: Run) -> Mapping[str, CategorySchema]:
     """Return the schemas that the run asked for. Raises `UsageError` for a run that did not store them."""
     if side.schemas is None:
         raise UsageError(f"{side.uri} does not say what it asked for (it has no _schemas.json); run it again")
@@ -70,7 +70,7 @@ def asked_schemas(side: Side) -> Mapping[str, CategorySchema]:
 
 
 def read_shards(
-    side: Side, accepted: ExportAcceptance, left_out: LeftOutAnswers, *, needs_whole_lists: bool = False
+    side: Run, accepted: ExportAcceptance, left_out: LeftOutAnswers, *, needs_whole_lists: bool = False
 ) -> Iterator[ShardAnswers]:
     """Yield the shards with their accepted answers; count the others in `left_out`.
 
@@ -97,12 +97,12 @@ def read_shards(
         yield ShardAnswers(here, part.filter(taken), owner[taken.to_numpy()])
 
 
-def _refuse_unasked(answers: pa.Table, schemas: Mapping[str, CategorySchema], side: Side) -> None:
+def _refuse_unasked(answers: pa.Table, schemas: Mapping[str, CategorySchema], side: Run) -> None:
     """Raise `UsageError` for answers of a category without a schema: no file would have a place for them."""
     unasked = sorted(set(pc.unique(answers["category"]).to_pylist()) - schemas.keys())
     if unasked:
         raise UsageError(
-            f"{schemas_place(side.run.folder)} has no category {quoted(unasked[0])}, of which the run has answers: it "
+            f"{schemas_place(side.folder)} has no category {quoted(unasked[0])}, of which the run has answers: it "
             "is not the run's, or it was edited. Restore the file from a copy of the run, or extract anew into another "
             "output folder"
         )

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 from fsspec.implementations.local import LocalFileSystem
 
-from pipelines.comparing.compared_run import Side
 from pipelines.errors import UsageError
 from pipelines.exporting.outputs import Outputs
 from pipelines.store.folders import open_filesystem
 from pipelines.store.ledger import PLAN_NAME
+from pipelines.store.run import Run
 
 DEFAULT_FOLDER = "export"
 """Default folder, in the run's own; the only one there that exports may write to."""
@@ -20,7 +20,7 @@ DEFAULT_FOLDER = "export"
 _Place = tuple[str, str]
 
 
-def check_destination(side: Side, original: str | None, outputs: Outputs, is_written: Callable[[str], bool]) -> None:
+def check_destination(side: Run, original: str | None, outputs: Outputs, is_written: Callable[[str], bool]) -> None:
     """Raise `UsageError` if a file would replace one that belongs to the run, or lie among a run's own files.
 
     Args:
@@ -34,7 +34,7 @@ def check_destination(side: Side, original: str | None, outputs: Outputs, is_wri
             f"--out: {outputs.folder} is in the folder of {f'the run {side.uri}' if in_own else 'another run'}, beside "
             f"its own files; name another place, or none for {side.uri}/{DEFAULT_FOLDER}"
         )
-    for name in [*(file.name for file in side.run.plan.files), *([original] if original is not None else [])]:
+    for name in [*(file.name for file in side.plan.files), *([original] if original is not None else [])]:
         for system, path in _places(name):
             above, leaf = os.path.split(path)
             if (system, above) == folder and is_written(leaf):

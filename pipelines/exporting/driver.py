@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from hpd_core import CategorySchema
-from pipelines.comparing.compared_run import Side
 from pipelines.errors import UsageError
 from pipelines.exporting.acceptance import ExportAcceptance
 from pipelines.exporting.answers import ShardAnswers, asked_schemas, products_of, read_shards
@@ -24,9 +23,9 @@ from pipelines.exporting.targets import ShopWishes
 from pipelines.exporting.wide_columns import wide_columns
 from pipelines.exporting.wide_export import STEM, WIDE_KINDS, WideFiles, wide_tables
 from pipelines.exporting.writers import Style
-from pipelines.reporting.run_folder import state_notes
 from pipelines.reporting.source_texts import Wanted, read_texts
 from pipelines.reviewing.texts_in_run import left_out_note
+from pipelines.store.run import Run
 
 KINDS = (*WIDE_KINDS, *SHOP_KINDS)
 _SPREADSHEETS = ("csv", "xlsx")
@@ -99,11 +98,11 @@ def export_run(uri: str, wishes: ExportWishes) -> Exported:
     if wishes.kind not in KINDS:
         raise UsageError(f"--to {wishes.kind}: there is no such kind of file; there are {', '.join(KINDS)}")
     _check_options(wishes)
-    side = Side.open(uri)
+    side = Run.open_with_rows(uri)
     schemas = asked_schemas(side)
-    is_decided = side.run.precision is not None
+    is_decided = side.precision is not None
     result = Exported(wishes.kind, side.uri, num_dead_letters=side.totals.dead_letters, is_decided=is_decided)
-    result.notes.extend([*state_notes(side.run), *left_out_note(side.reviews.left_out, side.uri)])
+    result.notes.extend([*side.notes(), *left_out_note(side.reviews.left_out, side.uri)])
     acceptance = ExportAcceptance(
         schemas,
         takes_raw=wishes.takes_raw,
@@ -114,7 +113,7 @@ def export_run(uri: str, wishes: ExportWishes) -> Exported:
     )
     whole_lists = wishes.kind in SHOP_KINDS
     shards = _counted(read_shards(side, acceptance, result.left_out, needs_whole_lists=whole_lists), result)
-    earlier = EarlierExports(side.run.folder, wishes.forces)
+    earlier = EarlierExports(side.folder, wishes.forces)
     try:
         if wishes.kind in WIDE_KINDS:
             _export_wide(side, schemas, shards, wishes, earlier, result)
@@ -128,7 +127,7 @@ def export_run(uri: str, wishes: ExportWishes) -> Exported:
 
 
 def _export_shop(
-    side: Side,
+    side: Run,
     schemas: Mapping[str, CategorySchema],
     shards: Iterable[ShardAnswers],
     wishes: ExportWishes,
@@ -170,7 +169,7 @@ def _counted(shards: Iterable[ShardAnswers], result: Exported) -> Iterator[Shard
 
 
 def _export_wide(
-    side: Side,
+    side: Run,
     schemas: Mapping[str, CategorySchema],
     shards: Iterable[ShardAnswers],
     wishes: ExportWishes,
@@ -198,10 +197,10 @@ def _export_wide(
     result.files.extend(outputs.describe(name) for name in names)
 
 
-def _titles(side: Side, products: pa.Table) -> list[str | None]:
+def _titles(side: Run, products: pa.Table) -> list[str | None]:
     """Return the first text of each product, read again from the catalog; None if it is gone or has changed."""
     rows = products.select(["source_file", "source_row", "category", "input_hash"]).to_pylist()
     wanted = [Wanted(**row) for row in rows if row["input_hash"] is not None]
-    texts, _ = read_texts(side.run.plan, side.run.input_settings, wanted)
+    texts, _ = read_texts(side.plan, side.input_settings, wanted)
     found = (texts.get((row["source_file"], row["source_row"]), {}) for row in rows)
     return [next((text.text for text in fields.values()), None) for fields in found]

@@ -10,7 +10,6 @@ from fsspec.implementations.local import LocalFileSystem
 from pydantic import ValidationError
 
 from pipelines.catalog.staging import hash_content, measure
-from pipelines.comparing.compared_run import Side
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import ExportedProduct
@@ -19,6 +18,7 @@ from pipelines.exporting.filled_feed import FeedOriginal
 from pipelines.exporting.targets import Filler, TargetColumn
 from pipelines.job.run_plan import PlannedFile
 from pipelines.store.folders import open_filesystem
+from pipelines.store.run import Run
 
 _PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4")
 _DELIMITED = ("csv", "shopify")
@@ -47,7 +47,7 @@ class Original(Protocol):
 
 
 def open_original(
-    side: Side, file: PlannedFile, moved_to: str | None, is_one: Callable[[str, Sequence[str], str], bool]
+    side: Run, file: PlannedFile, moved_to: str | None, is_one: Callable[[str, Sequence[str], str], bool]
 ) -> Original | None:
     """Open the file that the run read; return None if it is not of the wanted kind.
 
@@ -70,8 +70,8 @@ def open_original(
     return original if is_one(file.format, original.header, original.dialect.delimiter) else None
 
 
-def _input_config(side: Side) -> InputConfig:
-    settings = side.run.input_settings
+def _input_config(side: Run) -> InputConfig:
+    settings = side.input_settings
     fields = settings.get("fields")
     # A plan keeps the fields as pairs: their order counts.
     given = {**settings, "fields": dict(fields) if isinstance(fields, list) else fields}

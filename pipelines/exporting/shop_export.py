@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from hpd_core import CategorySchema
-from pipelines.comparing.compared_run import Side
 from pipelines.errors import UsageError
 from pipelines.exporting.akeneo import AKENEO_TARGET
 from pipelines.exporting.answers import ExportedProduct
@@ -39,6 +38,7 @@ from pipelines.exporting.targets import (
     find_place,
 )
 from pipelines.job.run_plan import PlannedFile
+from pipelines.store.run import Run
 
 
 class NewFile(NamedTuple):
@@ -115,7 +115,7 @@ SHOP_KINDS: Mapping[str, ShopKind] = {
 class ShopExport:
     """Export into files of one kind. It appends to `files` and `notes`."""
 
-    side: Side
+    side: Run
     schemas: Mapping[str, CategorySchema]
     kind: ShopKind
     wishes: ShopWishes
@@ -135,7 +135,7 @@ class ShopExport:
         if not originals and self.kind.new_file is not None:
             self._write_new(self.kind.new_file, products)
             return
-        if others := [file.name for file in self.side.run.plan.files if file.name not in originals]:
+        if others := [file.name for file in self.side.plan.files if file.name not in originals]:
             raise UsageError(
                 f"{self.kind.target.name} fills in {next(iter(originals))}, and {others[0]} is no such file: their "
                 "products would be lost; run on each by itself"
@@ -151,7 +151,7 @@ class ShopExport:
 
     def _originals(self) -> Iterator[tuple[str, Original]]:
         """Yield the files to fill in, with the names that the run has for them."""
-        plan = self.side.run.plan
+        plan = self.side.plan
         if self.wishes.original is not None and len(plan.files) > 1:
             raise UsageError(
                 f"--original {self.wishes.original}: the run read {len(plan.files)} files, and this is one; they are "

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from pipelines.comparing.compared_run import Side
 from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.errors import UsageError
 from pipelines.judging.agreement import of_judges, with_exact_match
@@ -22,6 +21,7 @@ from pipelines.quality.gold import read_gold
 from pipelines.quality.run_answers import RowKey, read_run
 from pipelines.quality.scoring import Comparison
 from pipelines.store.folders import Folder, file_at
+from pipelines.store.run import Run
 
 RESULT_NAME = "judge.json"
 CACHE_NAME = "judge-answers.jsonl"
@@ -59,9 +59,9 @@ def judge_run(uri: str, wishes: JudgeWishes, gold: str | None, console: Console)
     """
     config = judge_config(wishes.judge, wishes.changes, "--judge")
     second_config = _second(wishes, config)
-    side = Side.open(uri)
-    cache = wishes.cache or _cache_beside(side.run.folder)
-    folder, name = _result_place(side.run.folder, wishes.out)
+    side = Run.open_with_rows(uri)
+    cache = wishes.cache or _cache_beside(side.folder)
+    folder, name = _result_place(side.folder, wishes.out)
     exact = _exact(side, gold) if gold is not None else None
     among = None if exact is None else {key for key, _ in exact}
     drawn = draw_products(side, wishes.limit, wishes.seed, among)
@@ -114,7 +114,7 @@ def _result_place(run: Folder, out: str | None) -> tuple[Folder, str]:
     return file_at(out, "--judge-out")
 
 
-def _exact(side: Side, gold: str) -> Exact:
+def _exact(side: Run, gold: str) -> Exact:
     """Return whether each labelled answer is right by exact match, with people's corrections, as the judge sees it."""
     products = read_gold(gold, side.schemas)
     found, _ = read_run(side.uri, products, gold, side.reviews)

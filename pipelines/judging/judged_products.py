@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hpd_core import Attribute
-from pipelines.comparing.compared_run import Side
 from pipelines.errors import UsageError
 from pipelines.judging.questions import Values
 from pipelines.quality.run_answers import RowKey
 from pipelines.reporting.source_texts import Wanted, read_texts
+from pipelines.store.run import Run
 
 _PLACE = ("source_file", "source_row")
 _ANSWERS = (*_PLACE, "category", "attribute", "value_index", "value_raw", "status")
@@ -71,7 +71,7 @@ class _Row:
     input_hash: str
 
 
-def draw_products(side: Side, limit: int | None, seed: int, among: Collection[RowKey] | None = None) -> DrawnProducts:
+def draw_products(side: Run, limit: int | None, seed: int, among: Collection[RowKey] | None = None) -> DrawnProducts:
     """Draw at most `limit` products of the run by a hash of seed and row; a larger draw holds the smaller one.
 
     `among`: only these. Raises `UsageError` if parts of the run cannot be read, or no product's text can.
@@ -85,7 +85,7 @@ def draw_products(side: Side, limit: int | None, seed: int, among: Collection[Ro
 
     chosen = sorted(rows()) if limit is None else heapq.nsmallest(limit, rows())
     wanted = [Wanted(*row.key, row.category, row.input_hash) for row in chosen]
-    texts, drawn.notes = read_texts(side.run.plan, side.run.input_settings, wanted)
+    texts, drawn.notes = read_texts(side.plan, side.input_settings, wanted)
     drawn.without_text = [row.product_id for row in chosen if row.key not in texts]
     with_text = [row for row in chosen if row.key in texts]
     if chosen and not with_text:
@@ -98,7 +98,7 @@ def draw_products(side: Side, limit: int | None, seed: int, among: Collection[Ro
     return drawn
 
 
-def _rows(side: Side, seed: int, among: Collection[RowKey] | None) -> Iterator[_Row]:
+def _rows(side: Run, seed: int, among: Collection[RowKey] | None) -> Iterator[_Row]:
     columns = [*_PLACE, "product_id", "category", "input_hash", "error"]
     for shard in side.shards:
         table = side.read("products", shard, columns)
@@ -113,7 +113,7 @@ def _lists(table: pa.Table, columns: Sequence[str]) -> list[list[Any]]:
     return [table[name].to_pylist() for name in columns]
 
 
-def _answers(side: Side, rows: Sequence[_Row]) -> dict[RowKey, list[dict[str, Any]]]:
+def _answers(side: Run, rows: Sequence[_Row]) -> dict[RowKey, list[dict[str, Any]]]:
     """Return the rows of the attribute table, by product."""
     by_shard: defaultdict[int, set[RowKey]] = defaultdict(set)
     for row in rows:
@@ -128,7 +128,7 @@ def _answers(side: Side, rows: Sequence[_Row]) -> dict[RowKey, list[dict[str, An
     return found
 
 
-def _product(side: Side, row: _Row, fields: dict[str, str], lines: Sequence[dict[str, Any]]) -> JudgedProduct:
+def _product(side: Run, row: _Row, fields: dict[str, str], lines: Sequence[dict[str, Any]]) -> JudgedProduct:
     by_attribute: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in sorted(lines, key=lambda line: int(line["value_index"])):
         by_attribute[line["attribute"]].append(line)

@@ -14,8 +14,10 @@ from pipelines.confidence.reliability import Reliability, reliability
 from pipelines.quality import scoring
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.normalisation import NormalisationScore, score_normalisation
-from pipelines.quality.run_answers import RunFolder, RunProduct, read_run
+from pipelines.quality.run_answers import RunProduct, read_run
 from pipelines.quality.scoring import Answer, AnswerJudgement, AnswerOutcome, Comparison, Counts, RateEstimates, Rates
+from pipelines.store.asked_schemas import read_schemas
+from pipelines.store.run import published_tables
 
 _MAX_NAMES = 5  # products or attributes named in notes
 _BANDS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -143,7 +145,7 @@ def evaluate_run(
     Raises:
         UsageError: a file or folder is missing, unreadable or invalid, or the gold file does not belong to the run.
     """
-    gold_products = read_gold(gold, RunFolder(run).schemas)
+    gold_products = read_gold(gold, read_schemas(published_tables(run).folder))
     products, notes = read_run(run, gold_products, gold)
     comparisons = list(dict.fromkeys([Comparison.EXACT, comparison]))
     evaluated = sorted(products)

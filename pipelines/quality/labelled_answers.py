@@ -12,12 +12,11 @@ from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.confidence.labelled_answer import LabelledAnswer
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldProduct, read_gold
-from pipelines.quality.run_answers import RowKey, RunFolder, matched_products
+from pipelines.quality.run_answers import RowKey, matched_products
 from pipelines.quality.scoring import Answer, AnswerOutcome, judge
-from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.verdicts import AnswerKey
 from pipelines.store.asked_schemas import read_asked_schemas
-from pipelines.store.folders import Folder
+from pipelines.store.run import Run
 
 Row = Mapping[str, Any]
 
@@ -25,8 +24,8 @@ _COLUMNS = (
     *("source_file", "source_row", "category", "attribute", "value_index", "value_raw", "norm_status", "status"),
     *("evidence", "num_tokens", "logprob_mean", "logprob_min"),
     *("model_id", "model_revision", "adapter_revision", "prompt_hash", "input_hash"),
+    *("choice", "probability", "margin", "source"),
 )
-_LATER_COLUMNS = ("choice", "probability", "margin", "source")
 
 
 def gold_answers(uri: str, gold: str, model: CalibratedModel) -> list[LabelledAnswer]:
@@ -34,12 +33,12 @@ def gold_answers(uri: str, gold: str, model: CalibratedModel) -> list[LabelledAn
 
     Raises `UsageError` if the gold file does not belong to the run.
     """
-    folder = RunFolder(uri)
-    schemas, asked = _schemas(folder), _asked(folder)
+    run = Run.open_with_rows(uri)
+    schemas, asked = _schemas(run), _asked(run)
     products = read_gold(gold, schemas)
-    labels = {each.key: products[index] for index, each in matched_products(folder, products, gold).items()}
+    labels = {each.key: products[index] for index, each in matched_products(run.parts, products, gold).items()}
     found: list[LabelledAnswer] = []
-    for key, answers in _answers(folder, schemas, model, set(labels)).items():
+    for key, answers in _answers(run, model, set(labels)).items():
         label = labels[key]
         now = {each.name: each for each in schemas[label.category].attributes}
         found += judged_answers(_name(answers), answers, now, label, _by_name(asked, label.category))
@@ -51,12 +50,12 @@ def reviewed_answers(uri: str, model: CalibratedModel) -> list[LabelledAnswer]:
 
     Raises `UsageError` for a damaged log of reviews.
     """
-    folder = RunFolder(uri)
-    schemas, asked = _schemas(folder), _asked(folder)
-    corrections = Layer.open(Folder(uri), schemas).corrections
+    run = Run.open_with_rows(uri)
+    asked = _asked(run)
+    corrections = run.reviews.corrections
     places = {RowKey(key.source_file, key.source_row) for key in corrections}
     found = []
-    for key, answers in _answers(folder, schemas, model, places).items():
+    for key, answers in _answers(run, model, places).items():
         for name, rows in answers.items():
             correction = corrections.get(AnswerKey(*key, name))
             attribute = _by_name(asked, rows[0]["category"]).get(name)
@@ -96,21 +95,18 @@ def _labelled(product: str, rows: Sequence[Row], attribute: Attribute, *, is_rig
     return LabelledAnswer(product, definition_of(attribute), features_of(rows[0], attribute, *rows[1:]), is_right)
 
 
-def _answers(
-    folder: RunFolder, schemas: Mapping[str, CategorySchema], model: CalibratedModel, keys: set[RowKey]
-) -> dict[RowKey, dict[str, Sequence[Row]]]:
+def _answers(run: Run, model: CalibratedModel, keys: set[RowKey]) -> dict[RowKey, dict[str, Sequence[Row]]]:
     """Return the answers of `model` for these products, by product and attribute, before people's corrections."""
     found: dict[RowKey, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for values in folder.rows("attributes", _COLUMNS, _LATER_COLUMNS):
-        row = dict(zip((*_COLUMNS, *_LATER_COLUMNS), values, strict=True))
+    for values in run.parts.rows("attributes", _COLUMNS):
+        row = dict(zip(_COLUMNS, values, strict=True))
         key = RowKey(row["source_file"], row["source_row"])
         if key in keys and not model.differences(CalibratedModel.of(row)):
             found[key][row["attribute"]].append(row)
-    kept = Layer.open(Folder(folder.uri), schemas)
-    models: dict[RowKey, dict[str, Sequence[Row]]] = defaultdict(dict)
+        models: dict[RowKey, dict[str, Sequence[Row]]] = defaultdict(dict)
     for key, answers in found.items():
         for name, items in answers.items():
-            rows = kept.model_rows(AnswerKey(*key, name), sorted(items, key=lambda row: row["value_index"]))
+            rows = run.reviews.model_rows(AnswerKey(*key, name), sorted(items, key=lambda row: row["value_index"]))
             # What people said of an earlier run, or a column holds, is not the model's answer.
             if rows[0]["source"] in ("model", None):
                 models[key][name] = rows
@@ -122,19 +118,18 @@ def _name(answers: Mapping[str, Sequence[Row]]) -> str:
     return str(next(iter(answers.values()))[0]["input_hash"])
 
 
-def _schemas(folder: RunFolder) -> Mapping[str, CategorySchema]:
-    schemas = folder.schemas
-    if schemas is None:
-        raise UsageError(f"{folder.uri} does not say what it asked for (it has no _schemas.json); run it again")
-    return schemas
+def _schemas(run: Run) -> Mapping[str, CategorySchema]:
+    if run.schemas is None:
+        raise UsageError(f"{run.uri} does not say what it asked for (it has no _schemas.json); run it again")
+    return run.schemas
 
 
-def _asked(folder: RunFolder) -> Mapping[str, CategorySchema]:
+def _asked(run: Run) -> Mapping[str, CategorySchema]:
     """Return the schemas that the model was asked, even if values were re-normalised later.
 
     A promise holds only for them.
     """
-    return read_asked_schemas(Folder(folder.uri)) or _schemas(folder)
+    return read_asked_schemas(run.folder) or _schemas(run)
 
 
 def _by_name(schemas: Mapping[str, CategorySchema], category: str) -> dict[str, Attribute]:

@@ -25,7 +25,9 @@ from pipelines.errors import UsageError
 from pipelines.normalising.normalised import NORM_STATUSES
 from pipelines.normalising.units import is_known, wanted_unit
 from pipelines.quality.gold import GoldProduct, read_lines
-from pipelines.quality.run_answers import RowKey, RunFolder, RunProduct
+from pipelines.quality.run_answers import RowKey, RunProduct
+from pipelines.store.asked_schemas import read_schemas
+from pipelines.store.run import Parts, published_tables
 
 _COLUMNS = ("source_file", "source_row", "attribute", "value_index", "status", "value_raw")
 _NORMALISED = ("norm_status", "value_norm", "value_num", "unit", "value_id")
@@ -102,13 +104,13 @@ def score_normalisation(
     Args:
         products: the run's products, by index in `gold`.
     """
-    folder = RunFolder(run)
-    golds = _read_norms(gold_path, gold, _units_of_schemas(folder.schemas))
+    tables = published_tables(run)
+    golds = _read_norms(gold_path, gold, _units_of_schemas(read_schemas(tables.folder)))
     notes = list(_unlabelled_notes(gold, golds))
     indexes = {product.key: index for index, product in products.items()}
     statuses: Counter[str] = Counter()
     judged: list[tuple[NormGold, NormValue, bool]] = []
-    for index, attribute, value in _values(folder, indexes):
+    for index, attribute, value in _values(tables, indexes):
         if value.status is not None:
             statuses[value.status] += 1
         forms = gold[index].values.get(attribute)
@@ -185,11 +187,9 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _values(folder: RunFolder, indexes: Mapping[RowKey, int]) -> Iterator[tuple[int, str, NormValue]]:
-    """Yield the values of gold products, with product index and attribute; none for a run without the columns."""
-    if not folder.has_columns("attributes", _NORMALISED):
-        return
-    for file, row, attribute, _, status, raw, *normalised in folder.rows("attributes", (*_COLUMNS, *_NORMALISED)):
+def _values(tables: Parts, indexes: Mapping[RowKey, int]) -> Iterator[tuple[int, str, NormValue]]:
+    """Yield the values of gold products, with product index and attribute."""
+    for file, row, attribute, _, status, raw, *normalised in tables.rows("attributes", (*_COLUMNS, *_NORMALISED)):
         index = indexes.get(RowKey(file, row))
         if index is not None and status == "value" and raw is not None:
             yield index, attribute, NormValue(raw, *normalised)

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple, cast, get_args
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from hpd_core import Attribute, CategorySchema
+from hpd_core import Attribute
 from hpd_core.text.near_names import difference, fold_name
 from pipelines.confidence.answer_features import answer_probability
 from pipelines.errors import UsageError
@@ -19,16 +16,14 @@ from pipelines.quality.scoring import Answer, AnswerStatus
 from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.verdicts import AnswerKey
 from pipelines.store.asked_schemas import read_schemas
-from pipelines.store.folders import Folder, open_filesystem
-from pipelines.store.ledger import PLAN_NAME
-from pipelines.store.no_run import no_run
+from pipelines.store.ledger import MANIFEST_NAME
+from pipelines.store.run import Parts, published_tables
 
 _KEY_COLUMNS = ("source_file", "source_row")
 _ANSWER_COLUMNS = (
     *(*_KEY_COLUMNS, "category", "attribute", "value_index", "value_raw", "status"),
-    *("num_tokens", "logprob_mean"),
+    *("num_tokens", "logprob_mean", "probability", "confidence", "source"),
 )
-_LATER_COLUMNS = ("probability", "confidence", "source")
 
 
 class RowKey(NamedTuple):
@@ -58,79 +53,6 @@ class RunProduct:
         return self.answers.get(attribute, Answer("error" if self.failed else "not_asked"))
 
 
-class RunFolder:
-    """The published tables of a run, read batch by batch."""
-
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
-        try:
-            self._filesystem, self._root = open_filesystem(uri)
-            # The tables alone are enough: they may have been copied from elsewhere.
-            has_tables = all(self._is_folder(table) for table in ("products", "attributes"))
-            is_run = has_tables or self._filesystem.exists(f"{self._root}/{PLAN_NAME}")
-        except OSError as error:
-            raise UsageError(f"cannot read {uri}: {error}") from error
-        if not is_run:
-            raise no_run(Folder(uri))
-        if not has_tables:
-            raise UsageError(f"the run in {uri} has not committed anything yet")
-
-    @property
-    def schemas(self) -> Mapping[str, CategorySchema] | None:
-        """Schemas of the run, if it recorded them."""
-        return read_schemas(Folder(self.uri))
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the run is finished. Its manifest is written last."""
-        return bool(self._filesystem.exists(f"{self._root}/manifest.json"))
-
-    def rows(self, table: str, columns: Sequence[str], later: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of `table`, as tuples of `columns` and `later`; none if the run has no such table.
-
-        Args:
-            later: columns that older runs lack; null there.
-        """
-        if not self._is_folder(table):
-            return
-        for path in self._files(table):
-            try:
-                with self._filesystem.open(path, "rb") as file:
-                    parquet = pq.ParquetFile(file)
-                    if absent := [name for name in columns if name not in parquet.schema_arrow.names]:
-                        raise UsageError(f"{path}: column {absent[0]!r} is missing; this is no {table} table")
-                    known = [*columns, *(name for name in later if name in parquet.schema_arrow.names)]
-                    for batch in parquet.iter_batches(columns=known):
-                        nothing = [None] * batch.num_rows
-                        cells = (
-                            batch.column(name).to_pylist() if name in known else nothing for name in (*columns, *later)
-                        )
-                        yield from zip(*cells, strict=True)
-            except (OSError, pa.ArrowException) as error:
-                raise UsageError(f"cannot read {path}: {error}") from error
-
-    def has_columns(self, table: str, columns: Sequence[str]) -> bool:
-        """Return whether the table exists and has these columns, by its first part."""
-        files = self._files(table) if self._is_folder(table) else []
-        if not files:
-            return False
-        try:
-            with self._filesystem.open(files[0], "rb") as file:
-                return set(columns) <= set(pq.read_schema(file).names)
-        except (OSError, pa.ArrowException) as error:
-            raise UsageError(f"cannot read {files[0]}: {error}") from error
-
-    def _files(self, table: str) -> list[str]:
-        try:
-            paths = self._filesystem.ls(f"{self._root}/{table}", detail=False)
-        except OSError as error:
-            raise UsageError(f"cannot list {self.uri}/{table}: {error}") from error
-        return sorted(path for path in paths if path.endswith(".parquet"))
-
-    def _is_folder(self, table: str) -> bool:
-        return bool(self._filesystem.isdir(f"{self._root}/{table}"))
-
-
 def read_run(
     uri: str, gold: Sequence[GoldProduct], gold_path: str, reviews: Layer | None = None
 ) -> tuple[dict[int, RunProduct], list[str]]:
@@ -139,23 +61,24 @@ def read_run(
     Args:
         reviews: people's answers, which replace the run's; None: answers as in the tables.
     """
-    folder = RunFolder(uri)
-    products = matched_products(folder, gold, gold_path)
+    tables = published_tables(uri)
+    products = matched_products(tables, gold, gold_path)
     by_key = {product.key: product for product in products.values()}
-    schemas = folder.schemas or {}
+    schemas = read_schemas(tables.folder) or {}
     for product in products.values():
         if schema := schemas.get(product.category or ""):
             product.asked = {attribute.name: attribute for attribute in schema.attributes}
     rows: dict[AnswerKey, list[dict[str, Any]]] = {}
-    for cells in folder.rows("attributes", _ANSWER_COLUMNS, _LATER_COLUMNS):
+    for cells in tables.rows("attributes", _ANSWER_COLUMNS):
         if RowKey(*cells[: len(_KEY_COLUMNS)]) in by_key:
-            row = dict(zip((*_ANSWER_COLUMNS, *_LATER_COLUMNS), cells, strict=True))
+            row = dict(zip(_ANSWER_COLUMNS, cells, strict=True))
             rows.setdefault(AnswerKey(*(row[name] for name in AnswerKey._fields)), []).append(row)
     for key, items in rows.items():
         items.sort(key=lambda row: int(row["value_index"]))
         stands = items if reviews is None else reviews.answer(key, items)
         by_key[RowKey(key.source_file, key.source_row)].answers[key.attribute] = _answer(stands, uri)
-    notes = [] if folder.is_finished else [f"{uri} is not finished (it has no manifest.json yet)"]
+    is_finished = tables.folder.exists(MANIFEST_NAME)
+    notes = [] if is_finished else [f"{uri} is not finished (it has no manifest.json yet)"]
     return products, notes
 
 
@@ -176,21 +99,21 @@ def _status(text: str, uri: str) -> AnswerStatus:
     return cast(AnswerStatus, text)
 
 
-def _read_products(folder: RunFolder) -> Iterator[RunProduct]:
+def _read_products(tables: Parts) -> Iterator[RunProduct]:
     """Yield extracted products, then dead-lettered ones."""
     columns = (*_KEY_COLUMNS, "product_id", "category")
-    for source_file, source_row, product_id, category, error in folder.rows("products", (*columns, "error")):
+    for source_file, source_row, product_id, category, error in tables.rows("products", (*columns, "error")):
         yield RunProduct(RowKey(source_file, source_row), product_id, category, error is not None, False)
-    for source_file, source_row, product_id, category in folder.rows("dead_letter", columns):
+    for source_file, source_row, product_id, category in tables.rows("dead_letter", columns):
         yield RunProduct(RowKey(source_file, source_row), product_id, category, True, True)
 
 
-def matched_products(folder: RunFolder, gold: Sequence[GoldProduct], gold_path: str) -> dict[int, RunProduct]:
+def matched_products(tables: Parts, gold: Sequence[GoldProduct], gold_path: str) -> dict[int, RunProduct]:
     """Return the run's product for every gold product in it, by index in `gold`; without answers.
 
     Raises `UsageError` if there is none, or one does not fit.
     """
-    return _match(_read_products(folder), gold, gold_path, folder.uri)
+    return _match(_read_products(tables), gold, gold_path, tables.folder.uri)
 
 
 def _match(

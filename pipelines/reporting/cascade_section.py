@@ -6,12 +6,12 @@ from typing import Any
 
 from pipelines.cascading.curve import CURVE_NAME, Curve
 from pipelines.reporting.facts.cascade import CascadeFacts
-from pipelines.reporting.run_folder import OpenedRun
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import pilot_folder
+from pipelines.store.run import Run
 
 
-def cascade_facts(run: OpenedRun) -> tuple[CascadeFacts | None, list[str]]:
+def cascade_facts(run: Run) -> tuple[CascadeFacts | None, list[str]]:
     """Return the facts (None for a run of one model) and notes."""
     settings: dict[str, Any] | None = run.plan.result_config.get("cascade")
     if settings is None:

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from hpd_core import ErrorCode
 from pipelines.reporting.facts.dead_letters import DeadExample, DeadReason
 from pipelines.reporting.formats import shortened
-from pipelines.reporting.part_reader import Parts
 from pipelines.reporting.table_scan import CategorySums
+from pipelines.store.run import Parts
 
 _COLUMNS = ("source_file", "source_row", "product_id", "category", "stage", "error_code", "error", "row_json")
 _MAX_EXAMPLES = 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.errors import UsageError
 from pipelines.reporting.answer_facts import attribute_facts, category_facts
 from pipelines.reporting.answer_sums import AnswerSums
 from pipelines.reporting.cascade_section import cascade_facts
@@ -17,14 +16,12 @@ from pipelines.reporting.facts.run import Identity, InputFile, ReportTotals
 from pipelines.reporting.gold_scores import GoldScores, read_gold_scores
 from pipelines.reporting.other_runs import compared_run, read_compared
 from pipelines.reporting.outlook import find_forecast, forecast_facts, outlook, priced
-from pipelines.reporting.run_folder import OpenedRun, open_run, state_notes
 from pipelines.reporting.sample import GoldIndex, build_sample
 from pipelines.reporting.sample_draw import draw
 from pipelines.reporting.table_scan import scan_attributes, scan_products
 from pipelines.reporting.verdict import verdict_of
-from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.texts_in_run import left_out_note
-from pipelines.store.asked_schemas import read_schemas
+from pipelines.store.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +47,23 @@ def gather(uri: str, wishes: ReportWishes) -> Facts:
 
     Raises `UsageError` if there is no run, a part of it cannot be read, or gold or a compared run does not fit.
     """
-    run = open_run(uri)
+    run = Run.open(uri)
     account, machines = read_account(run.parts, wishes.usd_per_hour)
-    notes = [*state_notes(run), *_gap_notes(run), *machines.notes]
+    notes = [*run.notes(), *_unpublished_notes(run), *machines.notes]
     if account is not None and account.money is not None and account.money.shards < account.shards:
         notes.append("--usd-per-hour gives all shards a price.")
     gold, gold_index = GoldScores(), None
     if wishes.gold is not None:
         gold = read_gold_scores(run, wishes.gold)
-        gold_index = GoldIndex(gold.products, wishes.gold, read_schemas(run.folder))
+        gold_index = GoldIndex(gold.products, wishes.gold, run.schemas)
         notes += gold.notes
 
-    reviews = _reviews(run)
-    notes += left_out_note(reviews.left_out, run.folder.uri)
-    reviewed = run.parts.layered(reviews)
+    notes += left_out_note(run.reviews.left_out, run.uri)
     sums, answers = scan_products(run.parts, machines.prices, machines.larger_prices), AnswerSums()
-    drawn = draw(scan_attributes(reviewed, sums, answers, run.booleans), wishes.sample_size, wishes.seed)
+    drawn = draw(scan_attributes(run.reviewed, sums, answers, run.booleans), wishes.sample_size, wishes.seed)
     dead_letters = read_dead_letters(run.parts, sums)
     sample, sample_notes = build_sample(
-        reviewed, run.plan, run.input_settings, drawn, wishes.seed, run.booleans, gold_index
+        run.reviewed, run.plan, run.input_settings, drawn, wishes.seed, run.booleans, gold_index
     )
     totals = _totals(run, dead_letters)
     if totals.rows and not totals.products:
@@ -109,7 +104,7 @@ def gather(uri: str, wishes: ReportWishes) -> Facts:
     )
 
 
-def _identity(run: OpenedRun, machines: ShardTotals) -> Identity:
+def _identity(run: Run, machines: ShardTotals) -> Identity:
     plan = run.plan
     return Identity(
         uri=run.folder.uri,
@@ -129,7 +124,7 @@ def _identity(run: OpenedRun, machines: ShardTotals) -> Identity:
     )
 
 
-def _totals(run: OpenedRun, dead_letters: Sequence[DeadReason]) -> ReportTotals:
+def _totals(run: Run, dead_letters: Sequence[DeadReason]) -> ReportTotals:
     totals = run.status.totals
     return ReportTotals(
         planned_rows=run.status.planned_rows,
@@ -144,23 +139,6 @@ def _totals(run: OpenedRun, dead_letters: Sequence[DeadReason]) -> ReportTotals:
     )
 
 
-def _reviews(run: OpenedRun) -> Layer:
-    """Open people's reviews of the run's answers. Raises `UsageError` if they cannot be read."""
-    try:
-        return Layer.open(run.folder, read_schemas(run.folder))
-    except OSError as error:
-        raise UsageError(f"cannot read the reviews of {run.folder.uri}: {error}") from error
-
-
-def _gap_notes(run: OpenedRun) -> list[str]:
-    """Return notes on missing committed parts. Raises `UsageError` if the report would be wrong without them."""
-    notes = []
-    for table in ("products", "attributes", "dead_letter"):
-        missing = run.parts.missing(table)
-        if not missing:
-            continue
-        if run.is_finished:
-            raise UsageError(f"{run.folder.describe(table)} lacks part-{missing[0]:06d}.parquet, which is committed")
-        else:
-            notes.append(f"{len(missing):,} committed shards are not published in {table}/ yet; they are left out.")
-    return notes
+def _unpublished_notes(run: Run) -> list[str]:
+    number = run.num_unpublished
+    return [f"{number:,} committed shards are not published yet; they are left out."] if number else []

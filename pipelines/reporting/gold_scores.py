@@ -10,8 +10,7 @@ from pipelines.quality.evaluation import Evaluation, evaluate_run
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.scoring import Counts
 from pipelines.reporting.facts.quality import Band, ReportQuality
-from pipelines.reporting.run_folder import OpenedRun
-from pipelines.store.asked_schemas import read_schemas
+from pipelines.store.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class GoldScores:
     notes: Sequence[str] = ()
 
 
-def read_gold_scores(run: OpenedRun, gold: str) -> GoldScores:
+def read_gold_scores(run: Run, gold: str) -> GoldScores:
     """Score the run against gold.
 
     Returns no scores, and a note, in two cases. An unfinished run may not have reached any labelled product yet.
@@ -39,7 +38,7 @@ def read_gold_scores(run: OpenedRun, gold: str) -> GoldScores:
 
     Raises `UsageError` if the gold file is not one, or does not belong to a finished run.
     """
-    products = read_gold(gold, read_schemas(run.folder))
+    products = read_gold(gold, run.schemas)
     uri, is_finished, totals = run.folder.uri, run.is_finished, run.status.totals
     try:
         evaluation = evaluate_run(uri, gold)

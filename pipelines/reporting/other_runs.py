@@ -9,19 +9,17 @@ from pipelines.reporting.cost_account import read_account
 from pipelines.reporting.facts.cost import Account
 from pipelines.reporting.facts.quality import ComparedRun, ReportQuality
 from pipelines.reporting.gold_scores import read_gold_scores
-from pipelines.reporting.run_folder import OpenedRun, open_run, state_notes
+from pipelines.store.run import Run
 
 
-def read_compared(
-    uri: str, this: OpenedRun, gold: str | None, usd_per_hour: float | None
-) -> tuple[ComparedRun, list[str]]:
+def read_compared(uri: str, this: Run, gold: str | None, usd_per_hour: float | None) -> tuple[ComparedRun, list[str]]:
     """Read another run to compare with `this`, the report's own. Raises `UsageError` if there is no run.
 
     Returns the run and notes on it. A run without gold labels has no scores, and a note.
     """
-    run = open_run(uri)
+    run = Run.open(uri)
     account, machines = read_account(run.parts, usd_per_hour)
-    notes = [*state_notes(run), *_unlike(run, this), *machines.notes]
+    notes = [*run.notes(), *_unlike(run, this), *machines.notes]
     quality = None
     if gold is not None:
         try:
@@ -32,7 +30,7 @@ def read_compared(
     return compared_run(run, account, quality, is_this=False), notes
 
 
-def _unlike(run: OpenedRun, this: OpenedRun) -> Iterator[str]:
+def _unlike(run: Run, this: Run) -> Iterator[str]:
     """Yield notes on inputs or devices that make the numbers of the two runs differ in meaning."""
     read, read_here = (
         (sorted((file.fingerprint, file.num_rows) for file in each.plan.files), each.plan.limit) for each in (run, this)
@@ -43,9 +41,7 @@ def _unlike(run: OpenedRun, this: OpenedRun) -> Iterator[str]:
         yield f"It ran on {run.device}, the run of this report on {this.device}."
 
 
-def compared_run(
-    run: OpenedRun, account: Account | None, quality: ReportQuality | None, *, is_this: bool
-) -> ComparedRun:
+def compared_run(run: Run, account: Account | None, quality: ReportQuality | None, *, is_this: bool) -> ComparedRun:
     """Return the comparison line of an opened run. `is_this`: it is the report's own."""
     billed = account.time.billed if account is not None and account.decoded else None
     return ComparedRun(

@@ -26,11 +26,11 @@ from pipelines.reporting.facts.sample import (
 )
 from pipelines.reporting.formats import shortened
 from pipelines.reporting.highlight import Mark, cut
-from pipelines.reporting.part_reader import Parts
 from pipelines.reporting.sample_draw import DrawnSample
 from pipelines.reporting.source_texts import Key, SourceText, Wanted, read_texts
 from pipelines.reporting.table_scan import Pairs
 from pipelines.store.evidence import stored_evidence
+from pipelines.store.run import Parts
 
 _KEY = ("source_file", "source_row")
 _PRODUCT_COLUMNS = (*_KEY, "product_id", "category", "input_hash")

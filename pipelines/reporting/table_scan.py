@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.reporting.answer_sums import AnswerSums
-from pipelines.reporting.part_reader import Parts
+from pipelines.store.run import Parts
 
 DOUBTFUL = 0.5
 """Certainty below which a value is more likely wrong than right."""

@@ -20,9 +20,9 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.reporting.part_reader import Parts
 from pipelines.reviewing.verdicts import AnswerKey
 from pipelines.store.folders import map_requests
+from pipelines.store.run import Parts
 
 Pair = tuple[str, str]
 """A category and one of its attributes."""
@@ -103,10 +103,8 @@ def draw_sample(parts: Parts, num_products: int, seed: int) -> Candidates:
 
 def _by_shard(parts: Parts) -> Iterator[tuple[int, pa.Table]]:
     """Yield the attribute table, one shard at a time."""
-    missing = set(parts.missing("attributes"))
-    shards = [shard for shard in parts.shards if shard not in missing]
-    for start in range(0, len(shards), _SHARDS_AT_ONCE):
-        here = shards[start : start + _SHARDS_AT_ONCE]
+    for start in range(0, len(parts.shards), _SHARDS_AT_ONCE):
+        here = parts.shards[start : start + _SHARDS_AT_ONCE]
         yield from zip(
             here, map_requests(lambda shard: parts.read_one("attributes", shard, _COLUMNS), here), strict=True
         )

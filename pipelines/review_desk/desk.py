@@ -12,7 +12,6 @@ from typing import Any
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
-from pipelines.reporting.run_folder import OpenedRun
 from pipelines.review_desk.candidates import Candidates, ReviewCandidate, draw_sample, find_candidates
 from pipelines.review_desk.products import Products, ReviewedProduct, places_of_items, shard_of
 from pipelines.review_desk.queue import Queue, Wish
@@ -24,6 +23,7 @@ from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.log_files import ReviewLog
 from pipelines.reviewing.texts_in_run import LeftOutReviews
 from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict, SeenAnswer, VerdictName
+from pipelines.store.run import Run
 
 _READ_AHEAD = 8
 
@@ -54,7 +54,7 @@ class OtherTextError(ValueError):
 class ReviewDesk:
     """Review of one run; thread-safe. Every confirmed verdict is in the log."""
 
-    def __init__(self, run: OpenedRun, schemas: Mapping[str, CategorySchema], options: DeskOptions) -> None:
+    def __init__(self, run: Run, schemas: Mapping[str, CategorySchema], options: DeskOptions) -> None:
         """Read the candidates and the earlier verdicts. Raises `UsageError` or `OSError` if they cannot be read."""
         self._run, self._schemas, self._options = run, schemas, options
         self._log = ReviewLog(run.folder)

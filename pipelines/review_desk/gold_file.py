@@ -11,13 +11,13 @@ from typing import Any
 from hpd_core import CategorySchema
 from pipelines.errors import UsageError
 from pipelines.quality.gold import parse_gold
-from pipelines.reporting.run_folder import OpenedRun
 from pipelines.reporting.source_texts import Key, Wanted, read_texts
 from pipelines.review_desk.candidates import draw_sample
 from pipelines.reviewing.checked_items import plain_number
 from pipelines.reviewing.corrections import Correction
 from pipelines.reviewing.layer import Layer
 from pipelines.store.folders import file_at
+from pipelines.store.run import Run
 
 _TEXTS_AT_ONCE = 500
 
@@ -50,7 +50,7 @@ class GoldFile:
 
 
 def write_gold(
-    run: OpenedRun, schemas: Mapping[str, CategorySchema], path: str, sample: int | None = None, seed: int = 0
+    run: Run, schemas: Mapping[str, CategorySchema], path: str, sample: int | None = None, seed: int = 0
 ) -> GoldFile:
     """Write the gold file at `path`.
 
@@ -74,7 +74,7 @@ def write_gold(
     return found
 
 
-def _by_product(run: OpenedRun, layer: Layer, sample: int | None, seed: int) -> dict[Key, list[Correction]]:
+def _by_product(run: Run, layer: Layer, sample: int | None, seed: int) -> dict[Key, list[Correction]]:
     wanted: set[Key] | None = None
     if sample is not None:
         drawn = draw_sample(run.parts, sample, seed)
@@ -88,7 +88,7 @@ def _by_product(run: OpenedRun, layer: Layer, sample: int | None, seed: int) -> 
 
 
 def _lines(
-    run: OpenedRun, schemas: Mapping[str, CategorySchema], by_product: Mapping[Key, list[Correction]], found: GoldFile
+    run: Run, schemas: Mapping[str, CategorySchema], by_product: Mapping[Key, list[Correction]], found: GoldFile
 ) -> Iterator[bytes]:
     seen: set[str] = set()
     places = list(by_product)
@@ -110,7 +110,7 @@ def _lines(
 
 
 def _line(
-    run: OpenedRun,
+    run: Run,
     name: str,
     place: Key,
     fields: Mapping[str, str] | None,

@@ -18,10 +18,10 @@ from hpd_core import CategorySchema, Record, RecordResult, Value
 from pipelines.catalog.shown_text import shown_record
 from pipelines.config.catalog_input import HtmlMode
 from pipelines.job.answer_rows import find_places
-from pipelines.reporting.run_folder import OpenedRun
 from pipelines.reporting.source_texts import Key, SourceText, Wanted, read_texts
 from pipelines.reviewing.layer import Layer, by_answer
 from pipelines.reviewing.verdicts import AnswerKey
+from pipelines.store.run import Run
 
 Row = Mapping[str, Any]
 
@@ -58,7 +58,7 @@ class ReviewedProduct:
 class Products:
     """Reader of products with a cache; thread-safe."""
 
-    def __init__(self, run: OpenedRun, layer: Layer) -> None:
+    def __init__(self, run: Run, layer: Layer) -> None:
         self._run, self._layer = run, layer
         self._found: OrderedDict[Key, ReviewedProduct] = OrderedDict()
         self._lock = threading.Lock()
@@ -107,7 +107,7 @@ class Products:
         return [row for row in near if _place(row) in places]
 
 
-def shard_of(run: OpenedRun, key: AnswerKey) -> int | None:
+def shard_of(run: Run, key: AnswerKey) -> int | None:
     """Return the committed shard that holds a row; None if there is none."""
     for shard in run.plan.shards:
         if shard.id in run.parts.shards and (run.plan.is_clustered or _holds(run, shard.pieces, key)):
@@ -130,7 +130,7 @@ def places_of_items(
     return find_places(record, schema, RecordResult("", product.category, {attribute: value}), html)[attribute]
 
 
-def _holds(run: OpenedRun, pieces: Sequence[Any], key: AnswerKey) -> bool:
+def _holds(run: Run, pieces: Sequence[Any], key: AnswerKey) -> bool:
     return any(
         piece.start <= key.source_row < piece.stop and run.plan.files[piece.file].name == key.source_file
         for piece in pieces

@@ -14,9 +14,9 @@ from hpd_core import Engine, EngineConfig, Record, RecordResult
 from pipelines.cascading.both_answers import asked_answers, judge_both
 from pipelines.cascading.curve import f1_at
 from pipelines.cascading.doubt import certainty, is_answer
-from pipelines.quality.run_answers import RunFolder
 from pipelines.quality.scoring import AnswerOutcome, count
 from pipelines.schemas.schema_file import load_schemas
+from pipelines.store.run import published_tables
 from pipelines.store.tables import TABLES
 from tests.pipelines.cascading.conftest import NUM_PRODUCTS
 from tests.pipelines.conftest import Workplace, products, read_table
@@ -122,7 +122,10 @@ def test_what_only_the_larger_model_can_take_is_none_of_the_small_ones_answers(c
     replaced = {(row["source_row"], row["attribute"]): row["replaced"][0] for row in answers if row["replaced"]}
     assert {key[0] for key, before in replaced.items() if before["status"] == "error"} == {3}
     assert all(
-        each.certainty == 0 for key, own in asked_answers(RunFolder(output)).items() if key[1] == 3 for each in own
+        each.certainty == 0
+        for key, own in asked_answers(published_tables(str(output))).items()
+        if key[1] == 3
+        for each in own
     )
 
     of_it = [row for row in answers if row["source_row"] == 3]

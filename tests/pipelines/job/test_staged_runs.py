@@ -54,6 +54,8 @@ def test_csv_is_extracted_as_parquet_is(workplace: Workplace, own_cache: Path) -
     settings = outcome.plan.result_config["input"]
     assert len(read_texts(outcome.plan, settings, wanted)[0]) == 40
     path.write_text(path.read_text() + "p42,Shoes,more,x\n")
+    assert len(read_texts(outcome.plan, settings, wanted)[0]) == 40, "the rows are kept as the run has read them"
+    shutil.rmtree(own_cache)
     texts, (note,) = read_texts(outcome.plan, settings, wanted)
     assert (texts, "has changed since the run" in note) == ({}, True)
 

@@ -74,7 +74,7 @@ def write_run(
         (folder / name).mkdir(parents=True)
         # Items of one attribute need not come in order, nor in one file.
         for part, half in enumerate((entries[1::2], entries[::2])):
-            pq.write_table(to_table(name, half), folder / name / f"part-{part}.parquet")
+            pq.write_table(to_table(name, half), folder / name / f"part-{part:06d}.parquet")
     if finished:
         (folder / "manifest.json").write_text("{}")
     return str(folder)
@@ -242,11 +242,11 @@ def test_folders_that_are_no_run(tmp_path: Path) -> None:
 def test_broken_tables(tmp_path: Path) -> None:
     gold = write_gold(tmp_path / "gold.jsonl", {"Brand": ["Acme"]})
     broken = write_run(tmp_path / "broken", [{"Brand": "Acme"}])
-    (tmp_path / "broken" / "attributes" / "part-2.parquet").write_bytes(b"no Parquet")
-    with pytest.raises(UsageError, match=r"cannot read .*part-2\.parquet"):
+    (tmp_path / "broken" / "attributes" / "part-000002.parquet").write_bytes(b"no Parquet")
+    with pytest.raises(UsageError, match=r"cannot read .*part-000002\.parquet"):
         evaluate_run(broken, gold)
     other = write_run(tmp_path / "other", [{"Brand": "Acme"}])
-    pq.write_table(pa.table({"source_file": ["x"]}), tmp_path / "other" / "products" / "part-1.parquet")
+    pq.write_table(pa.table({"source_file": ["x"]}), tmp_path / "other" / "products" / "part-000001.parquet")
     with pytest.raises(UsageError, match="column 'source_row' is missing; this is no products table"):
         evaluate_run(other, gold)
     with pytest.raises(UsageError, match="status 'maybe' is none of value, absent"):

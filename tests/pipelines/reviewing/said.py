@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.reporting.run_folder import open_run
 from pipelines.review_desk.desk import DeskOptions, ReviewDesk
 from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict
 from pipelines.store.asked_schemas import read_schemas
+from pipelines.store.run import Run
 
 START = datetime.datetime(2026, 11, 21, 9, tzinfo=datetime.UTC)
 
 
 def desk(run: Path | str, **options: Any) -> ReviewDesk:
-    opened = open_run(str(run))
+    opened = Run.open(str(run))
     return ReviewDesk(opened, read_schemas(opened.folder) or {}, DeskOptions(**options))
 
 

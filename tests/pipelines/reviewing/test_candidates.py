@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.reporting.run_folder import open_run
 from pipelines.review_desk.candidates import Candidates, draw_sample, find_candidates
+from pipelines.store.run import Run
 from pipelines.store.tables import to_table
 from tests.pipelines.reporting.made_runs import Answer
 from tests.pipelines.reviewing.made_runs import coffee, reviewable_run
@@ -32,7 +32,7 @@ def edit(run: Path, shard: int, **cells: object) -> None:
 def test_where_precision_is_asked_for_those_that_are_to_be_reviewed_wait_alone(run: Path) -> None:
     edit(run, 0, decision="accept")
     edit(run, 1, decision="review", confidence=0.4)
-    found = find_candidates(open_run(str(run)).parts, {})
+    found = find_candidates(Run.open(str(run)).parts, {})
     assert found.kind == "review"
     assert rows_of(found, "Brand") == [2, 3]
     assert {each.certainty for line in found.lines for each in line} == {0.4}
@@ -40,13 +40,13 @@ def test_where_precision_is_asked_for_those_that_are_to_be_reviewed_wait_alone(r
 
 def test_what_a_person_said_is_no_decision_of_the_run(run: Path) -> None:
     edit(run, 0, source="review", decision="accept", carried_from="an earlier run")
-    found = find_candidates(open_run(str(run)).parts, {})
+    found = find_candidates(Run.open(str(run)).parts, {})
     assert (found.kind, rows_of(found, "Brand")) == ("all", [2, 3])
 
 
 def test_of_more_than_can_be_held_the_least_certain_are_and_those_reviewed_do_not_count(tmp_path: Path) -> None:
     run = reviewable_run(tmp_path, [[coffee(number % 10, Weight=Answer("1")) for number in range(100)]])
-    found = find_candidates(open_run(str(run)).parts, {("Coffee", "Roast"): 3}, max_held=4)
+    found = find_candidates(Run.open(str(run)).parts, {("Coffee", "Roast"): 3}, max_held=4)
     assert {len(line) for line in found.lines} == {20, 23}
     assert found.waiting["Coffee", "Roast"] == 100
     assert rows_of(found, "Roast")[:12] == [*range(9, 100, 10), 8, 18]
@@ -54,11 +54,11 @@ def test_of_more_than_can_be_held_the_least_certain_are_and_those_reviewed_do_no
 
 def test_an_answer_that_is_none_is_the_least_certain(tmp_path: Path) -> None:
     run = reviewable_run(tmp_path, [[coffee(0), coffee(1, Roast=Answer("m", 0.99, "truncated")), coffee(2)]])
-    assert rows_of(find_candidates(open_run(str(run)).parts, {}), "Roast")[0] == 1
+    assert rows_of(find_candidates(Run.open(str(run)).parts, {}), "Roast")[0] == 1
 
 
 def test_a_sample_is_whole_products_and_the_same_every_time(run: Path) -> None:
-    parts = open_run(str(run)).parts
+    parts = Run.open(str(run)).parts
     drawn = {}
     for seed in range(40):
         (line,) = draw_sample(parts, 2, seed).lines

@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from hpd_core.system import storage
-from pipelines.reporting.run_folder import open_run
 from pipelines.review_desk.gold_file import write_gold
 from pipelines.reviewing.corrections import corrections
 from pipelines.reviewing.layer import Layer
@@ -18,6 +17,7 @@ from pipelines.reviewing.log_files import ReviewLog
 from pipelines.rewriting.reviewed_run import write_reviews
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
+from pipelines.store.run import Run
 from tests.pipelines.job.on_s3.s3_server import BUCKET, s3_server
 from tests.pipelines.reviewing.made_runs import key_of, reviewable_run
 from tests.pipelines.reviewing.said import verdict
@@ -50,7 +50,7 @@ def test_a_run_on_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert review.ask("undo", {"reviewer": "Ada", "id": "undo-light"})[1]["key"] == key
         layer = Layer.open(run, read_schemas(run))
         assert [each.items for each in layer.corrections.values()] == [("dark",)]
-        opened = open_run(run.uri)
+        opened = Run.open(run.uri)
         counts = write_gold(opened, read_schemas(run) or {}, f"s3://{BUCKET}/gold.jsonl")
         assert (counts.products, counts.answers) == (1, 1)
         line = json.loads(Folder(f"s3://{BUCKET}").read("gold.jsonl"))

@@ -17,7 +17,6 @@ from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.exporting.driver import ExportWishes, export_run
 from pipelines.quality.labelled_answers import reviewed_answers
 from pipelines.reporting.gather_facts import ReportWishes, gather
-from pipelines.reporting.run_folder import open_run
 from pipelines.review_desk.desk import OtherTextError, UnknownAnswerError
 from pipelines.review_desk.gold_file import write_gold
 from pipelines.reviewing.layer import Layer
@@ -25,6 +24,7 @@ from pipelines.reviewing.log_files import read_verdicts
 from pipelines.rewriting.reviewed_run import write_reviews
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
+from pipelines.store.run import Run
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Product
 from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
@@ -77,7 +77,7 @@ def test_of_another_text_nothing_is_laid_over_and_all_of_it_is_named(reviewed: P
 def test_gold_and_a_calibration_learn_nothing_of_it(reviewed: Path, tmp_path: Path) -> None:
     made_again(reviewed, coffee(5), coffee(1), coffee(2))
     path = tmp_path / "gold.jsonl"
-    run = open_run(str(reviewed))
+    run = Run.open(str(reviewed))
     found = write_gold(run, read_schemas(run.folder) or {}, str(path))
     assert (found.answers, found.left_out) == (2, 1)
     assert [json.loads(line)["values"]["Brand"] for line in path.read_text().splitlines()] == [["Brand 1"], ["Brand 2"]]

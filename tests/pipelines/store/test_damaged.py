@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines.comparing.compared_run import Side
 from pipelines.confidence.run_confidence import CONFIDENCE_NAME, RunConfidence
 from pipelines.errors import RunError, UsageError
 from pipelines.export import app
@@ -24,6 +23,7 @@ from pipelines.job.run_status import read_status
 from pipelines.store.asked_schemas import NORMALISED_NAME, SCHEMAS_NAME, read_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import CLUSTERS_NAME, MANIFEST_NAME, PLAN_NAME, Ledger
+from pipelines.store.run import Run
 from tests.pipelines.conftest import Workplace, products, read_table
 from tests.pipelines.exporting.made_runs import bag, write_normalised_run
 
@@ -74,7 +74,7 @@ def test_the_file_is_named_with_the_way_out(run: str, name: str, content: str) -
 def test_an_export_names_it_too(run: str, name: str, content: object) -> None:
     (Path(run) / name).write_text(json.dumps(content))
     with pytest.raises(UsageError, match="it is damaged"):
-        Side.open(run)
+        Run.open_with_rows(run)
     result = CliRunner().invoke(app, [run, "--to", "csv"])
     assert result.exit_code == 2, result.output
     assert f"cannot read {run}/{name}: it is damaged" in result.stderr
