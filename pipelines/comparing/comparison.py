@@ -19,11 +19,9 @@ from pipelines.comparing.answer_changes import (
     summarise,
 )
 from pipelines.comparing.cost_figures import Figures, read_figures
-from pipelines.comparing.drawn_answers import Sampled
 from pipelines.comparing.examples import ChangeExample, read_examples
 from pipelines.comparing.gold_comparison import GoldQuality, Label, compare_quality
-from pipelines.comparing.joining import Join
-from pipelines.comparing.row_counts import RowCounts
+from pipelines.comparing.joined_runs import JoinedRuns, RowCounts, Sampled
 from pipelines.comparing.setting_changes import Settings, compare_settings
 from pipelines.errors import UsageError
 from pipelines.job.run_status import State
@@ -119,7 +117,7 @@ def compare_runs(
         raise UsageError(f"{a} and {b} are the same folder; name two runs")
     settings = compare_settings(side_a, side_b)
     quality, labels = compare_quality(side_a, side_b, gold) if gold is not None else (None, {})
-    with Join.of(side_a, side_b, settings.same_files) as join:
+    with JoinedRuns.of(side_a, side_b, by_row=settings.same_files) as join:
         rows = join.row_counts()
         if not rows.both:
             raise UsageError(_nothing_in_common(side_a, side_b, rows))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hpd_core import Evidence
-from pipelines.comparing.drawn_answers import AnswerPlace, Sampled
+from pipelines.comparing.joined_runs import AnswerPlace, Sampled
 from pipelines.confidence.answer_features import answer_probability
 from pipelines.quality.run_answers import RowKey
 from pipelines.reporting.facts.sample import FieldText

@@ -123,8 +123,8 @@ def compare_apart(a: str, b: str, memory_limit: str | None = None) -> tuple[dict
     """The kinds of change between two runs, and the peak memory, in MB, of a process of its own that compares them."""
     code = f"""
 import json, sys
-from pipelines.comparing import join_database
-join_database.MEMORY_LIMIT = {memory_limit!r} or join_database.MEMORY_LIMIT
+from pipelines.comparing import joined_runs
+joined_runs.MEMORY_LIMIT = {memory_limit!r} or joined_runs.MEMORY_LIMIT
 from pipelines.comparing.comparison import compare_runs
 from pipelines.comparing.answer_changes import KINDS
 found = compare_runs(*sys.argv[1:]).same_text.kinds
