@@ -45,7 +45,7 @@ from bench.load.load_report import (
 from bench.load.made_up_catalog import COLUMNS, category_names, write_catalog, write_csv
 from bench.load.measured_run import run_measured
 from bench.load.stages_alone import run_stages
-from hpd_core.engine_description import versions
+from hpd_core.extractor import versions
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.errors import RunError, UsageError

@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from hpd_core import Attribute, CategorySchema, EngineConfig, Member, Unit
-from hpd_core.engine_description import EngineDescription
+from hpd_core.extractor import EngineDescription
 from pipelines.cli import COMMANDS
 from pipelines.config.extraction import JobConfig
 from pipelines.config.finetuning import FinetuneConfig

@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hpd_core.baselines.autoregressive import AutoregressiveBaseline
     from hpd_core.baselines.null_engine import NullEngine
-    from hpd_core.completion import Completion, OpenBranch, Trunk
+    from hpd_core.completion import Completion, OpenBranch, Trunk, joined
     from hpd_core.config import EngineConfig
     from hpd_core.engine import Engine
     from hpd_core.errors import EngineError, HPDError, ModelError, PromptError, SchemaError
-    from hpd_core.extraction_future import ExtractionFuture, ExtractionMetrics
-    from hpd_core.joining import joined
     from hpd_core.json_schema.answers import FieldAnswer, JsonFuture, JsonResult, Problem
     from hpd_core.json_schema.schema_reader import SchemaLimits, check_schema
-    from hpd_core.prompt_builder import DocumentTokenizer
+    from hpd_core.requests.extraction_future import ExtractionFuture, ExtractionMetrics
+    from hpd_core.requests.prompt_builder import DocumentTokenizer
     from hpd_core.text.grounding import ground
     from hpd_core.text.pattern_syntax import PatternError
     from hpd_core.text.template import PromptTemplate
+    from hpd_core.text.vocabulary import Member
     from hpd_core.types import Attribute, CategorySchema, ErrorCode, Evidence, Record, RecordResult, Unit, Value
-    from hpd_core.vocabulary import Member
 
 __all__ = [
     "Attribute",

@@ -6,6 +6,15 @@
 
 A branch's value equals that of ordinary decoding after prefix + text + suffix + branch, whatever else is decoded
 beside it. If documents are read both ways (bidirectional attention), text and suffix are.
+
+Join of separate branches for a step that sees them all: a trunk that holds a trunk, its branches and values.
+
+    trunk ─┬─ "price":  20             joined    trunk
+           ├─ "weight": 1.2                      "price":  20
+           └─ "colour": "red"                    "weight": 1.2
+                                                 "colour": "red" ─── "summary": ...
+
+Values that grow from the joined trunk equal those of ordinary decoding after that text.
 """
 
 from __future__ import annotations
@@ -21,9 +30,9 @@ from typing import Any
 from hpd_core.decoding.prompt import BranchEnd, Prompt
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import PromptError
-from hpd_core.extraction_future import ExtractionMetrics
 from hpd_core.layout import Branch, Layout, tree_layout
-from hpd_core.task_queue import Owner, Task, TaskQueue
+from hpd_core.requests.extraction_future import ExtractionMetrics
+from hpd_core.requests.task_queue import Owner, Task, TaskQueue
 from hpd_core.text.closed_answers import ClosedAnswers, leased_branch
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.kind_reading import read_value
@@ -318,3 +327,28 @@ def _completion(item: _Prepared, end: BranchEnd, text: str) -> Completion:
         end.chosen or ("greedy" if is_closed(kind) or isinstance(kind, Verbatim) else None),
         end.margin,
     )
+
+
+def joined(trunk: Trunk, branches: Sequence[OpenBranch], found: TrunkCompletions) -> Trunk:
+    """Return a trunk for a second `Engine.complete`: the first one, followed by every branch with its value.
+
+    Each branch has a line, in order; a value that was cut is shown up to the cut. Branches and values cannot bring in
+    control tokens. Equal prefixes are computed once: a document in `trunk.prefix` is not computed again for the second
+    call, one in `trunk.text` is.
+
+    Args:
+        branches: all branches that grew from the trunk.
+        found: their completions.
+
+    Raises:
+        PromptError: the trunk was refused, or one of its values could not be decoded.
+        ValueError: not as many completions as branches.
+    """
+    if found.error is not None:
+        raise PromptError(f"nothing grew from this trunk that could be joined: {found.error}")
+    lines = []
+    for branch, completion in zip(branches, found.branches, strict=True):
+        if completion.status == "error":
+            raise PromptError(f"{branch.text[:80]!r} was not decoded, and cannot be joined: leave it out")
+        lines.append(f"{branch.text}{completion.raw}\n")
+    return replace(trunk, decoded=(*trunk.decoded, Piece("".join(lines), False)))

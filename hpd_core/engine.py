@@ -14,8 +14,6 @@ from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.memory import Limits
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import ModelError
-from hpd_core.exclusive_rounds import ExclusiveRounds
-from hpd_core.extraction_future import ExtractionFuture
 from hpd_core.extractor import Extractor
 from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField
 from hpd_core.json_schema.extraction import JsonForm, submit_json
@@ -23,9 +21,11 @@ from hpd_core.json_schema.schema_reader import SchemaLimits
 from hpd_core.models import both_ways, description, loading, steering
 from hpd_core.models.weights import Weights
 from hpd_core.parallel.group import Group
-from hpd_core.prompt_builder import PromptBuilder, TextLeft, refuse_verbatim
-from hpd_core.submission import Submission
-from hpd_core.task_queue import Owner, Task, TaskQueue
+from hpd_core.requests.exclusive_rounds import ExclusiveRounds
+from hpd_core.requests.extraction_future import ExtractionFuture
+from hpd_core.requests.prompt_builder import PromptBuilder, TextLeft, refuse_verbatim
+from hpd_core.requests.submission import Submission
+from hpd_core.requests.task_queue import Owner, Task, TaskQueue
 from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.tokenization import SegmentTokenizer

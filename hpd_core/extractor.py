@@ -1,4 +1,7 @@
-"""Base of the engine and the baselines: loading, names, results of refused records."""
+"""Base of the engine and the baselines: loading, names, results of refused records.
+
+Description of an engine, to trace how an answer came about.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,17 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar, Self
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any, ClassVar, Self, TypedDict
 
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.memory import Limits
-from hpd_core.engine_description import EngineDescription, versions
 from hpd_core.errors import ModelError
-from hpd_core.extraction_future import ExtractionFuture
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.models import description, loading
 from hpd_core.models.weights import Weights
-from hpd_core.prompt_builder import PromptBuilder, Refusal
+from hpd_core.requests.extraction_future import ExtractionFuture
+from hpd_core.requests.prompt_builder import PromptBuilder, Refusal
 from hpd_core.system.threads import in_passing_thread
 from hpd_core.text.values import error_value
 from hpd_core.types import CategorySchema, Record, RecordResult
@@ -200,3 +203,55 @@ def refused_result(record: Record, refusal: Refusal, schema: CategorySchema | No
     """Return the result of a record that was not decoded: every attribute has the status "error"."""
     values = {attribute.name: error_value() for attribute in schema.attributes} if schema else {}
     return RecordResult(record.id, record.category, values, refusal.message, refusal.code)
+
+
+class EngineDescription(TypedDict):
+    """Description of an engine in `manifest.json` under `engine`: all that answers and speed depend on.
+
+    A setting that is 'auto' is given as resolved; a value that does not apply is null.
+    """
+
+    model_id: Annotated[str, "the model, as the user named it"]
+    model_revision: Annotated[str | None, "what names exactly its weights: the hub's commit, or a digest of its files"]
+    adapter_id: Annotated[str | None, "the adapter, likewise"]
+    adapter_revision: Annotated[str | None, "what names exactly its weights"]
+    decoding: Annotated[str, "'hpd', 'ar' or 'made-up'"]
+    layout: Annotated[str, "of prompts and answers"]
+    dtype: Annotated[str | None, "in which it computes"]
+    attention: Annotated[str, "how it attends; with 'ar' by transformers' name"]
+    layers: Annotated[str, "whose code runs the model's layers"]
+    quantization: Annotated[str | None, "of the weights"]
+    max_scored_tokens: Annotated[int, "of the setting; 0 where closed answers are decoded token by token"]
+    strings: Annotated[str | None, "of the setting: 'free' or 'verbatim'"]
+    answer_threshold: Annotated[float | None, "of the setting"]
+    limits: Annotated[
+        dict[str, int] | None,
+        "how much is decoded at a time, when it has been loaded: max_tokens_per_step, max_prompts_per_cohort, "
+        "max_cached_tokens, max_cached_prefixes. Where memory is missing later, it goes on with less",
+    ]
+    overlap_steps: Annotated[bool, "whether two steps are under way at a time"]
+    model_size: Annotated[
+        dict[str, int] | None,
+        "layer_parameters, which a token goes through; head_parameters, which make logits; weight_bytes; of layers "
+        "beside attention state_operations for a token, state_bytes of a prompt and column_bytes of a value's token; "
+        "cached_bytes of a token in the KV cache",
+    ]
+    tensor_parallel: Annotated[int, "GPUs that share every layer"]
+    device: Annotated[str, "cpu, or the GPU's number"]
+    device_name: Annotated[str | None, "the GPU's name, or the number of CPU cores"]
+    keys: Annotated[str | None, "how keys are written, 'full' or 'short'"]
+    document_attention: Annotated[str | None, "what a document's tokens see of each other, as set"]
+    prompt_hash: Annotated[str, "a hash of all that the model reads around a document, the schema apart"]
+    notes: Annotated[list[str], "what a user should know about this combination of settings"]
+    versions: Annotated[dict[str, str], "of hpd, torch and transformers"]
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that compute the answers; "source" if one is not installed."""
+    found = {}
+    for name, package in (("hpd", "hyper-parallel-decoding"), ("torch", "torch"), ("transformers", "transformers")):
+        try:
+            found[name] = version(package)
+        except PackageNotFoundError:
+            found[name] = "source"
+    return found

@@ -16,8 +16,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from hpd_core.nesting import Place, held_twice, joined, nested
-from hpd_core.vocabulary import Frozen, Member, Vocabulary, refuse_empty, with_tuples
+from hpd_core.text.nesting import Place, dotted, held_twice, nested
+from hpd_core.text.vocabulary import Frozen, Member, Vocabulary, refuse_empty, with_tuples
 
 AttributeType = Literal["string", "number", "boolean", "enum", "date"]
 MatchKind = Literal["exact", "folded", "fuzzy", "equal number", "ambiguous"]
@@ -115,7 +115,7 @@ class Attribute(Frozen):
 
     @model_validator(mode="after")
     def _check_path(self) -> Self:
-        if self.path and (len(self.path) == 1 or not all(self.path) or joined(self.path) != self.name):
+        if self.path and (len(self.path) == 1 or not all(self.path) or dotted(self.path) != self.name):
             raise ValueError(f"attribute {self.name!r} has the path {self.path!r}, which is not how it is called")
         return self
 
@@ -203,8 +203,8 @@ class CategorySchema(Frozen):
             seen.add(attribute.name)
         for outer, place in held_twice(attribute.place for attribute in self.attributes):
             raise ValueError(
-                f"category {self.category!r} has the attribute {joined(outer)!r} as a value, and as an object with "
-                f"{joined(place)!r}"
+                f"category {self.category!r} has the attribute {dotted(outer)!r} as a value, and as an object with "
+                f"{dotted(place)!r}"
             )
         return self
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from bench.speed.contenders import CEILING, COMPILED, FLOOR, GENERATE, NAIVE, TREE, Run
 from bench.speed.latency import Latency
 from bench.speed.measured_rounds import Comparison
-from hpd_core.engine_description import versions
+from hpd_core.extractor import versions
 from hpd_core.models import description
 
 _MEMORY_NOTE = "MB: memory at its highest, above what stands before a run, which is the loaded model"

@@ -13,7 +13,7 @@ from hpd_core import CategorySchema, EngineConfig, Record
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import Layout
 from hpd_core.models import description
-from hpd_core.prompt_builder import DocumentTokenizer, PreparedPrompt, PromptBuilder, Slot
+from hpd_core.requests.prompt_builder import DocumentTokenizer, PreparedPrompt, PromptBuilder, Slot
 from hpd_core.text.endings import Endings
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer

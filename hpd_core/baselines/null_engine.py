@@ -13,11 +13,10 @@ from dataclasses import replace
 from typing import Any, Self
 
 from hpd_core.config import EngineConfig
-from hpd_core.engine_description import EngineDescription, versions
-from hpd_core.extraction_future import ExtractionFuture, ExtractionMetrics, answer_in_turn
-from hpd_core.extractor import Extractor, refused_result
+from hpd_core.extractor import EngineDescription, Extractor, refused_result, versions
 from hpd_core.models import loading
-from hpd_core.prompt_builder import DocumentTokenizer, Refusal, asked_attributes, not_text, schema_of
+from hpd_core.requests.extraction_future import ExtractionFuture, ExtractionMetrics, answer_in_turn
+from hpd_core.requests.prompt_builder import DocumentTokenizer, Refusal, asked_attributes, not_text, schema_of
 from hpd_core.text.near_names import missing_schema
 from hpd_core.text.values import decoded_choice, parse_value
 from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, RecordResult, Value

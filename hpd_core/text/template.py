@@ -38,9 +38,9 @@ from pydantic import (
 )
 
 from hpd_core.errors import PromptError
-from hpd_core.section import Section
+from hpd_core.system.section import Section
+from hpd_core.text.vocabulary import Member
 from hpd_core.types import Attribute, CategorySchema, content_hash
-from hpd_core.vocabulary import Member
 
 _ATTRIBUTES = "{attributes}"
 _DOCUMENTS = "{documents}"

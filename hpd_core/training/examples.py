@@ -17,7 +17,7 @@ from typing import Any, Literal
 from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layout import Branch, FilledLayout, Layout, fill_layout, tree_layout
-from hpd_core.prompt_builder import CategoryTokens, PromptBuilder
+from hpd_core.requests.prompt_builder import CategoryTokens, PromptBuilder
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.types import Attribute, CategorySchema

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from hpd_core.section import Section
+from hpd_core.system.section import Section
 
 
 class ShardConfig(Section):

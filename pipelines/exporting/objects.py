@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hpd_core.nesting import Place, held_twice, nested
+from hpd_core.text.nesting import Place, held_twice, nested
 
 
 def without_clashes(places: Mapping[str, Place]) -> dict[str, Place]:

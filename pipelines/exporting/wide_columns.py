@@ -10,7 +10,7 @@ from typing import Literal
 import pyarrow as pa
 
 from hpd_core import Attribute, CategorySchema
-from hpd_core.nesting import Place, joined
+from hpd_core.text.nesting import Place, dotted
 from pipelines.errors import UsageError
 from pipelines.exporting.objects import without_clashes
 
@@ -60,7 +60,7 @@ class WideColumn:
     @property
     def places(self) -> Mapping[str, Place]:
         """Place of each of the columns in a file that has objects."""
-        head = joined([*self.outer, ""])
+        head = dotted([*self.outer, ""])
         return {field.name: (*self.outer, field.name.removeprefix(head)) for field in self.fields}
 
     @property

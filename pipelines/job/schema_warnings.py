@@ -29,7 +29,7 @@ def schema_warnings(config: JobConfig, schemas: Mapping[str, CategorySchema]) ->
     if not suspects:
         return []
     # Imports torch: jobs with schemas of ordinary size do without.
-    from hpd_core.schema_room import SchemaRoom
+    from hpd_core.requests.schema_room import SchemaRoom
 
     try:
         room = SchemaRoom.from_pretrained(config.model, config.engine, config.decoding)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from hpd_core import Attribute
-from hpd_core.nesting import joined
+from hpd_core.text.nesting import dotted
 from pipelines.labelling.json_in_text import Object
 
 
@@ -31,7 +31,7 @@ class AnsweredObjects:
         self._inside: defaultdict[str, list[str]] = defaultdict(list)
         for attribute in attributes:
             for depth in range(1, len(attribute.path)):
-                self._inside[spelling(joined(attribute.path[:depth]))].append(attribute.name)
+                self._inside[spelling(dotted(attribute.path[:depth]))].append(attribute.name)
 
     def by_name(self, answer: Object) -> Object:
         """Flatten the answer's objects to full names; unchanged if the schema has no objects."""

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 
 from hpd_core import Member
 from hpd_core.text.near_names import fold_name
-from hpd_core.vocabulary import Vocabulary
+from hpd_core.text.vocabulary import Vocabulary
 from pipelines.normalising.misspellings import SAME_BEGINNING, is_misspelt, may_be_misspelt
 from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, Normalised
 from pipelines.normalising.written_signs import one_form, written_signs

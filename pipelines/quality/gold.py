@@ -31,8 +31,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpd_core import CategorySchema
-from hpd_core.nesting import Place, joined
 from hpd_core.text import absence
+from hpd_core.text.nesting import Place, dotted
 from hpd_core.types import is_encodable
 from pipelines.errors import UsageError
 from pipelines.quality.gold_names import GoldNames
@@ -66,7 +66,7 @@ class GoldValue:
         """Whether somebody looked and found that the product has no such value."""
         return not self.items
 
-    def joined(self, other: GoldValue) -> GoldValue | None:
+    def dotted(self, other: GoldValue) -> GoldValue | None:
         """Merge two labels of one attribute, with the forms that either accepts; None if they contradict each other."""
         if len(self.items) != len(other.items):
             return None
@@ -218,7 +218,7 @@ class _LineReader:
         renamed = {name: called for name, called in asked.items() if called != name}
         if not renamed:
             return product
-        values, contradicted = self._names.by_asked(self._category, product.values, GoldValue.joined)
+        values, contradicted = self._names.by_asked(self._category, product.values, GoldValue.dotted)
         corrected = product.corrected and frozenset(asked.get(name, name) for name in product.corrected) - {
             *contradicted
         }
@@ -238,8 +238,8 @@ class _LineReader:
         self._texts = fields or {}
         product_id = _text(entry, "product_id", self._place)
         labels = by_place(values, self._names.places(self._category), _is_accepted, _key(self._place, "values"))
-        golds = {(name := joined(place)): self._from_forms(name, forms, "values") for place, forms in labels.items()}
-        paths = {joined(place): place for place in labels if len(place) > 1}
+        golds = {(name := dotted(place)): self._from_forms(name, forms, "values") for place, forms in labels.items()}
+        paths = {dotted(place): place for place in labels if len(place) > 1}
         corrected = _corrected(entry, self._place)
         return GoldProduct(self._row, product_id, self._category, golds, fields, corrected, paths=paths)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from hpd_core import Attribute, CategorySchema
-from hpd_core.nesting import joined
+from hpd_core.text.nesting import dotted
 from pipelines.quality.gold_objects import KnownPlaces
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ def _joined(labels: Sequence[T], join: Callable[[T, T], T | None]) -> T | None:
 
 def _other_names(attribute: Attribute) -> set[str]:
     """Return its aliases; for an attribute in an object also the aliases with the object's path."""
-    return {*attribute.aliases, *(joined((*attribute.path[:-1], alias)) for alias in attribute.aliases)}
+    return {*attribute.aliases, *(dotted((*attribute.path[:-1], alias)) for alias in attribute.aliases)}
 
 
 def _asked(name: str, attributes: Sequence[Attribute]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpd_core import Attribute
-from hpd_core.nesting import MAX_DEPTH, Place, joined
+from hpd_core.text.nesting import MAX_DEPTH, Place, dotted
 from hpd_core.types import is_encodable
 from pipelines.errors import UsageError
 
@@ -61,7 +61,7 @@ def by_place(
     found: dict[Place, Any] = {}
     names: set[str] = set()
     for where, label in _flat(values, known, is_score, place, ()):
-        if (name := joined(where)) in names:
+        if (name := dotted(where)) in names:
             raise UsageError(f"{place}: {name!r} is labelled twice, in an object and by its whole name")
         names.add(name)
         found[where] = label
@@ -82,8 +82,8 @@ def _flat(
     for key, label in values.items():
         here = (*outer, key)
         if not is_encodable(key):
-            raise UsageError(f"{place} > {joined(here)!r}: the name holds half a surrogate pair, which is no text")
-        refuse_blank(key, f"{place} > {joined(here)!r}")
+            raise UsageError(f"{place} > {dotted(here)!r}: the name holds half a surrogate pair, which is no text")
+        refuse_blank(key, f"{place} > {dotted(here)!r}")
         if label is None and here in known.objects:
             yield from (((name,), None) for name in known.objects[here])
         elif isinstance(label, dict) and _is_object(here, label, known, is_score):
@@ -94,7 +94,7 @@ def _flat(
 
 def _is_object(here: Place, label: Mapping[str, Any], known: KnownPlaces, is_score: Callable[[Any], bool]) -> bool:
     """Return whether a label is an object of labels, and not the accepted forms of one value."""
-    if not label or joined(here) in known.names:
+    if not label or dotted(here) in known.names:
         return False
     if here in known.objects:
         return True

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from hpd_core.nesting import Place, joined
+from hpd_core.text.nesting import Place, dotted
 from hpd_core.types import is_encodable
 from pipelines.errors import UsageError
 from pipelines.quality.doubtful_labels import DoubtfulLabel
@@ -67,7 +67,7 @@ def _left(values: Mapping[str, Any], outer: Place, gone: Set[str], labels: Set[s
     """Return the labels of an object that remain without those in `gone`."""
     left: dict[str, Any] = {}
     for key, label in values.items():
-        name = joined((*outer, key))
+        name = dotted((*outer, key))
         inside = {each for each in labels if each.startswith(f"{name}.")}
         if name in labels:
             if name not in gone:

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from hpd_core import Attribute, CategorySchema
-from hpd_core.nesting import Place, joined
 from hpd_core.text.near_names import fold_name
+from hpd_core.text.nesting import Place, dotted
 from pipelines.quality.gold import GoldProduct
 from pipelines.schemas.guessed_types import GuessedType, described_counts, guessed_type
 from pipelines.schemas.importing.imported import Imported, SourceCategory, listed
@@ -56,7 +56,7 @@ def _objects(paths: Mapping[str, Place], names: Collection[str]) -> dict[str, Pl
     return {
         name: place
         for name, place in paths.items()
-        if not any(joined(place[:depth]) in names for depth in range(1, len(place)))
+        if not any(dotted(place[:depth]) in names for depth in range(1, len(place)))
     }
 
 

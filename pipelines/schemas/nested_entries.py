@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from hpd_core import Attribute
-from hpd_core.nesting import joined, nested
+from hpd_core.text.nesting import dotted, nested
 
 OBJECT = "object"
 MAX_LEAVES = 1_000
@@ -48,7 +48,7 @@ class ObjectEntry:
     def _within(self, leaf: Attribute) -> Attribute:
         place = (self.name, *leaf.place)
         description = with_note(self.description, leaf.description)
-        return leaf.model_copy(update={"name": joined(place), "path": place, "description": description})
+        return leaf.model_copy(update={"name": dotted(place), "path": place, "description": description})
 
 
 Entry: TypeAlias = Attribute | ObjectEntry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from hpd_core import EngineConfig
-from hpd_core.section import Section
+from hpd_core.system.section import Section
 
 
 class ServeConfig(Section):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from hpd_core.section import Section
+from hpd_core.system.section import Section
 from pipelines.config.loading import load_config
 
 _FILE = Path(__file__).with_name("few_labels.yaml")

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from hpd_core import Record
 from hpd_core.models.adapter_record import AdapterRecord
-from hpd_core.section import Section
+from hpd_core.system.section import Section
 from pipelines.config.finetuning import FinetuneConfig, LoraSettings
 from pipelines.config.shipped_files import shipped_file
 from pipelines.errors import UsageError

@@ -19,7 +19,7 @@ from hpd_core.decoding.decoder import StepReport
 from hpd_core.models import both_ways
 from hpd_core.models.adapter_record import AdapterRecord
 from hpd_core.models.loading import load_model, load_tokenizer
-from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.requests.prompt_builder import PromptBuilder
 from tests.core.constrained import likeliest_answer, text_choices
 from tests.core.engines import answers, config
 from tests.core.families import build_model

@@ -14,7 +14,7 @@ from hpd_core import AutoregressiveBaseline, CategorySchema, Engine, ModelError,
 from hpd_core.config import EngineConfig
 from hpd_core.layout import Branch, Members
 from hpd_core.models.loading import load_model, load_tokenizer
-from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.requests.prompt_builder import PromptBuilder
 from tests.tables import table
 
 from .constrained import likeliest_answer

@@ -21,7 +21,7 @@ from hpd_core import (
     ground,
 )
 from hpd_core.baselines.reference import ReferenceValue, StackedSkeleton, decode_chain, decode_stacked
-from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.requests.prompt_builder import PromptBuilder
 from hpd_core.text import template as texts
 from hpd_core.text.template import render_document, render_key
 from tests.examples import examples

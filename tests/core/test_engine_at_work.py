@@ -13,7 +13,7 @@ import pytest
 
 from hpd_core import Engine, EngineError
 from hpd_core.decoding import decoder
-from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.requests.prompt_builder import PromptBuilder
 from tests.tiny_model import answering_tokenizer
 
 from .engines import LAYOUTS, TIMEOUT, Steps, answers, config

@@ -11,10 +11,10 @@ import pytest
 
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.run_tries import RunTries
-from hpd_core.extraction_future import ExtractionMetrics
 from hpd_core.layout import Branch, tree_layout
-from hpd_core.preparation import Preparation
-from hpd_core.task_queue import Owner, Task
+from hpd_core.requests.extraction_future import ExtractionMetrics
+from hpd_core.requests.preparation import Preparation
+from hpd_core.requests.task_queue import Owner, Task
 from hpd_core.text.runs import Runs
 from tests.core.engines import TIMEOUT
 from tests.core.text.test_runs import tries

@@ -9,8 +9,8 @@ import pytest
 
 from hpd_core import Attribute, CategorySchema, EngineConfig, PromptTemplate, Record
 from hpd_core.errors import ModelError
-from hpd_core.prompt_builder import PromptBuilder
-from hpd_core.schema_room import SchemaRoom
+from hpd_core.requests.prompt_builder import PromptBuilder
+from hpd_core.requests.schema_room import SchemaRoom
 from tests.tables import table
 from tests.tiny_model import build_tokenizer, sentencepiece_tokenizer
 

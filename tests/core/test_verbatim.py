@@ -29,7 +29,7 @@ from hpd_core.baselines.reference import CAUSAL, choose_member
 from hpd_core.config import EngineConfig
 from hpd_core.decoding import run_tries
 from hpd_core.models.loading import load_model, load_tokenizer
-from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.requests.prompt_builder import PromptBuilder
 from hpd_core.text.grounding import ground
 from hpd_core.text.runs import field_lines, runs_of
 from hpd_core.text.template import Piece

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from hpd_core import Attribute, Member, Unit
-from hpd_core.nesting import MAX_DEPTH, held_twice, joined
 from hpd_core.text.near_names import fold_name
+from hpd_core.text.nesting import MAX_DEPTH, dotted, held_twice
 from pipelines.errors import UsageError
 from pipelines.schemas.importing.imported import (
     Imported,
@@ -230,7 +230,7 @@ class _Reader:
 def _nested(keys: Sequence[str], note: str | None, attribute: Attribute) -> dict[str, Any]:
     """Return the updates of an attribute in an object: joined description, and the path if it can be written."""
     described = {"description": with_note(note, attribute.description)}
-    is_plain = all(key and one_line(key) == key for key in keys) and joined(keys) == attribute.name
+    is_plain = all(key and one_line(key) == key for key in keys) and dotted(keys) == attribute.name
     return {**described, "path": tuple(keys)} if is_plain else described
 
 

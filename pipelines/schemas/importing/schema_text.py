@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpd_core import Attribute
-from hpd_core.nesting import joined
 from hpd_core.text.near_names import fold_name
+from hpd_core.text.nesting import dotted
 from pipelines.config.yaml_dumping import comment_text, dump_flow, dump_key, dump_yaml
 from pipelines.schemas.importing.imported import Imported, SourceCategory, one_line, told_apart
 from pipelines.schemas.nested_entries import as_written, bare
@@ -125,7 +125,7 @@ def _renamed(attribute: Attribute, own_name: str) -> dict[str, Any]:
     known = {} if attribute.id is not None else {"id": attribute.name}
     *outer, _ = attribute.path or (attribute.name,)
     # The distinguishing suffix comes after its name.
-    path = {"path": (*outer, own_name.removeprefix(joined([*outer, ""])))} if outer else {}
+    path = {"path": (*outer, own_name.removeprefix(dotted([*outer, ""])))} if outer else {}
     return {"name": own_name, **path, **known}
 
 

@@ -18,7 +18,7 @@ from hpd_core.baselines.reference import decode_chain
 from hpd_core.models import embedded
 from hpd_core.models.embedded import EmbeddedModel, Wheel, embedded_model_folder, embedded_revision
 from hpd_core.models.loading import load_model, load_tokenizer
-from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.requests.prompt_builder import PromptBuilder
 from hpd_core.system.user_cache import cache_folder
 from tests.core.constrained import likeliest_answer, text_choices
 from tests.core.products import SCHEMAS, products

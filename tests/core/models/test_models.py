@@ -16,7 +16,7 @@ import transformers as tf
 from hpd_core import Engine, EngineConfig, ErrorCode, ModelError, Record
 from hpd_core.models.description import max_positions
 from hpd_core.models.loading import load_model, load_tokenizer, resolve_dtype
-from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.requests.prompt_builder import PromptBuilder
 from tests.core.families import VOCABULARY
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.products import SCHEMAS, products

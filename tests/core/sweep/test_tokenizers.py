@@ -20,7 +20,7 @@ from hpd_core import Attribute, CategorySchema, Engine, EngineConfig, Record
 from hpd_core.baselines.reference import decode_chain
 from hpd_core.layout import FREE
 from hpd_core.models.loading import load_tokenizer
-from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.requests.prompt_builder import PromptBuilder
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.endings import Read, behind_text
 from hpd_core.text.template import Piece, render_answer_line

@@ -15,7 +15,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from hpd_core import Attribute, CategorySchema, EngineConfig, PromptError, PromptTemplate, Record
-from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.requests.prompt_builder import PromptBuilder
 from hpd_core.text import template as texts
 from hpd_core.text.template import Frame, render_attribute, render_document, render_frame, render_key, render_short_key
 from hpd_core.text.tokenization import SegmentTokenizer

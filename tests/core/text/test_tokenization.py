@@ -97,7 +97,7 @@ def _normalizing_tokenizer() -> PreTrainedTokenizerFast:
 
 def test_records_with_control_tokens_that_normalization_makes_are_refused() -> None:
     from hpd_core import Attribute, CategorySchema, EngineConfig, ErrorCode
-    from hpd_core.prompt_builder import PromptBuilder
+    from hpd_core.requests.prompt_builder import PromptBuilder
 
     builder = PromptBuilder(_normalizing_tokenizer(), EngineConfig(), None)
     records = [Record("1", "c", {"t": "plain"}), Record("2", "c", {"t": "＜|tool|＞"})]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hpd_core import Attribute, CategorySchema, DocumentTokenizer, EngineConfig, PromptTemplate, Record
-from hpd_core.prompt_builder import PromptBuilder
+from hpd_core.requests.prompt_builder import PromptBuilder
 from hpd_core.text.values import parse_value
 from hpd_core.training.examples import IGNORED, Example, ExampleBuilder, LabelledDocument, TrainedLayout
 from tests.tables import table

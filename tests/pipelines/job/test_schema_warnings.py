@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from hpd_core import schema_room
+from hpd_core.requests import schema_room
 from pipelines.extract import app
 from pipelines.store.folders import Folder
 from tests.pipelines.conftest import SCHEMAS, Workplace, products

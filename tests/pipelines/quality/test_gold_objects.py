@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hpd_core import Attribute, CategorySchema
-from hpd_core.nesting import MAX_DEPTH, flattened, joined, nested
+from hpd_core.text.nesting import MAX_DEPTH, dotted, flattened, nested
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldValue, read_gold
 from pipelines.schema import app
@@ -25,7 +25,7 @@ from tests.tables import table
 PLACES = [("Brand",), ("size", "width"), ("size", "lid", "closure")]
 SCHEMA = CategorySchema(
     category="Coffee",
-    attributes=tuple(Attribute(name=joined(each), path=each if len(each) > 1 else ()) for each in PLACES),
+    attributes=tuple(Attribute(name=dotted(each), path=each if len(each) > 1 else ()) for each in PLACES),
 )
 WIDTH, ZIP, ABSENT = GoldValue((("12",),)), GoldValue((("zip", "zipper"),)), GoldValue(())
 LID = {"lid": {"closure": ["zip", "zipper"]}}
@@ -73,7 +73,7 @@ trees = st.recursive(labels, lambda inner: st.dictionaries(names, inner, min_siz
 def test_every_tree_of_labels_is_read_by_whole_names(
     tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]
 ) -> None:
-    expected = {joined(place): GoldValue((tuple(forms),)) for place, forms in flattened(tree)}
+    expected = {dotted(place): GoldValue((tuple(forms),)) for place, forms in flattened(tree)}
     assert read(tmp_path_factory.mktemp("drawn"), tree, with_schemas=False) == expected
 
 

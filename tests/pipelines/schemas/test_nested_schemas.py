@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from hpd_core import Attribute, CategorySchema, Unit
-from hpd_core.nesting import MAX_DEPTH, flattened, joined, nested
+from hpd_core.text.nesting import MAX_DEPTH, dotted, flattened, nested
 from hpd_core.text.template import render_attribute, render_key
 from pipelines.errors import UsageError
 from pipelines.schemas.importing.imported import one_line
@@ -224,5 +224,5 @@ def test_every_json_schema_of_objects_is_read(tmp_path_factory: pytest.TempPathF
 
     folder = tmp_path_factory.mktemp("drawn")
     read = done(folder, write(folder, "drawn.json", {"title": "A", **schema(tree)}))
-    named = [place for place, _ in flattened(tree) if one_line(joined(place))]
+    named = [place for place, _ in flattened(tree) if one_line(dotted(place))]
     assert len(read.schemas["A"].attributes) == len(named)

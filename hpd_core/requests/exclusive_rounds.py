@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 
-from hpd_core.extraction_future import ExtractionFuture, ExtractionMetrics
-from hpd_core.prompt_builder import TextLeft, schema_of
+from hpd_core.requests.extraction_future import ExtractionFuture, ExtractionMetrics
+from hpd_core.requests.prompt_builder import TextLeft, schema_of
 from hpd_core.text.exclusive_places import Copied, ExclusivePlaces
 from hpd_core.text.runs import field_lines
 from hpd_core.types import CategorySchema, Record, RecordResult, Value

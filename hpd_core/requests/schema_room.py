@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from hpd_core.config import EngineConfig
 from hpd_core.errors import PromptError
 from hpd_core.models import description, loading
-from hpd_core.prompt_builder import CategoryTokens, PromptBuilder
+from hpd_core.requests.prompt_builder import CategoryTokens, PromptBuilder
 from hpd_core.text.near_names import quoted
 from hpd_core.text.template import render_attribute
 from hpd_core.text.tokenization import SegmentTokenizer

@@ -15,7 +15,7 @@ MAX_DEPTH = 16
 """Maximum depth of nested objects in a catalog's schemas and labels."""
 
 
-def joined(place: Iterable[str]) -> str:
+def dotted(place: Iterable[str]) -> str:
     """Return the name of a place: its keys joined by dots."""
     return ".".join(place)
 
@@ -40,7 +40,7 @@ def nested(values: Iterable[tuple[Sequence[str], Any]]) -> dict[str, Any]:
 def _put(objects: Mapping[Place, dict[str, Any]], place: Place, value: Any) -> None:
     holder = objects[place[:-1]]
     if place[-1] in holder:
-        raise ValueError(f"{joined(place)!r} stands twice")
+        raise ValueError(f"{dotted(place)!r} stands twice")
     holder[place[-1]] = value
 
 

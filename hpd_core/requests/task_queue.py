@@ -14,8 +14,8 @@ from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import EngineError
-from hpd_core.extraction_future import ExtractionMetrics
-from hpd_core.preparation import Preparation
+from hpd_core.requests.extraction_future import ExtractionMetrics
+from hpd_core.requests.preparation import Preparation
 
 
 @dataclass(eq=False)
@@ -27,7 +27,7 @@ class Task:
         future: future of the results made from their answers.
         make_results: makes the results, outside of the decoding thread, when all prompts are finished.
         metrics: cost of the task.
-        caller: whom it is for: tasks of one caller take turns (hpd_core/preparation.py) as if they were one task.
+        caller: whom it is for: tasks of one caller take turns (requests/preparation.py) as if they were one.
     """
 
     prompts: Sequence[Prompt]
