@@ -21,7 +21,7 @@ from hpd_core.models import description, loading
 from hpd_core.models.weights import Weights
 from hpd_core.requests.extraction_future import ExtractionFuture
 from hpd_core.requests.prompt_builder import PromptBuilder, Refusal
-from hpd_core.system.threads import in_passing_thread
+from hpd_core.system.device import in_passing_thread
 from hpd_core.text.values import error_value
 from hpd_core.types import CategorySchema, Record, RecordResult
 

@@ -14,7 +14,7 @@ import torch
 
 from bench.load.measured_run import MeasuredRun, run_measured
 from hpd_core import HPDError, Record
-from hpd_core.system.threads import num_cpus
+from hpd_core.system.device import num_cpus
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import to_record
 from pipelines.config.extraction import JobConfig

@@ -7,8 +7,20 @@ Keys and values of all heads are linear in the latent c; in addition, all heads 
 
 Two forms give the same result. `expanded` makes keys and values of c as the model's own code does. `absorbed` applies
 U_K to the query and U_V after the sum. So all heads attend to c itself, as to one KV head whose values are the first
-part of its keys. The form with fewer multiplications (attention/latent_sizes.py) is chosen separately for a prefix and
-for a prompt's own columns; one softmax covers both.
+part of its keys. The form with fewer multiplications is chosen separately for a prefix and for a prompt's own columns;
+one softmax covers both.
+
+A head has R query rows that attend to C columns. Sizes are r (latent), n, d and v (a head's plain part, rotated part
+and value):
+
+    expanded    C r (n + v)  +  R C (n + d + v)      each column becomes a key and a value
+    absorbed    R r (n + v)  +  R C (2 r + d)        each row meets the latents
+
+So a few rows that see many columns are absorbed (values that grow), and many rows expanded (documents, and a prefix
+that many prompts share): with DeepSeek's sizes up to 140 rows are absorbed before 800 columns.
+
+Expanded keys and values are recomputed for each layer and step, in memory that all layers of a step use in turn. If
+many rows see them, the kernel in C++ attends to them: then it is faster than torch's operations.
 """
 
 from __future__ import annotations
@@ -16,14 +28,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hpd_core.attention.eager import write_products
-from hpd_core.attention.latent_native import ExpandedAttention
-from hpd_core.attention.latent_sizes import LatentSizes
+from hpd_core.attention.kv_cache import CacheBlock, CacheOrder, CacheShape, LayerShape
+from hpd_core.attention.native import NativeAttention
 from hpd_core.attention.plan import AttentionPlan, PrefixCache, Tile
+from hpd_core.native import library
 
 Expand = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Expansion of latents [n, 1, C, r] and rotated parts [n, 1, C, d] to keys [n, H, C, n + d], values [n, H, C, v]."""
@@ -282,3 +296,93 @@ def by_head(rows: Tensor, weights: Tensor) -> Tensor:
     if rows.device.type == "cpu":  # which copies matrices that are parts of larger ones, where there are several
         return torch.stack([rows[:, head] @ weights[head] for head in range(len(weights))], dim=1)
     return torch.bmm(rows.transpose(0, 1), weights).transpose(0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LatentSizes:
+    """Sizes of a layer: number of heads; sizes of a latent, a head's plain and rotated part of a key, and a value."""
+
+    heads: int
+    latent: int
+    plain: int
+    rotated: int
+    value: int
+
+    @classmethod
+    def of(cls, weight: Tensor, query: Tensor, key: Tensor) -> LatentSizes:
+        """Infer the sizes from shapes.
+
+        Args:
+            weight: [H * (n + v), r], makes keys and values of latents.
+            query: [..., H, n + d]
+            key: [..., r + d], a token's cached latent.
+        """
+        heads, latent = query.shape[-2], weight.shape[1]
+        rotated = key.shape[-1] - latent
+        plain = query.shape[-1] - rotated
+        return cls(heads, latent, plain, rotated, len(weight) // heads - plain)
+
+    @property
+    def expanded(self) -> LayerShape:
+        """Shape of the expanded keys and values."""
+        return LayerShape(self.heads, self.plain + self.rotated, self.value, self.heads)
+
+    def is_absorbed(self, num_rows: int, num_columns: int) -> bool:
+        """Return whether these rows need fewer multiplications with latents than with keys made of them."""
+        of_weights = self.latent * (self.plain + self.value)
+        absorbed = num_rows * (of_weights + num_columns * (2 * self.latent + self.rotated))
+        return absorbed < num_columns * (of_weights + num_rows * (self.plain + self.rotated + self.value))
+
+
+ExpandKept = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Expansion of cached latents, [n, 1, C, r + d], to keys [n, H, C, n + d] and values [n, H, C, v]."""
+
+
+class ExpandedAttention:
+    """Attention of one cohort's tokens of one step."""
+
+    def __init__(self, plan: AttentionPlan, layer: LayerShape) -> None:
+        """Allocate keys and values. `layer`: number of their heads, and their sizes."""
+        self._plan = plan
+        dtype = plan.keys[0].dtype
+        block = library.columns_of_block(dtype, layer.key_size, layer.value_size)
+        self._order = CacheOrder(block, fills=False)
+        self._shape = CacheShape((layer,), dtype, plan.keys[0].device, (0,))
+        self._own = self._block(len(plan.counts), plan.k_positions.shape[1])
+        prefixes = {id(part.prefix): part.prefix for part in plan.groups if part.prefix is not None}
+        self._prefixes = [(prefix, self._block(1, prefix.num_tokens)) for prefix in prefixes.values()]
+        made = {id(prefix): _as_prefix(block, prefix.num_tokens) for prefix, block in self._prefixes}
+        groups = [part if part.prefix is None else replace(part, prefix=made[id(part.prefix)]) for part in plan.groups]
+        self._attention = NativeAttention(replace(plan, keys=self._own.keys, values=self._own.values, groups=groups))
+
+    def _block(self, num_prompts: int, num_columns: int) -> CacheBlock:
+        room = self._order.room_for(num_columns)
+        memory = torch.empty(num_prompts * room * self._shape.numbers_per_token, dtype=self._shape.dtype)
+        return CacheBlock(self._shape, self._order, memory, num_prompts, room)
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, out: Tensor, expand: ExpandKept, settings: dict[str, Any]
+    ) -> None:
+        """Attend as `LatentAttention.attend` does; the latents of the new tokens are stored already."""
+        plan = self._plan
+        earlier = int((plan.used - plan.counts).max())
+        if earlier:
+            self._fill(self._own, plan.keys[layer][:, :, :earlier], expand)
+        for prefix, block in self._prefixes:
+            self._fill(block, prefix.keys[layer][None], expand)
+        tokens = slice(plan.start, plan.stop)
+        new_keys, new_values = (made[0].transpose(0, 1) for made in expand(k[tokens].transpose(0, 1)[None]))
+        self._attention.attend(0, q[tokens], new_keys, new_values, out[tokens], **settings)
+
+    def _fill(self, block: CacheBlock, kept: Tensor, expand: ExpandKept) -> None:
+        """Fill the first columns of all prompts from latents [P, 1, C, r + d]; the kernel reads whole value blocks."""
+        keys, values = expand(kept)
+        num_columns, places = kept.shape[2], self._order.places_of(kept.shape[2])
+        block.keys[0][:, :, :num_columns] = keys
+        size = block.values[0].shape[-1]
+        padded = torch.nn.functional.pad(values, (0, 0, 0, places * size - num_columns))
+        block.values[0][:, :, :places] = padded.view(*padded.shape[:2], places, size, -1).transpose(3, 4)
+
+
+def _as_prefix(block: CacheBlock, num_tokens: int) -> PrefixCache:
+    return PrefixCache([block.keys[0][0, :, :num_tokens]], [block.values[0][0]])

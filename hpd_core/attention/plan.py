@@ -3,7 +3,7 @@
 A prompt's KV is read once for all its tokens: the query rows of all its branches, and of all query heads that share a
 KV head (GQA), are folded into one matrix. A prefix's KV is read once for all prompts that share it: their rows are one
 matrix, too. Such a row has two parts of scores, over the prefix and over its prompt's own columns, and one softmax over
-both.
+both. Masks are added to scores.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hpd_core.attention import masks
+from hpd_core.attention import plan
 from hpd_core.attention.cache_slots import CacheSlot
-from hpd_core.attention.folding import fold, unfold
 from hpd_core.layout import EVERYBODY, PUBLIC, IntArray, visible
 from hpd_core.system.device import to_device
 
@@ -193,8 +192,8 @@ class AttentionPlan:
         """Return the additive mask [P, 1, R * G, C] over own columns, for folded query rows; equal layers share it."""
         key = (window, group, dtype)
         if key not in self._biases:
-            self._biases[key] = masks.additive(
-                self._seen(slice(None), slice(None), window), group, dtype, masks.ALIGNMENT
+            self._biases[key] = plan.additive(
+                self._seen(slice(None), slice(None), window), group, dtype, plan.ALIGNMENT
             )
         return self._biases[key]
 
@@ -255,7 +254,7 @@ class AttentionPlan:
             positions = torch.arange(part.prefix.num_tokens, device=seen.device)
             q_sights = self.q_sights[prompts, rows, None]
             seen_before = visible(PUBLIC, q_sights, PUBLIC, EVERYBODY, positions, window)
-            prefix_bias = masks.additive(seen_before, group, torch.float32)
+            prefix_bias = plan.additive(seen_before, group, torch.float32)
         counts = self.counts[prompts]
         first = self.start + int(self.counts[: prompts.start].sum()) + rows.start
         here = np.minimum(counts, rows.stop) - rows.start  # only a single prompt's rows are cut
@@ -267,7 +266,7 @@ class AttentionPlan:
             None if gather is None else to_device(gather, seen.device),
             None if scatter is None else to_device(scatter, seen.device),
             slice(num_columns),
-            masks.additive(seen[..., :num_columns], group, torch.float32),
+            plan.additive(seen[..., :num_columns], group, torch.float32),
             part.prefix,
             prefix_bias,
         )
@@ -295,3 +294,34 @@ def _padding(counts: IntArray) -> tuple[IntArray, IntArray] | tuple[None, None]:
         return None, None
     gather = np.where(is_token, (np.cumsum(counts) - counts)[:, None] + rows, 0)
     return gather.ravel(), np.flatnonzero(is_token)
+
+
+ALIGNMENT = 8
+"""Alignment of a mask's rows, in elements: torch's memory-efficient kernel would copy an unaligned one in every
+layer."""
+
+
+def additive(seen: Tensor, group: int, dtype: torch.dtype, alignment: int = 1) -> Tensor:
+    """Make an additive mask [n, 1, rows * G, C] of bool [n, rows, C]; its rows begin at multiples of `alignment`."""
+    num_columns = seen.shape[-1]
+    padded = -(-num_columns // alignment) * alignment
+    bias = torch.zeros(*seen.shape[:-1], padded, dtype=dtype, device=seen.device)
+    # Finite, so that a stretch in which nothing is visible does not become NaN inside the kernel.
+    bias[..., :num_columns].masked_fill_(~seen, torch.finfo(dtype).min / 2)
+    return bias.repeat_interleave(group, dim=1)[:, None, :, :num_columns]
+
+
+def fold(rows: Tensor, num_prompts: int, num_kv_heads: int) -> Tensor:
+    """Fold rows of one prompt, and heads of one KV head, into one matrix: [P * R, H, D] -> [P, H_kv, R * G, D]."""
+    num_rows = rows.shape[0] // num_prompts
+    group = rows.shape[1] // num_kv_heads
+    split = rows.view(num_prompts, num_rows, num_kv_heads, group, -1)
+    return split.transpose(1, 2).reshape(num_prompts, num_kv_heads, num_rows * group, -1)
+
+
+def unfold(folded: Tensor, num_heads: int) -> Tensor:
+    """Invert `fold`: [P, H_kv, R * G, D_v] -> [P * R, H, D_v]."""
+    num_prompts, num_kv_heads, _, size = folded.shape
+    group = num_heads // num_kv_heads
+    split = folded.view(num_prompts, num_kv_heads, -1, group, size)
+    return split.transpose(1, 2).reshape(-1, num_heads, size)

@@ -3,6 +3,8 @@
 It reads exactly the prompt of `tree` up to the opening brace, and must write keys, structure and values itself. Values
 are parsed by the same rule as everywhere (text/values.py). K_max bounds the answer as a whole, as if every value took
 it; a single value may be longer.
+
+Batches of `generate` need padding before a prompt: it is checked that a model's answers do not depend on it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,6 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 
-from hpd_core.baselines.padding import takes_padding
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes
 from hpd_core.errors import EngineError, ModelError
@@ -325,3 +326,17 @@ def _without_wishes(model: Any) -> Iterator[None]:
         yield
     finally:
         model.generation_config = wishes
+
+
+def takes_padding(model: Any) -> bool:
+    """Return whether padding changes no answer, as for nearly all models: masks hide it, and positions are counted
+    after it.
+
+    Llama 4 scales queries by the number of tokens before them. MiniMax M3 picks blocks counted from the first token.
+    RecurrentGemma's state goes through padding as through text.
+    """
+    if model.config.get_text_config().model_type == "recurrent_gemma":
+        return False
+    modules = list(model.modules())
+    scales = any(getattr(each, "attn_temperature_tuning", False) for each in modules)
+    return not scales and not any(hasattr(each, "build_block_mask") for each in modules)

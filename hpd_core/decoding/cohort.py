@@ -3,15 +3,17 @@
 It says which tokens to feed next (`next_input`), takes the tokens chosen after them (`accept`) and returns the prompts
 that are finished (`retire`). It has four parts, in which row p is prompt p:
 
-    prefill.py       the prompts' own tokens that are still to be fed
+    Prefill          the prompts' own tokens that are still to be fed, some columns of all prompts in each step
     value_states.py  the state of their values
     scoring.py       the values that are chosen among members
     cohort_cache.py  the KV cache
+
+A document that is read both ways goes in one step, however long it is: its first token sees its last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,17 +23,15 @@ import numpy.typing as npt
 from hpd_core.attention.kv_cache import CachePool
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.addressed_cache import AddressedCache
-from hpd_core.decoding.cohort_cache import CohortCache
+from hpd_core.decoding.cohort_cache import CohortCache, side_by_side
 from hpd_core.decoding.cohort_input import CohortInput, NewTokens, TokensInAnyOrder, ranks_within
 from hpd_core.decoding.hybrid_cache import HybridCache
 from hpd_core.decoding.next_token import Chosen
 from hpd_core.decoding.null_rule import BY_HALF, NullRule
-from hpd_core.decoding.prefill import Prefill
-from hpd_core.decoding.prefix_groups import side_by_side
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.scoring import Scoring
 from hpd_core.decoding.value_states import NO_VALUES, ValueStates
-from hpd_core.layout import FREE, NO_NODE, IntArray
+from hpd_core.layout import FREE, NO_NODE, IntArray, Layout
 from hpd_core.mixers.states import MixerShape
 from hpd_core.text.endings import Endings
 from hpd_core.text.member_tries import TrieTable
@@ -329,3 +329,41 @@ def _new_rows(pairs: Sequence[tuple[Cohort, IntArray]], places: IntArray) -> lis
         numbers.append(np.full(len(cohort.prompts), -1, dtype=np.int64))
         numbers[-1][rows] = own
     return numbers
+
+
+class Prefill:
+    """Own tokens of P prompts, [P, longest], and how many columns of them have been fed."""
+
+    def __init__(self, prompts: Sequence[Prompt]) -> None:
+        """Start with nothing fed."""
+        self.num_fed = 0
+        self._lengths = np.array([prompt.num_own_tokens for prompt in prompts], dtype=np.int64)
+        self._token_ids = self._padded(prompts, lambda layout: layout.token_ids)
+        self._positions = self._padded(prompts, lambda layout: layout.positions)
+        self._scopes = self._padded(prompts, lambda layout: layout.scopes)
+        self._lasts = self._padded(prompts, lambda layout: layout.lasts)
+        self._sights = self._padded(prompts, lambda layout: layout.sights)
+        documents = [len(prompt.document_ids) for prompt in prompts if prompt.layout.reads_both_ways]
+        self._least_columns = max(documents, default=0)
+
+    def _padded(self, prompts: Sequence[Prompt], pick: Callable[[Layout], IntArray]) -> IntArray:
+        padded = np.zeros((len(prompts), int(self._lengths.max())), dtype=np.int64)
+        for row, prompt in enumerate(prompts):
+            padded[row, : prompt.num_own_tokens] = pick(prompt.layout)[prompt.num_tokens_before :]
+        return padded
+
+    @property
+    def num_left(self) -> IntArray:
+        """Number of tokens of each prompt that have not been fed, int64 [P]."""
+        return np.maximum(self._lengths - self.num_fed, 0)
+
+    def feed(self, max_tokens: int) -> NewTokens:
+        """Return the next columns: at most `max_tokens` tokens, but at least one column and whole two-way documents."""
+        first, width = self.num_fed, self._token_ids.shape[1]
+        per_column = (self._lengths[:, None] > np.arange(first, width)).sum(axis=0)
+        num_columns = max(1, int(np.searchsorted(np.cumsum(per_column), max_tokens, side="right")))
+        self.num_fed = min(max(first + num_columns, self._least_columns), width)
+        prompts, ranks = np.nonzero(self._lengths[:, None] > np.arange(first, self.num_fed))
+        at = prompts, first + ranks
+        placed = self._token_ids[at], self._positions[at], self._sights[at]
+        return NewTokens(*placed, self._scopes[at], self._lasts[at], prompts, ranks)

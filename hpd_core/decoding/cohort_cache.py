@@ -3,6 +3,8 @@
 Every prompt has a row of the block and appends to it in whatever order its tokens come; a column is the place of one
 token. The scopes and the position kept for each column say who sees it (hpd_core/layout.py), so nothing is ever moved
 within a row. An empty column, or that of a rejected node, has a position that no token sees.
+
+Prompts are grouped by prefix, so that the attention reads a prefix once for all of its prompts.
 """
 
 from __future__ import annotations
@@ -16,9 +18,8 @@ import torch
 from torch import Tensor
 
 from hpd_core.attention.kv_cache import CachePool
-from hpd_core.attention.plan import AttentionPlan, PrefixCache
+from hpd_core.attention.plan import AttentionPlan, PrefixCache, PromptGroup
 from hpd_core.decoding.cohort_input import NewTokens, counts_without_last
-from hpd_core.decoding.prefix_groups import prefix_lengths, prompt_groups
 from hpd_core.layout import EVERYBODY, PUBLIC, IntArray
 from hpd_core.system.device import to_device
 
@@ -230,3 +231,25 @@ class CohortCache:
             PrefixCache(*self._block.copy_of_prompt(row, length, (prefix.keys, prefix.values) if prefix else None))
             for row, (length, prefix) in enumerate(zip(self.used.tolist(), self.prefixes, strict=True))
         ]
+
+
+def side_by_side(prefixes: Sequence[PrefixCache | None], lengths: Sequence[int] | IntArray) -> IntArray:
+    """Return the order of rows, int64 [P], with equal prefixes side by side, and those of one prefix by length.
+
+    By length, because neighbours share tiles of the attention, which are padded to the longest.
+    """
+    numbers: dict[PrefixCache | None, int] = {}
+    ranks = [numbers.setdefault(prefix, len(numbers)) for prefix in prefixes]
+    return np.lexsort((np.asarray(lengths), np.array(ranks)))
+
+
+def prompt_groups(prefixes: Sequence[PrefixCache | None]) -> list[PromptGroup]:
+    """Group neighbouring prompts of the same prefix."""
+    starts = [row for row in range(len(prefixes)) if row == 0 or prefixes[row] is not prefixes[row - 1]]
+    stops = [*starts[1:], len(prefixes)]
+    return [PromptGroup(start, stop, prefixes[start]) for start, stop in zip(starts, stops, strict=True)]
+
+
+def prefix_lengths(prefixes: Sequence[PrefixCache | None]) -> IntArray:
+    """Return the prefixes' lengths in tokens, int64 [P]; 0 if there is none."""
+    return np.array([prefix.num_tokens if prefix else 0 for prefix in prefixes], dtype=np.int64)

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from hpd_core.attention.dispatch import PackedBatch, kept_by, way_to_attend
+from hpd_core.attention.eager import fused_kernels
 from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.attention.plan import AddressedPlan, AttentionPlan
-from hpd_core.attention.sdpa import fused_kernels
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort_input import CohortInput
 from hpd_core.decoding.next_token import TokenChoice, greedy

@@ -1,4 +1,7 @@
-"""The scheduler: which prompts run next, in which cohorts, and which prefixes stay cached. It never reads a tensor."""
+"""The scheduler: which prompts run next, in which cohorts, and which prefixes stay cached. It never reads a tensor.
+
+Cohorts that have become small are merged, so that a long tail does not cost a call for each.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from typing import Any
 
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.cohort import Cohort
-from hpd_core.decoding.cohort_merging import merged
 from hpd_core.decoding.common_prefixes import CommonPrefixes
 from hpd_core.decoding.hybrid_cache import MixerRoom
 from hpd_core.decoding.memory import Limits
@@ -311,3 +313,36 @@ class Scheduler:
 def num_tokens(cohorts: Iterable[Cohort]) -> int:
     """Return the number of tokens that the cohorts would feed, with all of their prompts' tokens at once."""
     return sum(cohort.num_next_tokens for cohort in cohorts)
+
+
+def merged(cohorts: Sequence[Cohort], most_prompts: int, has_room: Callable[[Sequence[Cohort]], bool]) -> list[Cohort]:
+    """Merge decoding cohorts that together fit one; return them with the others.
+
+    Args:
+        most_prompts: the most prompts of a cohort.
+        has_room: whether there is memory to merge these.
+    """
+    left = [cohort for cohort in cohorts if cohort.num_prefill_tokens]
+    small = sorted(
+        (cohort for cohort in cohorts if not cohort.num_prefill_tokens), key=lambda cohort: cohort.num_columns
+    )
+    group: list[Cohort] = []
+    for cohort in small:
+        size = sum(_num_rows(each, most_prompts) for each in (*group, cohort))
+        # Columns may be padded to the longest, so very different lengths stay apart.
+        is_alike = not group or cohort.num_columns <= 2 * group[0].num_columns
+        if group and (size > most_prompts or not is_alike or not has_room([*group, cohort])):
+            left.append(_one(group))
+            group = []
+        group.append(cohort)
+    return [*left, _one(group)] if group else left
+
+
+def _num_rows(cohort: Cohort, most_prompts: int) -> int:
+    """Return the rows it adds to a merged cohort. A large one counts all: it would be copied for each small one."""
+    is_small = 2 * cohort.num_unfinished <= most_prompts
+    return cohort.num_unfinished if is_small else len(cohort.prompts)
+
+
+def _one(cohorts: list[Cohort]) -> Cohort:
+    return Cohort.merge(cohorts) if len(cohorts) > 1 else cohorts[0]

@@ -3,7 +3,7 @@
 An adapter is merged into the weights, so that answering costs nothing more: in float32, and rounded once to the model's
 precision (before they are put into FP8). Bitsandbytes' weights do not allow merging, so there it stays separate. LoRA
 on linear and embedding layers is supported, with rsLoRA's scale and DoRA's magnitudes, and whole layers that were
-trained beside it (models/whole_layers.py). Anything else an adapter asks for is refused, because peft would silently
+trained beside it (models/adapter_weights.py). Anything else an adapter asks for is refused, because peft would silently
 leave out some of it.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from hpd_core.errors import ModelError
 from hpd_core.layers.fp8 import is_fp8
-from hpd_core.models import whole_layers
+from hpd_core.models import adapter_weights
 from hpd_core.models.adapter_folder import SHAPE_SETTINGS, Adapter, first_line, refusal
 from hpd_core.models.adapter_weights import read_weights
 
@@ -53,7 +53,7 @@ def add_adapter(model: Any, adapter: Adapter, base_revision: str | None, merge: 
         if merge or (merge is None and not quantized):
             _merge(model, adapter)
     try:
-        whole_layers.put_into(model, whole)
+        adapter_weights.put_into(model, whole)
     except ValueError as error:
         raise _misfit(adapter, model, str(error)) from error
     model.eval()

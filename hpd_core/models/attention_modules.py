@@ -3,6 +3,12 @@
 Each is described in a few lines: which method of its attention module computes attention, and how to get queries, keys
 and values from that method's arguments. While our decoder runs the model, the description is called instead of the
 method. Otherwise the method is called, so that the model by itself is unchanged.
+
+ALiBi: scores that grow by a slope per head with a key's position (BLOOM, MPT, Falcon RW), in every backend.
+
+A softmax does not change if the same number is added to all of its scores. So ALiBi's penalty for the distance is a
+bonus for the key's position, which does not depend on the query. It is stored in extra dimensions of the keys, which
+queries multiply with the inverse of the scale. So kernels, caches and prefixes do not know of it.
 """
 
 from __future__ import annotations
@@ -18,7 +24,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hpd_core.attention.alibi import with_key_bias
 from hpd_core.attention.dispatch import ATTENTION_NAME, NO_BATCH, current_batch, packed_attention
 
 
@@ -228,3 +233,31 @@ def _is_steered(model_config: Any) -> bool:
     if model_config._attn_implementation == ATTENTION_NAME:
         raise RuntimeError(NO_BATCH)
     return False
+
+
+EXTRA_SIZE = 8
+"""Number of dimensions that keys grow by: three are used, and heads stay aligned."""
+
+
+def with_key_bias(q: Tensor, k: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Extend queries and keys, so that their scores include the keys' bias.
+
+    In half precision bias and inverse scale are sums of two numbers each. The product of the two small ones is omitted:
+    it is below the resolution of fp32.
+
+    Args:
+        q, k: [1, H, T, D]
+        bias: fp32 [T, H], added to the scores of a key after scaling.
+        scale: factor of the scores.
+
+    Returns:
+        The same with `EXTRA_SIZE` more dimensions.
+    """
+    keys = k.new_zeros(*k.shape[:3], EXTRA_SIZE)
+    large = bias.T.to(k.dtype)
+    keys[..., 0] = keys[..., 2] = large
+    keys[..., 1] = bias.T - large
+    queries = torch.zeros(EXTRA_SIZE, dtype=torch.float32, device=q.device)
+    queries[:2] = torch.tensor(1 / scale).to(q.dtype)
+    queries[2] = 1 / scale - queries[0]
+    return torch.cat([q, queries.to(q.dtype).expand(*q.shape[:3], -1)], -1), torch.cat([k, keys], -1)

@@ -1,4 +1,10 @@
-"""Description of a loaded model: its size, context, KV cache, ends of text, and its revision."""
+"""Description of a loaded model: its size, context, KV cache, ends of text, and its revision.
+
+Of rotary embeddings that change with the length of a text (`longrope` of Phi 3, `dynamic`), a plain forward beyond some
+length rotates every earlier token anew. Keys and values kept of a document would then be
+wrong. One long record would also change the answers of all that share a row with it. So texts are limited to the length
+up to which nothing changes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,7 @@ from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.errors import ModelError
 from hpd_core.mixers.families import Mixers
 from hpd_core.mixers.states import MixerShape
-from hpd_core.models import quantized_checkpoint, rope_limits, sparse_attention
+from hpd_core.models import description, quantized_checkpoint, sparse_attention
 from hpd_core.models.embedded import embedded_revision
 from hpd_core.models.steering import our_attention
 from hpd_core.system.device import is_out_of_memory
@@ -104,12 +110,12 @@ def max_positions(model_config: Any) -> int | None:
     """Return the number of positions that the model can use, or None if it does not say.
 
     Models whose rotary embedding changes with the length are limited to the length up to which it does not
-    (models/rope_limits.py). Those that pick what a token attends to are limited to the length up to which all is
+    (models/description.py). Those that pick what a token attends to are limited to the length up to which all is
     picked.
     """
     config = model_config.get_text_config()
     claimed: int | None = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
-    limits = (claimed, rope_limits.unchanged_up_to(model_config), sparse_attention.most_seen(model_config))
+    limits = (claimed, description.unchanged_up_to(model_config), sparse_attention.most_seen(model_config))
     return min((limit for limit in limits if limit), default=None)
 
 
@@ -193,3 +199,31 @@ def files_digest(paths: Iterable[Path]) -> str:
             while block := file.read(1 << 22):
                 digest.update(block)
     return f"sha256:{digest.hexdigest()[:16]}"
+
+
+_BY_LENGTH = frozenset({"longrope", "dynamic"})
+
+
+def unchanged_up_to(model_config: Any) -> int | None:
+    """Return the number of positions up to which the rotary embedding is the same for any text; None if it never
+    changes.
+    """
+    config = model_config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    variants = [rope] if "rope_type" in rope else [each for each in rope.values() if isinstance(each, dict)]
+    own = getattr(config, "original_max_position_embeddings", None)
+    changing = [each for each in variants if each.get("rope_type") in _BY_LENGTH]
+    limits = [each.get("original_max_position_embeddings") or own for each in changing]
+    return min((limit for limit in limits if limit), default=None)
+
+
+def warning(model_config: Any) -> str | None:
+    """Return a warning for models that could read longer texts by themselves, or None."""
+    limit = unchanged_up_to(model_config)
+    claimed = getattr(model_config.get_text_config(), "max_position_embeddings", None)
+    if limit is None or claimed is None or claimed <= limit:
+        return None
+    return (
+        f"{model_config.model_type}'s rotary embedding changes for texts of more than {limit:,} positions: records "
+        f"that need more are refused, though the model takes {claimed:,}; for those take a model of another family"
+    )

@@ -1,13 +1,17 @@
-"""Loading of models, and early refusal of those that cannot work."""
+"""Loading of models, and early refusal of those that cannot work. A checkpoint that cannot be read is an error of one
+line, never the library's traceback.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from hpd_core.config import EngineConfig
@@ -16,16 +20,16 @@ from hpd_core.layers import fp8
 from hpd_core.mixers.families import layer_types_of, refuse_layout
 from hpd_core.models import (
     both_ways,
+    description,
     fp8_checkpoint,
     quantized_checkpoint,
     refused,
-    rope_limits,
     sparse_attention,
     text_towers,
 )
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
-from hpd_core.models.local_folders import local_folder, local_place, model_problem
-from hpd_core.models.unreadable import first_line, not_found, reading
+from hpd_core.models.local_folders import local_folder, local_place, model_problem, what_models_are
+from hpd_core.system.device import is_out_of_memory
 from hpd_core.system.storage import local_copy
 from hpd_core.system.user_cache import cache_folder
 
@@ -106,7 +110,7 @@ def load_weights(model: str, config: EngineConfig) -> Any:
         to_fp8 = is_stored_in_fp8 or config.quantization == "fp8"
         is_quantized = not to_fp8 and bool(config.quantization or fp8_checkpoint.quantization_of(model_config))
         kind = text_towers.multimodal_class(model_config)
-        if (warning := rope_limits.warning(model_config)) is not None:
+        if (warning := description.warning(model_config)) is not None:
             logger.warning(warning)
         if to_fp8:
             if (reason := fp8.why_not(device, dtype)) is not None:
@@ -281,3 +285,35 @@ def refuse_unsupported(model_config: Any) -> None:
         )
     if getattr(text_config, "is_encoder_decoder", False):
         raise ModelError(f"{model_config.model_type} is an encoder-decoder model; HPD needs a decoder-only one")
+
+
+@contextmanager
+def reading(model: str) -> Iterator[None]:
+    """Raise `ModelError` for any error in the context except out of memory: transformers raises any error for files
+    that it cannot parse.
+    """
+    try:
+        yield
+    except ModelError:
+        raise
+    except SafetensorError as error:
+        raise ModelError(f"a file of the weights of {model!r} is not whole: copy it again ({error})") from error
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise ModelError(not_found(model, error)) from error
+
+
+def not_found(model: str, error: Exception) -> str:
+    """Return the message: that the model cannot be loaded, why, and what a model is."""
+    return f"cannot load the model {model!r}: {first_line(error)} ({what_models_are()})"
+
+
+def first_line(error: Exception) -> str:
+    """Return an error's first line. Append the next line if the first ends with a colon; prepend the error's name if
+    the message alone says little.
+    """
+    name = type(error).__name__
+    first, *others = (str(error).strip() or name).splitlines()
+    text = f"{first} {others[0].strip()}" if others and first.endswith(":") else first
+    return f"{name}: {text}" if isinstance(error, LookupError | TypeError | AttributeError) else text

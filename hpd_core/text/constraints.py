@@ -27,8 +27,7 @@ from hpd_core.layout import FREE, IntArray
 from hpd_core.system.device import to_device
 from hpd_core.text.automata import Automaton
 from hpd_core.text.kind_automata import kind_automaton
-from hpd_core.text.leases import Lease, Leases
-from hpd_core.text.ranges_in_use import RangesInUse
+from hpd_core.text.leases import Lease, Leases, RangesInUse
 from hpd_core.text.token_states import TokenBytes, TokenStates, compile_automaton
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import (

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from hpd_core.layout import NO_NODE, IntArray
 from hpd_core.text.constraints import grown
-from hpd_core.text.ranges_in_use import RangesInUse
+from hpd_core.text.leases import RangesInUse
 from hpd_core.text.token_states import ranges
 
 NULL_MEMBER = 0

@@ -15,25 +15,23 @@ from decimal import Decimal
 from fractions import Fraction
 
 from hpd_core.text.number_atoms import (
-    SUPERSCRIPTS,
-    VULGAR_FRACTIONS,
-    fraction,
-    is_month_of_year,
-    plain_decimal,
-    readings_of,
-    times,
-    vulgar_fraction,
-    without_zeros,
-)
-from hpd_core.text.number_words import (
     EASTERN_SIGN,
     EASTERN_SIGNS,
     MAX_MINUS,
     MINUS,
     MINUS_ENDS,
+    SUPERSCRIPTS,
+    VULGAR_FRACTIONS,
     factor_behind,
+    fraction,
+    is_month_of_year,
+    plain_decimal,
     power_of,
+    readings_of,
     surely_multiplies,
+    times,
+    vulgar_fraction,
+    without_zeros,
 )
 from hpd_core.text.separators import SPACES
 

@@ -20,18 +20,17 @@ import transformers
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hpd_core.attention import masks
+from hpd_core.attention import plan
 from hpd_core.attention.dispatch import reach
-from hpd_core.attention.eager import eager_attention
-from hpd_core.attention.folding import fold, unfold
-from hpd_core.attention.sdpa import fused_kernels, sdpa_attention
+from hpd_core.attention.eager import eager_attention, fused_kernels, sdpa_attention
+from hpd_core.attention.plan import fold, unfold
 from hpd_core.errors import ModelError
 from hpd_core.layers.forward import wanted_logits
 from hpd_core.layout import visible
 from hpd_core.mixers.running import PackedFunction, running, step_of
 from hpd_core.models import attention_modules, query_scales
 from hpd_core.models.sparse_attention import most_seen
-from hpd_core.training import mixed_models, mixing, native_attention, native_steps
+from hpd_core.training import mixing, native_attention, native_steps
 from hpd_core.training.cross_entropy import cross_entropy
 from hpd_core.training.examples import IGNORED, Example
 from hpd_core.training.text_order import TextOrder
@@ -68,7 +67,7 @@ class _Group:
         key = (window, group, dtype)
         if key not in self._biases:
             seen = self.seen(window)
-            self._biases[key] = masks.additive(seen, group, dtype, masks.ALIGNMENT)
+            self._biases[key] = plan.additive(seen, group, dtype, plan.ALIGNMENT)
         return self._biases[key]
 
     def seen(self, window: int | None) -> Tensor:
@@ -261,7 +260,7 @@ def attach_training(model: Any) -> None:
         ModelError: the model does not go through transformers' attention interface, or has layers beside attention
             that are not trained.
     """
-    mixed_models.calls_of(model)
+    mixing.calls_of(model)
     name = model.config.model_type
     if attention_modules.described(model):
         raise ModelError(
@@ -290,7 +289,7 @@ def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
         ModelError: not all layers went through the attention interface.
     """
     unwrapped = model.module if isinstance(model, DistributedDataParallel) else model
-    num_mixed = mixed_models.calls_of(unwrapped)
+    num_mixed = mixing.calls_of(unwrapped)
     with running({id(module): batch for module in unwrapped.modules()}), native_steps.active(unwrapped):
         logits: Tensor = model(
             input_ids=batch.token_ids,
@@ -301,7 +300,7 @@ def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
             hpd_training=batch,
         ).logits[0]
     config = unwrapped.config.get_text_config()
-    num_layers = mixed_models.num_attending(config) if num_mixed else config.num_hidden_layers
+    num_layers = mixing.num_attending(config) if num_mixed else config.num_hidden_layers
     if batch.num_calls < num_layers:
         raise ModelError(
             f"{num_layers - batch.num_calls} of {num_layers} layers of {config.model_type} did not go through "

@@ -29,8 +29,7 @@ from hpd_core import AutoregressiveBaseline, Engine, ExtractionFuture, HPDError,
 from hpd_core.decoding.memory import halved
 from hpd_core.errors import EngineError, StorageError
 from hpd_core.extractor import Extractor
-from hpd_core.system.device import is_out_of_memory
-from hpd_core.system.threads import num_cpus
+from hpd_core.system.device import is_out_of_memory, num_cpus
 from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.confidence.run_confidence import run_confidence
 from pipelines.config.extraction import JobConfig

@@ -141,7 +141,7 @@ def num_gpus_per_actor(config: JobConfig) -> float:
 
 def engine_place(job: JobContext) -> EnginePlace:
     """Return the place of this actor's engine: its share of the node by GPUs, or an equal part without GPUs."""
-    from hpd_core.system.threads import num_cpus  # imports torch, which the driver does without
+    from hpd_core.system.device import num_cpus  # imports torch, which the driver does without
 
     context = ray.get_runtime_context()
     pools = [job.config.actors] if job.others is None else [job.config.actors, job.others]

@@ -16,7 +16,7 @@ from hpd_core.models.adapter_folder import open_adapter
 from hpd_core.models.hub import require_hub
 from hpd_core.models.local_folders import portable_name
 from hpd_core.training.examples import ExampleBuilder
-from hpd_core.training.mixed_models import refuse_layout
+from hpd_core.training.mixing import refuse_layout
 from hpd_core.types import content_hash
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.finetuning import DatasetConfig, FinetuneConfig

@@ -16,7 +16,7 @@ from ray.train.torch import TorchTrainer
 from ray.util.queue import Empty, Queue
 from rich.console import Console
 
-from hpd_core.system.threads import num_cpus
+from hpd_core.system.device import num_cpus
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.console.progress import format_seconds
 from pipelines.console.terminal import print_beginning

@@ -22,7 +22,7 @@ from hpd_core.models import description, loading, quantized_checkpoint
 from hpd_core.models.adapter_folder import Adapter, open_adapter
 from hpd_core.models.adapter_record import AdapterRecord, as_trained
 from hpd_core.models.adapters import check_base, load_weights, lora_settings
-from hpd_core.training.mixed_models import bypassed_linears
+from hpd_core.training.mixing import bypassed_linears
 from pipelines.config.finetuning import FinetuneConfig, OptimizerConfig
 
 _STATE = "training_state.pt"

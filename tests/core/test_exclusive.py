@@ -12,8 +12,8 @@ import pytest
 from hpd_core import Attribute, CategorySchema, Engine, EngineError, ErrorCode, Record, RecordResult
 from hpd_core.baselines.reference import choose_member
 from hpd_core.models.loading import load_model, load_tokenizer
+from hpd_core.requests.exclusive_rounds import Copied, ExclusivePlaces
 from hpd_core.requests.prompt_builder import PromptBuilder
-from hpd_core.text.exclusive_places import Copied, ExclusivePlaces
 from hpd_core.text.runs import field_lines, runs_of
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import spelled

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig
-from hpd_core.attention import dispatch, sdpa
+from hpd_core.attention import dispatch, eager
 from hpd_core.layout import fill_layout
 from hpd_core.training import loss
 from hpd_core.training.examples import Example
@@ -64,7 +64,7 @@ def test_decoding_equals_the_oracle_and_never_waits(
 ) -> None:
     """Where there is no Triton."""
     num_fused = 0
-    fused = sdpa.sdpa_attention
+    fused = eager.sdpa_attention
 
     def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
         nonlocal num_fused
@@ -111,7 +111,7 @@ def test_training_has_the_gradients_of_the_cpu(layout: str, monkeypatch: pytest.
         if q.is_cuda:
             assert not torch.backends.cuda.cudnn_sdp_enabled()
             masks.append(bias)
-        return sdpa.sdpa_attention(q, k, v, bias, *args, **kwargs)
+        return eager.sdpa_attention(q, k, v, bias, *args, **kwargs)
 
     monkeypatch.setattr(loss, "sdpa_attention", seen)
     rng = np.random.default_rng(7)

@@ -17,7 +17,7 @@ from hpd_core.attention.eager import eager_attention
 from hpd_core.attention.plan import AttentionPlan, PromptGroup
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort import Cohort
-from hpd_core.decoding.prefix_groups import prompt_groups
+from hpd_core.decoding.cohort_cache import prompt_groups
 from hpd_core.layout import EVERYBODY, PUBLIC
 from tests.core.families import build_model
 from tests.core.helpers import (

@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from hpd_core.attention.kv_cache import LayerShape
-from hpd_core.attention.latent import LatentAttention, LatentLayer
-from hpd_core.attention.latent_sizes import LatentSizes
+from hpd_core.attention.latent import LatentAttention, LatentLayer, LatentSizes
 from hpd_core.attention.plan import PrefixCache, PromptGroup
 from hpd_core.layers.fp8 import quantize_model
 from hpd_core.layout import EVERYBODY, PUBLIC

@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpd_core.attention.dispatch import kept_by
-from hpd_core.attention.latent_native import ExpandedAttention
-from hpd_core.attention.latent_sizes import LatentSizes
+from hpd_core.attention.latent import ExpandedAttention, LatentSizes
 from hpd_core.config import EngineConfig
 from hpd_core.engine import Engine
 from hpd_core.errors import EngineError

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hpd_core import AutoregressiveBaseline, EngineConfig
-from hpd_core.baselines.padding import takes_padding
+from hpd_core.baselines.autoregressive import takes_padding
 from tests.core.helpers import random_ids
 from tests.core.products import SCHEMAS, products
 from tests.core.sweep.configs import REACHES

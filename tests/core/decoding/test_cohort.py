@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from hpd_core.attention.kv_cache import CacheOrder, CachePool, CacheShape
 from hpd_core.attention.plan import PrefixCache
-from hpd_core.decoding.cohort_cache import UNSEEN, CohortCache
+from hpd_core.decoding.cohort import Prefill
+from hpd_core.decoding.cohort_cache import UNSEEN, CohortCache, prompt_groups, side_by_side
 from hpd_core.decoding.cohort_input import NewTokens, ranks_within
-from hpd_core.decoding.prefill import Prefill
-from hpd_core.decoding.prefix_groups import prompt_groups, side_by_side
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.value_states import ValueStates
 from hpd_core.layout import EVERYBODY, PUBLIC, Branch, IntArray, tree_layout

@@ -12,12 +12,12 @@ import transformers as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpd_core.attention.alibi import EXTRA_SIZE, with_key_bias
 from hpd_core.attention.dispatch import current_batch
 from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layout import Branch
 from hpd_core.models import attention_modules
+from hpd_core.models.attention_modules import EXTRA_SIZE, with_key_bias
 from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach, own_attention
 from tests.core.helpers import TreeCase, decode, random_endings, random_ids

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from hpd_core.system.compile_cache import prepare_compile_cache
+from hpd_core.system.user_cache import prepare_compile_cache
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig
 from hpd_core.extractor import Extractor
 from hpd_core.models import loading
-from hpd_core.system.threads import in_passing_thread
+from hpd_core.system.device import in_passing_thread
 from tests.tables import table
 
 

@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpd_core.text.exclusive_places import Copied, ExclusivePlaces
+from hpd_core.requests.exclusive_rounds import Copied, ExclusivePlaces
 from hpd_core.text.runs import lines_of, runs_of
 
 NAMES = ("a", "b", "c", "d")

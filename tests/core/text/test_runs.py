@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from hpd_core.decoding import run_tries
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.decoding.run_tries import RunTries
+from hpd_core.decoding.run_tries import RunTries, WordEncoder
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.text import runs
 from hpd_core.text.closed_answers import ClosedAnswers
@@ -22,7 +22,6 @@ from hpd_core.text.constraints import Constraints
 from hpd_core.text.member_tries import spelling_of
 from hpd_core.text.runs import Runs, lines_of, runs_of
 from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.word_encoder import WordEncoder
 from tests.core.engines import TIMEOUT
 from tests.core.text.test_tokenization import _normalizing_tokenizer
 from tests.examples import examples
