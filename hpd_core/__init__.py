@@ -69,21 +69,20 @@ __all__ = [
 # imported when it is first asked for.
 _NAMES = {
     "baselines.autoregressive": ("AutoregressiveBaseline",),
-    "completion": ("Completion", "OpenBranch", "Trunk"),
+    "completion": ("Completion", "OpenBranch", "Trunk", "joined"),
     "config": ("EngineConfig",),
     "engine": ("Engine",),
     "errors": ("EngineError", "HPDError", "ModelError", "PromptError", "SchemaError"),
-    "extraction_future": ("ExtractionFuture", "ExtractionMetrics"),
-    "joining": ("joined",),
+    "requests.extraction_future": ("ExtractionFuture", "ExtractionMetrics"),
     "json_schema.answers": ("FieldAnswer", "JsonFuture", "JsonResult", "Problem"),
     "json_schema.schema_reader": ("SchemaLimits", "check_schema"),
     "text.grounding": ("ground",),
     "text.pattern_syntax": ("PatternError",),
     "baselines.null_engine": ("NullEngine",),
-    "prompt_builder": ("DocumentTokenizer",),
+    "requests.prompt_builder": ("DocumentTokenizer",),
     "text.template": ("PromptTemplate",),
     "types": ("Attribute", "CategorySchema", "ErrorCode", "Evidence", "Record", "RecordResult", "Unit", "Value"),
-    "vocabulary": ("Member",),
+    "text.vocabulary": ("Member",),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

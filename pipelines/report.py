@@ -25,7 +25,7 @@ from pipelines.console.exit_codes import EXIT_USAGE
 from pipelines.errors import UsageError
 from pipelines.reporting import formats
 from pipelines.reporting.gather_facts import ReportWishes, gather
-from pipelines.reporting.report_files import print_report, write_report
+from pipelines.reporting.page import print_report, write_report
 from pipelines.store.folders import Folder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

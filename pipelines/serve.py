@@ -25,7 +25,7 @@ import typer
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 from pipelines.console.web_server import open_socket
 from pipelines.errors import UsageError
-from pipelines.serving.limits import ServingLimits
+from pipelines.serving.gate import ServingLimits
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -84,7 +84,7 @@ def _serve(
     # Imported here: `--help` and wrong options answer at once, without torch.
     from hpd_core import Engine, ModelError
     from pipelines.config.loading import apply_override, parse_config
-    from pipelines.serving.serve_config import ServeConfig
+    from pipelines.serving.server import ServeConfig
 
     try:
         from pipelines.serving.server import make_server, serve

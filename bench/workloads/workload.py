@@ -17,11 +17,11 @@ from hpd_core.requests.prompt_builder import DocumentTokenizer, PreparedPrompt, 
 from hpd_core.text.endings import Endings
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
-from pipelines.catalog.small_catalog import read_records
 from pipelines.config.extraction import JobConfig
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.schemas.schema_file import load_schemas
+from pipelines.training.gold_records import read_records
 
 T = TypeVar("T")
 Answer = Sequence[str] | None

@@ -14,7 +14,7 @@ Terms that every file here uses:
 The life of a prompt, and the file of each part:
 
     admit    Scheduler picks waiting prompts and makes them a cohort            scheduler.py, cohort.py
-    prefill  the cohort feeds its prompts' own tokens, some columns a step      prefill.py
+    prefill  the cohort feeds its prompts' own tokens, some columns a step      cohort.py
     decode   the cohort feeds the last token of every live value                value_states.py
     retire   finished prompts get their tokens and leave the cohort             cohort.py
 

@@ -1,4 +1,4 @@
-"""Device access: tensors to it and back without waiting for its pending work, whether its memory ran out, and threads."""
+"""Device access: tensors to it and back without waiting for its work; out of memory or not; its threads."""
 
 from __future__ import annotations
 

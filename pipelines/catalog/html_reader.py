@@ -4,25 +4,11 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import dataclass, field
 from html.entities import html5
 
-from pipelines.catalog.html_elements import (
-    APART,
-    ELEMENTS,
-    GAPS,
-    LINE,
-    LINES,
-    NBSP,
-    OFFICE,
-    PLAIN_TAGS,
-    SPACE,
-    STRUCK,
-    TELLING_ALONE,
-    TELLING_FIRST,
-    UNSEEN,
-    VOID_ELEMENTS,
-)
 from pipelines.catalog.html_patterns import (
+    APART,
     ASSIGNMENT,
     ATTRIBUTE_NAMES,
     ATTRIBUTES,
@@ -30,20 +16,34 @@ from pipelines.catalog.html_patterns import (
     CLOSED,
     CORE_ENTITIES,
     DECIMAL,
+    ELEMENTS,
     ENTITY,
     FRACTION,
+    GAPS,
+    LINE,
     LINE_OF_TEXT,
+    LINES,
     MARKUP,
     MAX_RAISED,
+    NBSP,
+    OFFICE,
+    PLAIN_TAGS,
     RAISED,
     RAISED_END,
     RUN,
+    SPACE,
     SPACES,
+    STRENGTH,
+    STRUCK,
     STYLE_TAG,
     SUPERSCRIPT,
+    TELLING_ALONE,
+    TELLING_FIRST,
+    TEN,
+    UNSEEN,
+    VOID_ELEMENTS,
     ZERO_WIDTH,
 )
-from pipelines.catalog.html_writer import PieceWriter
 
 
 class HtmlReader:
@@ -262,3 +262,55 @@ def _is_like_attributes(match: re.Match[str]) -> bool:
         return not cut.strip("/") or "=" in cut or "-" in cut or any(name.startswith(cut) for name in ATTRIBUTE_NAMES)
     attributes = match["attributes"] if match["attributes"] is not None else match["loose"]
     return not attributes or ATTRIBUTES.match(attributes) is not None
+
+
+@dataclass(slots=True)
+class PieceWriter:
+    """Writer of shown text. A gap is written before following text: never first or last, the strongest of several."""
+
+    pieces: list[tuple[str, int, int | None]] = field(default_factory=list)
+    gap: str = ""
+    gap_start: int = 0
+    gap_end: int = 0
+    seam: tuple[int, int, bool] | None = None
+
+    def separate(self, gap: str, start: int, end: int) -> None:
+        """Add `gap`, which comes from the original's [start, end), before the next text."""
+        if not self.gap:
+            self.gap_start = start
+        self.gap_end = end
+        if gap == self.gap == NBSP:
+            gap = SPACE
+        if STRENGTH[gap] > STRENGTH[self.gap]:
+            self.gap = gap
+
+    def set_apart(self, start: int, end: int, *, words: bool) -> None:
+        """Prevent two numbers, or with `words` also two words, from merging at the tag [start, end)."""
+        self.seam = start, end, words or (self.seam is not None and self.seam[2])
+
+    def write(self, text: str, start: int, end: int | None = None) -> None:
+        """Write `text`, which comes as a whole from the original's [start, end), or unchanged from `start` on."""
+        if self.seam is not None:
+            self._close_seam(text[0])
+        if self.gap:
+            if self.pieces:
+                self.pieces.append((self.gap, self.gap_start, self.gap_end))
+            self.gap = ""
+        self.pieces.append((text, start, end))
+
+    @property
+    def last(self) -> str:
+        """Last character; "" if there is none, or a gap."""
+        return self.pieces[-1][0][-1] if self.pieces and not self.gap else ""
+
+    @property
+    def is_at_ten(self) -> bool:
+        """Whether the number 10 was written last."""
+        return not self.gap and TEN.search("".join([text[-3:] for text, _, _ in self.pieces[-3:]])) is not None
+
+    def _close_seam(self, first: str) -> None:
+        assert self.seam is not None
+        (start, end, words), self.seam = self.seam, None
+        last = self.last
+        if (last.isdigit() and first.isdigit()) or (words and last.isalnum() and first.isalnum()):
+            self.separate(SPACE, start, end)

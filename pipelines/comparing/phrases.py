@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pipelines.comparing.answer_changes import KINDS, SAME_KINDS, AnswerAgreement, Kind
 from pipelines.comparing.comparison import RunComparison
 from pipelines.comparing.examples import Answered, ShownItem
-from pipelines.quality.paired_rates import PairedRates
+from pipelines.comparing.gold_comparison import PairedRates
 from pipelines.quality.scoring import Estimate
 from pipelines.reporting import formats
 from pipelines.reporting.page import TOKEN_NAMES

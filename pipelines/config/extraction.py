@@ -12,9 +12,16 @@ from pydantic import Field, field_validator, model_validator
 from hpd_core import EngineConfig
 from hpd_core.system.section import Section
 from pipelines.config.catalog_input import InputConfig
-from pipelines.config.certainty import AUTO, AcceptConfig, CascadeConfig
-from pipelines.config.operation import ActorConfig, CostConfig, RetryConfig, ShardConfig
-from pipelines.config.shipped_files import shipped_file
+from pipelines.config.operation import (
+    AUTO,
+    AcceptConfig,
+    ActorConfig,
+    CascadeConfig,
+    CostConfig,
+    RetryConfig,
+    ShardConfig,
+)
+from pipelines.config.reading import shipped_file
 
 
 class JobConfig(Section):

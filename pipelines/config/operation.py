@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from hpd_core import EngineConfig
 from hpd_core.system.section import Section
 
 
@@ -99,4 +100,46 @@ class CostConfig(Section):
         gt=0,
         description="the run stops when its engines have cost so much; looked at whenever a shard is committed, so "
         "what is under way then comes on top",
+    )
+
+
+AUTO = "auto"
+
+
+class AcceptConfig(Section):
+    """Rules for accepting answers without review."""
+
+    precision: float = Field(
+        gt=0,
+        lt=1,
+        description="at least this share of the accepted values is right; what cannot promise it is for review",
+    )
+    pool_rare: bool = Field(
+        True,
+        description="attributes with few labelled values have a threshold together, which promises for all of them "
+        "together; else their values are for review",
+    )
+
+
+class CascadeConfig(Section):
+    """A larger model that is asked again, in the same run, for answers that the first one is not sure of."""
+
+    model: str = Field(description="the larger model, as `model`")
+    adapter: str | None = Field(None, description="its adapter, as `adapter`")
+    below: float = Field(
+        ge=0,
+        le=1,
+        description="answers less certain than this are asked for again: by their `confidence` where it is known, else "
+        "by their `probability`; those that are cut or no valid value have none. 0: nothing is asked again, 1: all",
+    )
+    calibration: str | None = Field(
+        AUTO, description="of its answers, as `calibration`; 'auto': beside its adapter, if it is there and fits"
+    )
+    engine: EngineConfig = Field(
+        default_factory=EngineConfig,
+        description="how its engines decode; what is not said is as in `engine`. The layout is 'tree': of others, "
+        "answers depend on each other",
+    )
+    actors: ActorConfig = Field(
+        default_factory=ActorConfig, description="the pool of its engines; what is not said is as in `actors`"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 InputFormat = Literal["auto", "parquet", "jsonl", "csv", "shopify", "xml", "excel"]
@@ -39,3 +40,15 @@ def encoding_name(given: str) -> str:
     except (LookupError, ValueError):
         raise ValueError(f"there is no encoding {given!r} for texts; cp1252 and latin-1 are frequent ones") from None
     return name
+
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_IN_WHEEL = _PACKAGE / "shipped"  # where pyproject.toml puts them
+
+
+def shipped_file(name: str) -> str:
+    """Return the path of a file or folder such as "sample/gold.jsonl": beside the packages in a checkout, inside an
+    installed package. Paths below the working directory are relative to it."""
+    path = (_IN_WHEEL if _IN_WHEEL.is_dir() else _PACKAGE.parent) / name
+    here = Path.cwd().resolve()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

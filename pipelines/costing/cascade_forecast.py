@@ -12,8 +12,8 @@ from pipelines.cascading.curve import Costs, Curve, make_curve, thresholds
 from pipelines.cascading.doubt import ALL, is_doubtful
 from pipelines.cascading.larger_model import larger_model
 from pipelines.cascading.second_cost import TokenRates
-from pipelines.config.certainty import CascadeConfig
 from pipelines.config.extraction import JobConfig
+from pipelines.config.operation import CascadeConfig
 from pipelines.costing.earlier_run import EarlierCosts
 from pipelines.costing.forecast import Forecast, ForecastAsked, Interval
 from pipelines.costing.forecast_builder import catalog_total, forecast_from_pilots

@@ -1,27 +1,36 @@
-"""Driver of `pipelines/plan.py`: surveys, draws, runs, and computes the forecast; every step is stored."""
+"""Driver of `pipelines/plan.py`: surveys, draws, runs, and computes the forecast; every step is stored.
+
+Run of both models of a cascade over the products of a gold file, which need not be in the pilot.
+
+<output>.pilot/gold-<hash>/run     the run over them; another gold file, or other rows of it, is another one
+"""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any, Self
 
 from rich.console import Console
 
 from hpd_core import ErrorCode
+from hpd_core.types import content_hash
 from pipelines.cascading.curve import CURVE_NAME, Curve
+from pipelines.cascading.doubt import ALL
 from pipelines.cascading.larger_model import larger_model
+from pipelines.catalog.rows import default_id, row_id
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
+from pipelines.config.operation import CostConfig
 from pipelines.console.terminal import printable
 from pipelines.costing.backtest import SHARES, Backtest, backtest
 from pipelines.costing.cascade_forecast import CascadePilots, asked_earlier, with_larger
 from pipelines.costing.earlier_run import EarlierCosts, read_earlier
 from pipelines.costing.forecast import FORECAST_NAME, Forecast, forecast_name
 from pipelines.costing.forecast_builder import forecast_from_earlier, forecast_from_pilots, on_other_machine
-from pipelines.costing.gold_run import run_gold
 from pipelines.costing.machines import EFFICIENCY, find_gpu, is_same_gpu, unlike_machine
 from pipelines.costing.pilot import (
     SECOND_NAME,
@@ -34,12 +43,14 @@ from pipelines.costing.pilot import (
     read_measured,
     run_pilot,
     store_pilot,
+    without_threshold,
 )
 from pipelines.costing.pilot_rows import PilotDraw, draw_rows
 from pipelines.costing.second_pilot import check_second, second_draw
 from pipelines.costing.strata import make_strata
-from pipelines.costing.survey import Survey, survey_catalog
-from pipelines.errors import UsageError
+from pipelines.costing.survey import Survey, planned_rows, survey_catalog
+from pipelines.errors import RunError, UsageError
+from pipelines.job.driver import run_job
 from pipelines.job.preflight import PlannedJob, plan_job
 from pipelines.job.run_plan import describe_limit, differences, file_differences, find_finished
 from pipelines.job.unknown_categories import unknown_lines
@@ -271,3 +282,53 @@ def _pilot(wanted: Mapping[str, Any], survey: Survey, draw: PilotDraw) -> Pilot:
     return Pilot(
         wanted, sum(cell.rows for cell in cells), sum(cell.text_bytes for cell in cells), dict(survey.dead), draw
     )
+
+
+def run_gold(job: PlannedJob, gold: str, pilot: Folder, console: Console) -> str:
+    """Run the rest of the run over the gold file's products, and return its folder.
+
+    Raises `UsageError` if the catalog has none of them, `RunError` if counts differ, and as `run_job`.
+    """
+    rows = _gold_rows(job, gold)
+    if not rows:
+        raise UsageError(f"{gold} does not belong to this catalog: it has none of its products")
+    name = content_hash([rows, without_threshold(job.plan.result_config) | certainty_of(job.config)])
+    config = _gold_config(job.config, pilot.describe(f"gold-{name}/run"))
+    console.print(f"Both models answer the {sum(map(len, rows.values())):,} products of {gold}.", highlight=False)
+    outcome = run_job(plan_job(config, only=rows), console)
+    if outcome.discrepancy is not None:
+        raise RunError(f"the counts of the run over {gold} do not add up: {outcome.discrepancy}")
+    return config.output
+
+
+def _gold_rows(job: PlannedJob, gold: str) -> dict[str, list[int]]:
+    """Return input file -> numbers of its rows that the gold file labels, ascending."""
+    products = read_gold(gold, job.schemas)
+    ids = {product.product_id for product in products if product.product_id is not None}
+    numbers = {product.row for product in products if product.product_id is None}
+    name_of_gold = PurePosixPath(gold).name
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for file, row in planned_rows(job):
+        if row.values is None:
+            continue
+        name = job.plan.files[file].name
+        own = default_id(name, row.number) if job.config.input.id is None else row_id(row.values, job.config.input)
+        # Lines without ids belong to the rows of the same number, where the job reads the gold file itself.
+        if own in ids or (row.number in numbers and PurePosixPath(name).name == name_of_gold):
+            found[name].append(row.number)
+    return {name: sorted(rows) for name, rows in found.items()}
+
+
+def _gold_config(config: JobConfig, output: str) -> JobConfig:
+    assert config.cascade is not None
+    changes = {
+        "output": output,
+        "cascade": config.cascade.model_copy(update={"below": ALL}),
+        "shards": config.shards.model_copy(update={"cluster_by_category": False}),
+        "run_id": None,
+        "base": None,
+        "retry_failed": None,
+        "cost": CostConfig(),
+        "max_dead_letter_share": 1.0,
+    }
+    return config.model_copy(update=changes)

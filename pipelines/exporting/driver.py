@@ -13,8 +13,7 @@ from hpd_core import CategorySchema
 from pipelines.errors import UsageError
 from pipelines.exporting.acceptance import ExportAcceptance
 from pipelines.exporting.answers import ShardAnswers, asked_schemas, products_of, read_shards
-from pipelines.exporting.destinations import DEFAULT_FOLDER, check_destination
-from pipelines.exporting.earlier_exports import EarlierExports
+from pipelines.exporting.destinations import DEFAULT_FOLDER, EarlierExports, check_destination
 from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.outputs import Outputs
 from pipelines.exporting.shop_export import SHOP_KINDS, ShopExport

@@ -16,8 +16,7 @@ from pipelines.catalog.text_files import open_unpacked
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import ExportedProduct
-from pipelines.exporting.feed_letters import FeedLetters, feed_letters
-from pipelines.exporting.feed_places import Edit, FeedItem, FeedPlace, FeedPlaces
+from pipelines.exporting.feed_places import Edit, FeedItem, FeedLetters, FeedPlace, FeedPlaces, feed_letters
 from pipelines.exporting.filled_csv import NOT_EMPTY
 from pipelines.exporting.google import google_name
 from pipelines.exporting.product_details import NAME, PRODUCT_DETAIL, VALUE, is_called

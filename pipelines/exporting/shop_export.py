@@ -15,8 +15,7 @@ from hpd_core import CategorySchema
 from pipelines.errors import UsageError
 from pipelines.exporting.akeneo import AKENEO_TARGET
 from pipelines.exporting.answers import ExportedProduct
-from pipelines.exporting.destinations import check_destination
-from pipelines.exporting.earlier_exports import EarlierExports
+from pipelines.exporting.destinations import EarlierExports, check_destination
 from pipelines.exporting.google import GOOGLE_TARGET
 from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.originals import Original, file_names, open_original

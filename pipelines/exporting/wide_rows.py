@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.exporting.answers import ShardAnswers, is_given
-from pipelines.exporting.exact_numbers import MORE_DIGITS, are_changed
 from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.wide_columns import FOR_READERS, PLACE, WideColumn, WideColumns
 
@@ -148,3 +149,32 @@ def _values(column: WideColumn, answers: pa.Table) -> pa.Array:
     is_number = pc.match_substring_regex(texts, r"^[+-]?(\d+\.?\d*|\.\d+)$")
     plain = pc.if_else(is_number, texts, pa.scalar(None, pa.string())).cast(pa.float64())
     return pc.coalesce(answers["value_num"].combine_chunks(), plain)
+
+
+MORE_DIGITS = "more digits than a number of the file holds: export csv"
+
+_SURELY_HELD = 15  # digits, by any double
+_LONG = rf"[\d.]{{{_SURELY_HELD + 1},}}"
+_NUMBER = re.compile(r"\d+\.?\d*|\.\d+")
+
+
+def are_changed(texts: pa.ChunkedArray, max_digits: int | None) -> pa.Array:
+    """Return for each text whether a number in it, alone or the end of a range, would change in the file.
+
+    Args:
+        max_digits: most digits of a number there; None for a double.
+    """
+    # Few are long: the others are not looked at one by one.
+    places = pc.indices_nonzero(pc.match_substring_regex(texts, _LONG)).to_numpy()
+    changed = np.zeros(len(texts), dtype=bool)
+    changed[places] = [
+        not all(_is_held(each, max_digits) for each in _NUMBER.findall(text))
+        for text in texts.take(pa.array(places)).to_pylist()
+    ]
+    return pa.array(changed)
+
+
+def _is_held(number: str, max_digits: int | None) -> bool:
+    if max_digits is not None:
+        return len(number.replace(".", "").strip("0")) <= max_digits
+    return Decimal(repr(float(number))) == Decimal(number)

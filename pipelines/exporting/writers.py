@@ -20,8 +20,7 @@ from xlsxwriter.exceptions import FileCreateError  # type: ignore[import-untyped
 from hpd_core.text.nesting import nested
 from pipelines.errors import UsageError
 from pipelines.exporting.left_out import LeftOutAnswers
-from pipelines.exporting.objects import in_objects
-from pipelines.exporting.wide_columns import PLACE, WideColumns
+from pipelines.exporting.wide_columns import PLACE, WideColumns, in_objects
 
 MAX_SHEET_ROWS = 1_048_576 - 1
 """Rows of an Excel sheet, without its header."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,19 +14,29 @@ from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.left_out import LeftOutFiles
 from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
-from pipelines.errors import UsageError
+from pipelines.errors import RunError, UsageError
 from pipelines.job.base_changes import has_any_product
 from pipelines.job.carryover import EarlierRun, finished_runs, has_wildcard
 from pipelines.job.clustering.clusters import Clusters
-from pipelines.job.failed_rows import FailedRows
 from pipelines.job.named_models import check_named_models
 from pipelines.job.prices import price_notes
-from pipelines.job.run_plan import Plan, check_resume, find_plan, make_plan, planned_files
+from pipelines.job.run_plan import (
+    Plan,
+    PlannedFile,
+    check_resume,
+    file_differences,
+    find_finished,
+    find_plan,
+    make_plan,
+    planned_files,
+)
 from pipelines.job.same_code import code_digest
 from pipelines.job.schema_warnings import schema_warnings
 from pipelines.schemas.schema_file import load_schemas
-from pipelines.store.folders import Folder
-from pipelines.store.ledger import MANIFEST_NAME, PLAN_NAME, pilot_folder
+from pipelines.store.damaged import named_damage
+from pipelines.store.folders import Folder, map_requests
+from pipelines.store.ledger import MANIFEST_NAME, PLAN_NAME, Ledger, pilot_folder
+from pipelines.store.tables import read_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +188,46 @@ def _with_base(
             if base is None and not run.schemas.keys().isdisjoint(schemas):
                 base = run.folder.uri
     return config.model_copy(update={"base": base})
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRows:
+    """Rows that a run has given up.
+
+    Attributes:
+        rows: numbers of the dead-lettered rows, ascending, by input file.
+    """
+
+    uri: str
+    plan: Plan
+    rows: Mapping[str, Sequence[int]]
+
+    @classmethod
+    def read(cls, uri: str) -> FailedRows:
+        """Read the dead-lettered rows of the run at `uri`. Raises `UsageError` if it is not a finished run."""
+        folder, plan, manifest = find_finished(uri, "retry_failed")
+        ledger = Ledger(folder, "")
+        try:
+            # Most shards have none: their manifests say so.
+            with named_damage(folder, MANIFEST_NAME):
+                num_rows = manifest["totals"]["dead_letters"]
+            shards = ledger.manifests(ledger.committed()) if num_rows else ()
+            tables = (shard["tables"]["dead_letter"] for shard in shards)
+            names = [table["public"] for table in tables if table["num_rows"]]
+            parts = map_requests(lambda name: read_part(folder, name, ["source_file", "source_row"]), names)
+        except (OSError, RunError) as error:
+            raise UsageError(f"retry_failed: cannot read {uri}: {error}") from error
+        rows: defaultdict[str, list[int]] = defaultdict(list)
+        for part in parts:
+            for file, row in zip(*(column.to_pylist() for column in part.columns), strict=True):
+                rows[file].append(row)
+        return cls(uri, plan, {file: sorted(numbers) for file, numbers in rows.items()})
+
+    def check_input(self, files: Sequence[PlannedFile]) -> None:
+        """Raise `UsageError` unless the files are the very same, because rows are identified by their place."""
+        if list(self.plan.files) != list(files):
+            changes = "; ".join(file_differences(self.plan.files, files)[:3])
+            raise UsageError(
+                f"retry_failed: the input has changed since run {self.plan.run_id!r}: {changes}. Its rows are no more "
+                f"where they were; --base {self.uri} takes a changed catalog, and decodes what has no answer yet"
+            )

@@ -13,20 +13,19 @@ from rich.console import Console
 from rich.markup import escape
 
 from hpd_core import ErrorCode
-from pipelines.cascading.counts_text import second_look
+from pipelines.console.money import dollars
 from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.console.terminal import printable
 from pipelines.errors import RunError, UsageError
 from pipelines.job.clustering.clusters import run_shards
 from pipelines.job.context import CASCADE_FOLDER
-from pipelines.job.cost_line import describe_cost
 from pipelines.job.run_plan import find_run
 from pipelines.job.unknown_categories import unknown_lines
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import Ledger
-from pipelines.store.totals import Totals
+from pipelines.store.totals import Totals, loading_note
 
 State = Literal["finished", "running", "stopped"]
 _WINDOW = datetime.timedelta(minutes=15)
@@ -190,3 +189,28 @@ def status_json(status: Status) -> dict[str, Any]:
     del data["committed"]
     data["last_commit"] = status.last_commit.isoformat() if status.last_commit is not None else None
     return data
+
+
+def second_look(counts: Mapping[str, int]) -> str:
+    """Describe how many answers a larger model was asked again, and the result.
+
+    `counts`: a run's (cascading/standing.py).
+    """
+    answers, asked = counts.get("answers", 0), counts.get("asked", 0)
+    share = asked / answers if answers else 0.0
+    text = f"{asked:,} of {answers:,} answers ({share:.0%}) asked again, {counts.get('changed', 0):,} changed"
+    kept = counts.get("kept", 0)
+    return text + (f"; {kept:,} stay, as the larger model has none" if kept else "")
+
+
+def describe_cost(totals: Totals) -> str:
+    """Return the cost of the committed shards that have a price; at least one must have one."""
+    billed, useful = totals.metrics["cost_billed"], totals.metrics["cost_useful"]
+    text = f"{dollars(billed)} for the engines, {dollars(useful)} of it computing"
+    if (usd_per_1k := totals.usd_per_1k) is not None:
+        text += f"; {dollars(usd_per_1k)} per 1,000 decoded products"
+        if note := loading_note(totals.metrics["load_seconds"], totals.metrics["billed_seconds"]):
+            text += f" ({note})"
+    if totals.priced_shards < totals.shards:
+        text += f" (only {totals.priced_shards:,} of {totals.shards:,} shards have a price)"
+    return text

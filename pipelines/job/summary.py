@@ -11,7 +11,6 @@ from rich.markup import escape
 
 from hpd_core import ErrorCode
 from hpd_core.text.near_names import near_names, quoted
-from pipelines.cascading.counts_text import second_look
 from pipelines.catalog.rows import DeadRows
 from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_INCOMPLETE
 from pipelines.console.progress import describe_counts, format_seconds
@@ -19,11 +18,11 @@ from pipelines.console.terminal import print_notes, printable
 from pipelines.job.base_changes import Changes
 from pipelines.job.carryover import EarlierRun
 from pipelines.job.category_counts import CatalogCounts
-from pipelines.job.cost_line import describe_cost
 from pipelines.job.driver import RunOutcome
 from pipelines.job.named_models import sought_later
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.prices import why_no_price
+from pipelines.job.run_status import describe_cost, second_look
 from pipelines.job.unknown_categories import unknown_json, unknown_lines
 from pipelines.store.tables import TABLES
 from pipelines.store.totals import NameCounts, Totals

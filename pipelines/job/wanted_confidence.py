@@ -17,8 +17,8 @@ from pipelines.confidence.run_confidence import (
     forget_confidence,
     run_confidence,
 )
-from pipelines.config.certainty import AUTO
 from pipelines.config.extraction import JobConfig
+from pipelines.config.operation import AUTO
 from pipelines.errors import UsageError
 from pipelines.store.folders import Folder, open_filesystem
 

@@ -12,8 +12,7 @@ from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.errors import UsageError
 from pipelines.judging.agreement import of_judges, with_exact_match
 from pipelines.judging.answer_cache import AnswerCache
-from pipelines.judging.asking import ask_judge
-from pipelines.judging.judge_config import judge_config
+from pipelines.judging.asking import ask_judge, judge_config
 from pipelines.judging.judged_products import draw_products
 from pipelines.judging.judgement import Judgement, judge_score, undecided_notes, verdict_lines
 from pipelines.quality.evaluation import judge_products

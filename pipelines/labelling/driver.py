@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -13,12 +15,14 @@ from rich.console import Console
 
 from hpd_core import CategorySchema, Record
 from pipelines.catalog.input_files import SourceFile, scan_sources
+from pipelines.catalog.readers import SourceRow, read_piece
 from pipelines.catalog.rows import RowRefusal, default_id, row_category, row_id, to_record
+from pipelines.catalog.sharding import plan_shards
 from pipelines.config.labelling import LabelConfig, OpenAITeacherConfig
+from pipelines.config.operation import ShardConfig
 from pipelines.config.result_identity import LATER_INPUT_KEYS
 from pipelines.console.terminal import print_beginning, print_notes
 from pipelines.errors import RunError, UsageError
-from pipelines.labelling.chosen_rows import ChosenRows
 from pipelines.labelling.label_files import LabelFiles, LabelTotals
 from pipelines.labelling.outcome import LabelOutcome
 from pipelines.labelling.pacing import BudgetReached
@@ -284,3 +288,43 @@ def _teacher(config: LabelConfig, schemas: Mapping[str, CategorySchema], totals:
     return OpenAITeacher(
         config.teacher, schemas, require_evidence=config.require_evidence, spent=totals.cost_usd or 0.0
     )
+
+
+class ChosenRows:
+    """The rows to label, in the catalog's order."""
+
+    def __init__(self, files: Sequence[SourceFile], config: LabelConfig, limit: int | None) -> None:
+        self._files, self._config, self._limit = files, config, limit
+        total = sum(file.num_rows for file in files)
+        self._drawn = None if config.sample is None else sorted(_draw(total, config.sample, config.seed))
+        self.count = min(total, limit or total) if self._drawn is None else len(self._drawn)
+
+    def read(self) -> Iterator[tuple[SourceFile, SourceRow]]:
+        """Yield the chosen rows; reads only the pieces of files that hold one."""
+        pieces = [
+            piece for shard in plan_shards(self._files, ShardConfig(), 0, 1, self._limit) for piece in shard.pieces
+        ]
+        start = 0
+        for piece in pieces:
+            stop = start + piece.num_rows
+            wanted = None
+            if self._drawn is not None:
+                wanted = set(self._drawn[bisect_left(self._drawn, start) : bisect_left(self._drawn, stop)])
+            if wanted is None or wanted:
+                file = self._files[piece.file]
+                columns = self._config.input.columns
+                rows = read_piece(*file.rows, piece, columns, anonymous=self._config.input.anonymous)
+                yield from ((file, row) for number, row in enumerate(rows, start) if wanted is None or number in wanted)
+            start = stop
+
+
+def _draw(total: int, count: int, seed: int) -> list[int]:
+    """Draw `count` of `total` numbers; a larger draw with the same seed begins with the same ones."""
+    generator = random.Random(seed)
+    moved: dict[int, int] = {}
+    drawn = []
+    for first in range(min(count, total)):
+        place = generator.randrange(first, total)
+        drawn.append(moved.get(place, place))
+        moved[place] = moved.get(first, first)
+    return drawn

@@ -5,20 +5,43 @@
     aluminum for aluminium        a misspelling of a long word (see `misspellings`)
 
 Numbers and meaningful signs must be the same in all of them. Two equally near members make the text ambiguous.
+
+Detection of names that are the same but for one misspelling.
+
+Different words may also be few letters apart: plain and plaid, polyether and polyester, striped and stripped, silicon
+and silicone, polyamide and polyimide, interior and inferior. So only mistakes that hardly ever give another word count,
+in words of at least eight letters, between their first three letters and their last:
+
+    a letter too many or too few     aluminum, rechargable, stainles
+    two neighbours exchanged         stainlses
+    s and z                          sterilised
+
+Never one letter for another, never an ending, never two mistakes, and only in one word of a name.
+
+Numbers and signs of a text, which must agree if two texts are to be the same.
+
+-5 °C is not 5 °C, 1.5 L not 15 L, 12" not 1/2", C++ not C. But "3-season" is "3 Season", and "1,5 L" is "1.5 L": a sign
+between words, or between a word and a number, only joins them. A sign that no word follows belongs to the word before
+it, despite space in between: "A +" is "A+", and "B -" is not "B".
+
+Names of enums' members, made once for all attributes with the same members: categories share vocabularies.
+
+They are kept in an LRU cache whose capacity is counted in labels: a vocabulary of brands is as large as thousands of
+others.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+import unicodedata
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 
-from hpd_core import Member
+from hpd_core import Attribute, Member
 from hpd_core.text.near_names import fold_name
 from hpd_core.text.vocabulary import Vocabulary
-from pipelines.normalising.misspellings import SAME_BEGINNING, is_misspelt, may_be_misspelt
 from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, Normalised
-from pipelines.normalising.written_signs import one_form, written_signs
 
 _MAX_COMPARED = 60  # letters; a longer text is a sentence
 _MIN_STEM = 4  # letters of a word that may have an ending
@@ -142,3 +165,146 @@ def _takes_ending(name: str, ending: str) -> bool:
     if ending == "es" and word.endswith(_HISSING):
         return True
     return len(word) >= _MIN_INFLECTED and not word.endswith(("e", "n", "h") if ending == "e" else "e")
+
+
+SAME_BEGINNING = 3
+"""Number of letters that must agree at the beginning."""
+_MIN_LETTERS = 8
+
+
+def may_be_misspelt(name: str) -> bool:
+    """Return whether the name has a word that is long enough."""
+    return any(len(word) >= _MIN_LETTERS for word in name.split(" "))
+
+
+def is_misspelt(one: str, other: str) -> bool:
+    """Return whether two different folded names are the same but for one mistake in one word."""
+    words, others = one.split(" "), other.split(" ")
+    if len(words) != len(others):
+        return False
+    different = [pair for pair in zip(words, others, strict=True) if pair[0] != pair[1]]
+    return len(different) == 1 and _is_misspelt_word(*different[0])
+
+
+def _is_misspelt_word(one: str, other: str) -> bool:
+    short, long = sorted((one, other), key=len)
+    if len(short) < _MIN_LETTERS or not (short.isalpha() and long.isalpha()) or len(long) - len(short) > 1:
+        return False
+    place = next((index for index, pair in enumerate(zip(short, long, strict=False)) if pair[0] != pair[1]), len(short))
+    if place < SAME_BEGINNING:
+        return False
+    if len(long) > len(short):
+        # A letter more at the end is another ending, unless it doubles the last one.
+        return short[place:] == long[place + 1 :] and (place < len(short) or long[-1] == short[-1])
+    is_exchanged = short[place : place + 2] == long[place : place + 2][::-1] and short[place + 2 :] == long[place + 2 :]
+    is_s_or_z = {short[place], long[place]} == {"s", "z"} and short[place + 1 :] == long[place + 1 :]
+    return place + 1 < len(short) and (is_exchanged or is_s_or_z)
+
+
+_FORMS = str.maketrans(
+    {
+        **dict.fromkeys("−‐‑‒–—", "-"),
+        **dict.fromkeys("⁄∕", "/"),
+        **dict.fromkeys("″”“", '"'),
+        **dict.fromkeys("′’", "'"),
+        **dict.fromkeys("×✕✖", "x"),
+        "º": "°",
+        "℃": "°C",
+        "℉": "°F",
+    }
+)
+_SPACED_MINUS = re.compile(r"\A\s*-\s+(?=\d)")
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)\s*([-/:])\s*(?=\d)")
+_DECIMAL_COMMA = re.compile(r"(?<![\d.,])(\d+),(\d{1,2})(?![\d.,])")
+_SPACED_SIGNS = re.compile(
+    r"""
+    (?<=[^\W\d_])\s*[+\#](?:\s*[+\#])*(?!\s*\w)  # C ++; in "black + white" it joins words
+    | (?<=\d)\s*\+(?:\s*\+)*                     # 8 +
+    | (?<=\d)\s+'(?!\w)                          # 5 '
+    | (?<=[^\W_])\s*-(?:\s*-)*+(?=\W*\Z)         # B -
+    """,
+    re.VERBOSE,
+)
+_TOKEN = re.compile(
+    r"""
+    (?:(?<!\w)[-.,]+)?\d+(?:[-.,/:']+\d+)*  # a number with its sign, a fraction, a range, a ratio
+    | (?<=\d)(?:"|'(?!\w)) | (?<=\d\s)"      # inches, feet
+    | (?<=[^\W\d_])[+\#]+(?!\w)             # C++, A+
+    | [%‰°#±≥≤<>=~≈$€£¥]
+    | (?<=\d)\++ | \+(?=\s*\d)              # 8+, +5
+    | (?<=[^\W_])-+(?=\W*\Z)                # B-, 0-; "T-Shirt" and "Damen- und Herren" only join
+    """,
+    re.VERBOSE,
+)
+
+
+def one_form(text: str) -> str:
+    """Return the text with one form of each sign that has several, and without space before one that ends a word."""
+    text = unicodedata.normalize("NFKC", text.translate(_FORMS)).translate(_FORMS)
+    text = _SPACED_MINUS.sub("-", text.replace(">=", "≥").replace("<=", "≤").replace("''", '"'))
+    return _SPACED_SIGNS.sub(lambda found: "".join(found[0].split()), text)
+
+
+def written_signs(text: str) -> tuple[str, ...]:
+    """Return the numbers, as written, and the meaningful signs of a text in `one_form`, in order."""
+    if text.isascii() and text.replace(" ", "").isalpha():
+        return ()
+    tight = _DECIMAL_COMMA.sub(r"\1.\2", _BETWEEN_DIGITS.sub(r"\1", text))
+    return tuple(_TOKEN.findall(tight))
+
+
+_MAX_LABELS = 100_000
+
+
+class EnumNames:
+    """Names of an attribute's members."""
+
+    def __init__(self, attribute: Attribute) -> None:
+        self._key = _Key(attribute.values or ())
+
+    def find(self, raw: str) -> Normalised:
+        """Return the member that the text means."""
+        return _remembered.of(self._key).find(raw)
+
+
+class _Key:
+    """Vocabulary with a stored hash of its content, which takes long to compute for thousands of members."""
+
+    __slots__ = ("_hash", "members")
+
+    def __init__(self, members: tuple[Member, ...]) -> None:
+        self.members = members
+        self._hash = hash(members)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Key):
+            return NotImplemented
+        return self.members is other.members or (self._hash == other._hash and self.members == other.members)
+
+
+class _Remembered:
+    """LRU cache of vocabularies."""
+
+    def __init__(self) -> None:
+        self._names: OrderedDict[_Key, MemberNames] = OrderedDict()
+        self._num_labels = 0
+
+    def of(self, key: _Key) -> MemberNames:
+        """Return the names of a vocabulary; make them if they are not cached."""
+        names = self._names.get(key)
+        if names is not None:
+            self._names.move_to_end(key)
+            key.members = names.members  # comparing identical objects takes no time from now on
+            return names
+        names = self._names[key] = MemberNames(key.members)
+        self._num_labels += len(key.members)
+        while self._num_labels > _MAX_LABELS and len(self._names) > 1:
+            dropped, _ = self._names.popitem(last=False)
+            self._num_labels -= len(dropped.members)
+        return names
+
+
+_remembered = _Remembered()

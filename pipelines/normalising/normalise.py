@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -10,13 +11,10 @@ from typing import Any
 from hpd_core import Attribute, CategorySchema
 from pipelines.normalising.asked import Asked
 from pipelines.normalising.dates import normalise_date
-from pipelines.normalising.measured_text import may_be_measure, normalise_measured, with_measure
-from pipelines.normalising.member_names import normalise_boolean
+from pipelines.normalising.measured_text import may_be_measure, normalise_measured, normalise_number, with_measure
+from pipelines.normalising.member_names import EnumNames, normalise_boolean
 from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, NORMALISED_COLUMNS, Normalised
 from pipelines.normalising.places import EvidencePlace, places_of
-from pipelines.normalising.quantities import normalise_number
-from pipelines.normalising.shared_names import EnumNames
-from pipelines.normalising.tidy_text import tidy_text
 
 _NUMBERS = re.compile(r"-?\d+(?:\.\d+)?")
 _REMEMBERED = 4096  # values of an attribute; a catalog has the same ones again and again
@@ -91,3 +89,16 @@ def normalise(attribute: Attribute, raw: str, evidence: Sequence[Mapping[str, An
 def normalisers(schema: CategorySchema) -> dict[str, Normaliser]:
     """Return the normalisers of a category's attributes, by name."""
     return {attribute.name: Normaliser(attribute) for attribute in schema.attributes}
+
+
+# Soft hyphens and characters without width, except joiners, which some scripts and emoji need.
+_UNSEEN = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def tidy_text(text: str) -> str:
+    """Return the text in Unicode NFC, with single spaces, none at the ends, and without invisible characters."""
+    if text.isascii() and text.isprintable():
+        return " ".join(text.split())
+    shown = _UNSEEN.sub("", _CONTROL.sub(" ", text))
+    return " ".join(unicodedata.normalize("NFC", shown).split())

@@ -31,8 +31,7 @@ from pipelines.catalog.staging import StagedFile, stage
 from pipelines.catalog.workbooks import SheetsError
 from pipelines.config.reading import InputFormat, ReadOptions, encoding_name
 from pipelines.errors import RunError, UsageError
-from pipelines.profiling.columns import ProfiledColumn, arrow_kinds, look_at
-from pipelines.profiling.nested import nested_paths
+from pipelines.profiling.columns import ProfiledColumn, arrow_kinds, look_at, nested_paths
 from pipelines.store.folders import open_filesystem
 
 _MAX_ROWS = 10_000  # looked at whole

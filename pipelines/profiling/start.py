@@ -15,7 +15,7 @@ from pipelines.catalog.cells import field_text
 from pipelines.catalog.paths import value_at
 from pipelines.catalog.row_checks import folder_keys, write_folders_in
 from pipelines.catalog.rows import DeadRows
-from pipelines.config.shipped_files import shipped_file
+from pipelines.config.reading import shipped_file
 from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
 from pipelines.profiling.catalog_file import ColumnPlaces, catalog_yaml

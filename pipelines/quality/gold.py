@@ -14,7 +14,7 @@ JSON Lines, one product a line. Three layouts, told apart line by line:
   are its accepted forms; no evidence: absent.
 
 An attribute that a line does not name is not labelled. That differs from absent, because nobody looked. A line may also
-name it by its id or an alias (gold_names.py). Labels under several of its names are merged if they agree. If they
+name it by its id or an alias (gold_objects.py). Labels under several of its names are merged if they agree. If they
 contradict each other, they are dropped with a warning. A line with `"review": {"corrected": ["Brand"]}` comes from
 people who reviewed a model's answers (`hpd review --gold`), and only the attributes that it names.
 
@@ -35,8 +35,7 @@ from hpd_core.text import absence
 from hpd_core.text.nesting import Place, dotted
 from hpd_core.types import is_encodable
 from pipelines.errors import UsageError
-from pipelines.quality.gold_names import GoldNames
-from pipelines.quality.gold_objects import by_place, refuse_blank
+from pipelines.quality.gold_objects import GoldNames, by_place, refuse_blank
 from pipelines.store.folders import open_filesystem
 
 Schemas = Mapping[str, CategorySchema]

@@ -6,6 +6,7 @@ little.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -14,8 +15,8 @@ from collections.abc import Mapping, Sequence
 
 from pipelines.config.yaml_dumping import dump_flow
 from pipelines.errors import UsageError
-from pipelines.quality.fingerprints import fingerprint
 from pipelines.quality.gold import GoldProduct, parse_gold, read_lines
+from pipelines.quality.scoring import fold
 from pipelines.store.folders import Folder
 
 _SIZE = re.compile(r"\b(?:size|gr(?:ö|oe)(?:ß|ss)e|taille|talla|taglia)\s*\S+|\b(?:\d*x{0,4}[sl]|m|one size)\b")
@@ -130,3 +131,9 @@ def _fields(product: GoldProduct, gold: str) -> Mapping[str, str]:
             'drawn; write them into each line: "input": {"title": "..."}'
         )
     return product.fields
+
+
+def fingerprint(category: str, fields: Mapping[str, str], draw: str | None = None) -> int:
+    """Return a number below 2**64 from a product's category and folded text; `draw` changes it."""
+    text = json.dumps([*([draw] if draw else []), category, [fold(text) for text in fields.values()]])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

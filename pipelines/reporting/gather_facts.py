@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from pipelines.cascading.curve import CURVE_NAME, Curve
+from pipelines.errors import UsageError
 from pipelines.reporting.answer_facts import attribute_facts, category_facts
 from pipelines.reporting.answer_sums import AnswerSums
-from pipelines.reporting.cascade_section import cascade_facts
 from pipelines.reporting.cost_account import ShardTotals, read_account
-from pipelines.reporting.dead_letters import read_dead_letters
-from pipelines.reporting.facts.dead_letters import DeadReason
-from pipelines.reporting.facts.report import Facts
+from pipelines.reporting.facts.cost import Account
+from pipelines.reporting.facts.quality import ComparedRun, ReportQuality
+from pipelines.reporting.facts.report import CascadeFacts, DeadReason, Facts
 from pipelines.reporting.facts.run import Identity, InputFile, ReportTotals
 from pipelines.reporting.gold_scores import GoldScores, read_gold_scores
-from pipelines.reporting.other_runs import compared_run, read_compared
 from pipelines.reporting.outlook import find_forecast, forecast_facts, outlook, priced
-from pipelines.reporting.sample import GoldIndex, build_sample
-from pipelines.reporting.sample_draw import draw
-from pipelines.reporting.table_scan import scan_attributes, scan_products
+from pipelines.reporting.sample import GoldIndex, build_sample, draw
+from pipelines.reporting.table_scan import read_dead_letters, scan_attributes, scan_products
 from pipelines.reporting.verdict import verdict_of
 from pipelines.reviewing.texts_in_run import left_out_note
+from pipelines.store.folders import Folder
+from pipelines.store.ledger import pilot_folder
 from pipelines.store.run import Run
 
 
@@ -142,3 +144,75 @@ def _totals(run: Run, dead_letters: Sequence[DeadReason]) -> ReportTotals:
 def _unpublished_notes(run: Run) -> list[str]:
     number = run.num_unpublished
     return [f"{number:,} committed shards are not published yet; they are left out."] if number else []
+
+
+def cascade_facts(run: Run) -> tuple[CascadeFacts | None, list[str]]:
+    """Return the facts (None for a run of one model) and notes."""
+    settings: dict[str, Any] | None = run.plan.result_config.get("cascade")
+    if settings is None:
+        return None, []
+    curve, place, notes = _read_curve(run.folder.uri)
+    found = run.status.totals.cascade
+    larger = " + ".join(str(settings[key]) for key in ("model", "adapter") if settings.get(key))
+    counts = {name: found[name] for name in ("answers", "asked", "products", "changed", "kept")}
+    return CascadeFacts(larger, settings["below"], **counts, curve=curve, curve_place=place), notes
+
+
+def _read_curve(uri: str) -> tuple[Curve | None, str, list[str]]:
+    folder = Folder(pilot_folder(uri))
+    place = folder.describe(CURVE_NAME)
+    try:
+        data = folder.read_json(CURVE_NAME)
+        return None if data is None else Curve.from_dict(data), place, []
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return None, place, [f"The curve of F1 against cost in {place} is left out: {type(error).__name__}: {error}."]
+
+
+def read_compared(uri: str, this: Run, gold: str | None, usd_per_hour: float | None) -> tuple[ComparedRun, list[str]]:
+    """Read another run to compare with `this`, the report's own. Raises `UsageError` if there is no run.
+
+    Returns the run and notes on it. A run without gold labels has no scores, and a note.
+    """
+    run = Run.open(uri)
+    account, machines = read_account(run.parts, usd_per_hour)
+    notes = [*run.notes(), *_unlike(run, this), *machines.notes]
+    quality = None
+    if gold is not None:
+        try:
+            scores = read_gold_scores(run, gold)
+            quality, notes = scores.quality, [*notes, *scores.notes]
+        except UsageError as error:
+            notes.append(f"Not scored: {error}.")
+    return compared_run(run, account, quality, is_this=False), notes
+
+
+def _unlike(run: Run, this: Run) -> Iterator[str]:
+    """Yield notes on inputs or devices that make the numbers of the two runs differ in meaning."""
+    read, read_here = (
+        (sorted((file.fingerprint, file.num_rows) for file in each.plan.files), each.plan.limit) for each in (run, this)
+    )
+    if read != read_here:
+        yield "It read other files, or another part of them, than the run of this report."
+    if run.device is not None and this.device is not None and run.device != this.device:
+        yield f"It ran on {run.device}, the run of this report on {this.device}."
+
+
+def compared_run(run: Run, account: Account | None, quality: ReportQuality | None, *, is_this: bool) -> ComparedRun:
+    """Return the comparison line of an opened run. `is_this`: it is the report's own."""
+    billed = account.time.billed if account is not None and account.decoded else None
+    return ComparedRun(
+        uri=run.folder.uri,
+        run_id=run.plan.run_id,
+        state=run.status.state,
+        is_this=is_this,
+        model=str(run.engine.get("model_id") or "unknown"),
+        adapter=run.engine.get("adapter_id"),
+        layout=run.layout,
+        products=run.status.totals.products,
+        dead_letters=run.status.totals.dead_letters,
+        num_scored=quality.num_products if quality is not None else None,
+        f1=quality.f1 if quality is not None else None,
+        usd_per_1k=account.money.per_1k if account is not None and account.money is not None else None,
+        seconds_per_1k=billed / account.decoded * 1000 if account is not None and billed is not None else None,
+        products_per_second=account.products_per_second if account is not None else None,
+    )

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from hpd_core import Attribute, CategorySchema
 from hpd_core.text.near_names import NearNames, fold_name, is_blank
-from pipelines.schemas.lint_texts import alike, beside, lint_text
-from pipelines.schemas.lint_values import lint_unit, lint_values
+from pipelines.schemas.lint_values import alike, beside, lint_text, lint_unit, lint_values
 from pipelines.schemas.prompt_costs import CountTokens, prompt_costs
 from pipelines.schemas.remarks import Remark
 

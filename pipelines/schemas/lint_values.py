@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import html
+import itertools
+import re
+import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hpd_core import Attribute, Member, Unit
 from hpd_core.text import absence
-from hpd_core.text.near_names import fold_spelling, is_blank
+from hpd_core.text.near_names import difference, fold_spelling, is_blank, unseen
+from hpd_core.types import is_encodable
 from pipelines.normalising.units import is_known, meanings_of, same_kind, wanted_unit
-from pipelines.schemas.lint_texts import alike, beside, first_ones, lint_text
 
 _MAX_VALUE_TOKENS = 30  # as engine.max_value_tokens where nobody says otherwise
 _LETTERS_PER_TOKEN = 4  # about; a value of more letters may be cut
@@ -114,3 +118,49 @@ def _doubled_ids(members: Iterable[Member]) -> Iterator[str]:
 def _named(labels: Iterable[str]) -> str:
     *others, last = map(repr, labels)
     return f"{', '.join(others)} and {last}"
+
+
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_MAX_ALIKE = 5  # remarks on the values of one attribute that say the same of each
+
+
+def lint_text(text: str) -> Iterator[str]:
+    """Yield messages on invisible or unusual characters in a name, value, description or unit."""
+    if not is_encodable(text):
+        yield f"{text!r} holds half a surrogate pair, which is no text"
+        return
+    if is_blank(text):
+        yield f"{text!r} shows nothing"
+        return
+    if text != text.strip():
+        yield f"{text!r} begins or ends with white space"
+    if _CONTROL_CHARACTER.search(text):
+        yield f"{text!r} holds a line break or a control character"
+    elif found := unseen(text):
+        yield f"{text!r} holds characters that nobody sees: {', '.join(found)}"
+    if unicodedata.normalize("NFC", text) != text:
+        yield f"{text!r} is not in Unicode's form NFC, which most catalogs have"
+    if html.unescape(text) != text:
+        yield f"{text!r} holds an HTML entity: {html.unescape(text)!r}?"
+
+
+def alike(texts: Iterable[str], fold: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """Yield (text, earlier text) for every text that folds to the same as a different earlier one."""
+    seen: dict[str, str] = {}
+    for text in texts:
+        earlier = seen.setdefault(fold(text), text)
+        if earlier != text:
+            yield text, earlier
+
+
+def beside(earlier: str, text: str) -> str:
+    """Return the earlier of two similar texts, with the difference between them."""
+    return f"{earlier!r} (they differ in {difference(earlier, text)})"
+
+
+def first_ones(messages: Iterable[str]) -> Iterator[str]:
+    """Yield the first messages of one kind, and the number of further ones."""
+    messages = iter(messages)
+    yield from itertools.islice(messages, _MAX_ALIKE)
+    if more := sum(1 for _ in messages):
+        yield f"and {more:,} more of its values like this"

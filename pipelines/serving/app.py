@@ -15,8 +15,7 @@ from pipelines.serving.chat_reply import ChatReply
 from pipelines.serving.chat_request import read_chat
 from pipelines.serving.desk import ServingDesk
 from pipelines.serving.endpoint import Endpoint
-from pipelines.serving.gate import RequestGate
-from pipelines.serving.limits import ServingLimits
+from pipelines.serving.gate import RequestGate, ServingLimits
 from pipelines.serving.metrics import ServingMetrics
 from pipelines.serving.refusal import error_response, json_response
 from pipelines.serving.responses_reply import ResponsesReply

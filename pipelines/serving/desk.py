@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from hpd_core import Engine, EngineError, FieldAnswer, JsonFuture, JsonResult, SchemaLimits
 from hpd_core.errors import PromptError, SchemaError
 from pipelines.serving.api_errors import ApiError
-from pipelines.serving.limits import ServingLimits
+from pipelines.serving.gate import ServingLimits
 from pipelines.serving.metrics import ServingMetrics
 from pipelines.serving.ordered_json import OrderedJson
 from pipelines.serving.question import ServedQuestion

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, NoReturn, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -16,8 +18,6 @@ from pipelines.serving.desk import ServingDesk
 from pipelines.serving.question import ServedQuestion
 from pipelines.serving.refusal import error_response, json_response, refuse_unread
 from pipelines.serving.reply import Reply
-from pipelines.serving.request_body import read_body
-from pipelines.serving.waiting import ClientGoneError, unless_gone
 
 logger = logging.getLogger(__name__)
 
@@ -122,3 +122,81 @@ class _Stream:
 
     async def _send_events(self, events: Iterable[bytes], *, more: bool) -> None:
         await self._send({"type": "http.response.body", "body": b"".join(events), "more_body": more})
+
+
+T = TypeVar("T")
+
+
+class ClientGoneError(Exception):
+    """Raised if the client left before its answer."""
+
+
+async def unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+    """Return the result of `work`; cancel it if the client leaves.
+
+    Args:
+        receive: channel of a request whose body was read.
+
+    Raises:
+        ClientGoneError: the client left.
+    """
+    working, leaving = asyncio.create_task(work), asyncio.create_task(_until_gone(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGoneError
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def read_body(request: Request, max_bytes: int) -> dict[str, Any]:
+    """Read the JSON object that a request sends.
+
+    Raises:
+        ApiError: 413 as soon as the body is known to exceed `max_bytes`, 400 if it is not a JSON object.
+    """
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > max_bytes:
+        raise _too_long(max_bytes)
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > max_bytes:
+            raise _too_long(max_bytes)
+        chunks.append(chunk)
+    return parse_body(b"".join(chunks))
+
+
+def parse_body(content: bytes) -> dict[str, Any]:
+    """Parse a body that was read. Raises `ApiError` (400) as `read_body`."""
+    try:
+        body = json.loads(content, parse_constant=_no_json)
+    except RecursionError as error:
+        raise ApiError(400, "the body is nested too deeply") from error
+    except ValueError as error:
+        raise ApiError(400, f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise ApiError(400, f"the body has to be a JSON object, it is a {type(body).__name__}")
+    try:
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise ApiError(400, f"the body holds half a surrogate pair ({half!r}), which is no character") from error
+    return body
+
+
+def _too_long(max_bytes: int) -> ApiError:
+    return ApiError(413, f"the body is longer than {max_bytes:,} bytes, the most that this server takes at once")
+
+
+def _no_json(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")

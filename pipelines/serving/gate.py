@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -67,3 +68,19 @@ def _no_key() -> ApiError:
         code="invalid_api_key",
         headers={"WWW-Authenticate": "Bearer"},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ServingLimits:
+    """Limits of the server.
+
+    Per request: bytes of the body, branches and depth of the schema, values in its enums, seconds until the answer. At
+    a time: requests that are waiting or being answered.
+    """
+
+    max_body_bytes: int = 4_000_000
+    max_branches: int = 512
+    max_depth: int = 10
+    max_members: int = 10_000
+    timeout_seconds: float = 120.0
+    max_open_requests: int = 512

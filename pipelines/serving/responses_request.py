@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.serving.api_errors import refused
+from pipelines.serving.chat_request import forced_tool
 from pipelines.serving.question import ServedQuestion, flag, no_schema, read_messages, read_schema, refuse_keys
-from pipelines.serving.tools import forced_tool
 
 _STATELESS = "nothing is kept of earlier requests; send all texts in input"
 _REFUSED = {

@@ -6,11 +6,13 @@ import socket
 from collections.abc import Callable
 
 import uvicorn
+from pydantic import Field
 
-from hpd_core import Engine
+from hpd_core import Engine, EngineConfig
+from hpd_core.system.section import Section
 from pipelines.console.web_server import serve_until_told
 from pipelines.serving.app import build_app
-from pipelines.serving.limits import ServingLimits
+from pipelines.serving.gate import ServingLimits
 
 _MARGIN_SECONDS = 5  # of a drain, beyond the longest that a request may take
 _BACKLOG = 2048  # connections that may wait to be taken
@@ -49,3 +51,13 @@ def serve(server: uvicorn.Server, sock: socket.socket, announce: Callable[[str],
     """
     sock.listen(_BACKLOG)
     serve_until_told(server, sock, "/v1", announce)
+
+
+class ServeConfig(Section):
+    """Engine of a server, with the keys of a job."""
+
+    model: str = Field(
+        min_length=1, description="hub id, folder (local or any fsspec URI), or an embedded model's name"
+    )
+    adapter: str | None = Field(None, description="LoRA adapter in peft's format: local folder, fsspec URI or hub id")
+    engine: EngineConfig = Field(default_factory=EngineConfig, description="how the engine decodes")

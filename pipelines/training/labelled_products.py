@@ -16,8 +16,8 @@ from hpd_core.training.examples import ExampleBuilder
 from hpd_core.types import Attribute
 from pipelines.config.finetuning import DatasetConfig, LabelPolicy
 from pipelines.errors import UsageError
-from pipelines.quality.fingerprints import fingerprint
 from pipelines.quality.gold import GoldProduct
+from pipelines.quality.gold_split import fingerprint
 from pipelines.quality.scoring import fold, words_pattern
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.training.data_report import DataReport

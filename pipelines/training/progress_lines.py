@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from matplotlib.figure import Figure
 
 from pipelines.training.step_planner import TrainingStep
 
@@ -64,3 +67,25 @@ def progress_line(entry: Mapping[str, Any], num_steps: int, seconds: float) -> s
         f"{start}  loss {entry['loss']:.4f}, tokens right {entry['accuracy']:.1%}, lr {entry['lr']:.2e}, "
         f"{entry['documents_per_second']:.1f} products/s, {left:.0f} min left"
     )
+
+
+def draw_curve(log: Sequence[Mapping[str, Any]]) -> bytes:
+    """Draw an SVG of a run's log: loss (left axis) and F1 scores, if any (right axis), by epoch."""
+    losses = [(entry["epoch"], entry["loss"]) for entry in log if "loss" in entry]
+    scores = [(entry["epoch"], entry["validation"]["f1"]) for entry in log if "validation" in entry]
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    left = figure.add_subplot()
+    left.set_xlabel("epoch")
+    left.set_ylabel("training loss per token")
+    if losses:
+        left.plot(*zip(*losses, strict=True), color="tab:blue", label="training loss")
+        left.set_ylim(bottom=0)
+    if scores:
+        right = left.twinx()
+        right.plot(*zip(*scores, strict=True), color="tab:orange", marker="o", label="validation F1")
+        right.set_ylabel("validation F1")
+        right.set_ylim(0, 1)
+    figure.legend(loc="outside upper center", ncols=2)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()

@@ -24,9 +24,8 @@ from pipelines.errors import RunError, UsageError
 from pipelines.store.folders import Folder
 from pipelines.training.course import Course
 from pipelines.training.labelled_products import LabelledProduct
-from pipelines.training.loss_curve import draw_curve
 from pipelines.training.optimizer_step import Stepper
-from pipelines.training.progress_lines import Meter, progress_line
+from pipelines.training.progress_lines import Meter, draw_curve, progress_line
 from pipelines.training.step_planner import TrainingStep
 from pipelines.training.stop_wish import StopWatch
 from pipelines.training.trained_weights import load_state, save_state

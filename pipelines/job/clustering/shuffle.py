@@ -6,6 +6,16 @@
 Neither the driver nor a worker ever holds more than a few shards or partitions of rows; the rest of the shuffle lies on
 the disks of the nodes. A killed pass is repeated: nothing has been decoded yet. A count and a sum over hashes of the
 rows' identities check that every row arrived exactly once.
+
+Partition of each row, computed only from the number of rows of each category.
+
+categories   |-- Boots --|Caps|---------- Shirts ----------|Ties|
+partitions   |    0     |     1     |     2     |     3     | 4 |
+
+Every category is an interval of one line, which is cut into partitions of equal length. A hash of a row's identity (the
+salt of its key) decides its place in its category's interval. So a category larger than a partition is spread over
+several, and no partition becomes much larger than the others. Categories stand on the line in the order of their
+hashes, so that the rows decoded first are not an alphabetical part of the catalog.
 """
 
 from __future__ import annotations
@@ -13,11 +23,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import time
 import uuid
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -41,7 +54,6 @@ from pipelines.console.json_logs import about
 from pipelines.errors import RunError, causes
 from pipelines.job.clustering.clustered_rows import DealtRow, encode, segments, to_table
 from pipelines.job.clustering.clusters import Clusters
-from pipelines.job.clustering.placement import Placement, rows_per_partition
 from pipelines.job.context import DeadRow, JobContext, unpack
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.prepare_stage import read_catalog, read_originals
@@ -253,3 +265,50 @@ def is_lost_node(error: BaseException) -> bool:
     return any(
         type(cause).__name__.startswith("ShuffleFileServer") or isinstance(cause, _LOST) for cause in causes(error)
     )
+
+
+PARTITION_BYTES, PARTITION_ROWS = 64 * 2**20, 25_000
+"""Approximate limits of a partition, because a few are sorted in memory at a time. Rows are bounded as well, because
+the text size in a Parquet file's metadata can be far too low."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Assignment of rows to partitions.
+
+    Attributes:
+        starts, counts: start and length of each category's interval, in rows; by category.
+        rows_per_partition: approximate, because a hash is even only on average.
+    """
+
+    starts: Mapping[str, int]
+    counts: Mapping[str, int]
+    rows_per_partition: int
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int], rows_per_partition: int) -> Placement:
+        """Return the placement for a catalog with `counts` rows of each category."""
+        names = sorted((name for name, count in counts.items() if count), key=lambda name: (_hash(name), name))
+        starts = dict(zip(names, accumulate((counts[name] for name in names), initial=0), strict=False))
+        return cls(starts, {name: counts[name] for name in names}, rows_per_partition)
+
+    @property
+    def num_partitions(self) -> int:
+        """Number of partitions, at least one."""
+        return max(1, math.ceil(sum(self.counts.values()) / self.rows_per_partition))
+
+    def partition(self, category: str, file: int, row: int) -> int:
+        """Return the partition of the row `(file, row)`. A category that was not counted goes to the first one: its
+        rows could not be read whole, though their category could."""
+        place = self.starts.get(category, 0) + self.counts.get(category, 0) * _hash(f"{file}:{row}") // 2**32
+        return place // self.rows_per_partition
+
+
+def rows_per_partition(num_rows: int, num_bytes: int) -> int:
+    """Return the number of rows that hold about `PARTITION_BYTES`, from 1 to `PARTITION_ROWS`."""
+    return max(1, min(PARTITION_ROWS, PARTITION_BYTES * num_rows // max(num_bytes, num_rows, 1)))
+
+
+def _hash(text: str) -> int:
+    """Return a 32-bit hash, the same in every process."""
+    return zlib.crc32(text.encode())

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.reporting.facts.cascade import CascadeFacts
+from pipelines.cascading.curve import Curve, Point
 from pipelines.reporting.facts.cost import Account
-from pipelines.reporting.facts.dead_letters import DeadReason
 from pipelines.reporting.facts.forecast import ForecastFacts, Outlook
 from pipelines.reporting.facts.quality import ComparedRun, ReportQuality
 from pipelines.reporting.facts.run import Identity, ReportTotals
@@ -69,3 +68,68 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime.datetime):
         return value.isoformat(timespec="seconds")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class CascadeFacts:
+    """Second pass of a cascade run.
+
+    Attributes:
+        larger: the larger model, with its adapter, as the user named them.
+        below: threshold; answers less certain than this were asked again.
+        answers: number of the first model's answers. `asked` of them, in `products` products, were asked again.
+            `changed` of those now differ; `kept` are unchanged because the larger model had no answer.
+        curve: F1 against cost over thresholds, from `hpd plan --gold`; None if it was not made. `curve_place`: its
+            path, whether or not it exists.
+    """
+
+    larger: str
+    below: float
+    answers: int
+    asked: int
+    products: int
+    changed: int
+    kept: int
+    curve: Curve | None
+    curve_place: str
+
+    @property
+    def ways(self) -> list[Point]:
+        """Ways to answer, in the order of the curve: the first model alone, thresholds, the larger model alone."""
+        return [] if self.curve is None else [self.curve.first, *self.curve.points, self.curve.larger]
+
+    @property
+    def nearest(self) -> int | None:
+        """Index in `ways` of the threshold closest to the run's."""
+        thresholds = [
+            (abs(way.below - self.below), index) for index, way in enumerate(self.ways) if way.below is not None
+        ]
+        return min(thresholds)[1] if thresholds else None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadExample:
+    """A dead-lettered row, cut to a readable length."""
+
+    place: str
+    product_id: str | None
+    category: str | None
+    message: str
+    row: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadReason:
+    """Dead letters of one error code.
+
+    Attributes:
+        messages: the most frequent messages, each with its number of rows. Only those that several rows share, or that
+            name a category.
+    """
+
+    code: str
+    stage: str
+    count: int
+    share: float
+    messages: tuple[tuple[str, int], ...]
+    examples: tuple[DeadExample, ...]

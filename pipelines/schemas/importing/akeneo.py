@@ -1,17 +1,23 @@
 """Akeneo's catalog structure: families, attributes and options, as exported to CSV or answered by its REST interface.
 
 Families are the categories. Labels are taken in one language; those in others become synonyms of an option.
+
+Akeneo's unit codes, and the spellings of the same units in texts.
+
+Akeneo's measurement families are public. A unit that is not here (of a custom family) keeps its code in lower case.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from typing import Any
 
-from hpd_core import Attribute, Member
+import yaml
+
+from hpd_core import Attribute, Member, Unit
 from pipelines.errors import UsageError
-from pipelines.schemas.importing.akeneo_units import unit_of
 from pipelines.schemas.importing.imported import (
     Imported,
     SourceCategory,
@@ -21,7 +27,6 @@ from pipelines.schemas.importing.imported import (
     readable,
     unique_members,
 )
-from pipelines.schemas.importing.labels import has_language, in_language, other_labels
 from pipelines.schemas.importing.sources import Document, items_of
 
 _LABEL = "label-"
@@ -184,3 +189,51 @@ def _from_row(row: Mapping[str, str]) -> dict[str, Any]:
     """Convert a row of an export to the form of the REST interface: labels in a mapping."""
     labels = {name.removeprefix(_LABEL): text for name, text in row.items() if name.startswith(_LABEL)}
     return {**row, "labels": labels}
+
+
+SYMBOLS: Mapping[str, Mapping[str, str]] = yaml.safe_load(
+    resources.files(__package__).joinpath("akeneo_units.yaml").read_text(encoding="utf-8")
+)
+"""Measurement family -> code -> spelling in texts."""
+
+
+def unit_of(family: str, code: str) -> Unit | None:
+    """Return the unit of a metric attribute; None without a code. Texts may have any unit convertible to it."""
+    if not code:
+        return None
+    # A copy of a standard family, under a name of one's own, has its codes.
+    codes = SYMBOLS.get(family) or next((each for each in SYMBOLS.values() if code in each), {})
+    return Unit(want=codes.get(code, code.lower()))
+
+
+_FIRST_CHOICE = "en"
+
+
+def in_language(labels: Mapping[str, str], language: str | None) -> str:
+    """Return the label of a locale ("de_DE"), else of its language, else in English, else the first; "" if none."""
+    labels = {locale: label for locale, label in labels.items() if label}
+    for wanted in filter(None, (language, _FIRST_CHOICE)):
+        folded = _folded(wanted)
+        for is_meant in (_folded, _tongue):
+            for locale, label in labels.items():
+                if is_meant(locale) == (folded if is_meant is _folded else _tongue(wanted)):
+                    return label
+    return next(iter(labels.values()), "")
+
+
+def has_language(locales: Sequence[str], language: str) -> bool:
+    """Return whether one of the locales has the language."""
+    return _tongue(language) in map(_tongue, locales)
+
+
+def other_labels(labels: Mapping[str, str], label: str) -> tuple[str, ...]:
+    """Return the labels of other locales that differ from `label`, each once."""
+    return tuple(dict.fromkeys(other for other in labels.values() if other and other != label))
+
+
+def _folded(locale: str) -> str:
+    return locale.replace("-", "_").casefold()
+
+
+def _tongue(locale: str) -> str:
+    return _folded(locale).split("_")[0]

@@ -36,8 +36,7 @@ from pipelines.schemas.importing.imported import (
     told_apart,
     unique_members,
 )
-from pipelines.schemas.importing.json_references import BRANCHES, FileReferences, Node, items, nodes, type_of
-from pipelines.schemas.importing.json_types import held_type
+from pipelines.schemas.importing.json_types import BRANCHES, FileReferences, Node, held_type, items, nodes, type_of
 from pipelines.schemas.importing.sources import Document
 from pipelines.schemas.nested_entries import with_note
 

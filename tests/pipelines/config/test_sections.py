@@ -16,8 +16,8 @@ from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.labelling import LabelConfig
 from pipelines.config.loading import load_config
 from pipelines.errors import UsageError
-from pipelines.serving.serve_config import ServeConfig
-from pipelines.training.few_curve import FewCurve
+from pipelines.serving.server import ServeConfig
+from pipelines.training.few_settings import FewCurve
 from tests.tables import table
 
 CONFIGURATIONS = (JobConfig, FinetuneConfig, LabelConfig, ServeConfig, FewCurve)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from pipelines.console import progress
 from pipelines.console.progress import Speed, Watched, progress_line, show_progress
-from pipelines.job.preview import preview_table
+from pipelines.job.terminal_run import preview_table
 from pipelines.store.folders import Folder
 from pipelines.store.tables import TABLES, to_table
 from pipelines.store.totals import Totals, loading_note

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from hpd_core import CategorySchema
 from hpd_core.text.nesting import flattened, nested
-from pipelines.exporting.objects import in_objects
-from pipelines.exporting.wide_columns import wide_columns
+from pipelines.exporting.wide_columns import in_objects, wide_columns
 from pipelines.schemas.schema_file import parse_schemas
 from tests.examples import examples
 from tests.pipelines.comparing.made_runs import ABSENT, Row

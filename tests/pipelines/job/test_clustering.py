@@ -23,8 +23,7 @@ from pipelines.job.clustering import placement as placement_module
 from pipelines.job.clustering import shuffle
 from pipelines.job.clustering.clustered_rows import DealtRow, encode, from_values, segments, source_piece, to_table
 from pipelines.job.clustering.clusters import Clusters
-from pipelines.job.clustering.placement import Placement, rows_per_partition
-from pipelines.job.clustering.shuffle import identity_sum
+from pipelines.job.clustering.shuffle import Placement, identity_sum, rows_per_partition
 from pipelines.job.context import DeadRow, PreparedRecord
 from pipelines.job.run_status import read_status
 from pipelines.store.folders import Folder

@@ -22,11 +22,11 @@ from pipelines.errors import BudgetError, RunError
 from pipelines.extract import app
 from pipelines.job import prices, summary
 from pipelines.job.context import JobContext
-from pipelines.job.cost_line import describe_cost
 from pipelines.job.driver import run_job
 from pipelines.job.local_executor import LocalExecutor
 from pipelines.job.preflight import plan_job
 from pipelines.job.prices import TABLE_SOURCE, Instance, engine_price, find_instance, price_table, usd_per_1k
+from pipelines.job.run_status import describe_cost
 from tests.pipelines.conftest import Workplace, product, products, read_table
 from tests.tables import table
 

@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.errors import UsageError
 from pipelines.judging.answer_cache import AnswerCache, JudgeAnswer, question_key
-from pipelines.judging.judge_config import judge_config
+from pipelines.judging.asking import judge_config
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.judging.judges import (
     COUNTS,

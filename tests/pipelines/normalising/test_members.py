@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute
-from pipelines.normalising import shared_names
+from pipelines.normalising import member_names
+from pipelines.normalising.member_names import one_form, written_signs
 from pipelines.normalising.normalise import normalise
 from pipelines.normalising.normalised import Normalised
-from pipelines.normalising.written_signs import one_form, written_signs
 from pipelines.schemas.schema_file import load_schemas
 from tests.tables import table
 
@@ -126,9 +126,9 @@ def test_no_member_of_the_samples_is_taken_for_another_one() -> None:
 
 
 def test_vocabularies_are_forgotten_by_how_many_labels_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_names, "_MAX_LABELS", 25)
-    remembered = shared_names._Remembered()
-    monkeypatch.setattr(shared_names, "_remembered", remembered)
+    monkeypatch.setattr(member_names, "_MAX_LABELS", 25)
+    remembered = member_names._Remembered()
+    monkeypatch.setattr(member_names, "_remembered", remembered)
     for number in range(6):
         assert member(f"V{number} 1", *(f"v{number} {index}" for index in range(10))).norm == f"v{number} 1"
     assert sum(len(key.members) for key in remembered._names) <= 25

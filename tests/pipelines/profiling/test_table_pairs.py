@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from pipelines.profiling.table_pairs import table_pairs
+from pipelines.profiling.key_values import table_pairs
 from tests.tables import table
 
 

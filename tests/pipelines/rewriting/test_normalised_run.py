@@ -22,8 +22,7 @@ from pipelines.job.preflight import plan_job
 from pipelines.normalise import app
 from pipelines.normalising.normalised import NORMALISED_COLUMNS
 from pipelines.rewriting import normalised_run
-from pipelines.rewriting.edited_schemas import unknown_notes
-from pipelines.rewriting.normalised_run import NormalisedRun, normalise_run
+from pipelines.rewriting.normalised_run import NormalisedRun, normalise_run, unknown_notes
 from pipelines.store.asked_schemas import read_asked_schemas, read_schemas, store_schemas
 from pipelines.store.columns import ATTRIBUTE_COLUMNS, COLUMNS
 from pipelines.store.folders import Folder

@@ -10,7 +10,7 @@ import pytest
 
 from hpd_core import Attribute, Member, Unit
 from pipelines.normalising.units import is_known, wanted_unit
-from pipelines.schemas.importing.akeneo_units import SYMBOLS, unit_of
+from pipelines.schemas.importing.akeneo import SYMBOLS, unit_of
 from tests.pipelines.schemas.imports import done, refused, write
 
 ATTRIBUTES = """

@@ -20,7 +20,7 @@ import uvicorn
 
 from hpd_core import Engine
 from pipelines.console.web_server import open_socket
-from pipelines.serving.limits import ServingLimits
+from pipelines.serving.gate import ServingLimits
 from pipelines.serving.server import make_server
 from tests.pipelines.commands import ROOT, wait_until
 

@@ -19,7 +19,7 @@ import pytest
 from hpd_core import Engine, EngineConfig
 from pipelines.serving.api_errors import ApiError
 from pipelines.serving.chat_reply import ChatReply
-from pipelines.serving.limits import ServingLimits
+from pipelines.serving.gate import ServingLimits
 from pipelines.serving.question import ServedQuestion
 from pipelines.serving.responses_reply import ResponsesReply
 from tests.pipelines.commands import wait_until

@@ -12,7 +12,7 @@ import pytest
 
 from hpd_core import Engine, EngineConfig
 from hpd_core.models.loading import load_model, load_tokenizer
-from pipelines.serving.limits import ServingLimits
+from pipelines.serving.gate import ServingLimits
 from tests.pipelines.commands import wait_until
 from tests.pipelines.serving.served import MODEL, Served, chat, serving_here
 from tests.tables import table

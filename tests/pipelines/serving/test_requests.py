@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.serving.api_errors import ApiError
 from pipelines.serving.chat_request import read_chat
-from pipelines.serving.request_body import parse_body
+from pipelines.serving.endpoint import parse_body
 from pipelines.serving.responses_request import read_response
 from tests.examples import examples
 from tests.tables import table

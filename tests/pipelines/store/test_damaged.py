@@ -16,8 +16,7 @@ from pipelines.export import app
 from pipelines.job.carryover import CarryIndex, EarlierRun, finished_runs
 from pipelines.job.clustering.clusters import Clusters
 from pipelines.job.driver import run_job
-from pipelines.job.failed_rows import FailedRows
-from pipelines.job.preflight import plan_job
+from pipelines.job.preflight import FailedRows, plan_job
 from pipelines.job.run_plan import find_finished, find_run
 from pipelines.job.run_status import read_status
 from pipelines.store.asked_schemas import NORMALISED_NAME, SCHEMAS_NAME, read_schemas

@@ -18,8 +18,7 @@ from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.loading import apply_override, parse_config
 from pipelines.errors import UsageError
 from pipelines.finetune import app
-from pipelines.training.few_curve import FewCurve, FewPoint
-from pipelines.training.few_settings import with_few_labels
+from pipelines.training.few_settings import FewCurve, FewPoint, with_few_labels
 from tests.pipelines.training.test_stopping import assert_equal_weights, interrupted
 from tests.pipelines.training.trainings import Training
 from tests.tables import table
