@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hpd_core.baselines.null_engine import NullEngine
     from hpd_core.completion import Completion, OpenBranch, Trunk, joined
     from hpd_core.config import EngineConfig
+    from hpd_core.data.vocabulary import Member
     from hpd_core.engine import Engine
     from hpd_core.errors import EngineError, HPDError, ModelError, PromptError, SchemaError
     from hpd_core.json_schema.answers import FieldAnswer, JsonFuture, JsonResult, Problem
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from hpd_core.text.grounding import ground
     from hpd_core.text.pattern_syntax import PatternError
     from hpd_core.text.template import PromptTemplate
-    from hpd_core.text.vocabulary import Member
     from hpd_core.types import Attribute, CategorySchema, ErrorCode, Evidence, Record, RecordResult, Unit, Value
 
 __all__ = [
@@ -82,7 +82,7 @@ _NAMES = {
     "requests.prompt_builder": ("DocumentTokenizer",),
     "text.template": ("PromptTemplate",),
     "types": ("Attribute", "CategorySchema", "ErrorCode", "Evidence", "Record", "RecordResult", "Unit", "Value"),
-    "text.vocabulary": ("Member",),
+    "data.vocabulary": ("Member",),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

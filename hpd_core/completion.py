@@ -28,12 +28,12 @@ from itertools import chain
 from typing import Any
 
 from hpd_core.decoding.prompt import BranchEnd, Prompt
-from hpd_core.decoding.run_tries import RunTries
+from hpd_core.decoding.run_tries import RunTries, leased_branch
 from hpd_core.errors import PromptError
 from hpd_core.layout import Branch, Layout, tree_layout
 from hpd_core.requests.extraction_future import ExtractionMetrics
 from hpd_core.requests.task_queue import Owner, Task, TaskQueue
-from hpd_core.text.closed_answers import ClosedAnswers, leased_branch
+from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.kind_reading import read_value
 from hpd_core.text.leases import Lease

@@ -20,9 +20,8 @@ from hpd_core.layers.fp8 import is_fp8
 from hpd_core.models import description, loading
 from hpd_core.models.weights import Weights
 from hpd_core.requests.extraction_future import ExtractionFuture
-from hpd_core.requests.prompt_builder import PromptBuilder, Refusal
+from hpd_core.requests.prompt_builder import PromptBuilder
 from hpd_core.system.device import in_passing_thread
-from hpd_core.text.values import error_value
 from hpd_core.types import CategorySchema, Record, RecordResult
 
 logger = logging.getLogger(__name__)
@@ -197,12 +196,6 @@ class Extractor(ABC):
             "notes": self.notes,
             "versions": versions(),
         }
-
-
-def refused_result(record: Record, refusal: Refusal, schema: CategorySchema | None) -> RecordResult:
-    """Return the result of a record that was not decoded: every attribute has the status "error"."""
-    values = {attribute.name: error_value() for attribute in schema.attributes} if schema else {}
-    return RecordResult(record.id, record.category, values, refusal.message, refusal.code)
 
 
 class EngineDescription(TypedDict):

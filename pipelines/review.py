@@ -32,7 +32,7 @@ from pipelines.review_desk.desk import DeskOptions, ReviewDesk
 from pipelines.review_desk.gold_file import write_gold
 from pipelines.reviewing.texts_in_run import left_out_note
 from pipelines.rewriting.reviewed_run import write_reviews
-from pipelines.store.run import Run
+from pipelines.runs.run import Run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 

@@ -28,11 +28,18 @@ from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaLis
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes
 from hpd_core.errors import EngineError, ModelError
-from hpd_core.extractor import Extractor, refused_result
+from hpd_core.extractor import Extractor
 from hpd_core.models import description, steering
 from hpd_core.models.weights import Weights
 from hpd_core.requests.extraction_future import ExtractionFuture, ExtractionMetrics, answer_in_turn
-from hpd_core.requests.prompt_builder import PreparedPrompt, PromptBuilder, Refusal, refuse_verbatim, schema_of
+from hpd_core.requests.prompt_builder import (
+    PreparedPrompt,
+    PromptBuilder,
+    Refusal,
+    refuse_verbatim,
+    refused_result,
+    schema_of,
+)
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import decoded_choice, parse_value
 from hpd_core.types import CategorySchema, ErrorCode, Record, RecordResult, Value

@@ -13,10 +13,17 @@ from dataclasses import replace
 from typing import Any, Self
 
 from hpd_core.config import EngineConfig
-from hpd_core.extractor import EngineDescription, Extractor, refused_result, versions
+from hpd_core.extractor import EngineDescription, Extractor, versions
 from hpd_core.models import loading
 from hpd_core.requests.extraction_future import ExtractionFuture, ExtractionMetrics, answer_in_turn
-from hpd_core.requests.prompt_builder import DocumentTokenizer, Refusal, asked_attributes, not_text, schema_of
+from hpd_core.requests.prompt_builder import (
+    DocumentTokenizer,
+    Refusal,
+    asked_attributes,
+    not_text,
+    refused_result,
+    schema_of,
+)
 from hpd_core.text.near_names import missing_schema
 from hpd_core.text.values import decoded_choice, parse_value
 from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, RecordResult, Value

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.layout import Members
+from hpd_core.layout import FREE, Branch, Members
 from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.endings import Endings
@@ -23,7 +24,7 @@ from hpd_core.text.member_tries import NULL_MEMBER, MemberTrie, token_grid
 from hpd_core.text.runs import Runs, runs_of
 from hpd_core.text.token_states import TokenStates
 from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.value_kinds import spelled
+from hpd_core.text.value_kinds import ValueKind, Verbatim, spelled
 
 _NULL = " null,\n"
 _MOST_BYTES = 2**28
@@ -106,6 +107,32 @@ class RunTries:
             tuple(tokens[:length]) if length <= most_tokens else ()
             for tokens, length in zip(encoded, lengths.tolist(), strict=True)
         ]
+
+
+def leased_branch(
+    ids: Sequence[int],
+    kind: ValueKind,
+    max_tokens: int,
+    constraints: Constraints | None,
+    closed: ClosedAnswers | None,
+    runs: RunTries | None,
+    attribute: str | None = None,
+) -> tuple[Branch, list[Lease[Any]]]:
+    """Return the layout branch of a value, and the leases that keep its states and members in the tables.
+
+    Without `constraints` the value is free, without `closed` it is decoded token by token.
+    """
+    if isinstance(kind, Verbatim) and runs is not None:
+        return Branch(ids, runs.limit(max_tokens)), []
+    if constraints is None:
+        return Branch(ids, max_tokens), []
+    state = constraints.lease(kind, attribute)
+    if state.kept == FREE or closed is None:
+        return Branch(ids, max_tokens, state.kept), [state]
+    members = closed.lease(kind, attribute)
+    # A member is known, however long it is.
+    longest = members.kept.longest if members.kept else 0
+    return Branch(ids, max(max_tokens, longest), state.kept, members.kept), [state, members]
 
 
 def _lines(texts: Iterable[str]) -> list[str]:

@@ -22,7 +22,7 @@ from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.errors import ModelError
 from hpd_core.mixers.families import Mixers
 from hpd_core.mixers.states import MixerShape
-from hpd_core.models import description, quantized_checkpoint, sparse_attention
+from hpd_core.models import quantized_checkpoint, sparse_attention
 from hpd_core.models.embedded import embedded_revision
 from hpd_core.models.steering import our_attention
 from hpd_core.system.device import is_out_of_memory
@@ -110,12 +110,12 @@ def max_positions(model_config: Any) -> int | None:
     """Return the number of positions that the model can use, or None if it does not say.
 
     Models whose rotary embedding changes with the length are limited to the length up to which it does not
-    (models/description.py). Those that pick what a token attends to are limited to the length up to which all is
+    (`unchanged_up_to`). Those that pick what a token attends to are limited to the length up to which all is
     picked.
     """
     config = model_config.get_text_config()
     claimed: int | None = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
-    limits = (claimed, description.unchanged_up_to(model_config), sparse_attention.most_seen(model_config))
+    limits = (claimed, unchanged_up_to(model_config), sparse_attention.most_seen(model_config))
     return min((limit for limit in limits if limit), default=None)
 
 

@@ -1,48 +1,34 @@
-"""Loading of models, and early refusal of those that cannot work. A checkpoint that cannot be read is an error of one
-line, never the library's traceback.
-"""
+"""Loading of models, and early refusal of those that cannot work."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layers import fp8
-from hpd_core.mixers.families import layer_types_of, refuse_layout
+from hpd_core.mixers.families import refuse_layout
 from hpd_core.models import (
     both_ways,
     description,
     fp8_checkpoint,
     quantized_checkpoint,
-    refused,
-    sparse_attention,
     text_towers,
 )
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
-from hpd_core.models.local_folders import local_folder, local_place, model_problem, what_models_are
-from hpd_core.system.device import is_out_of_memory
+from hpd_core.models.local_folders import local_folder, local_place, model_problem
+from hpd_core.models.refused import refuse_unsupported
+from hpd_core.models.unreadable import first_line, not_found, reading
 from hpd_core.system.storage import local_copy
 from hpd_core.system.user_cache import cache_folder
 
 logger = logging.getLogger(__name__)
-
-_KNOWN_LAYER_TYPES = frozenset(
-    {
-        *("full_attention", "sliding_attention", "chunked_attention"),
-        "reference_sliding_attention",  # whose window is of generated tokens alone: a plain forward has none
-        *("mlp", "moe"),
-    }
-)
-"""Layer types that our masks steer, and those in which tokens do not see others."""
 
 
 def resolve_source(model: str, *, weights: bool = True) -> str:
@@ -268,52 +254,3 @@ def _quantization(name: str, dtype: torch.dtype) -> Any:
         )
     # With outlier columns picked per batch (threshold > 0), other products in the batch change an answer.
     return transformers.BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
-
-
-def refuse_unsupported(model_config: Any) -> None:
-    """Raise `ModelError` for layers that our masks cannot steer."""
-    refused.refuse(model_config)
-    text_config = model_config.get_text_config()
-    kinds = set(getattr(text_config, "layer_types", None) or ()) - _KNOWN_LAYER_TYPES - layer_types_of(model_config)
-    if sparse_attention.most_seen(model_config) is not None:
-        kinds -= sparse_attention.LAYER_TYPES
-    if kinds:
-        raise ModelError(
-            f"{model_config.model_type} has layers of type {', '.join(sorted(kinds))}. HPD steers what each token sees "
-            f"through the attention mask; these layers do not obey it. Use a model with plain "
-            f"(or sliding-window) attention in every layer"
-        )
-    if getattr(text_config, "is_encoder_decoder", False):
-        raise ModelError(f"{model_config.model_type} is an encoder-decoder model; HPD needs a decoder-only one")
-
-
-@contextmanager
-def reading(model: str) -> Iterator[None]:
-    """Raise `ModelError` for any error in the context except out of memory: transformers raises any error for files
-    that it cannot parse.
-    """
-    try:
-        yield
-    except ModelError:
-        raise
-    except SafetensorError as error:
-        raise ModelError(f"a file of the weights of {model!r} is not whole: copy it again ({error})") from error
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        raise ModelError(not_found(model, error)) from error
-
-
-def not_found(model: str, error: Exception) -> str:
-    """Return the message: that the model cannot be loaded, why, and what a model is."""
-    return f"cannot load the model {model!r}: {first_line(error)} ({what_models_are()})"
-
-
-def first_line(error: Exception) -> str:
-    """Return an error's first line. Append the next line if the first ends with a colon; prepend the error's name if
-    the message alone says little.
-    """
-    name = type(error).__name__
-    first, *others = (str(error).strip() or name).splitlines()
-    text = f"{first} {others[0].strip()}" if others and first.endswith(":") else first
-    return f"{name}: {text}" if isinstance(error, LookupError | TypeError | AttributeError) else text

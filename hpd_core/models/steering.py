@@ -28,7 +28,8 @@ from hpd_core.models import (
     reaches,
     sparse_attention,
 )
-from hpd_core.models.loading import first_line, refuse_unsupported
+from hpd_core.models.refused import refuse_unsupported
+from hpd_core.models.unreadable import first_line
 from hpd_core.system.device import is_out_of_memory
 
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Self
 
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.decoding.run_tries import RunTries
+from hpd_core.decoding.run_tries import RunTries, leased_branch
 from hpd_core.errors import PromptError
 from hpd_core.layout import Branch, Layout, StackedObject, stacked_layout, tree_layout
 from hpd_core.text import template as texts
-from hpd_core.text.closed_answers import ClosedAnswers, leased_branch
+from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.leases import Lease
 from hpd_core.text.near_names import NearNames, missing_schema
@@ -28,7 +28,8 @@ from hpd_core.text.template import (
 )
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import Verbatim, attribute_kind
-from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record
+from hpd_core.text.values import error_value
+from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, RecordResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,3 +430,9 @@ def asked_attributes(schema: CategorySchema, names: Collection[str] | None) -> l
             + "".join(hints)
         )
     return found
+
+
+def refused_result(record: Record, refusal: Refusal, schema: CategorySchema | None) -> RecordResult:
+    """Return the result of a record that was not decoded: every attribute has the status "error"."""
+    values = {attribute.name: error_value() for attribute in schema.attributes} if schema else {}
+    return RecordResult(record.id, record.category, values, refusal.message, refusal.code)

@@ -10,8 +10,7 @@ from itertools import chain
 
 from hpd_core.decoding.prompt import BranchEnd
 from hpd_core.decoding.run_tries import RunTries
-from hpd_core.extractor import refused_result
-from hpd_core.requests.prompt_builder import Refusal, schema_of
+from hpd_core.requests.prompt_builder import Refusal, refused_result, schema_of
 from hpd_core.requests.task_queue import Task
 from hpd_core.text.runs import Runs
 from hpd_core.text.tokenization import SegmentTokenizer

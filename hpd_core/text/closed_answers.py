@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hpd_core.layout import FREE, Branch, Members
-from hpd_core.text.constraints import Constraints, kind_key, kind_lines
+from hpd_core.layout import Members
+from hpd_core.text.constraints import kind_key, kind_lines
 from hpd_core.text.endings import Endings
 from hpd_core.text.kind_automata import BOOLEAN_WORDS
 from hpd_core.text.leases import Lease, Leases
 from hpd_core.text.member_tries import NULL_MEMBER, MemberTrie, TrieTable
 from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.value_kinds import Boolean, OneOf, ValueKind, Verbatim, is_closed, spelled
-
-if TYPE_CHECKING:
-    from hpd_core.decoding.run_tries import RunTries
+from hpd_core.text.value_kinds import Boolean, OneOf, ValueKind, is_closed, spelled
 
 logger = logging.getLogger(__name__)
 
@@ -90,32 +87,6 @@ class ClosedAnswers:
         if trie is None:
             logger.warning("values of %r are not scored: the tokenizer does not tell them apart", name)
         return trie
-
-
-def leased_branch(
-    ids: Sequence[int],
-    kind: ValueKind,
-    max_tokens: int,
-    constraints: Constraints | None,
-    closed: ClosedAnswers | None,
-    runs: RunTries | None,
-    attribute: str | None = None,
-) -> tuple[Branch, list[Lease[Any]]]:
-    """Return the layout branch of a value, and the leases that keep its states and members in the tables.
-
-    Without `constraints` the value is free, without `closed` it is decoded token by token.
-    """
-    if isinstance(kind, Verbatim) and runs is not None:
-        return Branch(ids, runs.limit(max_tokens)), []
-    if constraints is None:
-        return Branch(ids, max_tokens), []
-    state = constraints.lease(kind, attribute)
-    if state.kept == FREE or closed is None:
-        return Branch(ids, max_tokens, state.kept), [state]
-    members = closed.lease(kind, attribute)
-    # A member is known, however long it is.
-    longest = members.kept.longest if members.kept else 0
-    return Branch(ids, max(max_tokens, longest), state.kept, members.kept), [state, members]
 
 
 def closed_lines(kind: ValueKind) -> list[tuple[str, int]]:

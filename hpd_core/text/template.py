@@ -37,9 +37,9 @@ from pydantic import (
     model_validator,
 )
 
+from hpd_core.data.section import Section
+from hpd_core.data.vocabulary import Member
 from hpd_core.errors import PromptError
-from hpd_core.system.section import Section
-from hpd_core.text.vocabulary import Member
 from hpd_core.types import Attribute, CategorySchema, content_hash
 
 _ATTRIBUTES = "{attributes}"

@@ -16,8 +16,8 @@ from pipelines.errors import UsageError
 from pipelines.quality.gold import read_gold
 from pipelines.quality.run_answers import RowKey, RunProduct, read_run
 from pipelines.quality.scoring import Answer, AnswerOutcome, judge
+from pipelines.reviewing.run_tables import Parts, published_tables
 from pipelines.store.asked_schemas import read_schemas
-from pipelines.store.run import Parts, published_tables
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -27,7 +27,7 @@ from pipelines.errors import UsageError
 from pipelines.job.run_status import State
 from pipelines.quality.run_answers import RowKey
 from pipelines.reviewing.texts_in_run import left_out_note
-from pipelines.store.run import Run
+from pipelines.runs.run import Run
 
 MAX_EXAMPLES = 50
 SEED = 0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipelines.reporting.cost_account import read_account
-from pipelines.store.run import Run
+from pipelines.runs.run import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from pipelines.reporting.facts.sample import FieldText
 from pipelines.reporting.highlight import Mark, cut
 from pipelines.reporting.source_texts import SourceText, Wanted, read_texts
 from pipelines.reporting.table_scan import Pairs
+from pipelines.runs.run import Run
 from pipelines.store.evidence import stored_evidence
-from pipelines.store.run import Run
 
 Right = Literal["a", "b", "both", "neither"]
 

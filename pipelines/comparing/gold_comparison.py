@@ -13,7 +13,7 @@ from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import read_gold
 from pipelines.quality.run_answers import RowKey, read_run
 from pipelines.quality.scoring import AnswerJudgement, Comparison, RateEstimates
-from pipelines.store.run import Run
+from pipelines.runs.run import Run
 
 
 @dataclass(frozen=True, slots=True)

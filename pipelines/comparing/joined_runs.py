@@ -28,7 +28,7 @@ import pyarrow as pa
 from pipelines.comparing.answer_changes import STATUSES, WRITTEN_STATUSES, ChangeCell, Moments, TrustChange
 from pipelines.errors import UsageError
 from pipelines.quality.run_answers import RowKey
-from pipelines.store.run import Run
+from pipelines.runs.run import Run
 
 MEMORY_LIMIT = "2GB"  # of DuckDB
 _MAX_THREADS = 8  # each needs memory of its own

@@ -8,8 +8,8 @@ from typing import Any
 
 from hpd_core import CategorySchema
 from pipelines.job.run_plan import changed_keys, file_differences
+from pipelines.runs.run import Run
 from pipelines.schemas.diff import diff
-from pipelines.store.run import Run
 
 # Of an engine's description, what the configuration does not say: where 'auto' and names have led to.
 _ENGINE_KEYS = (

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from hpd_core.system.section import Section
+from hpd_core.data.section import Section
 from pipelines.config.mapping import Mapped
 from pipelines.config.reading import InputFormat, ReadOptions, encoding_name
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from hpd_core.system.section import Section
+from hpd_core.data.section import Section
 
 PATH_SEPARATOR = ">"
 

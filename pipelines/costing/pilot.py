@@ -41,9 +41,9 @@ from pipelines.job.driver import run_job
 from pipelines.job.preflight import PlannedJob, plan_job
 from pipelines.job.run_plan import differences
 from pipelines.job.wanted_confidence import wanted_confidence
+from pipelines.reviewing.run_tables import published_tables
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
-from pipelines.store.run import published_tables
 from pipelines.store.tables import open_part, read_part
 
 DRAW_NAME = "draw.json"

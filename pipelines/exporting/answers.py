@@ -21,8 +21,8 @@ from pipelines.exporting import acceptance
 from pipelines.exporting.acceptance import ExportAcceptance
 from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.wide_columns import PLACE
+from pipelines.runs.run import Run
 from pipelines.store.asked_schemas import schemas_place
-from pipelines.store.run import Run
 
 _VALUES = ("value_raw", "value_norm", "value_num", "value_min", "value_max", "unit", "value_id")
 _KEYS = ("source_file", "source_row", "product_id")

@@ -12,9 +12,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.errors import UsageError
 from pipelines.exporting.outputs import Outputs
+from pipelines.runs.run import Run
 from pipelines.store.folders import Folder, open_filesystem
 from pipelines.store.ledger import PLAN_NAME
-from pipelines.store.run import Run
 
 DEFAULT_FOLDER = "export"
 """Default folder, in the run's own; the only one there that exports may write to."""

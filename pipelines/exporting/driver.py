@@ -24,7 +24,7 @@ from pipelines.exporting.wide_export import STEM, WIDE_KINDS, WideFiles, wide_ta
 from pipelines.exporting.writers import Style
 from pipelines.reporting.source_texts import Wanted, read_texts
 from pipelines.reviewing.texts_in_run import left_out_note
-from pipelines.store.run import Run
+from pipelines.runs.run import Run
 
 KINDS = (*WIDE_KINDS, *SHOP_KINDS)
 _SPREADSHEETS = ("csv", "xlsx")

@@ -17,8 +17,8 @@ from pipelines.exporting.filled_csv import DelimitedOriginal
 from pipelines.exporting.filled_feed import FeedOriginal
 from pipelines.exporting.targets import Filler, TargetColumn
 from pipelines.job.run_plan import PlannedFile
+from pipelines.runs.run import Run
 from pipelines.store.folders import open_filesystem
-from pipelines.store.run import Run
 
 _PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4")
 _DELIMITED = ("csv", "shopify")

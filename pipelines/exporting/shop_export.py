@@ -37,7 +37,7 @@ from pipelines.exporting.targets import (
     find_place,
 )
 from pipelines.job.run_plan import PlannedFile
-from pipelines.store.run import Run
+from pipelines.runs.run import Run
 
 
 class NewFile(NamedTuple):

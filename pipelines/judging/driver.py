@@ -19,8 +19,8 @@ from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import read_gold
 from pipelines.quality.run_answers import RowKey, read_run
 from pipelines.quality.scoring import Comparison
+from pipelines.runs.run import Run
 from pipelines.store.folders import Folder, file_at
-from pipelines.store.run import Run
 
 RESULT_NAME = "judge.json"
 CACHE_NAME = "judge-answers.jsonl"

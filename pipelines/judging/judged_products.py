@@ -17,7 +17,7 @@ from pipelines.errors import UsageError
 from pipelines.judging.questions import Values
 from pipelines.quality.run_answers import RowKey
 from pipelines.reporting.source_texts import Wanted, read_texts
-from pipelines.store.run import Run
+from pipelines.runs.run import Run
 
 _PLACE = ("source_file", "source_row")
 _ANSWERS = (*_PLACE, "category", "attribute", "value_index", "value_raw", "status")

@@ -39,8 +39,8 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 
 from hpd_core import Attribute, Member
+from hpd_core.data.vocabulary import Vocabulary
 from hpd_core.text.near_names import fold_name
-from hpd_core.text.vocabulary import Vocabulary
 from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, Normalised
 
 _MAX_COMPARED = 60  # letters; a longer text is a sentence

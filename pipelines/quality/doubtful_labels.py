@@ -19,6 +19,7 @@ from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import GoldProduct, GoldValue, parse_gold, read_lines
 from pipelines.quality.run_answers import RunProduct, read_run
 from pipelines.quality.scoring import Answer, AnswerJudgement, Comparison, predicted_items
+from pipelines.reviewing.run_tables import published_tables
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
 
@@ -116,7 +117,7 @@ def recheck_labels(runs: Sequence[str], gold: str, lines: Sequence[bytes] | None
         UsageError: a file is missing, unreadable or invalid, a run is given twice, or no product is in all runs.
     """
     _refuse_doubled(runs)
-    schemas = [schemas for run in runs if (schemas := read_schemas(Folder(run))) is not None]
+    schemas = [schemas for run in runs if (schemas := read_schemas(published_tables(run).folder)) is not None]
     products = parse_gold(lines if lines is not None else read_lines(gold), gold, schemas)
     answers, notes = zip(*(read_run(run, products, gold) for run in runs), strict=True)
     common = sorted(set.intersection(*(set(each) for each in answers)))

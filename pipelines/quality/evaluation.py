@@ -16,8 +16,8 @@ from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.normalisation import NormalisationScore, score_normalisation
 from pipelines.quality.run_answers import RunProduct, read_run
 from pipelines.quality.scoring import Answer, AnswerJudgement, AnswerOutcome, Comparison, Counts, RateEstimates, Rates
+from pipelines.reviewing.run_tables import published_tables
 from pipelines.store.asked_schemas import read_schemas
-from pipelines.store.run import published_tables
 
 _MAX_NAMES = 5  # products or attributes named in notes
 _BANDS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)

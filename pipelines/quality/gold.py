@@ -31,8 +31,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpd_core import CategorySchema
+from hpd_core.data.nesting import Place, dotted
 from hpd_core.text import absence
-from hpd_core.text.nesting import Place, dotted
 from hpd_core.types import is_encodable
 from pipelines.errors import UsageError
 from pipelines.quality.gold_objects import GoldNames, by_place, refuse_blank

@@ -14,9 +14,10 @@ from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.run_answers import RowKey, matched_products
 from pipelines.quality.scoring import Answer, AnswerOutcome, judge
+from pipelines.reviewing.layer import Layer
+from pipelines.reviewing.run_tables import Parts, published_tables
 from pipelines.reviewing.verdicts import AnswerKey
-from pipelines.store.asked_schemas import read_asked_schemas
-from pipelines.store.run import Run
+from pipelines.store.asked_schemas import read_asked_schemas, read_schemas
 
 Row = Mapping[str, Any]
 
@@ -33,12 +34,12 @@ def gold_answers(uri: str, gold: str, model: CalibratedModel) -> list[LabelledAn
 
     Raises `UsageError` if the gold file does not belong to the run.
     """
-    run = Run.open_with_rows(uri)
-    schemas, asked = _schemas(run), _asked(run)
+    parts = published_tables(uri)
+    schemas, asked = _schemas(parts), _asked(parts)
     products = read_gold(gold, schemas)
-    labels = {each.key: products[index] for index, each in matched_products(run.parts, products, gold).items()}
+    labels = {each.key: products[index] for index, each in matched_products(parts, products, gold).items()}
     found: list[LabelledAnswer] = []
-    for key, answers in _answers(run, model, set(labels)).items():
+    for key, answers in _answers(parts, model, Layer.open(parts.folder, schemas), set(labels)).items():
         label = labels[key]
         now = {each.name: each for each in schemas[label.category].attributes}
         found += judged_answers(_name(answers), answers, now, label, _by_name(asked, label.category))
@@ -50,14 +51,13 @@ def reviewed_answers(uri: str, model: CalibratedModel) -> list[LabelledAnswer]:
 
     Raises `UsageError` for a damaged log of reviews.
     """
-    run = Run.open_with_rows(uri)
-    asked = _asked(run)
-    corrections = run.reviews.corrections
-    places = {RowKey(key.source_file, key.source_row) for key in corrections}
+    parts = published_tables(uri)
+    layer, asked = Layer.open(parts.folder, _schemas(parts)), _asked(parts)
+    places = {RowKey(key.source_file, key.source_row) for key in layer.corrections}
     found = []
-    for key, answers in _answers(run, model, places).items():
+    for key, answers in _answers(parts, model, layer, places).items():
         for name, rows in answers.items():
-            correction = corrections.get(AnswerKey(*key, name))
+            correction = layer.corrections.get(AnswerKey(*key, name))
             attribute = _by_name(asked, rows[0]["category"]).get(name)
             if correction is None or attribute is None or not correction.is_of(rows):
                 continue
@@ -95,18 +95,20 @@ def _labelled(product: str, rows: Sequence[Row], attribute: Attribute, *, is_rig
     return LabelledAnswer(product, definition_of(attribute), features_of(rows[0], attribute, *rows[1:]), is_right)
 
 
-def _answers(run: Run, model: CalibratedModel, keys: set[RowKey]) -> dict[RowKey, dict[str, Sequence[Row]]]:
+def _answers(
+    parts: Parts, model: CalibratedModel, layer: Layer, keys: set[RowKey]
+) -> dict[RowKey, dict[str, Sequence[Row]]]:
     """Return the answers of `model` for these products, by product and attribute, before people's corrections."""
     found: dict[RowKey, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for values in run.parts.rows("attributes", _COLUMNS):
+    for values in parts.rows("attributes", _COLUMNS):
         row = dict(zip(_COLUMNS, values, strict=True))
         key = RowKey(row["source_file"], row["source_row"])
         if key in keys and not model.differences(CalibratedModel.of(row)):
             found[key][row["attribute"]].append(row)
-        models: dict[RowKey, dict[str, Sequence[Row]]] = defaultdict(dict)
+    models: dict[RowKey, dict[str, Sequence[Row]]] = defaultdict(dict)
     for key, answers in found.items():
         for name, items in answers.items():
-            rows = run.reviews.model_rows(AnswerKey(*key, name), sorted(items, key=lambda row: row["value_index"]))
+            rows = layer.model_rows(AnswerKey(*key, name), sorted(items, key=lambda row: row["value_index"]))
             # What people said of an earlier run, or a column holds, is not the model's answer.
             if rows[0]["source"] in ("model", None):
                 models[key][name] = rows
@@ -118,18 +120,19 @@ def _name(answers: Mapping[str, Sequence[Row]]) -> str:
     return str(next(iter(answers.values()))[0]["input_hash"])
 
 
-def _schemas(run: Run) -> Mapping[str, CategorySchema]:
-    if run.schemas is None:
-        raise UsageError(f"{run.uri} does not say what it asked for (it has no _schemas.json); run it again")
-    return run.schemas
+def _schemas(parts: Parts) -> Mapping[str, CategorySchema]:
+    if (schemas := read_schemas(parts.folder)) is None:
+        place = parts.folder.uri
+        raise UsageError(f"{place} does not say what it asked for (it has no _schemas.json); run it again")
+    return schemas
 
 
-def _asked(run: Run) -> Mapping[str, CategorySchema]:
+def _asked(parts: Parts) -> Mapping[str, CategorySchema]:
     """Return the schemas that the model was asked, even if values were re-normalised later.
 
     A promise holds only for them.
     """
-    return read_asked_schemas(run.folder) or _schemas(run)
+    return read_asked_schemas(parts.folder) or _schemas(parts)
 
 
 def _by_name(schemas: Mapping[str, CategorySchema], category: str) -> dict[str, Attribute]:

@@ -14,10 +14,10 @@ from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldProduct
 from pipelines.quality.scoring import Answer, AnswerStatus
 from pipelines.reviewing.layer import Layer
+from pipelines.reviewing.run_tables import Parts, published_tables
 from pipelines.reviewing.verdicts import AnswerKey
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.ledger import MANIFEST_NAME
-from pipelines.store.run import Parts, published_tables
 
 _KEY_COLUMNS = ("source_file", "source_row")
 _ANSWER_COLUMNS = (

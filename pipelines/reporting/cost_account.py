@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.job.metrics_rows import TOKEN_METRICS
 from pipelines.reporting.facts.cost import Account, EngineTime, Money
-from pipelines.store.run import Parts
+from pipelines.reviewing.run_tables import Parts
 from pipelines.store.totals import sum_of_known
 
 _COLUMNS = (

@@ -21,9 +21,9 @@ from pipelines.reporting.sample import GoldIndex, build_sample, draw
 from pipelines.reporting.table_scan import read_dead_letters, scan_attributes, scan_products
 from pipelines.reporting.verdict import verdict_of
 from pipelines.reviewing.texts_in_run import left_out_note
+from pipelines.runs.run import Run
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import pilot_folder
-from pipelines.store.run import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pipelines.quality.evaluation import Evaluation, evaluate_run
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.scoring import Counts
 from pipelines.reporting.facts.quality import Band, ReportQuality
-from pipelines.store.run import Run
+from pipelines.runs.run import Run
 
 
 @dataclass(frozen=True, slots=True)

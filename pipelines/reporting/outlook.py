@@ -14,9 +14,9 @@ from pipelines.reporting.facts.cost import Account
 from pipelines.reporting.facts.forecast import DeadlineFacts, Expectation, ForecastFacts, Outlook, SensitivityFacts
 from pipelines.reporting.facts.run import ReportTotals
 from pipelines.reporting.facts.values import CategoryFacts
+from pipelines.runs.run import Run
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import pilot_folder
-from pipelines.store.run import Run
 
 
 def find_forecast(uri: str, place: str | None) -> tuple[Forecast | None, str, list[str]]:

@@ -36,8 +36,8 @@ from pipelines.reporting.formats import shortened
 from pipelines.reporting.highlight import Mark, cut
 from pipelines.reporting.source_texts import Key, SourceText, Wanted, read_texts
 from pipelines.reporting.table_scan import Pairs, Scored
+from pipelines.reviewing.run_tables import Parts
 from pipelines.store.evidence import stored_evidence
-from pipelines.store.run import Parts
 
 _KEY = ("source_file", "source_row")
 _PRODUCT_COLUMNS = (*_KEY, "product_id", "category", "input_hash")

@@ -19,7 +19,7 @@ from hpd_core import ErrorCode
 from pipelines.reporting.answer_sums import AnswerSums
 from pipelines.reporting.facts.report import DeadExample, DeadReason
 from pipelines.reporting.formats import shortened
-from pipelines.store.run import Parts
+from pipelines.reviewing.run_tables import Parts
 
 DOUBTFUL = 0.5
 """Certainty below which a value is more likely wrong than right."""

@@ -20,9 +20,9 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.reviewing.run_tables import Parts
 from pipelines.reviewing.verdicts import AnswerKey
 from pipelines.store.folders import map_requests
-from pipelines.store.run import Parts
 
 Pair = tuple[str, str]
 """A category and one of its attributes."""

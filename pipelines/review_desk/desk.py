@@ -23,7 +23,7 @@ from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.log_files import ReviewLog
 from pipelines.reviewing.texts_in_run import LeftOutReviews
 from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict, SeenAnswer, VerdictName
-from pipelines.store.run import Run
+from pipelines.runs.run import Run
 
 _READ_AHEAD = 8
 

@@ -16,8 +16,8 @@ from pipelines.review_desk.candidates import draw_sample
 from pipelines.reviewing.checked_items import plain_number
 from pipelines.reviewing.corrections import Correction
 from pipelines.reviewing.layer import Layer
+from pipelines.runs.run import Run
 from pipelines.store.folders import file_at
-from pipelines.store.run import Run
 
 _TEXTS_AT_ONCE = 500
 

@@ -21,7 +21,7 @@ from pipelines.job.answer_rows import find_places
 from pipelines.reporting.source_texts import Key, SourceText, Wanted, read_texts
 from pipelines.reviewing.layer import Layer, by_answer
 from pipelines.reviewing.verdicts import AnswerKey
-from pipelines.store.run import Run
+from pipelines.runs.run import Run
 
 Row = Mapping[str, Any]
 

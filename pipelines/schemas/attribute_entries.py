@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from hpd_core import Attribute, Member, Unit
+from hpd_core.data.nesting import MAX_DEPTH
 from hpd_core.text.near_names import NearNames
-from hpd_core.text.nesting import MAX_DEPTH
 from pipelines.schemas.nested_entries import (
     MAX_LEAVES,
     OBJECT,

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from hpd_core import Attribute, CategorySchema
+from hpd_core.data.nesting import Place, dotted
 from hpd_core.text.near_names import fold_name
-from hpd_core.text.nesting import Place, dotted
 from pipelines.quality.gold import GoldProduct
 from pipelines.schemas.guessed_types import GuessedType, described_counts, guessed_type
 from pipelines.schemas.importing.imported import Imported, SourceCategory, listed

@@ -9,7 +9,7 @@ import uvicorn
 from pydantic import Field
 
 from hpd_core import Engine, EngineConfig
-from hpd_core.system.section import Section
+from hpd_core.data.section import Section
 from pipelines.console.web_server import serve_until_told
 from pipelines.serving.app import build_app
 from pipelines.serving.gate import ServingLimits

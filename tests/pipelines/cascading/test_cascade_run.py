@@ -15,8 +15,8 @@ from pipelines.cascading.both_answers import asked_answers, judge_both
 from pipelines.cascading.curve import f1_at
 from pipelines.cascading.doubt import certainty, is_answer
 from pipelines.quality.scoring import AnswerOutcome, count
+from pipelines.reviewing.run_tables import published_tables
 from pipelines.schemas.schema_file import load_schemas
-from pipelines.store.run import published_tables
 from pipelines.store.tables import TABLES
 from tests.pipelines.cascading.conftest import NUM_PRODUCTS
 from tests.pipelines.conftest import Workplace, products, read_table

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from hpd_core.system.section import Section
+from hpd_core.data.section import Section
 from pipelines.config.extraction import JobConfig
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.labelling import LabelConfig

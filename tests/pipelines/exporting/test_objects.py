@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core import CategorySchema
-from hpd_core.text.nesting import flattened, nested
+from hpd_core.data.nesting import flattened, nested
 from pipelines.exporting.wide_columns import in_objects, wide_columns
 from pipelines.schemas.schema_file import parse_schemas
 from tests.examples import examples

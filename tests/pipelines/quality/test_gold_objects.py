@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hpd_core import Attribute, CategorySchema
-from hpd_core.text.nesting import MAX_DEPTH, dotted, flattened, nested
+from hpd_core.data.nesting import MAX_DEPTH, dotted, flattened, nested
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldValue, read_gold
 from pipelines.schema import app

@@ -10,8 +10,8 @@ from typing import Any
 
 from pipelines.review_desk.desk import DeskOptions, ReviewDesk
 from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict
+from pipelines.runs.run import Run
 from pipelines.store.asked_schemas import read_schemas
-from pipelines.store.run import Run
 
 START = datetime.datetime(2026, 11, 21, 9, tzinfo=datetime.UTC)
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.review_desk.candidates import Candidates, draw_sample, find_candidates
-from pipelines.store.run import Run
+from pipelines.runs.run import Run
 from pipelines.store.tables import to_table
 from tests.pipelines.reporting.made_runs import Answer
 from tests.pipelines.reviewing.made_runs import coffee, reviewable_run

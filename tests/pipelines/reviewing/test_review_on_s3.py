@@ -15,9 +15,9 @@ from pipelines.reviewing.corrections import corrections
 from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.log_files import ReviewLog
 from pipelines.rewriting.reviewed_run import write_reviews
+from pipelines.runs.run import Run
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
-from pipelines.store.run import Run
 from tests.pipelines.job.on_s3.s3_server import BUCKET, s3_server
 from tests.pipelines.reviewing.made_runs import key_of, reviewable_run
 from tests.pipelines.reviewing.said import verdict

@@ -22,9 +22,9 @@ from pipelines.review_desk.gold_file import write_gold
 from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.log_files import read_verdicts
 from pipelines.rewriting.reviewed_run import write_reviews
+from pipelines.runs.run import Run
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
-from pipelines.store.run import Run
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Product
 from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run

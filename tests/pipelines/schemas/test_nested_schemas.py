@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from hpd_core import Attribute, CategorySchema, Unit
-from hpd_core.text.nesting import MAX_DEPTH, dotted, flattened, nested
+from hpd_core.data.nesting import MAX_DEPTH, dotted, flattened, nested
 from hpd_core.text.template import render_attribute, render_key
 from pipelines.errors import UsageError
 from pipelines.schemas.importing.imported import one_line

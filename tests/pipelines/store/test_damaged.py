@@ -19,10 +19,10 @@ from pipelines.job.driver import run_job
 from pipelines.job.preflight import FailedRows, plan_job
 from pipelines.job.run_plan import find_finished, find_run
 from pipelines.job.run_status import read_status
+from pipelines.runs.run import Run
 from pipelines.store.asked_schemas import NORMALISED_NAME, SCHEMAS_NAME, read_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import CLUSTERS_NAME, MANIFEST_NAME, PLAN_NAME, Ledger
-from pipelines.store.run import Run
 from tests.pipelines.conftest import Workplace, products, read_table
 from tests.pipelines.exporting.made_runs import bag, write_normalised_run
 
