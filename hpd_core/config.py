@@ -68,10 +68,6 @@ class EngineConfig(Section):
         description="steps of at most 1,024 tokens run on a GPU as CUDA graphs, which are captured when the model is "
         "loaded; 'auto': where layers are 'triton' and nothing speaks against it",
     )
-    pack_weights: bool = Field(
-        True,
-        description="bfloat16 on a CPU: a second copy of the linear layers' weights, in an order that is faster",
-    )
     overlap_steps: bool | Literal["auto"] = Field(
         "auto",
         description="two steps at a time, so that the device has one while the host does what is to be done for the "

@@ -60,9 +60,6 @@ def main(
         float | None,
         typer.Option(min=0.0, max=1.0, help="the share of accepted values that has to be right, such as 0.95"),
     ] = None,
-    pool_rare: Annotated[
-        bool, typer.Option("--pool-rare/--no-pool-rare", help="attributes with few labels have a threshold together")
-    ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be written, write nothing")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="end with one line of JSON")] = False,
 ) -> None:
@@ -72,7 +69,7 @@ def main(
         console = Console(markup=False, highlight=False, emoji=False)
         learns = bool(gold) or reviews
         _check(runs, gold or [], learns, apply, calibration, precision)
-        _check_used(learns, out, force, precision, pool_rare)
+        _check_used(learns, out, force)
         found = {}
         uri = calibration
         if reviews:
@@ -80,17 +77,15 @@ def main(
                 console.print(f"Note: {note}", soft_wrap=True)
         if learns:
             learned = learn_from_runs(runs, gold or [], reviews=reviews, larger=larger, out=out)
-            print_learned(console, learned, precision, pool_rare)
+            print_learned(console, learned, precision)
             if not dry_run:
                 learned = learned.write(force=force)
-            found["learned"] = learned.to_dict(precision, pool_rare)
+            found["learned"] = learned.to_dict(precision)
             uri = learned.place
             console.print(f"{'would be written' if dry_run else 'written'}: {uri}")
         if apply:
             used = learned.calibration if learns else None
-            decided = apply_calibration(
-                runs[0], uri, used, precision, pool_rare, console, larger=larger, is_trial=dry_run
-            )
+            decided = apply_calibration(runs[0], uri, used, precision, console, larger=larger, is_trial=dry_run)
             print_decided(console, decided, dry_run)
             found["applied"] = decided.to_dict()
         if as_json:
@@ -121,14 +116,12 @@ def _check(
         raise UsageError(f"--precision {precision:g}: a number between 0 and 1 is needed, such as 0.95")
 
 
-def _check_used(learns: bool, out: str | None, force: bool, precision: float | None, pool_rare: bool) -> None:
+def _check_used(learns: bool, out: str | None, force: bool) -> None:
     """Raise `UsageError` for an option that would have no effect."""
     if not learns and (out is not None or force):
         raise UsageError(
             "--out and --force are for what is learned (--gold FILE, --reviews); to use a file: --calibration"
         )
-    if precision is None and not pool_rare:
-        raise UsageError("--no-pool-rare belongs to --precision: without one, nothing is decided anew")
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ class ModelRunner:
             self._attention = TritonAttention(shape, self._group)
         self._layers = self._our_layers(config)
         mlps = self._layers.mlps if isinstance(self._layers, CpuLayers) else []
-        self._linears = PackedLinears(model, mlps) if config.pack_weights else None
+        self._linears = PackedLinears(model, mlps)
         self._graphs = self._step_graphs(config)
 
     def _our_layers(self, config: EngineConfig) -> CpuLayers | TritonLayers | None:
@@ -181,7 +181,7 @@ class ModelRunner:
         plans = [item.plan for item in inputs if isinstance(item.plan, AttentionPlan)]
         batch = PackedBatch(plans, self.way, calls=self.shape.calls, keeps_latents=self.shape.keeps_latents)
         ids, places, wanted = (to_device(array, self.shape.device) for array in (token_ids, positions, logit_rows))
-        with self._linears.active() if self._linears else nullcontext():
+        with self._linears.active():
             if isinstance(self._layers, CpuLayers):
                 logits = self._layers.logits(ids, places, wanted, batch, self._linears)
             else:

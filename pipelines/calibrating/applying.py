@@ -17,7 +17,6 @@ def apply_calibration(
     uri: str | None,
     calibration: Calibration | None,
     precision: float | None,
-    pools_rare: bool,
     console: Console,
     *,
     larger: bool = False,
@@ -52,6 +51,6 @@ def apply_calibration(
     named = NamedCalibration(place, learned, is_named=uri is not None, of_larger=bool(differences[0]))
     # That of the run's other model stays.
     others = [each for each in before.calibrations if each.of_larger != named.of_larger]
-    accept = before.accept if precision is None else RunAcceptance(precision, pools_rare)
+    accept = before.accept if precision is None else RunAcceptance(precision)
     pair = sorted([named, *others], key=lambda each: each.of_larger)
     return decide_run(run, RunConfidence(tuple(pair), accept), console, is_trial=is_trial)

@@ -59,9 +59,9 @@ class Learned:
         about = {**self.calibration.about, "created_at": kept.about.get("created_at")}
         return kept if replace(self.calibration, about=about).hash == kept.hash else None
 
-    def to_dict(self, precision: float | None, pools_rare: bool) -> dict[str, Any]:
+    def to_dict(self, precision: float | None) -> dict[str, Any]:
         """Return plain data for JSON."""
-        accept = None if precision is None else Decider(self.calibration, precision, pools_rare).to_dict()
+        accept = None if precision is None else Decider(self.calibration, precision).to_dict()
         return {"place": self.place, "hash": self.calibration.hash, **self.calibration.about, "accept": accept}
 
 

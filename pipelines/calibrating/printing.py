@@ -12,7 +12,7 @@ from pipelines.rewriting.decided_run import DecidedRun
 _MAX_SHOWN = 10
 
 
-def print_learned(console: Console, learned: Learned, precision: float | None, pools_rare: bool) -> None:
+def print_learned(console: Console, learned: Learned, precision: float | None) -> None:
     """Print sample sizes, how well the confidences hold, and what can be promised."""
     about = learned.calibration.about
     labels, loss, ece = about["labels"], about["log_loss"], about["ece"]
@@ -28,7 +28,7 @@ def print_learned(console: Console, learned: Learned, precision: float | None, p
     )
     print_reliability(console, "confidence", learned.reliability)
     if precision is not None:
-        _print_promises(console, Decider(learned.calibration, precision, pools_rare), learned)
+        _print_promises(console, Decider(learned.calibration, precision), learned)
 
 
 def _print_promises(console: Console, decider: Decider, learned: Learned) -> None:

@@ -24,6 +24,8 @@ TOKENS_PER_ATTRIBUTE = 12  # its key and its value
 ALIGNMENT_SLACK = 0.25
 # Of the target: towards the end of a catalog, shards become smaller down to this.
 LEAST_AT_THE_END = 0.25
+# About, and of input: for a catalog that would have more shards, the target is raised.
+_MOST_SHARDS, _MOST_BYTES = 100_000, 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,7 @@ class _Cutter:
         self._config = config
         self._num_actors = num_actors
         # Every shard costs the driver memory and the storage some twenty requests, however small it is.
-        self._target = max(config.target_tokens, total_tokens / config.max_count)
+        self._target = max(config.target_tokens, total_tokens / _MOST_SHARDS)
         self._unplanned = total_tokens
         self._start_shard()
 
@@ -214,7 +216,7 @@ class _Cutter:
         if run.num_rows == 0:
             return 0
         row_size, row_cost = run.num_bytes / run.num_rows, max(1e-9, run.tokens(row_tokens) / run.num_rows)
-        by_size = (self._config.max_bytes - self._bytes) / row_size if row_size else run.num_rows
+        by_size = (_MOST_BYTES - self._bytes) / row_size if row_size else run.num_rows
         cap = min(run.num_rows, self._config.max_rows - self._rows, int(by_size))
         room = self._budget - self._tokens
         if cap == run.num_rows and run.tokens(row_tokens) <= room + self._budget * ALIGNMENT_SLACK * (run.num_rows > 1):

@@ -45,13 +45,11 @@ class Decider:
 
     Attributes:
         precision: in (0, 1).
-        pools: whether attributes with few labels share a threshold; else their values are for review.
         promises: promises by category and attribute; all others are for review.
     """
 
     calibration: Calibration
     precision: float
-    pools: bool = True
     promises: Mapping[Pair, Promise] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,7 +98,7 @@ class Decider:
                     rare[category, name] = attribute
                 elif (promise := self._promise(attribute.taken)) is not None:
                     yield (category, name), promise
-        if self.pools and (promise := self._promise(_together(rare.values()), is_pooled=True)) is not None:
+        if (promise := self._promise(_together(rare.values()), is_pooled=True)) is not None:
             yield from ((pair, promise) for pair in rare)
 
     def _promise(self, steps: tuple[Taken, ...], *, is_pooled: bool = False) -> Promise | None:

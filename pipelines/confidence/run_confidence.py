@@ -54,10 +54,9 @@ class NamedCalibration:
 
 @dataclass(frozen=True, slots=True)
 class RunAcceptance:
-    """Precision at which answers are accepted. `pools_rare`: attributes with few labels share a threshold."""
+    """Precision at which answers are accepted."""
 
     precision: float
-    pools_rare: bool = True
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class RunConfidence:
     def _deciders(self) -> tuple[tuple[Calibration, Decider | None], ...]:
         accept = self.accept
         return tuple(
-            (each.calibration, Decider(each.calibration, accept.precision, accept.pools_rare) if accept else None)
+            (each.calibration, Decider(each.calibration, accept.precision) if accept else None)
             for each in self.calibrations
         )
 
@@ -185,9 +184,7 @@ class RunConfidence:
                 }
                 for each in self.calibrations
             ],
-            "accept": {"precision": self.accept.precision, "pools_rare": self.accept.pools_rare}
-            if self.accept
-            else None,
+            "accept": {"precision": self.accept.precision} if self.accept else None,
         }
         return json.dumps(data, ensure_ascii=False).encode()
 

@@ -16,10 +16,6 @@ class ShardConfig(Section):
     target_tokens: int = Field(
         200_000, ge=1, description="estimated tokens in a full shard: about a minute of GPU work"
     )
-    max_count: int = Field(
-        100_000, ge=1, description="shards, about: for a catalog that would have more, target_tokens is raised"
-    )
-    max_bytes: int = Field(32 * 2**20, ge=1, description="cap on a shard's input bytes")
     max_rows: int = Field(50_000, ge=1, description="cap on a shard's rows")
     ramp: tuple[float, ...] = Field(
         (0.02, 0.05, 0.1, 0.25, 0.5),
@@ -81,10 +77,6 @@ class RetryConfig(Section):
     lease_seconds: float = Field(
         60, gt=0, description="a driver that is silent for so long is taken for dead, and its run may be taken over"
     )
-    max_actor_restarts: int = Field(
-        20, ge=0, description="times one actor may come back; while the run gets on, new ones follow"
-    )
-    max_task_retries: int = Field(3, ge=0, description="times Ray repeats a prepare or finish task of a dead worker")
 
 
 class CostConfig(Section):
@@ -113,11 +105,6 @@ class AcceptConfig(Section):
         gt=0,
         lt=1,
         description="at least this share of the accepted values is right; what cannot promise it is for review",
-    )
-    pool_rare: bool = Field(
-        True,
-        description="attributes with few labelled values have a threshold together, which promises for all of them "
-        "together; else their values are for review",
     )
 
 

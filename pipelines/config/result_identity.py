@@ -17,7 +17,7 @@ _FREE_SECTIONS = (
 LATER_INPUT_KEYS = ("copied", "language", "encoding", "delimiter", "quote", "escape", "sheet")
 _FREE_ENGINE_KEYS = (
     *("max_tokens_per_step", "max_prompts_per_cohort", "max_cached_tokens", "max_cached_prefixes"),
-    *("layers", "pack_weights", "share_text", "cuda_graphs"),
+    *("layers", "share_text", "cuda_graphs"),
 )
 
 

@@ -17,6 +17,8 @@ from pipelines.store.field_orders import FieldOrders
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
 
+MAX_TASK_RETRIES = 3
+"""Times that the work of a dead worker, or of a pass that a node's loss interrupts, is repeated."""
 CASCADE_FOLDER = "_cascade"
 """Folder of the ledger of a cascade's larger model: descriptions of its engines, and their tries."""
 

@@ -29,7 +29,7 @@ from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.console.json_logs import log_as_json
 from pipelines.errors import RunError, UsageError
-from pipelines.job.context import DecodedShard, JobContext, pack, unpack
+from pipelines.job.context import MAX_TASK_RETRIES, DecodedShard, JobContext, pack, unpack
 from pipelines.job.finish_stage import Finished, commit_shard, finish_shard
 from pipelines.job.loading_note import FIRST_SHARDS, loading_note
 from pipelines.job.prepare_stage import prepare_shard
@@ -42,6 +42,8 @@ from pipelines.job.second_look import look_again
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
+MAX_ACTOR_RESTARTS = 20
+"""Times that one actor may come back; while the run gets on, new ones follow."""
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 # A payload column is empty once its shard is committed.
 _BLOCK = pa.schema([("shard", pa.int64()), ("payload", pa.large_binary())])
@@ -55,7 +57,7 @@ def describe_engine(config: JobConfig) -> dict[str, Any]:
     wanted: dict[str, Any] = {
         "num_gpus": num_gpus_per_actor(config),
         "num_cpus": config.actors.num_cpus,
-        "max_retries": config.retries.max_task_retries,
+        "max_retries": MAX_TASK_RETRIES,
     }
     load: Any = ray.remote(**wanted)(decode_stage.describe_engine)
     description: dict[str, Any] = ray.get(load.remote(config, code_digest()))
@@ -73,7 +75,7 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: Sequence[float
         "batch_size": 1,
         "batch_format": "pyarrow",
         "num_cpus": 0.5,
-        "max_retries": config.retries.max_task_retries,
+        "max_retries": MAX_TASK_RETRIES,
         "fn_kwargs": {"job": job},
     }
     dataset = shard_dataset(shards)
@@ -101,9 +103,9 @@ def _actors(config: JobConfig, job: JobContext, num_gpus: float) -> dict[str, An
         "compute": pool,
         "num_gpus": num_gpus,
         "num_cpus": config.actors.num_cpus,
-        "max_restarts": config.retries.max_actor_restarts,
+        "max_restarts": MAX_ACTOR_RESTARTS,
         # An actor that dies takes every shard in it along, and sends each back for another try.
-        "max_task_retries": config.retries.max_actor_restarts,
+        "max_task_retries": MAX_ACTOR_RESTARTS,
         "fn_constructor_kwargs": {"job": job},
     }
 

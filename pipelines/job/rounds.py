@@ -18,7 +18,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.console.money import dollars
 from pipelines.errors import BudgetError, ProcessesDiedError, RunError, UsageError
 from pipelines.job.carryover import CarryIndex, CarryOver, is_independent
-from pipelines.job.context import CarryOverRef, JobContext, SourceRef
+from pipelines.job.context import MAX_TASK_RETRIES, CarryOverRef, JobContext, SourceRef
 from pipelines.job.executors import Executor
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.reviewed_answers import ReviewedAnswers
@@ -127,7 +127,7 @@ def _clustered(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Consol
 
     if job.is_cut:
         return job
-    for tries_left in reversed(range(1 + job.config.retries.max_task_retries)):
+    for tries_left in reversed(range(1 + MAX_TASK_RETRIES)):
         lease.check()
         try:
             clusters = cluster_catalog(job, job_context(job, ledger), console)
@@ -138,7 +138,7 @@ def _clustered(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Consol
                 raise
             if tries_left == 0:
                 raise RunError(
-                    f"clustering was interrupted {1 + job.config.retries.max_task_retries} times by the loss of a node "
+                    f"clustering was interrupted {1 + MAX_TASK_RETRIES} times by the loss of a node "
                     "or a process; start the job again, on nodes that stay"
                 ) from error
             console.print("Clustering was interrupted: a node or a process is gone. Once more.")

@@ -35,7 +35,7 @@ def wanted_confidence(config: JobConfig) -> RunConfidence:
         if uri is not None:
             found.append(NamedCalibration(uri, Calibration.read(uri), is_named, of_larger))
     accept = config.accept
-    return RunConfidence(tuple(found), None if accept is None else RunAcceptance(accept.precision, accept.pool_rare))
+    return RunConfidence(tuple(found), None if accept is None else RunAcceptance(accept.precision))
 
 
 def beside(folder: str) -> str | None:

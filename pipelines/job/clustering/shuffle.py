@@ -54,7 +54,7 @@ from pipelines.console.json_logs import about
 from pipelines.errors import RunError, causes
 from pipelines.job.clustering.clustered_rows import DealtRow, encode, segments, to_table
 from pipelines.job.clustering.clusters import Clusters
-from pipelines.job.context import DeadRow, JobContext, unpack
+from pipelines.job.context import MAX_TASK_RETRIES, DeadRow, JobContext, unpack
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.prepare_stage import read_catalog, read_originals
 from pipelines.job.ray_stages import begin, deprecated_options_allowed, settle, shard_dataset, told, unwrap
@@ -129,7 +129,7 @@ def _task(context: JobContext) -> dict[str, Any]:
     return {
         "batch_format": "pyarrow",
         "num_cpus": 0.5,
-        "max_retries": context.config.retries.max_task_retries,
+        "max_retries": MAX_TASK_RETRIES,
     }
 
 

@@ -37,7 +37,6 @@ sources = st.one_of(
 configs = st.builds(
     ShardConfig,
     target_tokens=st.integers(1, 20_000),
-    max_bytes=st.integers(1, 200_000),
     max_rows=st.integers(1, 500),
     ramp=st.lists(st.floats(0.01, 1.0), max_size=3).map(tuple),
 )
@@ -77,6 +76,11 @@ def test_shards_keep_their_caps_unless_a_single_row_breaks_them(
         if shard.num_rows > 1:
             # A quarter more to end with a row group, and rounding.
             assert shard.estimated_tokens <= config.target_tokens * 1.25 + row_tokens + 1
+
+
+def test_a_shard_has_at_most_32_mib_of_input() -> None:
+    shards = plan_shards([parquet("p", (256, 2**28))], ShardConfig(target_tokens=10**9, ramp=()), 0, 1)
+    assert [shard.num_rows for shard in shards] == [32] * 8
 
 
 @given(st.lists(sources, max_size=3), configs, st.integers(1, 500))

@@ -190,7 +190,6 @@ def test_a_calibration_of_another_model_is_not_applied(
         (("--apply", "--larger"), "has no cascade"),
         (("--apply", "--out", "c.json"), "are for what is learned"),
         (("--apply", "--force"), "are for what is learned"),
-        (("--apply", "--no-pool-rare"), "belongs to --precision"),
         (("--reviews",), "0 labelled values"),
     ],
 )

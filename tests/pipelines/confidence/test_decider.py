@@ -46,7 +46,6 @@ def test_attributes_with_few_labels_share_one_that_those_with_many_have_no_part_
     decider = Decider(calibration(**rare, bad=attribute(400, 100)), 0.9)
     assert {pair for pair, each in decider.promises.items() if each.is_pooled} == {("Shoes", name) for name in rare}
     assert decider.promises["Shoes", "r0"].taken == Taken(200, 200)
-    assert not Decider(calibration(**rare), 0.9, pools=False).promises
 
 
 def test_another_attribute_of_its_name_is_promised_nothing() -> None:

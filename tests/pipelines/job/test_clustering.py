@@ -19,7 +19,6 @@ from hpd_core import Record
 from pipelines.catalog.sharding import RowRange
 from pipelines.costing.earlier_run import read_earlier
 from pipelines.errors import BudgetError, RunError
-from pipelines.job.clustering import placement as placement_module
 from pipelines.job.clustering import shuffle
 from pipelines.job.clustering.clustered_rows import DealtRow, encode, from_values, segments, source_piece, to_table
 from pipelines.job.clustering.clusters import Clusters
@@ -59,8 +58,8 @@ def test_a_row_whose_category_was_not_counted_has_a_place() -> None:
 
 
 def test_the_size_of_a_partition() -> None:
-    assert rows_per_partition(10**6, 10**10) == placement_module.PARTITION_BYTES // 10**4
-    assert rows_per_partition(10**6, 10**6) == placement_module.PARTITION_ROWS, "however small they seem to be"
+    assert rows_per_partition(10**6, 10**10) == shuffle.PARTITION_BYTES // 10**4
+    assert rows_per_partition(10**6, 10**6) == shuffle.PARTITION_ROWS, "however small they seem to be"
     assert rows_per_partition(5, 10**12) == 1
     assert rows_per_partition(0, 0) == 1
 
@@ -138,7 +137,7 @@ def write_catalog(workplace: Workplace) -> None:
 @pytest.fixture
 def varied(workplace: Workplace, shared_ray: None, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     """A catalog of twelve categories, and partitions so small that the largest is spread over several."""
-    monkeypatch.setattr(placement_module, "PARTITION_BYTES", 4000)
+    monkeypatch.setattr(shuffle, "PARTITION_BYTES", 4000)
     write_catalog(workplace)
     workplace.changes = {"max_dead_letter_share": 1.0, "shards": {"target_tokens": 900, "ramp": []}}
     return workplace
@@ -231,7 +230,7 @@ def test_a_clustering_that_loses_a_row_is_no_clustering(varied: Workplace, monke
     # What an earlier start left behind is in nobody's way.
     assert list((out / "_clustered").glob("*/*.parquet"))
     monkeypatch.undo()
-    monkeypatch.setattr(placement_module, "PARTITION_BYTES", 4000)
+    monkeypatch.setattr(shuffle, "PARTITION_BYTES", 4000)
     assert varied.run(**clustered()).discrepancy is None
     assert not (out / "_clustered").exists()
 
@@ -259,11 +258,11 @@ def test_a_run_goes_on_with_the_shards_that_it_began_with(varied: Workplace, mon
 @pytest.mark.full
 def test_a_pass_that_is_interrupted_is_repeated(varied: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray says so when a node is gone that held a part of the shuffle."""
-    real, tries = shuffle._deal, []
+    real, tries, most = shuffle._deal, list[int](), 3
 
     def lose_a_node(*arguments: Any) -> Any:
         tries.append(1)
-        if len(tries) < 3:
+        if len(tries) < most:
             raise ActorUnschedulableError("the node is gone")
         return real(*arguments)
 
@@ -271,9 +270,10 @@ def test_a_pass_that_is_interrupted_is_repeated(varied: Workplace, monkeypatch: 
     assert varied.run(**clustered(decoding="made-up")).discrepancy is None
     assert len(tries) == 3
     tries.clear()
-    with pytest.raises(RunError, match="interrupted 2 times"):
-        varied.run(**clustered(output=str(varied.folder / "never"), retries={"max_task_retries": 1}))
-    assert len(tries) == 2
+    most = 10
+    with pytest.raises(RunError, match="interrupted 4 times"):
+        varied.run(**clustered(output=str(varied.folder / "never")))
+    assert len(tries) == 4
 
 
 @pytest.mark.soak

@@ -249,8 +249,9 @@ def test_an_actor_that_dies_over_and_over_stops_the_run_and_a_rerun_continues_it
     on_ray.write_parquet("a.parquet", products(4))
     with monkeypatch.context() as patch:
         patch.setattr(ray_stages, "Decode", faulty.StillbornDecode)
+        patch.setattr(ray_stages, "MAX_ACTOR_RESTARTS", 0)
         with pytest.raises(RunError, match="Ray stopped the run: "):
-            on_ray.run(retries={"max_actor_restarts": 0})
+            on_ray.run()
     assert on_ray.run().totals.products == 4
 
 
