@@ -195,7 +195,7 @@ def _flattened(table: pa.Table, schema: pa.Schema, style: Style) -> pa.Table:
     columns: list[Any] = []
     for field, column in zip(schema, table.columns, strict=True):
         if pa.types.is_list(column.type):
-            column = dotted(column.combine_chunks(), style.separator)
+            column = in_one_cell(column.combine_chunks(), style.separator)
         if style.guards_formulas and pa.types.is_string(field.type):
             column = _guarded(column)
         columns.append(column)
@@ -207,7 +207,7 @@ def _guarded(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return pc.if_else(is_formula, pc.binary_join_element_wise("'", texts, ""), texts)
 
 
-def dotted(lists: pa.ListArray, separator: str) -> pa.Array:
+def in_one_cell(lists: pa.ListArray, separator: str) -> pa.Array:
     """Return each list as one text: values joined by the separator, in quotes if they could be misread."""
     values = pc.cast(lists.flatten(), pa.string())
     quoted = pc.binary_join_element_wise('"', pc.replace_substring(values, '"', '""'), '"', "")

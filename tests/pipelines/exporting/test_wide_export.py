@@ -203,7 +203,7 @@ def parsed(cell: str, separator: str) -> list[str]:
 )
 def test_every_list_is_a_cell_of_its_own(values: list[str], separator: str) -> None:
     lists = pa.array([None, ["x"], values, None], pa.list_(pa.string())).slice(2)
-    cell, nothing = writers.joined(lists, separator).to_pylist()
+    cell, nothing = writers.in_one_cell(lists, separator).to_pylist()
     assert (parsed(cell, separator), nothing) == (values, None)
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import psutil
 
 from hpd_core import EngineError, Record
 from hpd_core.errors import EngineMemoryError
+from hpd_core.requests.extraction_future import ExtractionFuture
 from pipelines.job import ray_stages
 from pipelines.job.context import JobContext
 from pipelines.job.ray_stages import Decode, DecodeAgain
@@ -101,7 +101,7 @@ class HangingDecode(_WrappedDecode):
     """The engine never answers where a certain record came."""
 
     def before(self, records: Sequence[Record]) -> Any:
-        return Future() if any(record.fields["title"] == "poison" for record in records) else None
+        return ExtractionFuture() if any(record.fields["title"] == "poison" for record in records) else None
 
 
 class OnceFailingDecode(_WrappedDecode):
@@ -188,7 +188,7 @@ class CrampedDecode(_WrappedDecode):
     def before(self, records: Sequence[Record]) -> Any:
         if self._decoder._engine.config.max_tokens_per_step <= 1024:
             return None
-        failed: Future[Any] = Future()
+        failed = ExtractionFuture()
         error = EngineError("the engine failed while decoding")
         error.__cause__ = EngineMemoryError("rank 1 failed")
         failed.set_exception(error)
