@@ -57,8 +57,7 @@ class SourceFile:
         sample_ids: product ids of the other checked rows.
         byte_columns: mapped Parquet columns whose bytes are read as text.
         staged: name under which its rows are staged, if it can only be read from the beginning.
-        num_mended: number of UTF-8 rows in a file that is not UTF-8.
-        num_short: number of CSV rows whose last cells are missing.
+        doubts: sentences on cells that may be read as nobody meant them.
     """
 
     name: str
@@ -71,8 +70,7 @@ class SourceFile:
     sample_ids: Sequence[str] = ()
     byte_columns: Sequence[str] = ()
     staged: str | None = None
-    num_mended: int = 0
-    num_short: int = 0
+    doubts: Sequence[str] = ()
 
     @property
     def num_rows(self) -> int:
@@ -105,7 +103,7 @@ class Sources:
 
     def warnings(self) -> list[str]:
         """Return what a user should know about the files before any work, one line each."""
-        return [*self.left_out.warnings(), *self._alike(), *self._without_rows(), *self._bytes(), *self._mended()]
+        return [*self.left_out.warnings(), *self._alike(), *self._without_rows(), *self._bytes(), *self._doubts()]
 
     def _alike(self) -> Iterator[str]:
         """Yield a warning for each set of identical files that are all read."""
@@ -142,12 +140,8 @@ class Sources:
                 "are none the row will be a dead letter"
             )
 
-    def _mended(self) -> Iterator[str]:
-        for file in self.files:
-            if file.num_mended:
-                yield f"{file.num_mended:,} row(s) of {file.name} are UTF-8, where others are not, and are read as such"
-            if file.num_short:
-                yield f"{file.num_short:,} row(s) of {file.name} have fewer cells than columns: the last ones are empty"
+    def _doubts(self) -> Iterator[str]:
+        return (doubt for file in self.files for doubt in file.doubts)
 
 
 def scan_sources(config: InputConfig, outputs: Sequence[str] = ()) -> Sources:
@@ -233,8 +227,7 @@ def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> Sour
         first.dead,
         first.ids,
         staged=staged.name,
-        num_mended=staged.facts.get("mended", 0),
-        num_short=staged.facts.get("short", 0),
+        doubts=list(staged.doubts(file.name, config.columns)),
     )
 
 

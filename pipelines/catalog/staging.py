@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +75,29 @@ class StagedFile:
     def path(self) -> str:
         """Path on this machine."""
         return staged_path(self.name)
+
+    def doubts(self, name: str, columns: Collection[str] | None = None) -> Iterator[str]:
+        """Yield what a user should know of cells that may be read as nobody meant them.
+
+        Args:
+            name: the original file, as the user wrote it.
+            columns: columns that matter; None for all.
+        """
+        if mended := self.facts.get("mended"):
+            yield f"{mended:,} row(s) of {name} are UTF-8, where others are not, and are read as such"
+        if short := self.facts.get("short"):
+            yield f"{short:,} row(s) of {name} have fewer cells than columns: the last ones are empty"
+        if unstored := self.facts.get("unstored"):
+            yield (
+                f"{unstored:,} formula(s) of {name} have no stored result, and read as empty or 0: open it in a "
+                "spreadsheet program and save it"
+            )
+        for column, count in self.facts.get("dated", {}).items():
+            if columns is None or column in columns:
+                yield (
+                    f"{count:,} cell(s) of the column {column!r} in {name} are dates, others are texts: spreadsheets "
+                    "make a date of 10-12; write such cells as text"
+                )
 
 
 def staged_path(name: str) -> str:

@@ -109,7 +109,7 @@ def _format_lines(look: Look) -> Iterator[str]:
     file_format = formats.pop() if source.format == "auto" and len(formats) == 1 and staged else source.format
     file_format = "jsonl" if file_format == "packed jsonl" else file_format
     yield f"  format: {file_format}                 # auto: by each file's content"
-    yield from (f"  # A guess of {comment_text(guess)}" for guess in look.guessed)
+    yield from (f"  # Note: {comment_text(note)}" for note in look.notes)
     if source.encoding is not None:
         yield f"  encoding: {scalar(source.encoding)}"
     if source.sheet is not None:

@@ -71,7 +71,7 @@ class Look:
     Attributes:
         source: source with the detected encoding and sheet.
         staged: staged files: those that can only be read sequentially.
-        guessed: sentences on what was guessed, and why.
+        notes: what was guessed, and why; cells that may be read as nobody meant them.
         num_rows: number of rows of all files.
         sample: rows that were read whole.
         doubled: column that stands twice in a file, and is therefore ambiguous -> that file.
@@ -85,7 +85,7 @@ class Look:
     sample: Sequence[dict[str, Any]]
     doubled: Mapping[str, str]
     staged: Sequence[StagedFile] = ()
-    guessed: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 def look_into(source: LookedSource) -> Look:
@@ -119,12 +119,14 @@ def look_into(source: LookedSource) -> Look:
     if num_rows and not sample:
         raise UsageError(f"{files[0].name}: none of its first rows can be read{_problem(files[0], kept, source)}")
     guessed += _doubts(sample, num_rows, kept)
+    notes = [f"a guess of {each}" for each in guessed]
+    notes += [doubt for name, staged in kept.items() for doubt in staged.doubts(name)]
     paths = nested_paths(sample)
     nested = [{path: value_at(row, path) for path in paths} for row in sample]
     columns = [*look_at(sample, types), *look_at(nested, {})]
     for each in columns:
         each.is_everywhere = all(find_column(each.name, names) for names in names_in_file if names)
-    return Look(source, files, found.left_out, num_rows, columns, sample, doubled, list(kept.values()), guessed)
+    return Look(source, files, found.left_out, num_rows, columns, sample, doubled, list(kept.values()), notes)
 
 
 def found_forms(look: Look) -> dict[str, list[str]]:
@@ -144,7 +146,7 @@ def count_categories(look: Look, column: str) -> tuple[Counter[str], DeadRows]:
     cells = (
         (file.name, *numbered)
         for file in look.files
-        for numbered in enumerate(_cells(file, staged.get(file.name), look.source, column))
+        for numbered in _cells(file, staged.get(file.name), look.source, column)
     )
     for name, number, cell in islice(cells, MAX_COUNTED):
         refusal = cell if isinstance(cell, RowRefusal) else None
@@ -173,22 +175,10 @@ def _problem(file: FoundFile, kept: Mapping[str, StagedFile], source: LookedSour
 
 
 def _doubts(sample: Sequence[Mapping[str, Any]], num_rows: int, kept: Mapping[str, StagedFile]) -> Iterator[str]:
-    """Yield doubts on whether rows are products, names are column names, and cells were read as meant."""
+    """Yield doubts on whether rows are products, and names are column names."""
     for name, staged in kept.items():
         if above := staged.facts.get("above"):
             yield f"the columns' names: they stand below {', '.join(map(repr, above))} in {name}"
-        if short := staged.facts.get("short"):
-            yield f"the last cells of {short:,} rows of {name}: they are missing, and taken for empty"
-        if unstored := staged.facts.get("unstored"):
-            yield (
-                f"what {unstored:,} formulas say: {name} does not hold their results, which read as empty or 0. "
-                "Open it in a spreadsheet program and save it"
-            )
-        for column, count in staged.facts.get("dated", {}).items():
-            yield (
-                f"the column {column!r}: {count:,} of its cells are dates, others are texts. Spreadsheets make a "
-                "date of 10-12: write such cells as text"
-            )
         with pq.ParquetFile(staged.path) as parquet:
             numbers = [each for each in staged_names(parquet) if _NUMBER.fullmatch(each)]
         if numbers and staged.format != "xml":
@@ -295,28 +285,34 @@ def _has_no_bytes(kind: pa.DataType) -> bool:
     return not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
-def _cells(file: FoundFile, staged: StagedFile | None, source: LookedSource, column: str) -> Iterator[Any]:
-    """Yield the value of a column or path in each row; a refusal if the row cannot be read."""
+def _cells(file: FoundFile, staged: StagedFile | None, source: LookedSource, column: str) -> Iterator[tuple[int, Any]]:
+    """Yield each row's number, and the value of a column or path; a refusal if the row cannot be read."""
     with _readable(file.name):
         if staged is not None:
             with open(staged.path, "rb") as opened:
-                for _, values, problem, _ in read_staged(opened, 0, sys.maxsize, [column]):
-                    yield problem or value_at(values or {}, column)
+                for number, values, problem, _ in read_staged(opened, 0, sys.maxsize, [column]):
+                    yield number, problem or value_at(values or {}, column)
             return
         if file.format == "jsonl":
-            for line in _lines(file.name, source):
+            for number, line in _numbered_lines(file.name, source):
                 parsed = parse_line(line)
                 refusal = RowRefusal("broken_line", parsed.problem or "")
-                yield refusal if parsed.row is None else value_at(parsed.row, column)
+                yield number, refusal if parsed.row is None else value_at(parsed.row, column)
             return
         filesystem, path = open_filesystem(file.name, anonymous=source.anonymous)
         with filesystem.open(path, "rb", cache_type="none") as opened:
             parquet = open_rows(opened)
-            for batch in parquet.iter_batches(columns=parquet_columns([column], parquet.schema_arrow)):
-                yield from (value_at(row, column) for row in to_rows(batch, [column]))
+            batches = parquet.iter_batches(columns=parquet_columns([column], parquet.schema_arrow))
+            rows = (row for batch in batches for row in to_rows(batch, [column]))
+            yield from ((number, value_at(row, column)) for number, row in enumerate(rows))
 
 
 def _lines(name: str, source: LookedSource) -> Iterator[bytes]:
+    return (line for _, line in _numbered_lines(name, source))
+
+
+def _numbered_lines(name: str, source: LookedSource) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank, each with its number from 0."""
     filesystem, path = open_filesystem(name, anonymous=source.anonymous)
     with filesystem.open(path, "rb") as file:
-        yield from (line for line in file if line.strip())
+        yield from ((number, line) for number, line in enumerate(file) if line.strip())

@@ -141,6 +141,9 @@ def guess(columns: Sequence[ProfiledColumn]) -> Guesses:
     texts.sort(key=lambda column: (_is_nested(column), _rank(column.name, _FIELD_NAMES), -column.mean_chars))
     names = {column.name for column in columns}
     chosen = [column for column in texts if _is_text(column) and not _is_half(column, names)][:_MAX_FIELDS]
+    values_of = {column.name: re.sub(r"\bname$", "value(s)", column.name, flags=re.IGNORECASE) for column in chosen}
+    left_out = names - {column.name for column in chosen}
+    chosen = [column for column in chosen if values_of[column.name] not in left_out]  # a name without its value
     fields = [Guess(column.name, _field_reason(column)) for column in chosen]
     unused = [column.name for column in texts if column not in chosen]
     return Guesses(product_id, category, fields, unused, language)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter, defaultdict
@@ -17,6 +18,7 @@ from pipelines.config.catalog_input import HtmlMode
 from pipelines.schemas.guessed_types import GuessedType, guessed_type
 
 _SEPARATOR = re.compile(r"[\n\r;|•]|<[^>]{1,40}>")
+_ASSIGNED, _ASSIGNMENTS = re.compile(r"\w+=[^=]*,\w+="), re.compile(r",(?=\w+=)")
 _PAIR = re.compile(r"^[\s*–-]*([^\W\d_][^:：=<>{}\"]{0,30}?)\s*[:：=]\s*(\S.{0,80})$")
 _MIN_SHARE = 0.2  # of a category's rows that name a key
 _MIN_ROWS = 2  # that name it; where a category has one row, that one
@@ -54,8 +56,11 @@ class FoundAttribute:
 
 
 def pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Yield keys and values written as "key: value", each in a separate line or item of the text."""
-    for part in _SEPARATOR.split(text):
+    """Yield keys and values written as "key: value", each in a separate line or item of the text; a line as Magento's
+    `color=Black|Red,material=Nylon` is parted before each key.
+    """
+    lines = ((_ASSIGNMENTS if _ASSIGNED.match(line) else _SEPARATOR).split(line) for line in text.split("\n"))
+    for part in itertools.chain.from_iterable(lines):
         if (match := _PAIR.match(part.strip())) and not match[2].startswith("//"):
             key = " ".join(match[1].split())
             if _is_key(key):

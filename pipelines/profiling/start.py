@@ -103,7 +103,7 @@ def _lines(start: Start) -> Iterator[str]:
     if start.look.left_out.files:
         yield f"left out {start.look.left_out}"
     yield from (f"Note: {warning}" for warning in start.look.left_out.warnings())
-    yield from (f"Note: a guess of {guess}" for guess in start.look.guessed)
+    yield from (f"Note: {note}" for note in start.look.notes)
     if len(forms := found_forms(start.look)) > 1:
         shown_forms = "; ".join(f"{form}: {listed(names, _MAX_CATEGORIES)}" for form, names in forms.items())
         yield f"Note: the files differ, and each is read as it was found: {shown_forms}"

@@ -98,7 +98,7 @@ def _notes(look: Look) -> Iterator[str]:
     if look.left_out.files:
         yield f"left out {look.left_out}"
     yield from look.left_out.warnings()
-    yield from (f"a guess of {each}" for each in look.guessed)
+    yield from look.notes
     for column, file in look.doubled.items():
         yield f"column {column!r} stands twice in {file}: rename one of the two to have it read"
 

@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from hpd_core import Unit
 from pipelines import extract, schema
+from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.row_checks import write_folders_in
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
@@ -244,6 +245,22 @@ def test_what_a_shop_system_calls_a_type_is_no_category(tmp_path: Path) -> None:
     assert (catalog.input.category.column, catalog.input.category.separator) == ("Categories", ">")
 
 
+def test_a_name_is_read_with_its_value_or_not_at_all(tmp_path: Path) -> None:
+    parts = {"Attribute 1 name": "Care", "Attribute 1 value(s)": "wash by hand only"}
+    parts |= {"Attribute 2 name": "Size", "Attribute 2 value(s)": "S"}
+    content = [{"sku": f"s{number}", "category": "Shoes", **parts} for number in range(9)]
+    _, catalog = started(tmp_path / "c.jsonl", content)
+    assert list(catalog.input.fields) == list(parts)[:2]
+
+
+def test_a_row_is_counted_from_the_first_line(tmp_path: Path) -> None:
+    lines = [json.dumps(row) for row in rows(3)]
+    (tmp_path / "c.jsonl").write_text("\n".join([*lines[:2], "", '{"sku": ', lines[2]]))
+    assert "c.jsonl, row 3: not JSON" in init(tmp_path / "c.jsonl", "--output", tmp_path / "mine").output.replace(
+        "\n", ""
+    )
+
+
 def test_formulas_without_results_and_sizes_that_became_dates_are_told(tmp_path: Path) -> None:
     with xlsxwriter.Workbook(tmp_path / "c.xlsx", {"default_date_format": "yyyy-mm-dd"}) as book:
         sheet = book.add_worksheet()
@@ -251,8 +268,10 @@ def test_formulas_without_results_and_sizes_that_became_dates_are_told(tmp_path:
         for number, size in enumerate(("S", datetime.date(2026, 10, 12), "38-40"), 1):
             sheet.write_row(number, 0, [f"s{number}", "Shoes", f'="Shoe "&A{number + 1}', size])
     result = init(tmp_path / "c.xlsx", "--output", tmp_path / "mine")
-    assert "what 3 formulas say" in result.output
-    assert "the column 'size': 1 of its cells are dates, others are texts" in result.output
+    assert "3 formula(s) of" in result.output
+    assert "1 cell(s) of the column 'size' in" in result.output
+    warnings = scan_sources(load_config(JobConfig, str(tmp_path / "mine" / "catalog.yaml")).input).warnings()
+    assert [warning for warning in warnings if "3 formula(s)" in warning]
 
 
 def test_what_is_left_out_and_columns_that_stand_twice_are_told(tmp_path: Path) -> None:
@@ -347,6 +366,7 @@ def test_scalars_read_back_and_comments_are_one_line(text: str) -> None:
         ("Form：粉", [("Form", "粉")]),
         ("See https://example.com and note: it is long", []),
         ("12:30 starts", []),
+        ("color=Black|Red,size=38,5,strap=Padded", [("color", "Black|Red"), ("size", "38,5"), ("strap", "Padded")]),
     ],
 )
 def test_pairs_in_a_text(text: str, expected: list[tuple[str, str]]) -> None:
