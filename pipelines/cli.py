@@ -29,7 +29,7 @@ COMMANDS = {
     "Judge": {
         "report": "show cost, quality and products of a run on a page",
         "review": "have people look at answers, the least certain first",
-        "evaluate": "score a run against gold values",
+        "evaluate": "score a run against gold values, or recheck these",
         "compare": "tell what changed from one run to another",
         "calibrate": "learn how probably answers are right, and decide",
     },
@@ -37,9 +37,7 @@ COMMANDS = {
         "export": "write the answers as files that other systems take",
     },
     "Improve": {
-        "label": "have a teacher label products, to train on",
-        "recheck": "list labels that runs contradict with one voice",
-        "split": "keep labelled products apart for a test",
+        "label": "have a teacher label products, split them for a test",
         "finetune": "fine-tune the model on labelled products",
     },
 }

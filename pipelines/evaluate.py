@@ -3,11 +3,16 @@
     python pipelines/evaluate.py out/demo --gold sample/gold.jsonl
     python pipelines/evaluate.py out/tree --gold oa-mine.test.jsonl --by-attribute --json
     python pipelines/evaluate.py out/demo --judge http://localhost:8000/v1 --judge-set model=qwen --judge-limit 200
+    python pipelines/evaluate.py runs/seed-0 runs/seed-1 --gold labels.train.jsonl --recheck --recheck-out kept.jsonl
+
+With --recheck it lists the labels that all runs contradict with one voice; --recheck-out writes the gold file without
+them (docs/labels.md), to train on: a test that a model may correct tells nothing of it.
 
 Reads a finished run's `products`, `attributes` and `dead_letter` tables; run and gold file may be local paths
 or any fsspec URI. What is counted, and how, is in quality/scoring.py and docs/quality.md; what a judge does, in
-docs/judge.md. Exit code: 0 evaluated, 2 usage (no such file, a folder that is no run, gold that does not belong to the
-run); of a judge: 1 stopped and 4 stopped at max_cost_usd (the same command continues), 3 some products got no answer.
+docs/judge.md. Exit code: 0 evaluated, 1 not written (disk, rights), 2 usage (no such file, a folder that is no run,
+gold that does not belong to the run); of a judge: 1 stopped and 4 stopped at max_cost_usd (the same command continues),
+3 some products got no answer.
 """
 
 from __future__ import annotations
@@ -24,18 +29,26 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.console.exit_codes import run_command
+from pipelines.console.exit_codes import EXIT_CLEAN, run_command
+from pipelines.console.terminal import data_console, printable
 from pipelines.errors import UsageError
+from pipelines.quality.doubtful_labels import recheck_labels
+from pipelines.quality.doubtful_tables import print_rechecked
 from pipelines.quality.evaluation import evaluate_run
+from pipelines.quality.gold import read_lines
+from pipelines.quality.gold_without import without_doubtful
 from pipelines.quality.score_tables import print_brief, print_evaluation
 from pipelines.quality.scoring import Comparison
+from pipelines.store.folders import file_at
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.command()
 def evaluate(
-    run: Annotated[str, typer.Argument(help="Output folder of a run, local or any fsspec URI.")],
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Output folder of a run, local or any fsspec URI.")
+    ],
     gold: Annotated[str | None, typer.Option(help="Gold file: ours or ExtractGPT's JSON Lines.")] = None,
     comparison: Annotated[
         Comparison, typer.Option(help="'folded' adds scores that ignore case and white space.")
@@ -43,6 +56,9 @@ def evaluate(
     by_attribute: Annotated[bool, typer.Option("--by-attribute", help="Print every attribute.")] = False,
     brief: Annotated[bool, typer.Option("--brief", help="Print three lines, no tables.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
+    recheck: Annotated[bool, typer.Option("--recheck", help="List the labels that all runs contradict alike.")] = False,
+    recheck_limit: Annotated[int, typer.Option(min=0, help="Labels to list, the surest first.")] = 20,
+    recheck_out: Annotated[str | None, typer.Option(help="File for the gold without these labels.")] = None,
     judge: Annotated[
         str | None, typer.Option(help="A model judges: its endpoint (http://.../v1), or a YAML file that says.")
     ] = None,
@@ -61,7 +77,14 @@ def evaluate(
     judge_out: Annotated[str | None, typer.Option(help="File of the verdicts, if not judge.json beside.")] = None,
 ) -> None:
     """Score a run against gold values, or have a model judge it."""
+    if recheck:
+        run_command(lambda: _recheck(runs, gold, recheck_limit, recheck_out, as_json))
     try:
+        if recheck_out is not None:
+            raise UsageError("--recheck-out belongs to --recheck")
+        if len(runs) > 1:
+            raise UsageError(f"{len(runs)} runs are for --recheck; name one, or compare two with hpd compare")
+        (run,) = runs
         if gold is None and judge is None:
             raise UsageError("name --gold FILE, --judge ENDPOINT, or both")
         evaluation = evaluate_run(run, gold, comparison=comparison) if gold is not None else None
@@ -88,6 +111,34 @@ def evaluate(
         judge, judge_set or (), second_judge, second_judge_set or (), judge_limit, judge_seed, judge_cache, judge_out
     )
     run_command(lambda: judge_and_print(console, run, wishes, gold, by_attribute, summary if as_json else None))
+
+
+def _recheck(runs: list[str], gold: str | None, limit: int, out: str | None, as_json: bool) -> int:
+    """Compare the labels with the runs, print what they contradict, and write the rest."""
+    if gold is None:
+        raise UsageError("--recheck needs --gold FILE, the labels")
+    lines = read_lines(gold)
+    found = recheck_labels(runs, gold, lines)
+    if out is not None:
+        _write(out, b"\n".join(without_doubtful(lines, found.doubtful, gold)))
+    console = data_console()
+    print_rechecked(console, found, len(runs), limit)
+    if out is not None:
+        console.print(f"Without them: {printable(out)}", soft_wrap=True)
+    if as_json:
+        typer.echo(json.dumps(found.summary(), ensure_ascii=False))
+    return EXIT_CLEAN
+
+
+def _write(place: str, data: bytes) -> None:
+    """Write the file. Raises `UsageError` if it exists with other content, because a gold file may hold work."""
+    folder, name = file_at(place, "--recheck-out")
+    try:
+        is_other = not folder.create(name, data) and folder.read(name) != data
+    except (IsADirectoryError, NotADirectoryError, FileExistsError, FileNotFoundError) as error:
+        raise UsageError(f"--recheck-out {place}: no file can be written there: {error.strerror or error}") from error
+    if is_other:
+        raise UsageError(f"--recheck-out {place} is there and holds other lines; name another file, or move it away")
 
 
 if __name__ == "__main__":

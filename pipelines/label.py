@@ -2,6 +2,13 @@
 
     python pipelines/label.py --config label.yaml --limit 20
     python pipelines/label.py --config label.yaml --set teacher.max_cost_usd=5
+    python pipelines/label.py --split labels/catalog.jsonl
+
+--split asks no teacher: it keeps products of a gold file apart for the test that a fine-tuning is judged by. Beside the
+file or into --split-out it writes the lines as they are into NAME.train.jsonl and NAME.test.jsonl, and the products of
+the latter as a catalog, NAME.test-products.jsonl, for a job to run over. Which product is for the test depends on
+categories and texts alone: variants of one product are on one side, and what was for the test stays so when the gold
+file grows, unless its text changes or a sibling comes up.
 
 Run it again to continue: only what is missing is asked. Exit codes: 0 clean; 1 stopped before the end, run it again;
 2 wrong usage, configuration, input or teacher; 3 finished, but some products have no labels; 4 stopped at
@@ -22,14 +29,15 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.console.exit_codes import run_command
+from pipelines.console.exit_codes import EXIT_CLEAN, run_command
+from pipelines.errors import UsageError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
 def label(
-    config: Annotated[str, typer.Option(help="the job's YAML file")],
+    config: Annotated[str | None, typer.Option(help="the job's YAML file")] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="change a key of the file; may be repeated")
     ] = None,
@@ -37,11 +45,36 @@ def label(
     retry_rejected: Annotated[
         bool, typer.Option("--retry-rejected", help="ask again about products whose answers were of no use")
     ] = False,
+    split: Annotated[str | None, typer.Option(metavar="FILE", help="split this gold file, which has its texts")] = None,
+    split_share: Annotated[float, typer.Option(help="of the products that is for the test, between 0 and 1")] = 0.1,
+    split_group: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="that variants of one product share; default: near-equal titles"),
+    ] = None,
+    split_out: Annotated[str | None, typer.Option(help="folder for the files; default: the gold file's own")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="totals as JSON in the last line of stdout")] = False,
 ) -> None:
     """Runs the job and exits with its code."""
+    if split is not None:
+        run_command(lambda: _split(split, split_share, split_group, split_out))
+    if config is None:
+        run_command(_without_config)
     console = Console(stderr=as_json)
     run_command(lambda: _run(console, config, overrides or [], limit, retry_rejected, as_json))
+
+
+def _without_config() -> int:
+    raise UsageError("name --config FILE, the job; or --split FILE, a gold file")
+
+
+def _split(gold: str, share: float, group: str | None, out: str | None) -> int:
+    from pipelines.quality.gold_split import split_gold
+    from pipelines.store.folders import Folder
+
+    folder = out or gold.removesuffix(gold.rsplit("/", 1)[-1]) or "."
+    for line in split_gold(gold, share, Folder(folder), group):
+        typer.echo(line)
+    return EXIT_CLEAN
 
 
 def _run(

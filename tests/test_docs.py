@@ -192,7 +192,7 @@ def test_commands_are_found() -> None:
         ("python pipelines/extract.py --config configs/no.yaml", "no file configs/no.yaml"),
         ("python pipelines/compare.py RUN", "run_b"),
         ("`python pipelines/extract.py\n--config configs/demo.yaml --lay $tree` is", "--lay"),
-        ("ray job submit -- python pipelines/evaluate.py RUN MORE --gold G", "MORE"),
+        ("ray job submit -- python pipelines/status.py RUN MORE", "MORE"),
         ("python -m pipelines.extract --config $x --set=engine.lay=tree 2>&1 | tee log", "no key 'engine.lay'"),
         ("`pipelines/extract.py --confg job.yaml`", "--confg"),
         (

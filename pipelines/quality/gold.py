@@ -97,7 +97,7 @@ class GoldProduct:
         contradicted: attributes that the line labels differently under several names -> these names. They are not in
             `values`.
         paths: keys that lead to labels in objects, as in the file.
-        doubtful: attributes whose labels `hpd recheck` took out of the line: unknown, not absent.
+        doubtful: attributes whose labels `hpd evaluate --recheck` took out of the line: unknown, not absent.
     """
 
     row: int

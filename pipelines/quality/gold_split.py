@@ -32,7 +32,7 @@ def split_gold(gold: str, share: float, folder: Folder, group: str | None = None
         group: key of the line, or of its input, that variants of one product share; None: they have near-equal titles.
     """
     if not 0 < share < 1:
-        raise UsageError(f"--share {share:g}: a number between 0 and 1 is needed")
+        raise UsageError(f"--split-share {share:g}: a number between 0 and 1 is needed")
     lines = read_lines(gold)
     products = parse_gold(lines, gold)
     texts = [_fields(product, gold) for product in products]
@@ -46,10 +46,10 @@ def split_gold(gold: str, share: float, folder: Folder, group: str | None = None
         is_chosen = is_for_test(chosen.category, fields, share)
         for_test |= {product.row: is_chosen for product, _ in family}
     is_test = [for_test[product.row] for product in products]
-    alike = f"with one {group!r}" if group else "variants with near-equal titles (--group names a column instead)"
+    alike = f"with one {group!r}" if group else "variants with near-equal titles (--split-group names a column instead)"
     num_siblings = sum(len(family) for family in families.values() if len(family) > 1)
     if len(set(is_test)) < 2:
-        raise UsageError(f"{gold}: {len(products)} products are too few for --share {share:g}: one side has none")
+        raise UsageError(f"{gold}: {len(products)} products are too few for --split-share {share:g}: one side has none")
     train = [lines[product.row] for product, test in zip(products, is_test, strict=True) if not test]
     test = [lines[product.row] for product, test in zip(products, is_test, strict=True) if test]
     names = list(dict.fromkeys(field for fields in texts for field in fields))
@@ -86,7 +86,7 @@ def _family(
     """Return the category and the text that the variants of one product share."""
     if group is not None:
         if (value := fields.get(group, json.loads(line).get(group))) in (None, ""):
-            raise UsageError(f"{product.place_in(gold)}: no {group!r} (--group) in the line or its 'input'")
+            raise UsageError(f"{product.place_in(gold)}: no {group!r} (--split-group) in the line or its 'input'")
         return "", str(value)
     titles = [name for name in fields if name.casefold() in ("title", "name", "product_name", "product name")]
     title = fields[titles[0]] if titles else ""
@@ -106,7 +106,7 @@ def _write(folder: Folder, contents: Mapping[str, bytes]) -> None:
         elif folder.read(name) != data:
             raise UsageError(
                 f"{folder.describe(name)} is there and holds other lines: corrected ones, or those of another gold "
-                f"file or --share. Name another folder with --out, or move it away"
+                f"file or --split-share. Name another folder with --split-out, or move it away"
             )
     for name in missing:
         folder.write(name, contents[name])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from pipelines import calibrate, compare, evaluate, export, extract, normalise, plan, recheck, report, review, status
+from pipelines import calibrate, compare, evaluate, export, extract, normalise, plan, report, review, status
 from tests.pipelines.comparing.made_runs import Row, write_run
 from tests.pipelines.conftest import Workplace, products
 
@@ -30,7 +30,7 @@ def readers(workplace: Workplace) -> dict[str, Callable[[str], tuple[int, str]]]
         "compare, second": (compare.app, [other, "{run}"]),
         "evaluate": (evaluate.app, ["{run}", "--gold", str(gold)]),
         "evaluate --judge": (evaluate.app, ["{run}", "--judge", "http://localhost:1/v1", "--judge-set", "model=m"]),
-        "recheck": (recheck.app, ["{run}", "--gold", str(gold)]),
+        "evaluate --recheck": (evaluate.app, ["{run}", "--gold", str(gold), "--recheck"]),
         "calibrate": (calibrate.app, ["{run}", "--gold", str(gold), "--out", str(folder / "calibration.json")]),
         "calibrate --apply": (calibrate.app, ["{run}", "--apply", "--precision", "0.9"]),
         "review": (review.app, ["{run}", "--port", "0"]),

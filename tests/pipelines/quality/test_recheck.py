@@ -1,4 +1,4 @@
-"""hpd recheck: labels that runs contradict with one voice, and the gold file without them."""
+"""hpd evaluate --recheck: labels that runs contradict with one voice, and the gold file without them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typer.testing import CliRunner, Result
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
+from pipelines.evaluate import app
 from pipelines.quality.doubtful_labels import DoubtfulLabel, DoubtKind, recheck_labels
 from pipelines.quality.gold import parse_gold
 from pipelines.quality.gold_without import without_doubtful
 from pipelines.quality.scoring import Answer
-from pipelines.recheck import app
 from tests.examples import examples
 from tests.pipelines.comparing.made_runs import ABSENT, INVALID, TRUNCATED, Row, write_run
 from tests.pipelines.comparing.made_runs import Answer as Made
@@ -44,7 +44,7 @@ def runs(folder: Path, *answers: Sequence[Mapping[str, Made] | None], **options:
 
 
 def recheck(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(app, [*arguments, "--recheck"])
 
 
 def test_what_all_runs_say_alike_and_the_label_does_not_is_doubtful(tmp_path: Path) -> None:
@@ -139,11 +139,24 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, named: Sequence[str]
     assert result.output.startswith("Error: ")
 
 
+@table(
+    ("arguments", "message"),
+    [
+        (["a", "b", "--gold", "g"], "2 runs are for --recheck"),
+        (["a", "--gold", "g", "--recheck-out", "o"], "--recheck-out belongs to --recheck"),
+        (["a", "--recheck"], "--recheck needs --gold FILE"),
+    ],
+)
+def test_options_without_their_fellows(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert (result.exit_code, message in result.stderr) == (2, True)
+
+
 def test_the_file_without_them_is_a_gold_file_and_says_what_they_were(tmp_path: Path) -> None:
     labels = [{"Brand": ["Acme"], "Roast": ["dark"]}, {"Brand": None}, {"Brand": ["Acme"]}]
     gold, out = gold_file(tmp_path, *labels), str(tmp_path / "kept.jsonl")
     pair = runs(tmp_path, *[[{"Brand": "Apex", "Roast": "dark"}, {"Brand": "Apex"}, {"Brand": "Acme"}]] * 2)
-    result = recheck(*pair, "--gold", gold, "--out", out, "--json")
+    result = recheck(*pair, "--gold", gold, "--recheck-out", out, "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.output.splitlines()[-1])["num_doubtful"] == 2
     assert f"Without them: {out}" in result.output
@@ -164,9 +177,9 @@ def test_the_file_without_them_is_a_gold_file_and_says_what_they_were(tmp_path: 
         },
     ]
     # Again: it is there. The file itself can be rechecked; nothing in it is doubtful any more, and what was stays.
-    assert recheck(*pair, "--gold", gold, "--out", out).exit_code == 0
+    assert recheck(*pair, "--gold", gold, "--recheck-out", out).exit_code == 0
     again = str(tmp_path / "again.jsonl")
-    assert recheck(*pair, "--gold", out, "--out", again).exit_code == 0
+    assert recheck(*pair, "--gold", out, "--recheck-out", again).exit_code == 0
     assert Path(again).read_bytes() == Path(out).read_bytes()
 
 
@@ -177,7 +190,7 @@ def test_no_other_file_is_written_over(tmp_path: Path, place: str) -> None:
     (tmp_path / "folder" / "notes.txt").write_text("x")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     (run,) = runs(tmp_path, [{"Brand": "Apex"}])
-    result = recheck(run, "--gold", gold, "--out", f"{tmp_path}/{place}")
+    result = recheck(run, "--gold", gold, "--recheck-out", f"{tmp_path}/{place}")
     assert result.exit_code == 2, result.output
     assert "Error: " in result.output
     assert "Labels" not in result.output, "nothing is shown of what could not be written"
@@ -190,7 +203,7 @@ def test_names_for_a_terminal_are_not_markup_and_do_not_steer_it(tmp_path: Path)
     output = recheck(run, "--gold", gold).output
     assert "[red]\ufffd[2J" in output
     assert "[bold]Apex" in output
-    assert "The surest of them" not in recheck(run, "--gold", gold, "--limit", "0").output
+    assert "The surest of them" not in recheck(run, "--gold", gold, "--recheck-limit", "0").output
 
 
 @table(
@@ -204,7 +217,7 @@ def test_names_for_a_terminal_are_not_markup_and_do_not_steer_it(tmp_path: Path)
 def test_a_line_that_cannot_be_written_is_named(tmp_path: Path, more: Mapping[str, Any], message: str) -> None:
     gold = gold_file(tmp_path, {"Brand": ["Acme"]}, **more)
     (run,) = runs(tmp_path, [{"Brand": "Apex"}])
-    result = recheck(run, "--gold", gold, "--out", str(tmp_path / "kept.jsonl"))
+    result = recheck(run, "--gold", gold, "--recheck-out", str(tmp_path / "kept.jsonl"))
     assert result.exit_code == 2
     assert f"{gold}, line 1: " in result.output
     assert message in result.output
@@ -216,7 +229,7 @@ def test_what_no_command_reads_stays_in_the_line(tmp_path: Path) -> None:
     gold, out = gold_file(tmp_path, {"Brand": ["Acme"]}, **more), tmp_path / "kept.jsonl"
     Path(gold).write_bytes(Path(gold).read_bytes().replace(b"\n", b"\r\n"))
     (run,) = runs(tmp_path, [{"Brand": "Apex"}])
-    assert recheck(run, "--gold", gold, "--out", str(out)).exit_code == 0
+    assert recheck(run, "--gold", gold, "--recheck-out", str(out)).exit_code == 0
     assert out.read_bytes().endswith(b"}\r\n")
     entry = json.loads(out.read_text())
     assert entry["note"] == "\ud83d"

@@ -107,7 +107,7 @@ def test_the_page_works(workplace: Workplace, tiny_model_dir: Path) -> None:
     assert "validation: F1" in trained
     assert (shell.folder / "runs/finetune/model/adapter_model.safetensors").exists()
     (settings,) = re.findall(r"--set '(input=.*)'", labelled)
-    assert f"test='{settings}'\n" in commands["Judge"], "as split.py prints it"
+    assert f"test='{settings}'\n" in commands["Judge"], "as --split prints it"
     judged = shell.run(activate + commands["Judge"])
     assert f"{len(test)} products" in judged
     shell.run(activate + commands["Deploy"])

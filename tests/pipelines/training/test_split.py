@@ -1,4 +1,4 @@
-"""pipelines/split.py: a test file that nothing is trained on."""
+"""hpd label --split: a test file that nothing is trained on."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hpd_core import Record
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.config.mapping import Mapped
+from pipelines.label import app
 from pipelines.quality.gold import read_gold
-from pipelines.split import app
 from pipelines.training.labelled_products import is_held_out
 from tests.tables import table
 
@@ -31,7 +31,7 @@ def write(path: Path, lines: list[dict[str, Any]]) -> Path:
 
 
 def split(*arguments: Any) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(app, ["--split", *map(str, arguments)])
 
 
 def ids(path: Path) -> list[str]:
@@ -53,22 +53,22 @@ def test_variants_of_a_product_are_on_one_side(tmp_path: Path) -> None:
     ]
     for number, line in enumerate(lines):
         line["product_id"] = f"p{number}"
-    for arguments, num_siblings in ((), 3 * 120 + 60), (("--group", "parent"), 480):
+    for arguments, num_siblings in ((), 3 * 120 + 60), (("--split-group", "parent"), 480):
         folder = tmp_path / str(num_siblings)
-        result = split(write(tmp_path / "shop.jsonl", lines), "--share", 0.2, "--out", folder, *arguments)
+        result = split(write(tmp_path / "shop.jsonl", lines), "--split-share", 0.2, "--split-out", folder, *arguments)
         assert f"\n{num_siblings} have siblings" in result.output
         test = {int(name[1:]) for name in ids(folder / "shop.test.jsonl")}
         families = [{4 * family + number for number in range(4)} for family in range(120 if arguments else 90)]
         assert all(len(test & family) in (0, 4) for family in families)
         assert 40 < len(test) < 160
-    result = split(tmp_path / "shop.jsonl", "--group", "sku", "--out", tmp_path / "none")
+    result = split(tmp_path / "shop.jsonl", "--split-group", "sku", "--split-out", tmp_path / "none")
     assert (result.exit_code, "shop.jsonl, line 1" in result.output) == (2, True)
 
 
 def test_every_line_is_on_one_side_as_it_was(tmp_path: Path) -> None:
     gold = write(tmp_path / "shoes.jsonl", [gold_line(number) for number in range(400)])
     gold.write_text("\n" + gold.read_text().rstrip("\n"))  # a blank line, none at the end
-    result = split(gold, "--share", 0.2)
+    result = split(gold, "--split-share", 0.2)
     assert result.exit_code == 0, result.output
     train, test = tmp_path / "shoes.train.jsonl", tmp_path / "shoes.test.jsonl"
     assert sorted(train.read_text().splitlines() + test.read_text().splitlines()) == sorted(
@@ -85,11 +85,11 @@ def test_every_line_is_on_one_side_as_it_was(tmp_path: Path) -> None:
         f"html: never"
     )
     assert f"--set 'input={{{settings}}}'" in result.output
-    assert split(gold, "--share", 0.2).exit_code == 0, "there already, and the same"
+    assert split(gold, "--split-share", 0.2).exit_code == 0, "there already, and the same"
 
 
 def test_what_is_printed_is_read_as_it_is_meant(tmp_path: Path) -> None:
-    """By a shell and as YAML, whatever the fields are called; columns of split.py's own make room for them."""
+    """By a shell and as YAML, whatever the fields are called; columns of its own make room for them."""
     names = ["Item name, long", "a: b", "no", "1", "It's", "category", "Größe"]
     lines = [gold_line(number) | {"input": dict.fromkeys(names, f"x {number}")} for number in range(60)]
     folder = tmp_path / "a #b"
@@ -113,7 +113,7 @@ def test_a_grown_file_keeps_its_test_products(tmp_path: Path) -> None:
     lines = [gold_line(number) for number in range(600)]
     few, many = write(tmp_path / "few.jsonl", lines[:300]), write(tmp_path / "many.jsonl", lines)
     for gold in (few, many):
-        assert split(gold, "--out", tmp_path / "out").exit_code == 0
+        assert split(gold, "--split-out", tmp_path / "out").exit_code == 0
     small, large = ids(tmp_path / "out/few.test.jsonl"), ids(tmp_path / "out/many.test.jsonl")
     assert small == [name for name in large if int(name[1:]) < 300]
 
@@ -159,8 +159,8 @@ def test_corrected_labels_are_not_overwritten(tmp_path: Path) -> None:
             [],
             "line 1: 'product_id': holds half a surrogate pair",
         ),
-        ([gold_line(1)], [], "1 products are too few for --share 0.1: one side has none"),
-        ([gold_line(1)], ["--share", "1.5"], "--share 1.5: a number between 0 and 1"),
+        ([gold_line(1)], [], "1 products are too few for --split-share 0.1: one side has none"),
+        ([gold_line(1)], ["--split-share", "1.5"], "--split-share 1.5: a number between 0 and 1"),
         ([], [], "the gold file is empty"),
     ],
 )
@@ -169,3 +169,8 @@ def test_wrong_use(tmp_path: Path, lines: list[dict[str, Any]], options: list[st
     assert result.exit_code == 2
     assert message in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["g.jsonl"]
+
+
+def test_neither_a_job_nor_a_gold_file() -> None:
+    result = CliRunner().invoke(app, ["--limit", "3"])
+    assert (result.exit_code, "name --config FILE" in result.stderr) == (2, True)
