@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import unquote
 
 from jsonschema import Draft202012Validator
 from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
 
 from hpd_core.errors import SchemaError
 
@@ -35,6 +36,7 @@ class References:
     def __init__(self, root: Mapping[str, Any]) -> None:
         """Take the whole schema as `root`."""
         self._root = root
+        self._find = finder(root)
         # A registry that fetches nothing: a stranger's schema may name any address.
         self._validator = Draft202012Validator(root, registry=Registry())
         self._followed: list[str] = []
@@ -92,12 +94,10 @@ class References:
     def _target(self, reference: str, where: str) -> Mapping[str, Any]:
         if not reference.startswith("#"):
             raise SchemaError(where, f"{reference!r} is outside of the schema: put it into '$defs'")
-        found: Any = self._root
-        for part in filter(None, unquote(reference[1:]).split("/")):
-            name = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, Mapping) or name not in found:
-                raise SchemaError(where, f"{reference!r} leads nowhere: add it to '$defs'")
-            found = found[name]
+        try:
+            found = self._find(reference)
+        except LookupError as error:
+            raise SchemaError(where, f"{reference!r} leads nowhere: add it to '$defs'") from error
         if not isinstance(found, Mapping):
             raise SchemaError(where, f"{reference!r} is no schema of a field")
         return found
@@ -133,6 +133,22 @@ class References:
             if not plain["enum"]:
                 plain = {"type": "null"}
         return plain, takes_null
+
+
+def finder(root: Any) -> Callable[[str], Any]:
+    """Return a function that returns what a reference within the schema leads to, and fetches nothing.
+
+    It raises LookupError for a reference that leads nowhere or out of the schema.
+    """
+    resolver = Registry().with_resource("", DRAFT202012.create_resource(root)).resolver()
+
+    def find(reference: str) -> Any:
+        try:
+            return resolver.lookup(reference).contents
+        except (Unresolvable, ValueError, TypeError, AttributeError) as error:
+            raise LookupError(reference) from error
+
+    return find
 
 
 def _says_null(schema: Mapping[str, Any]) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hpd_core.json_schema.references import finder
 from pipelines.errors import UsageError
 
 _DATES = ("date", "date-time")
@@ -97,7 +99,7 @@ class FileReferences:
     """Resolver of the references of a document. `name` is for messages."""
 
     def __init__(self, root: Any, name: str) -> None:
-        self._root, self._name = root, name
+        self._find, self._name = finder(root), name
 
     def resolved(self, node: Node) -> tuple[dict[str, Any], frozenset[str]]:
         """Return the node merged into one mapping, in which its own keys win, and the references that were followed.
@@ -129,12 +131,8 @@ class FileReferences:
         return {**found, **own}
 
     def _referred(self, reference: str) -> Node:
-        found: Any = self._root
-        if reference.startswith("#"):
-            for part in filter(None, reference[1:].split("/")):
-                key = part.replace("~1", "/").replace("~0", "~")
-                found = found.get(key) if isinstance(found, Mapping) else None
-            if isinstance(found, Mapping):
+        with suppress(LookupError):
+            if isinstance(found := self._find(reference), Mapping):
                 return found
         raise UsageError(f"{self._name}: $ref {reference!r} leads nowhere in this file; put it in there")
 

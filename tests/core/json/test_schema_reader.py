@@ -175,6 +175,12 @@ def test_others_are_refused_by_path(schema: Any, path: str, message: str) -> Non
     assert (copy.path, copy.message, str(copy)) == (caught.value.path, caught.value.message, str(caught.value))
 
 
+@table("reference", ["#/$defs/a~1b", "#/%24defs/a~1b", "#whole", "#/$defs/all/allOf/0"])
+def test_a_reference_leads_into_a_list_and_to_an_anchor(reference: str) -> None:
+    anchored = {"type": "integer", "$anchor": "whole"}
+    assert field({"$ref": reference}, {"$defs": {"a/b": anchored, "all": {"allOf": [anchored]}}}).kind == Integer()
+
+
 def test_one_schema_may_be_used_twice() -> None:
     base = {"base": an_object(c=TEXT), "more": {"allOf": [{"$ref": "#/$defs/base"}], "title": "t"}}
     both = {"allOf": [{"$ref": "#/$defs/base"}, {"$ref": "#/$defs/more"}], "$defs": base}
