@@ -6,23 +6,23 @@ points, the other with one, or has an invisible space. The answer is not guessed
 
 from __future__ import annotations
 
-import difflib
 import html
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from rapidfuzz.fuzz import ratio
+from rapidfuzz.process import extract
+
 _MAX_SHOWN = 100  # characters of a name in a message
 _MAX_NEAR = 3
 _MAX_LISTED = 5
-_MAX_COMPARED = 20
-_MAX_COUNTED = 5_000  # names that share a trigram with the one asked for, with repeats
 _MAX_MESSAGES = 1_000  # with a search; more different names than that are not misspellings
 _MAX_COMPARED_LENGTH = 500  # what is longer is a text in the wrong column
-_CUTOFF = 0.75
+_CUTOFF = 75  # percent of two names' letters that are common to both, in their order
 # Between the parts of a path, of a list of categories, and after an id or a language ("632 - Hardware", "en:coffees").
 _PATH = re.compile(r"[>/|\\»›→,;:]|\s[-–—]\s")
 _AND = re.compile(r"(?<=\w )(?:and|und|et|y|e|en|och|og|i)(?= \w)", re.IGNORECASE)
@@ -121,7 +121,7 @@ class NearName:
 
 
 class NearNames:
-    """Finder of known names. Cheap to build and to ask: a similar name is compared with few candidates only."""
+    """Finder of known names."""
 
     def __init__(self, known: Iterable[str]) -> None:
         known = sorted(known)
@@ -129,15 +129,11 @@ class NearNames:
         self._ways_out: dict[str, str] = {}
         self._folded: dict[str, list[str]] = defaultdict(list)
         self._leaves: dict[str, list[str]] = defaultdict(list)
-        self._with_trigram: dict[str, list[str]] = defaultdict(list)
         for name in known:
             folded = fold_name(name)
             self._folded[folded].append(name)
             if len(parts := _parts(name)) > 1:
                 self._leaves[parts[-1]].append(name)
-        for folded in self._folded:
-            for trigram in _trigrams(folded):
-                self._with_trigram[trigram].append(folded)
         # A catalog has the same wrong name in many rows.
         self.find = lru_cache(maxsize=10_000)(self._find)
 
@@ -154,21 +150,8 @@ class NearNames:
         if path := dict.fromkeys([*self._leaves.get(folded, ()), *parts]):
             yield from (NearName(each, "the rest of the path") for each in path)
             return
-        candidates = [each for each, _ in self._sharing(folded).most_common(_MAX_COMPARED)]
-        for each in difflib.get_close_matches(folded, candidates, n=_MAX_NEAR, cutoff=_CUTOFF):
+        for each, *_ in extract(folded, list(self._folded), scorer=ratio, score_cutoff=_CUTOFF, limit=_MAX_NEAR):
             yield from (NearName(found, None) for found in self._folded[each])
-
-    def _sharing(self, folded: str) -> Counter[str]:
-        """Count the trigrams that known names, folded, share with this one."""
-        shared: Counter[str] = Counter()
-        room = _MAX_COUNTED
-        # The rare ones first: what all names of a long list have in common tells none of them.
-        for names in sorted((self._with_trigram.get(each, ()) for each in _trigrams(folded)), key=len):
-            room -= len(names)
-            if room < 0 and shared:
-                break
-            shared.update(names)
-        return shared
 
     def missing(self, name: str) -> str:
         """Return a message that there is no schema of this name, with the near names, or else the known ones.
@@ -222,8 +205,3 @@ def _parts(name: str) -> list[str]:
     """Return the parts of a path ("Home > Kitchen") or list, folded, without those that lack letters and digits."""
     parts = map(fold_name, _PATH.split(_entities(name)))
     return [part for part in parts if any(map(str.isalnum, part))]
-
-
-def _trigrams(text: str) -> set[str]:
-    padded = f"  {text} "
-    return {padded[start : start + 3] for start in range(len(padded) - 2)}

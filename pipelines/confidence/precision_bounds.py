@@ -15,11 +15,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from scipy.special import betainc, betaincinv
+
 LEVEL = 0.05
 """Probability that a promise does not hold."""
-
-_HALVINGS = 60
-_NEGLIGIBLE = 1e-18
 
 
 class Taken(NamedTuple):
@@ -31,40 +30,12 @@ class Taken(NamedTuple):
 
 def tail(num: int, right: int, precision: float) -> float:
     """Return the probability that at least `right` of `num` are right, if each is with probability `precision`."""
-    if right <= 0:
-        return 1.0
-    if precision <= 0:
-        return 0.0
-    if precision >= 1:
-        return 1.0
-    if right > num * precision:
-        return min(1.0, _sum_away(num, right, precision))
-    # Below the mean the other side is summed, from its largest term on: the first terms of this one may be 0 as floats.
-    return max(0.0, 1 - _sum_away(num, num - right + 1, 1 - precision))
-
-
-def _sum_away(num: int, right: int, precision: float) -> float:
-    """Compute `tail` for `right` at or above the mean, where the terms fall from the first on."""
-    log_ways = math.lgamma(num + 1) - math.lgamma(right + 1) - math.lgamma(num - right + 1)
-    term = math.exp(log_ways + right * math.log(precision) + (num - right) * math.log1p(-precision))
-    total, odds = term, precision / (1 - precision)
-    for count in range(right, num):
-        term *= (num - count) / (count + 1) * odds
-        total += term
-        if term < _NEGLIGIBLE * total:
-            break
-    return total
+    return float(betainc(right, num - right + 1, precision)) if right > 0 else 1.0
 
 
 def lower_bound(num: int, right: int, level: float = LEVEL) -> float:
     """Return the one-sided lower bound of Clopper and Pearson: the lowest precision that `level` does not rule out."""
-    if right == 0:
-        return 0.0
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if tail(num, right, middle) <= level else (low, middle)
-    return low
+    return float(betaincinv(right, num - right + 1, level)) if right > 0 else 0.0
 
 
 def upper_bound(num: int, right: int, level: float = LEVEL) -> float:
