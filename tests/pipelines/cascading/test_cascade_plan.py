@@ -109,7 +109,7 @@ def test_an_earlier_run_of_the_same_cascade_says_what_both_models_cost(cascade: 
     other = planner(cascade, 0.05, calibration=calibration)
     with pytest.raises(UsageError, match="by no calibration of its first model"):
         other.from_run(str(output), None)
-    apply_calibration(str(output), calibration, None, None, True, Console(quiet=True), is_trial=False)
+    apply_calibration(str(output), calibration, None, None, Console(quiet=True), is_trial=False)
     with pytest.raises(UsageError, match="by no calibration of its first model"):
         other.from_run(str(output), None)
     assert planner(cascade, 0.05).from_run(str(output), None).asked == found.asked
