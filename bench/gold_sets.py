@@ -73,7 +73,7 @@ def extract(engine: Extractor, gold_set: GoldSet) -> Answered:
 def _product(row: CatalogRow, result: RecordResult | None, gold_set: GoldSet) -> RunProduct:
     key, failed = RowKey(gold_set.name, row.number), result is None or result.error is not None
     category = row.record.category if isinstance(row.record, Record) else None
-    product = RunProduct(key, row.product_id, category, failed, failed)
+    product = RunProduct(key, row.product_id, category, failed)
     if category is not None:
         product.asked = {attribute.name: attribute for attribute in gold_set.schemas[category].attributes}
     if result is not None and not failed:

@@ -293,7 +293,7 @@ def read_cells(data: Data, out: Path) -> dict[tuple[str, str, str, int], Cell]:
 
 def _product(gold_set: GoldSet, row: int, answers: Mapping[str, tuple[Any, list[str]]]) -> RunProduct:
     category = gold_set.gold[row].category
-    product = RunProduct(RowKey(gold_set.name, row), None, category, not answers, not answers)
+    product = RunProduct(RowKey(gold_set.name, row), None, category, not answers)
     product.asked = {attribute.name: attribute for attribute in gold_set.schemas[category].attributes}
     product.answers = {name: Answer(status, tuple(items)) for name, (status, items) in answers.items()}
     return product

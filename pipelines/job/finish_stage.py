@@ -285,7 +285,7 @@ def _product_cells(stands: Standing | None, answers: Mapping[str, Sequence[Row]]
     statuses = [rows[0]["status"] for rows in answers.values()]
     return {
         "values": [(name, _text(rows)) for name, rows in answers.items()],
-        **{f"num_{status}": statuses.count(status) for status in ("value", "absent", "truncated", "invalid", "error")},
+        **{f"num_{status}": statuses.count(status) for status in ("value", "absent", "truncated", "invalid")},
         "engine_seconds": None if stands is None else stands.result.engine_seconds,
         "cascade_seconds": None if stands is None else stands.seconds,
         "carried_from": job.carry_over.run_id if stands is None and job.carry_over is not None else None,

@@ -99,12 +99,12 @@ def draw_products(side: Run, limit: int | None, seed: int, among: Collection[Row
 
 
 def _rows(side: Run, seed: int, among: Collection[RowKey] | None) -> Iterator[_Row]:
-    columns = [*_PLACE, "product_id", "category", "input_hash", "error"]
+    columns = [*_PLACE, "product_id", "category", "input_hash"]
     for shard in side.shards:
         table = side.read("products", shard, columns)
-        for file, number, product_id, category, digest, error in zip(*_lists(table, columns), strict=True):
+        for file, number, product_id, category, digest in zip(*_lists(table, columns), strict=True):
             key = RowKey(file, number)
-            if error is None and (among is None or key in among):
+            if among is None or key in among:
                 rank = hashlib.md5(f"{seed}|{file}|{number}".encode()).hexdigest()
                 yield _Row(rank, shard, key, product_id, category, digest)
 

@@ -35,7 +35,7 @@ class RowKey(NamedTuple):
 
 @dataclass(slots=True)
 class RunProduct:
-    """A run's answers for one product by attribute; none if the product was given up (`failed`).
+    """A run's answers for one product by attribute; none if the product is a dead letter.
 
     `asked`: attributes that the run was asked for, by name, if the run recorded them.
     """
@@ -43,14 +43,13 @@ class RunProduct:
     key: RowKey
     product_id: str | None
     category: str | None
-    failed: bool
     dead_lettered: bool
     answers: dict[str, Answer] = field(default_factory=dict)
     asked: Mapping[str, Attribute] = field(default_factory=dict)
 
     def answer(self, attribute: str) -> Answer:
-        """Return the run's answer for one attribute; if missing, "error" for a failed product, else "not_asked"."""
-        return self.answers.get(attribute, Answer("error" if self.failed else "not_asked"))
+        """Return the run's answer for one attribute; if missing, "error" for a dead letter, else "not_asked"."""
+        return self.answers.get(attribute, Answer("error" if self.dead_lettered else "not_asked"))
 
 
 def read_run(
@@ -101,11 +100,9 @@ def _status(text: str, uri: str) -> AnswerStatus:
 
 def _read_products(tables: Parts) -> Iterator[RunProduct]:
     """Yield extracted products, then dead-lettered ones."""
-    columns = (*_KEY_COLUMNS, "product_id", "category")
-    for source_file, source_row, product_id, category, error in tables.rows("products", (*columns, "error")):
-        yield RunProduct(RowKey(source_file, source_row), product_id, category, error is not None, False)
-    for source_file, source_row, product_id, category in tables.rows("dead_letter", columns):
-        yield RunProduct(RowKey(source_file, source_row), product_id, category, True, True)
+    for table in ("products", "dead_letter"):
+        for file, row, product_id, category in tables.rows(table, (*_KEY_COLUMNS, "product_id", "category")):
+            yield RunProduct(RowKey(file, row), product_id, category, table == "dead_letter")
 
 
 def matched_products(tables: Parts, gold: Sequence[GoldProduct], gold_path: str) -> dict[int, RunProduct]:

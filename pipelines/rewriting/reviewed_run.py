@@ -33,7 +33,7 @@ from pipelines.store.tables import PRODUCTS, completed, encode_table, read_part,
 
 _LEASE_SECONDS = 60.0
 _LISTED = 20  # lines about what is left out
-_COUNTED = ("value", "absent", "truncated", "invalid", "error")
+_COUNTED = ("value", "absent", "truncated", "invalid")
 
 Row = Mapping[str, Any]
 

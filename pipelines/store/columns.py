@@ -187,8 +187,6 @@ PRODUCT_COLUMNS = (
     _required("num_absent", pa.int32(), "attributes that the text does not state"),
     _required("num_truncated", pa.int32(), "answers that were cut"),
     _required("num_invalid", pa.int32(), "answers that are no valid value"),
-    _required("num_error", pa.int32(), "always 0: a product without answers is in dead_letter"),
-    Column("error", pa.string(), "always null, as above"),
     Column(
         "engine_seconds",
         pa.float64(),
