@@ -42,6 +42,17 @@ _START = re.compile(r"^python pipelines/(\w+)\.py")
 _TYPES = {str: "text", int: "integer", float: "number", bool: "boolean", Any: "anything", datetime.date: "date"}
 _TYPES |= {Mapped: "column or section", Member: "text or mapping", Unit: "text or mapping"}
 _LIMITS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}"}
+_FOR_ENGINEERS = frozenset(
+    {
+        *("shards.max_rows", "shards.ramp", "actors.num_threads", "actors.max_in_flight", "log_seconds"),
+        *("retries.max_attempts", "retries.max_minutes", "retries.lease_seconds"),
+        *("engine.max_tokens_per_step", "engine.max_prompts_per_cohort", "engine.max_cached_tokens"),
+        *("engine.max_cached_prefixes", "engine.attention", "engine.layers", "engine.cuda_graphs"),
+        *("engine.overlap_steps", "engine.share_text", "engine.constrain_values", "engine.max_scored_tokens"),
+        *("engine.stack_size", "engine.prompt.stacked_instruction", "engine.prompt.date"),
+    }
+)
+"""Keys that do well as they are; they have a table of their own at the end of a page."""
 _TABLES = {
     "attributes": "One row per product, attribute and value: the canonical table.",
     "products": "One row per extracted product.",
@@ -57,8 +68,8 @@ def pages() -> dict[str, str]:
         "job.md": _page("Keys of a job", _job()),
         "engine.md": _page("Keys of the engine", _engine()),
         "schemas.md": _page("Keys of a schema file", _schemas()),
-        "labelling.md": _page("Keys of a labelling", _keys(LabelConfig, "")),
-        "finetuning.md": _page("Keys of a fine-tuning", _keys(FinetuneConfig, "")),
+        "labelling.md": _page("Keys of a labelling", _keys_and_rest(LabelConfig, "")),
+        "finetuning.md": _page("Keys of a fine-tuning", _keys_and_rest(FinetuneConfig, "")),
         "tables.md": _page("Tables and columns", _tables()),
     }
 
@@ -131,13 +142,13 @@ def _job() -> Iterator[str]:
     yield "`--set key=value` changes a key, with dots: `--set actors.max=8`."
     yield "The engine's keys are on [a page of their own](engine.md)."
     yield ""
-    yield from _keys(JobConfig, "")
+    yield from _keys_and_rest(JobConfig, "")
 
 
 def _engine() -> Iterator[str]:
     yield "Under `engine:` in a job, a labelling (`teacher.engine`) or a fine-tuning; in Python, of `EngineConfig`."
     yield ""
-    yield from _keys(EngineConfig, "engine.")
+    yield from _keys_and_rest(EngineConfig, "engine.")
     yield "## What an engine says of itself"
     yield ""
     yield " ".join((EngineDescription.__doc__ or "").split())
@@ -179,7 +190,8 @@ def _meanings(keys: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
     """The keys of a section, then those of the sections in it."""
-    yield from _rows(model, prefix)
+    if any(f"{prefix}{name}" not in _FOR_ENGINEERS for name in model.model_fields):
+        yield from _rows(model, prefix)
     mapped = [f"{prefix}{name}" for name, field in model.model_fields.items() if Mapped in _sections(field.annotation)]
     if mapped:
         yield from [f"## {', '.join(mapped)}", "", " ".join((Mapped.__doc__ or "").split()), ""]
@@ -187,9 +199,11 @@ def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
     for name, field in model.model_fields.items():
         alternatives = _sections(field.annotation)
         for section in alternatives:
-            if section in (EngineConfig, Mapped):
-                continue
             title = f"{prefix}{name}"
+            if section in (EngineConfig, Mapped) or title == "cascade.actors":
+                continue
+            if all(f"{title}.{key}" in _FOR_ENGINEERS for key in section.model_fields):
+                continue
             if len(alternatives) > 1:
                 title += f", kind: {get_args(section.model_fields['kind'].annotation)[0]}"
             yield f"## {title}"
@@ -199,13 +213,32 @@ def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
             yield from _keys(section, f"{prefix}{name}.")
 
 
+def _keys_and_rest(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    yield from _keys(model, prefix)
+    yield from ["## For engineers", "", "Keys that do well as they are:", ""]
+    yield from _table(("key", "type", "default", "meaning"), _hidden_rows(model, prefix))
+
+
+def _hidden_rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, ...]]:
+    for name, field in model.model_fields.items():
+        if f"{prefix}{name}" in _FOR_ENGINEERS:
+            yield _row(f"{prefix}{name}", field)
+        for section in _sections(field.annotation):
+            if section is not EngineConfig:
+                yield from _hidden_rows(section, f"{prefix}{name}.")
+
+
+def _row(key: str, field: FieldInfo) -> tuple[str, ...]:
+    return f"`{key}`", _type(field), _default(field), (field.description or "").replace("<", "&lt;")
+
+
 def _rows(model: type[BaseModel], prefix: str, without: Collection[str] = ()) -> Iterator[str]:
     yield from _table(
         ("key", "type", "default", "meaning"),
         (
-            (f"`{prefix}{name}`", _type(field), _default(field), (field.description or "").replace("<", "&lt;"))
+            _row(f"{prefix}{name}", field)
             for name, field in model.model_fields.items()
-            if name not in without
+            if name not in without and f"{prefix}{name}" not in _FOR_ENGINEERS
         ),
     )
 
