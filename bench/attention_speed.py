@@ -41,7 +41,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 _NUM_HEADS, _NUM_KV_HEADS, _HEAD_SIZE = 9, 3, 64
 _NUM_PROMPTS, _KEY_LENGTH = 32, 4
 _VOCABULARY = 1000
-_WAYS: tuple[Way, ...] = ("native", "eager", "sdpa")
+_WAYS: tuple[Way, ...] = ("native", "eager")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def attention_seconds(way: Way, shape: CacheShape, sizes: Sizes, repeats: int) -
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
     pool = CachePool(shape, cache_order(way, shape), max_tokens=2**16)
-    cohort = Cohort.admit(*_prompts(rng, pool, sizes), pool, share_prefixes=way != "sdpa")
+    cohort = Cohort.admit(*_prompts(rng, pool, sizes), pool)
     fed = cohort.next_input(0, 2**30)
     prefill = best_seconds(_one_layer(way, shape, fed), repeats)
     count = len(fed.logit_rows)

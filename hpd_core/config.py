@@ -50,12 +50,11 @@ class EngineConfig(Section):
     max_cached_prefixes: int = Field(64, ge=1, description="category prefixes whose KV is kept (LRU)")
     dtype: DTypeName = Field("auto", description="'auto': bfloat16 where the hardware is faster in it, else float32")
     device: str = Field("auto", description="'auto': cuda if there is one, else cpu")
-    attention: Literal["auto", "native", "eager", "sdpa", "triton"] = Field(
+    attention: Literal["auto", "native", "eager", "triton"] = Field(
         "auto",
         description="'native': a kernel in C++ for CPUs, which g++ must be there to compile; 'eager': matrix products, "
-        "which on a GPU, too, keep latents in place of keys and values (DeepSeek-V3 and others); 'sdpa': torch's "
-        "fused kernel where neither softcap nor sinks forbid it; 'triton': a kernel of ours for GPUs; "
-        "'auto': triton on a GPU if it can be had, else sdpa; on a CPU native if it can be had, else eager",
+        "which on a GPU, too, keep latents in place of keys and values (DeepSeek-V3 and others); 'triton': a kernel of "
+        "ours for GPUs; 'auto': triton on a GPU, native on a CPU, eager where they cannot be had",
     )
     layers: Literal["auto", "native", "triton", "transformers"] = Field(
         "auto",

@@ -8,11 +8,10 @@ the row belongs to which cohort (attention/plan.py). Each cohort stores its keys
 Layers that can keep a latent of each token instead of keys and values do so (attention/latent.py), except with
 `triton`.
 
-There are four backends. `sdpa` is torch's fused kernel; it takes no shared prefix. `eager` consists of plain matrix
-products, in tiles whose scores fit in the caches of a CPU; it takes softcap, sinks and prefixes, too. `native` is a
-kernel in C++ (native/attention.cpp), for CPUs. It takes all of that, too, and needs neither tiles nor masks: it decides
-by positions and scopes which columns a token sees. `triton` is the same for GPUs (attention/triton.py), with one launch
-for all cohorts.
+There are three backends. `eager` consists of plain matrix products, in tiles whose scores fit in the caches of a CPU.
+`native` is a kernel in C++ (native/attention.cpp), for CPUs. It needs neither tiles nor masks: it decides by positions
+and scopes which columns a token sees. `triton` is the same for GPUs (attention/triton.py), with one launch for all
+cohorts.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from hpd_core.attention.eager import eager_attention, sdpa_attention
+from hpd_core.attention.eager import eager_attention
 from hpd_core.attention.kv_cache import CacheOrder, CacheShape, LayerShape
 from hpd_core.attention.latent import LatentAttention, LatentLayer, LatentSizes
 from hpd_core.attention.native import NativeAttention
-from hpd_core.attention.plan import AttentionPlan, fold, unfold
+from hpd_core.attention.plan import AttentionPlan
 from hpd_core.errors import ModelError
 from hpd_core.native import library
 from hpd_core.system.user_cache import prepare_compile_cache
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Way = Literal["sdpa", "eager", "native", "triton"]
+Way = Literal["eager", "native", "triton"]
 
 ATTENTION_NAME = "hpd_packed"
 """Name under which the function is registered with transformers."""
@@ -66,7 +65,7 @@ class PackedBatch:
     """
 
     plans: Sequence[AttentionPlan]
-    way: Way = "sdpa"
+    way: Way = "eager"
     step: TritonStep | None = None
     calls: Sequence[int] = ()
     num_calls: int = 0
@@ -111,11 +110,9 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
     Raises:
         ModelError: `native` or `triton` is asked for, but not available.
     """
-    if asked in ("sdpa", "eager"):
-        return asked
+    if asked == "eager" or (asked == "auto" and not shape.layers):  # no layer attends, and no kernel would be faster
+        return "eager"
     on_cpu = shape.device.type == "cpu"
-    if asked == "auto" and not shape.layers:
-        return "eager" if on_cpu else "sdpa"  # no layer attends, and no kernel would be faster
     shape = shape.with_keys_and_values()
     ours: Way = asked if asked != "auto" else "native" if on_cpu else "triton"
     reason = why_not_native(shape) if ours == "native" else why_not_triton(shape)
@@ -126,14 +123,14 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
             f"engine.attention is {asked!r}, but {reason}; 'auto' takes another way to attend where it must"
         )
     logger.warning("decoding is slower than it could be: %s", reason)
-    return "eager" if on_cpu else "sdpa"
+    return "eager"
 
 
 def kept_by(way: Way, shape: CacheShape) -> CacheShape:
     """Return the shape of a token in the cache with this backend.
 
     Our kernels take no latents, but that in C++ takes keys and values made of them, if all layers keep latents."""
-    takes_latents = way in ("sdpa", "eager") or (way == "native" and all(layer.expanded for layer in shape.layers))
+    takes_latents = way == "eager" or (way == "native" and all(layer.expanded for layer in shape.layers))
     return shape if takes_latents else shape.with_keys_and_values()
 
 
@@ -244,8 +241,6 @@ def packed_attention(
         hpd_batch.step.store(layer, q, k, v)
         hpd_batch.step.attend(layer, q, out, scale=scale, window=sliding_window, softcap=softcap, sinks=s_aux)
         return out[None], None
-    if way == "sdpa" and (softcap is not None or s_aux is not None):
-        way = "eager"
     kernel = _kernel_of(way)
     for plan in hpd_batch.plans:
         span = slice(plan.start, plan.stop)
@@ -265,28 +260,20 @@ def packed_attention(
         keys, values = plan.keys[layer], plan.values[layer]
         keys[plan.kv_prompts, :, plan.kv_columns] = k[span]
         values[plan.kv_prompts, :, plan.kv_columns] = v[span]
-        num_prompts, num_columns = plan.k_positions.shape
-        group = q.shape[1] // keys.shape[1]
-        if way == "eager":
-            for tile in plan.tiles(sliding_window, group, keys.shape[1]):
-                attended = eager_attention(
-                    tile.fold(q, keys.shape[1]),
-                    keys[tile.prompts, :, tile.columns],
-                    values[tile.prompts, :, tile.columns],
-                    tile.bias,
-                    scale,
-                    softcap=softcap,
-                    sinks=s_aux,
-                    prefix=(tile.prefix.keys[layer], tile.prefix.values[layer]) if tile.prefix else None,
-                    prefix_bias=tile.prefix_bias,
-                    exact_scores=exact_scores,
-                )
-                tile.unfold(attended, out)
-        else:
-            folded = fold(q[span].index_select(0, plan.rows), num_prompts, keys.shape[1])
-            bias = plan.bias(sliding_window, group, q.dtype)
-            attended = sdpa_attention(folded, keys[:, :, :num_columns], values[:, :, :num_columns], bias, scale)
-            torch.index_select(unfold(attended, q.shape[1]), 0, plan.unrows, out=out[span])
+        for tile in plan.tiles(sliding_window, q.shape[1] // keys.shape[1], keys.shape[1]):
+            attended = eager_attention(
+                tile.fold(q, keys.shape[1]),
+                keys[tile.prompts, :, tile.columns],
+                values[tile.prompts, :, tile.columns],
+                tile.bias,
+                scale,
+                softcap=softcap,
+                sinks=s_aux,
+                prefix=(tile.prefix.keys[layer], tile.prefix.values[layer]) if tile.prefix else None,
+                prefix_bias=tile.prefix_bias,
+                exact_scores=exact_scores,
+            )
+            tile.unfold(attended, out)
     return out[None], None
 
 

@@ -1,16 +1,9 @@
-"""Attention by torch: plain matrix products, `eager`, which take softcap, sinks and a prefix that prompts share; and
-torch's fused kernel, `sdpa`, which takes no shared prefix.
-"""
+"""Attention by torch, `eager`: plain matrix products, which take softcap, sinks and a prefix that prompts share."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def eager_attention(
@@ -39,9 +32,10 @@ def eager_attention(
     num_prompts, num_kv_heads, num_rows, _ = q.shape
     shared = prefix[0].shape[1] if prefix else 0
     flat = num_prompts * num_kv_heads
-    scores = q.new_empty(num_prompts, num_kv_heads, num_rows, shared + k.shape[2], dtype=torch.float32)
+    precision = torch.promote_types(q.dtype, torch.float32)
+    scores = q.new_empty(num_prompts, num_kv_heads, num_rows, shared + k.shape[2], dtype=precision)
     if exact_scores:
-        q, k = q.float(), k.float()
+        q, k = q.to(precision), k.to(precision)
     write_products(q.reshape(flat, num_rows, -1), k.reshape(flat, *k.shape[2:]), scores[..., shared:])
     if prefix:
         by_head = q.transpose(0, 1).reshape(num_kv_heads, num_prompts * num_rows, -1)
@@ -70,20 +64,3 @@ def write_products(q: Tensor, k: Tensor, out: Tensor) -> None:
     """Write unscaled scores, q [B, M, D] times k [B, N, D], into `out`, fp32 of B * M * N elements."""
     # A transposed slice of a larger block would be copied element by element, three times slower than the product.
     out.copy_(torch.bmm(q, k.contiguous().transpose(1, 2)).view(out.shape))
-
-
-def fused_kernels(device: torch.device) -> AbstractContextManager[None]:
-    """Return a context in which `sdpa_attention` uses those of torch's kernels that suit packed rows.
-
-    It is entered for a whole forward. cuDNN's kernel, which torch prefers on Hopper, is planned on the host for every
-    new shape, and nearly every step has one. Flash attention takes no mask, except on a CPU.
-    """
-    if device.type != "cuda":
-        return nullcontext()
-    allowed: AbstractContextManager[None] = sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
-    return allowed
-
-
-def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, **_: Any) -> Tensor:
-    """Attend by torch's fused kernel. q: [P, H_kv, R * G, D]; k, v: [P, H_kv, C, D]; bias: [P, 1, R * G, C]."""
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)

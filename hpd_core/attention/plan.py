@@ -18,7 +18,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hpd_core.attention import plan
 from hpd_core.attention.cache_slots import CacheSlot
 from hpd_core.layout import EVERYBODY, PUBLIC, IntArray, visible
 from hpd_core.system.device import to_device
@@ -157,8 +156,6 @@ class AttentionPlan:
         start, stop: the cohort's stretch of the packed row; t = stop - start. Tokens of one prompt are neighbours.
         counts: int64 [P], the tokens of each prompt, on the host.
         used: int64 [P], the columns of each prompt that are in use, on the host.
-        rows: int64 [P * R], the token of each query row; padding rows repeat token 0.
-        unrows: int64 [t], the query row of each token.
         kv_prompts, kv_columns: int64 [t], contiguous: where each token's key and value are stored.
         q_scopes, q_sights: int64 [P, R]; padding rows are public and see position 0, so that they see something.
         k_scopes, k_lasts, k_positions: int64 [P, C]; columns not in use have a position that no token sees.
@@ -171,8 +168,6 @@ class AttentionPlan:
     stop: int
     counts: IntArray
     used: IntArray
-    rows: Tensor
-    unrows: Tensor
     kv_prompts: Tensor
     kv_columns: Tensor
     q_scopes: Tensor
@@ -184,18 +179,8 @@ class AttentionPlan:
     values: Sequence[Tensor]
     groups: Sequence[PromptGroup]
     mixing: Any = None
-    _biases: dict[tuple[int | None, int, torch.dtype], Tensor] = field(default_factory=dict, init=False)
     _tiles: dict[tuple[int | None, int, int], list[Tile]] = field(default_factory=dict, init=False)
     _kernel: list[Any] = field(default_factory=list, init=False)
-
-    def bias(self, window: int | None, group: int, dtype: torch.dtype) -> Tensor:
-        """Return the additive mask [P, 1, R * G, C] over own columns, for folded query rows; equal layers share it."""
-        key = (window, group, dtype)
-        if key not in self._biases:
-            self._biases[key] = plan.additive(
-                self._seen(slice(None), slice(None), window), group, dtype, plan.ALIGNMENT
-            )
-        return self._biases[key]
 
     def tiles(self, window: int | None, group: int, num_kv_heads: int) -> list[Tile]:
         """Return the cohort's attention in parts of about `TILE_SCORES` scores; equal layers share them."""
@@ -217,7 +202,6 @@ class AttentionPlan:
 
     def forget_masks(self) -> None:
         """Drop masks once all layers are given to the device: they are large, and a plan lives for a step."""
-        self._biases.clear()
         self._tiles.clear()
 
     def _cut(self, part: PromptGroup, num_heads: int) -> Iterator[tuple[slice, slice]]:
@@ -254,7 +238,7 @@ class AttentionPlan:
             positions = torch.arange(part.prefix.num_tokens, device=seen.device)
             q_sights = self.q_sights[prompts, rows, None]
             seen_before = visible(PUBLIC, q_sights, PUBLIC, EVERYBODY, positions, window)
-            prefix_bias = plan.additive(seen_before, group, torch.float32)
+            prefix_bias = additive(seen_before, group)
         counts = self.counts[prompts]
         first = self.start + int(self.counts[: prompts.start].sum()) + rows.start
         here = np.minimum(counts, rows.stop) - rows.start  # only a single prompt's rows are cut
@@ -266,7 +250,7 @@ class AttentionPlan:
             None if gather is None else to_device(gather, seen.device),
             None if scatter is None else to_device(scatter, seen.device),
             slice(num_columns),
-            plan.additive(seen[..., :num_columns], group, torch.float32),
+            additive(seen[..., :num_columns], group),
             part.prefix,
             prefix_bias,
         )
@@ -296,12 +280,7 @@ def _padding(counts: IntArray) -> tuple[IntArray, IntArray] | tuple[None, None]:
     return gather.ravel(), np.flatnonzero(is_token)
 
 
-ALIGNMENT = 8
-"""Alignment of a mask's rows, in elements: torch's memory-efficient kernel would copy an unaligned one in every
-layer."""
-
-
-def additive(seen: Tensor, group: int, dtype: torch.dtype, alignment: int = 1) -> Tensor:
+def additive(seen: Tensor, group: int, dtype: torch.dtype = torch.float32, alignment: int = 1) -> Tensor:
     """Make an additive mask [n, 1, rows * G, C] of bool [n, rows, C]; its rows begin at multiples of `alignment`."""
     num_columns = seen.shape[-1]
     padded = -(-num_columns // alignment) * alignment

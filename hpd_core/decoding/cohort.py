@@ -70,7 +70,6 @@ class Cohort:
         prompts: Sequence[Prompt],
         prefixes: Sequence[PrefixCache | None],
         pool: CachePool,
-        share_prefixes: bool = False,
         max_finished: float = 0.5,
         tries: TrieTable | None = None,
         mixers: Sequence[MixerShape] = (),
@@ -79,8 +78,7 @@ class Cohort:
         """Create a cohort. It takes memory, so the caller has to `release` it.
 
         Args:
-            prefixes: that of each prompt, or None. They are copied unless they are shared, which they must be if
-                values lie in blocks.
+            prefixes: that of each prompt, or None.
             pool: the pool whose memory it takes.
             max_finished: the share of finished prompts at which their memory is freed, by moving the others to new
                 memory.
@@ -99,7 +97,7 @@ class Cohort:
         else:
             # Values are short as a rule; a longer one grows the block.
             room = 4 * values.num_branches
-            cache = CohortCache.for_prompts(pool, prefixes, prefill.num_left, room, share_prefixes)
+            cache = CohortCache.for_prompts(pool, prefixes, prefill.num_left, room)
         if mixers:
             cache = HybridCache.around(cache, pool, mixers, ordered, prefixes)
         return cls(ordered, prefill, values, scoring, cache, max_finished)

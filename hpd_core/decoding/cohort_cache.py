@@ -58,37 +58,14 @@ class CohortCache:
         prefixes: Sequence[PrefixCache | None],
         num_own_tokens: IntArray,
         room: int,
-        share_prefixes: bool,
     ) -> CohortCache:
         """Create the cache of prompts that have fed nothing yet.
 
         Args:
             prefixes: that of each prompt, or None.
             num_own_tokens: int64 [P]
-            share_prefixes: attend to prefixes in place. Else each row begins with a copy of its prefix.
-
-        Raises:
-            ValueError: prefixes are to be copied, but values lie in blocks.
         """
-        copied = [None if share_prefixes else prefix for prefix in prefixes]
-        if pool.order.block is not None and any(copied):
-            raise ValueError("values in blocks: a prefix cannot be copied in front of others, only shared")
-        shared = [prefix if share_prefixes else None for prefix in prefixes]
-        used = prefix_lengths(copied)
-        cache = cls(pool, shared, used, int((used + num_own_tokens).max()), room)
-        cache._copy_prefixes(copied)
-        return cache
-
-    def _copy_prefixes(self, prefixes: Sequence[PrefixCache | None]) -> None:
-        """Copy each prompt's prefix into its first columns."""
-        for group in prompt_groups(prefixes):
-            if group.prefix is None:
-                continue
-            rows, length = slice(group.start, group.stop), group.prefix.num_tokens
-            for block, source in ((self._block.keys, group.prefix.keys), (self._block.values, group.prefix.values)):
-                for layer, tensor in enumerate(source):
-                    block[layer][rows, :, :length] = tensor
-            self._k_positions[rows, :length] = torch.arange(length, device=self._device)
+        return cls(pool, prefixes, np.zeros(len(prefixes), dtype=np.int64), int(num_own_tokens.max()), room)
 
     @classmethod
     def merge(cls, caches: Sequence[CohortCache], picked: Sequence[IntArray], order: IntArray) -> CohortCache:
@@ -148,10 +125,9 @@ class CohortCache:
         num_rows = int(tokens.ranks.max()) + 1
         shape = (len(self.used), num_rows)
         flat = tokens.prompts * num_rows + tokens.ranks
-        rows = np.zeros(shape[0] * shape[1], dtype=np.int64)
-        q_scopes = np.full_like(rows, PUBLIC)
-        q_sights = np.zeros_like(rows)
-        rows[flat], q_scopes[flat], q_sights[flat] = np.arange(len(flat)), tokens.scopes, tokens.sights
+        q_scopes = np.full(shape[0] * shape[1], PUBLIC, dtype=np.int64)
+        q_sights = np.zeros_like(q_scopes)
+        q_scopes[flat], q_sights[flat] = tokens.scopes, tokens.sights
         device = self._device
 
         def put(array: IntArray) -> Tensor:
@@ -166,8 +142,6 @@ class CohortCache:
             stop=start + len(tokens.token_ids),
             counts=counts,
             used=self.used,
-            rows=put(rows),
-            unrows=put(flat),
             kv_prompts=kv_prompts,
             kv_columns=kv_columns,
             q_scopes=put(q_scopes).view(shape),
@@ -248,8 +222,3 @@ def prompt_groups(prefixes: Sequence[PrefixCache | None]) -> list[PromptGroup]:
     starts = [row for row in range(len(prefixes)) if row == 0 or prefixes[row] is not prefixes[row - 1]]
     stops = [*starts[1:], len(prefixes)]
     return [PromptGroup(start, stop, prefixes[start]) for start, stop in zip(starts, stops, strict=True)]
-
-
-def prefix_lengths(prefixes: Sequence[PrefixCache | None]) -> IntArray:
-    """Return the prefixes' lengths in tokens, int64 [P]; 0 if there is none."""
-    return np.array([prefix.num_tokens if prefix else 0 for prefix in prefixes], dtype=np.int64)

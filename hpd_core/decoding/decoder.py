@@ -34,7 +34,7 @@ from hpd_core.text.member_tries import TrieTable
 logger = logging.getLogger(__name__)
 
 
-_MAX_FINISHED: Mapping[Way, float] = {"native": 0.75, "triton": 0.0, "sdpa": 0.5, "eager": 0.5}
+_MAX_FINISHED: Mapping[Way, float] = {"native": 0.75, "triton": 0.0, "eager": 0.5}
 """Share of a cohort's prompts that may be finished before the others move to memory of their own. Our CPU kernel skips
 finished prompts; for our GPU kernel nothing has to be moved; the other ways compute finished prompts, too."""
 
@@ -97,18 +97,16 @@ class Decoder:
         self._lost_seconds = 0.0
         self._runner = ModelRunner(model, config, shape, constraints, self._tries)
         self._shape = shape = self._runner.shape
-        share = self.way != "sdpa"  # torch's fused kernel takes one block of keys a prompt
         self.pool = pool = CachePool(shape, cache_order(self.way, shape), max_tokens=self._limits.max_cached_tokens)
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
             mixers, rule = self._runner.mixer_shapes, NullRule(config.answer_threshold)
-            return Cohort.admit(prompts, prefixes, pool, share, _MAX_FINISHED[self.way], self._tries, mixers, rule)
+            return Cohort.admit(prompts, prefixes, pool, _MAX_FINISHED[self.way], self._tries, mixers, rule)
 
         share_text = config.share_text and config.layout == "tree"
         self._scheduler = Scheduler(
             self._limits,
             make_cohort,
-            share,
             self.overlaps_steps,
             pool.order.room_for,
             share_text,

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from hpd_core.attention.dispatch import PackedBatch, kept_by, way_to_attend
-from hpd_core.attention.eager import fused_kernels
 from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.attention.plan import AddressedPlan, AttentionPlan
 from hpd_core.config import EngineConfig
@@ -163,8 +162,6 @@ class ModelRunner:
             return greedy(logits, states, self._constraints, device, by=self.way, nodes=nodes, tries=self._tries)
 
     def _around(self) -> AbstractContextManager[None]:
-        if self.way == "sdpa":
-            return fused_kernels(self.shape.device)
         # Triton launches on torch's current device, whichever the tensors are on.
         if self.way == "triton" and self.shape.device.type == "cuda":
             here: AbstractContextManager[None] = torch.cuda.device(self.shape.device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hpd_core.attention.plan import PrefixCache
@@ -15,12 +14,12 @@ from hpd_core.decoding.prompt import Prompt
 class PrefixSlots:
     """Slots of the prefixes that cohorts attend to, and of those that wait for cohorts."""
 
-    def __init__(self, common: CommonPrefixes, is_shared: bool, mixer_room: MixerRoom) -> None:
-        """Start counting. `is_shared`: whether cohorts attend to prefixes in place, without copies."""
-        self._common, self._is_shared, self._trunk = common, is_shared, mixer_room.trunk
+    def __init__(self, common: CommonPrefixes, mixer_room: MixerRoom) -> None:
+        """Start counting."""
+        self._common, self._trunk = common, mixer_room.trunk
 
     def count(
-        self, running: Sequence[Cohort], computed: Cohort | None = None, users: Counter[PrefixCache] | None = None
+        self, running: Sequence[Cohort], computed: Cohort | None = None, users: Iterable[PrefixCache] = ()
     ) -> int:
         """Return how many slots they take: shared ones count once.
 
@@ -29,16 +28,10 @@ class PrefixSlots:
 
         Args:
             computed: the cohort of prefixes that are being computed.
-            users: number of a new cohort's prompts for each prefix.
+            users: prefixes that a new cohort would use.
         """
-        users, texts = users or Counter(), self._common.texts
-        if self._is_shared:
-            used = self._used(running, users)
-            num_tokens = sum(prefix.num_tokens for prefix in used)
-        else:
-            used = set(texts)
-            copies = sum(prefix.num_tokens * count for prefix, count in users.items())
-            num_tokens = copies + sum(text.num_tokens for text in texts)
+        used = self._used(running, users)
+        num_tokens = sum(prefix.num_tokens for prefix in used)
         num_states = len(used.union(self._common.prefixes))
         if computed is not None:
             num_states += 2 * len(computed.prompts)

@@ -45,7 +45,6 @@ class Scheduler:
         self,
         limits: Limits,
         make_cohort: MakeCohort,
-        share_prefixes: bool,
         overlap: bool,
         room_for: Callable[[int], int],
         share_text: bool = True,
@@ -55,7 +54,6 @@ class Scheduler:
         """Start without work.
 
         Args:
-            share_prefixes: whether cohorts of `make_cohort` attend to prefixes in place.
             overlap: whether a step may be scheduled while another one is not finished.
             room_for: returns the cache slots that a number of columns takes.
             share_text: whether texts that several documents begin with are computed once.
@@ -72,7 +70,7 @@ class Scheduler:
         self._turn: list[Prompt] | None = None  # result of `_next_in_turn`, until other prompts wait
         self._arrived: list[Prompt] = []  # waiting prompts not yet searched for common texts
         self._common = CommonPrefixes(share_text)
-        self._prefix_slots = PrefixSlots(self._common, share_prefixes, self._mixer_room)
+        self._prefix_slots = PrefixSlots(self._common, self._mixer_room)
         self._prefix_cohort: Cohort | None = None
         self._in_flight: set[Cohort] = set()  # in a step that is not finished
         self.running: list[Cohort] = []

@@ -10,6 +10,7 @@ The gradient of the prefix is the sum over its examples, so packing changes no g
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +19,12 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 
-from hpd_core.attention import plan
 from hpd_core.attention.dispatch import reach
-from hpd_core.attention.eager import eager_attention, fused_kernels, sdpa_attention
-from hpd_core.attention.plan import fold, unfold
+from hpd_core.attention.eager import eager_attention
+from hpd_core.attention.plan import additive, fold, unfold
 from hpd_core.errors import ModelError
 from hpd_core.layers.forward import wanted_logits
 from hpd_core.layout import visible
@@ -39,6 +40,11 @@ ATTENTION_NAME = "hpd_training"
 """Name under which the attention is registered with transformers."""
 
 _ANOTHER = "fine-tune a model of another family"
+
+
+_ALIGNMENT = 8
+"""Alignment of a mask's rows, in elements: torch's memory-efficient kernel would copy an unaligned one in every
+layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,7 @@ class _Group:
         key = (window, group, dtype)
         if key not in self._biases:
             seen = self.seen(window)
-            self._biases[key] = plan.additive(seen, group, dtype, plan.ALIGNMENT)
+            self._biases[key] = additive(seen, group, dtype, _ALIGNMENT)
         return self._biases[key]
 
     def seen(self, window: int | None) -> Tensor:
@@ -321,3 +327,20 @@ def forward_loss(model: Any, batch: TrainingBatch, label_smoothing: float = 0.0)
     """
     logits = forward_logits(model, batch)
     return cross_entropy(logits, batch.targets, label_smoothing)
+
+
+def fused_kernels(device: torch.device) -> AbstractContextManager[None]:
+    """Return a context in which `sdpa_attention` uses those of torch's kernels that suit packed rows.
+
+    It is entered for a whole forward. cuDNN's kernel, which torch prefers on Hopper, is planned on the host for every
+    new shape, and nearly every step has one. Flash attention takes no mask, except on a CPU.
+    """
+    if device.type != "cuda":
+        return nullcontext()
+    allowed: AbstractContextManager[None] = sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+    return allowed
+
+
+def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, **_: Any) -> Tensor:
+    """Attend by torch's fused kernel. q: [P, H_kv, R * G, D]; k, v: [P, H_kv, C, D]; bias: [P, 1, R * G, C]."""
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)

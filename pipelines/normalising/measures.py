@@ -111,7 +111,7 @@ def _one_ended(text: str, own: OwnNames, before: str, after: str) -> Measure | N
         return None if part is None else Measure("at least", (part,))
     # "8+ years"
     number = _NUMBER.match(text)
-    if number and text[number.end() : number.end() + 1] == "+":
+    if number and re.match(r"\+\s?[^\d\s]", text[number.end() :]):
         part = _part(number.group() + text[number.end() + 1 :], own, before, after)
         return None if part is None else Measure("at least", (part,))
     return None

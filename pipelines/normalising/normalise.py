@@ -16,7 +16,7 @@ from pipelines.normalising.member_names import EnumNames, normalise_boolean
 from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, NORMALISED_COLUMNS, Normalised
 from pipelines.normalising.places import EvidencePlace, places_of
 
-_NUMBERS = re.compile(r"-?\d+(?:\.\d+)?")
+_NUMBERS = re.compile(r"(?<![^\s≥≤-])-?\d+(?:\.\d+)?(?!\S)")
 _REMEMBERED = 4096  # values of an attribute; a catalog has the same ones again and again
 
 

@@ -32,7 +32,7 @@ NUMBER = (
 """Pattern of texts that may be one number; `read_number` of hpd_core decides."""
 TIMES = r"[xX×*✕✖хХ]"
 
-_GAP = re.compile(rf"[{SPACES}\t]{{0,2}}-?(?:max\.?[{SPACES}])?(?=[^\s-])", re.IGNORECASE)
+_GAP = re.compile(rf"\+?[{SPACES}\t]{{0,2}}-?(?:max\.?[{SPACES}])?(?=[^\s-])", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
 _QUOTE = re.compile('["″”“]')
 _OPEN_QUOTE = re.compile('(?:^|[\\s(\\[,:])["”“](?:(?=\\w)[^"”“]*)?\\Z')
@@ -43,10 +43,19 @@ _SIGN = re.compile(
 # Also Hebrew abbreviations, and units that are one letter.
 _WORD = re.compile(r"[^\W\d_]+(?:(?<=[א-ת])[\"״](?=[א-ת])[^\W\d_]+)?\.?|[\u3371-\u33df]")
 _BETWEEN_WORDS = re.compile(rf"[{SPACES}-]?(?=[^\W\d_])")
+_IDEOGRAPHS = "㐀-鿿"
+_MAY_FOLLOW = "入以約约重高長长宽寬幅厚深装裝用左右大小前后後付内外容的和或及至到款"
 _POWER = re.compile(r"[²³]|\^?[23](?![.,]?\d)|⁻¹|-1(?!\d)")
 _FACTOR = re.compile(
     rf"[{SPACES}]?[/·⋅*・][{SPACES}]?|\.(?=[^\W\d_])|[{SPACES}](?:per|pro|par|por)[{SPACES}]", re.IGNORECASE
 )
+_GOES_ON = re.compile(
+    rf"(?<=[{_IDEOGRAPHS}])(?![{_MAY_FOLLOW}])[{_IDEOGRAPHS}]|(?<=[가-힣])(?![부이의용까은는을를로와과에도])[가-힣]"
+    rf"|(?<=[ァ-ヿ])[ァ-ヿ]|[{SPACES}]?(?:sq\b|squared|cubed|cu\b|carr[ée]|cubes?\b|кв|куб|\*\*|\^|[·⋅*]?[^\W\d_]{{0,3}}(?:⁻|\^-)|[^\W\d_]{{1,3}}-[1-4](?=[{SPACES}.,;)]|\Z))"
+    rf"|-[123](?=[{SPACES}.,;)]|\Z)",
+    re.IGNORECASE,
+)
+"""What makes another unit of the one before it: a longer word of a script without spaces, a power."""
 _LENGTH = r"(?:[\"″”]|(?:in|inch|inches|cm|mm)\.?)"
 _SIDE = re.compile(rf"{NUMBER}\s?({_LENGTH}?)(\s?[WDHLwdhl])\b")
 _SIDES = re.compile(rf"{_SIDE.pattern}(?:\s?(?:{TIMES}|by)\s?{_SIDE.pattern})+")
@@ -55,10 +64,11 @@ _LENGTH_BEHIND = re.compile(rf"[{SPACES}]?{_LENGTH}(?!\w)")
 _THOUSANDS = re.compile(r"[kK](?:[ -](?=[^\W\d_])|\s?(?=\())")
 _NOT_IN_THOUSANDS = frozenset({"temperature", "time", "length", "mass"})
 _SYSTEM = re.compile(
-    r"[ ,]{0,2}[(\[]?(?P<name>UK|U\.K\.|British|imp(?:erial|\.)?|US|U\.S\.|troy)(?![\w])[)\]]?(?P<other>/)?",
+    r"[ ,]{0,2}[(\[]?(?P<name>UK|GB|U\.K\.|British|imp(?:erial|\.)?|US|U\.S\.|troy)(?![\w])[)\]]?(?P<other>/)?",
     re.IGNORECASE,
 )
-_SYSTEMS = {"u.k.": "UK", "british": "UK", "imp.": "imperial", "u.s.": "US"}
+_SYSTEM_BEFORE = re.compile(r"(?<!\w)(?:UK|U\.K\.|British|imp(?:erial|\.))\s\Z", re.IGNORECASE)
+_SYSTEMS = {"u.k.": "UK", "gb": "UK", "british": "UK", "imp.": "imperial", "u.s.": "US"}
 RESTATES = re.compile(r"\s?[(\[/=≈]\s?")
 """Sign between a quantity and the same one in another unit."""
 # Scripts without spaces between words.
@@ -68,6 +78,16 @@ _LINK = re.compile(
     rf"\s?(?:(?P<times>{TIMES}|(?<=\s)by(?=\s))|[-–—~〜/]|\.\.\.?|…|(?<=\s)(?:to|bis|à|до|tot|til|till|or|oder|ou)(?=\s))\s?"
     rf"(?P<number>{NUMBER})"
 )
+_LISTED = re.compile(
+    rf"(?:(?:\s?{TIMES}\s?|[\s,;/&+~–—-]{{1,3}}(?:(?:x|by|to|or|and|up|bis|à|und|oder|et|ou|y|e|max\.?|min\.?)\s){{0,2}})"
+    rf"{NUMBER})*",
+    re.IGNORECASE,
+)
+"""Further numbers of a list, a range or a size."""
+_WORD_GOES_ON = re.compile(
+    rf"\+?[{SPACES}\t\u200b]{{0,4}}(?!(?:and|or|with|without|for|x|und|oder|mit|et|ou|avec|y|o|con)\b)(?:[a-zà-ÿ]|(?![A-ZÀ-Þ])[^\W\d_])"
+)
+"""A word in small letters, or of a script without capitals: it may be the number's own unit, though no table has it."""
 _LINKED_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<link>{TIMES}|by|[-–—/]|to|bis|à)\s?\Z")
 _UNIT_NAME = r"[^()\[\]（）\d:：]{1,20}[²³23]?"
 _LABEL = re.compile(
@@ -76,7 +96,7 @@ _LABEL = re.compile(
 )
 _ENCLOSED = re.compile(rf"\s?[(\[（]\s?(?P<name>{_UNIT_NAME})\s?[)\]）]")
 _AGE = re.compile(r"([^\W\d_]+)[\s:]{1,2}\Z")
-_JOINED = r"(?P<comma>[,;]\s?(?:(?:and|und|et|y|e|en|&)\s)?|(?:and|und|et|y|e|en|&)\s)?"
+_JOINED = r"(?:(?P<comma>[,;]\s?(?:(?:and|und|et|y|e|en|&)\s)?|(?:and|und|et|y|e|en|&)\s)|(?P<dash>[-–+]\s?))?"
 NEXT = re.compile(rf"\s?{_JOINED}(?P<number>{NUMBER})")
 _PART_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<unit>[^\W\d_]{{1,14}}\.?|['′’])\s?{_JOINED}\Z")
 _SURE_BEHIND_IN = re.compile(
@@ -104,8 +124,9 @@ _IN_GRAMS = re.compile(
 )
 _OF = re.compile(r"\.?\s(?:of|de|di|von)\s", re.IGNORECASE)
 _IN_GRAMS_BEFORE = re.compile(r"\d\s?(?:k?g|gr|grams?)\s?[(\[/|,=–-]\s?\Z", re.IGNORECASE)
-_RESTATED = re.compile(rf"{RESTATES.pattern}(?P<number>{NUMBER})")
-_RESTATED_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<unit>[^\W\d_]{{1,10}})\s?[(\[=≈]\s?\Z")
+_ABOUT = r"(?:(?:approx\.?|about|ca\.?|circa)\s|~\s?)?"
+_RESTATED = re.compile(rf"(?:(?P<opens>\s?[(\[])|{RESTATES.pattern}|\s?[|,;]\s?|\sor\s){_ABOUT}(?P<number>{NUMBER})")
+_RESTATED_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<unit>[^\W\d_]{{1,10}})\s?(?:[(\[=≈/|,;]|or)\s?\Z")
 _CLOSES = re.compile(r"\s?[)\]]")
 _OTHER_MEASURES = {
     "ounce": "troy_ounce",
@@ -166,6 +187,8 @@ def read_unit(text: str, start: int, own: OwnNames) -> UnitFound | None:
         if factor := _FACTOR.match(text, end):
             for further in _ends(text, factor.end()):
                 longest = _named(text, start, further, own) or longest
+    if longest is not None and _GOES_ON.match(text, longest.end):
+        return replace(longest, is_sure=False)
     return longest
 
 
@@ -242,6 +265,7 @@ def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Qua
     if gap and found is not None:
         if any(unit.unit in _OTHER_MEASURES for unit in found.units):
             found = _of_system(found, after, after[gap.end() : found.end])
+            found = replace(found, is_sure=False) if _SYSTEM_BEFORE.search(before) else found
         found = _weighed(found, before, after)
         if _is_second_part(number, found.units, before):
             return Quantity(number, found.units, is_sure=False)
@@ -250,7 +274,11 @@ def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Qua
         whole = _with_second_part(number, found, after, own)
         return whole or Quantity(number, found.units, found.is_sure, found.is_weak_sure)
     shared = _shared(number, before, after, own) or _enclosed(number, after, own)
-    return shared or _labelled(number, before, own) or Quantity(number)
+    if shared is not None:
+        return shared
+    listed = _LISTED.match(after)
+    is_open = _WORD_GOES_ON.match(after, listed.end() if listed else 0) is not None
+    return (None if is_open else _labelled(number, before, own)) or Quantity(number)
 
 
 def _without_side_letters(before: str, after: str) -> tuple[str, str, bool]:
@@ -293,7 +321,7 @@ def _restated(number: Fraction, found: UnitFound, before: str, after: str, own: 
 
     The unit is `CONTRADICTED` if the amount, alone in brackets, fits no such unit. Returns None if it adds nothing.
     """
-    customary = [unit for unit in found.units if unit.unit in _OTHER_MEASURES]
+    customary = [unit for unit in found.units if not unit.unit.endswith(_METRIC)]
     units: tuple[KnownUnit, ...] = ()
     is_alone = False
     if not customary or number <= 0:
@@ -301,18 +329,20 @@ def _restated(number: Fraction, found: UnitFound, before: str, after: str, own: 
     if match := _RESTATED.match(after, found.end):
         metric = _unit_behind(after, match.end(), own)
         units = metric.units if metric else ()
-        is_alone = metric is not None and _CLOSES.match(after, metric.end) is not None
+        is_alone = metric is not None and match["opens"] is not None and bool(_CLOSES.match(after, metric.end))
     elif match := _RESTATED_BEFORE.search(before):
         units = units_of(match["unit"])
     amount = number_of(match["number"]) if match else None
     for unit in units:
         for each in customary:
-            if amount is None or not unit.unit.endswith(_METRIC) or not same_kind(unit, each):
+            if match is None or amount is None or not unit.unit.endswith(_METRIC) or not same_kind(unit, each):
                 continue
             ratio = convert(amount, unit, each) / number
-            if abs(ratio / max(1, round(ratio)) - 1) <= _ROUNDED:
+            rounding = Fraction(1, 2 * 10 ** len(match["number"].partition(".")[2])) / amount if amount else 0
+            count = max(1, round(ratio))
+            if abs(ratio / count - 1) <= max(_ROUNDED, rounding if count == 1 else 0):
                 return None
-            other = _OTHER_MEASURES[each.unit]
+            other = _OTHER_MEASURES.get(each.unit)
             worth = ratio / convert(Fraction(1), replace(each, unit=other), each) if other else Fraction()
             if abs(worth - 1) <= _ROUNDED:
                 return Quantity(amount, (unit,))
@@ -347,7 +377,7 @@ def _with_second_part(number: Fraction, found: UnitFound, after: str, own: OwnNa
     pairs = [(unit, _sum(number, unit, value, smaller.units)) for unit in found.units]
     # "5 ft, 6 in" is one length, "2 m, 50 cm" may be two.
     sums = [
-        Quantity(total, (unit,), second["comma"] is None or unit.unit in _HAVE_COMMAS)
+        Quantity(total, (unit,), not second["dash"] and (second["comma"] is None or unit.unit in _HAVE_COMMAS))
         for unit, total in pairs
         if total is not None
     ]

@@ -28,8 +28,8 @@ MISSING = _missing()
 
 needs_native = pytest.mark.skipif(MISSING is not None, reason=f"the kernel in C++ cannot be compiled here: {MISSING}")
 
-WAYS = ["eager", "sdpa"] if MISSING else ["native", "eager", "sdpa"]
-EVERY_WAY = [pytest.param("native", marks=needs_native), "eager", "sdpa"]
+WAYS = ["eager"] if MISSING else ["native", "eager"]
+EVERY_WAY = [pytest.param("native", marks=needs_native), "eager"]
 """For parametrized tests, which tell what they skip."""
 
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig
-from hpd_core.attention import dispatch, eager
 from hpd_core.layout import fill_layout
 from hpd_core.training import loss
 from hpd_core.training.examples import Example
@@ -52,29 +51,16 @@ def check_decoding(
         for layout in ("tree", "stacked")
         for case in (
             ("llama", {}),
-            ("llama", {"attention": "eager"}),
             ("llama", {"overlap_steps": False}),
             ("gemma2", {}),
             ("gemma3", {}),
         )
     ],
 )
-def test_decoding_equals_the_oracle_and_never_waits(
-    layout: str, family: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decoding_equals_the_oracle_and_never_waits(layout: str, family: str, settings: dict[str, Any]) -> None:
     """Where there is no Triton."""
-    num_fused = 0
-    fused = eager.sdpa_attention
-
-    def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
-        nonlocal num_fused
-        num_fused += 1
-        return fused(*args, **kwargs)
-
-    monkeypatch.setattr(dispatch, "sdpa_attention", counted)
-    given = {"attention": "sdpa"} | settings
-    check_decoding(layout, family, EngineConfig(max_tokens_per_step=96, max_prompts_per_cohort=4, **given))
-    assert (num_fused > 0) == (given["attention"] == "sdpa" and family != "gemma2")  # which has a softcap
+    config = EngineConfig(attention="eager", max_tokens_per_step=96, max_prompts_per_cohort=4, **settings)
+    check_decoding(layout, family, config)
 
 
 def check_engine(folder: Path, count: int, settings: dict[str, Any]) -> str:
@@ -111,8 +97,9 @@ def test_training_has_the_gradients_of_the_cpu(layout: str, monkeypatch: pytest.
         if q.is_cuda:
             assert not torch.backends.cuda.cudnn_sdp_enabled()
             masks.append(bias)
-        return eager.sdpa_attention(q, k, v, bias, *args, **kwargs)
+        return fused(q, k, v, bias, *args, **kwargs)
 
+    fused = loss.sdpa_attention
     monkeypatch.setattr(loss, "sdpa_attention", seen)
     rng = np.random.default_rng(7)
     prefix = random_ids(rng, 4, 8)

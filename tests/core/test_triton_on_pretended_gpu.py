@@ -92,7 +92,7 @@ def launches_of_steps(num_layers: int, num_cohorts: int) -> list[Counter[str]]:
         decoder = decoder_with_constraints(model, Endings.none(VOCABULARY), config)
         shared = [PrefixCache(*(list(torch.randn(num_layers, 2, 5, 16, device="cuda")) for _ in "kv")) for _ in "ab"]
         cohorts = [
-            Cohort.admit(prompts[first::num_cohorts], (shared * 4)[first::num_cohorts], decoder.pool, True)
+            Cohort.admit(prompts[first::num_cohorts], (shared * 4)[first::num_cohorts], decoder.pool)
             for first in range(num_cohorts)
         ]
         for _ in range(3):

@@ -116,15 +116,12 @@ def problem(rng: np.random.Generator, shape: Shape, *, is_native: bool = True) -
         q_scopes[p, : counts[p]], q_sights[p, : counts[p]] = scopes[earlier[p] :], places[earlier[p] :]
         kv_columns[token : token + counts[p]] = np.arange(earlier[p], used)
         token += counts[p]
-    unused = torch.zeros(0, dtype=torch.int64)
     used = earlier + counts
     plan = AttentionPlan(
         start=0,
         stop=num_tokens,
         counts=counts,
         used=used,
-        rows=unused,
-        unrows=unused,
         kv_prompts=torch.from_numpy(kv_prompts),
         kv_columns=torch.from_numpy(kv_columns),
         q_scopes=q_scopes,

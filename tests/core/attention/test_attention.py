@@ -167,8 +167,6 @@ def test_tiles_take_every_token_once_and_little_padding(counts: list[int], cut: 
         stop=start + sum(counts),
         counts=np.array(counts),
         used=np.full(num_prompts, num_rows),
-        rows=unused,
-        unrows=unused,
         kv_prompts=unused,
         kv_columns=unused,
         q_scopes=torch.full((num_prompts, num_rows), PUBLIC),
@@ -220,7 +218,7 @@ def test_merged_cohorts_keep_their_prefixes(monkeypatch: pytest.MonkeyPatch, kin
         assert_equals_oracle(oracle, case, prompt, endings)
     assert merged
     assert all(len(set(groups)) == len(groups) for groups in merged), "a prefix's prompts are torn apart"
-    assert any(len(groups) > 1 for groups in merged) == (kind != "sdpa")
+    assert any(len(groups) > 1 for groups in merged)
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])

@@ -295,7 +295,7 @@ def test_where_nothing_can_be_kept_it_is_compiled_for_the_process(anew: Path, ca
 @pytest.mark.parametrize(
     ("changes", "way", "message"),
     [
-        ({"device": torch.device("cuda", 0)}, "sdpa" if MISSING else "triton", "runs on a CPU, not on cuda:0"),
+        ({"device": torch.device("cuda", 0)}, "eager" if MISSING else "triton", "runs on a CPU, not on cuda:0"),
         ({"dtype": torch.float16}, "eager", "torch.float16"),
         ({"key_size": 7}, "eager", "even size, not torch.float32 and size 7"),
     ],

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpd_core.attention.kv_cache import CacheOrder, CachePool, CacheShape
+from hpd_core.attention.kv_cache import CachePool, CacheShape
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.cohort import Prefill
 from hpd_core.decoding.cohort_cache import UNSEEN, CohortCache, prompt_groups, side_by_side
@@ -37,7 +36,7 @@ def new_tokens(counts: list[int], first_position: int = 0) -> NewTokens:
 
 
 def cache_of(num_own: list[int], room: int = 3) -> CohortCache:
-    return CohortCache.for_prompts(CachePool(SHAPE), [None] * len(num_own), np.array(num_own), room, True)
+    return CohortCache.for_prompts(CachePool(SHAPE), [None] * len(num_own), np.array(num_own), room)
 
 
 def rows_of(cohort_cache: CohortCache) -> IntArray:
@@ -82,7 +81,7 @@ def test_a_rejected_token_between_others_keeps_its_column() -> None:
 
 def test_a_cache_grows_keeps_rows_and_merges() -> None:
     pool = CachePool(SHAPE)
-    caches = [CohortCache.for_prompts(pool, [None] * 2, np.array([2, 2]), 1, True) for _ in range(2)]
+    caches = [CohortCache.for_prompts(pool, [None] * 2, np.array([2, 2]), 1) for _ in range(2)]
     for cache in caches:
         before = cache.num_slots
         cache.append(new_tokens([9, 3]), 0, rows_of(cache))
@@ -120,9 +119,3 @@ def test_prompts_of_a_prefix_stand_side_by_side_by_length() -> None:
     assert order.tolist() == [3, 0, 1, 4, 2]
     groups = prompt_groups([prefixes[row] for row in order])
     assert [(group.start, group.stop, group.prefix) for group in groups] == [(0, 2, a), (2, 4, b), (4, 5, None)]
-
-
-def test_values_in_blocks_take_no_copied_prefix() -> None:
-    prefix = PrefixCache([torch.zeros(1, 2, 2)], [torch.zeros(1, 2, 2)])
-    with pytest.raises(ValueError, match="only shared"):
-        CohortCache.for_prompts(CachePool(SHAPE, CacheOrder(block=4)), [prefix], np.array([3]), 1, False)

@@ -32,7 +32,7 @@ from tests.core.helpers import (
     random_ids,
     without_members,
 )
-from tests.core.native import needs_native
+from tests.core.native import EVERY_WAY
 from tests.examples import examples
 from tests.tables import table
 
@@ -164,15 +164,13 @@ def test_admission_waits_while_the_cache_is_full() -> None:
     assert len(run([prompt(30, [4], seed=n) for n in range(6)])) < 10
 
 
-@pytest.mark.parametrize(
-    ("attention", "most"), [pytest.param("native", 5, marks=needs_native), ("eager", 5), ("sdpa", 2)]
-)
-def test_a_shared_prefix_takes_its_slots_once(attention: str, most: int) -> None:
-    """Room for one prefix of 40 and five prompts of 16 with their values, or for two copies."""
+@pytest.mark.parametrize("attention", EVERY_WAY)
+def test_a_shared_prefix_takes_its_slots_once(attention: str) -> None:
+    """Room for one prefix of 40 and five prompts of 16 with their values."""
     prefix = random_ids(np.random.default_rng(1), 40, 40)
     items = [prompt(10, [4], prefix=prefix, seed=n) for n in range(8)]
     reports = run(items, attention=attention, max_cached_tokens=40 + 5 * 16 + 11)
-    assert max(sum(map(len, report.cohorts)) for report in reports[1:]) == most
+    assert max(sum(map(len, report.cohorts)) for report in reports[1:]) == 5
 
 
 def test_what_is_held_by_running_cohorts_counts_behind_its_eviction() -> None:

@@ -33,7 +33,7 @@ def test_who_runs_the_layers(family: str) -> None:
 
 
 def test_who_asks_for_transformers_code_gets_it() -> None:
-    for changes in ({"layers": "transformers"}, {"attention": "eager"}, {"attention": "sdpa"}):
+    for changes in ({"layers": "transformers"}, {"attention": "eager"}):
         assert new_decoder(build_model("llama"), **changes).layers == "transformers"
 
 
@@ -42,7 +42,7 @@ def test_who_asks_for_transformers_code_gets_it() -> None:
     [
         ("gemma2", {"layers": "native"}, "engine.layers is 'native', but there is no code of ours for Gemma2For"),
         ("llama", {"layers": "native", "attention": "eager"}, "engine.layers is 'native', but attention is 'eager'"),
-        ("llama", {"layers": "triton", "attention": "sdpa"}, "engine.layers is 'triton', but attention is 'sdpa'"),
+        ("llama", {"layers": "triton", "attention": "eager"}, "engine.layers is 'triton', but attention is 'eager'"),
         ("llama", {"layers": "triton"}, "engine.layers is 'triton', but attention is 'native'"),
     ],
 )

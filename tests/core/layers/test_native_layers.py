@@ -272,7 +272,7 @@ def test_a_cache_of_other_heads_is_refused() -> None:
         patch.object(
             decoder._scheduler,
             "_make_cohort",
-            lambda prompts, prefixes: Cohort.admit(prompts, prefixes, decoder.pool, True),
+            lambda prompts, prefixes: Cohort.admit(prompts, prefixes, decoder.pool),
         ),
         pytest.raises(RuntimeError, match="the cache is for"),
     ):

@@ -88,7 +88,7 @@ def _write_shard(folder: Path, index: int, rows: np.ndarray, differs: bool) -> N
 
     number = len(rows)
     zeros = pa.array(np.zeros(number, np.int32))
-    counts = {f"num_{status}": zeros for status in ("value", "absent", "truncated", "invalid", "error")}
+    counts = {f"num_{status}": zeros for status in ("value", "absent", "truncated", "invalid")}
     empty = pa.array([[]] * number, PRODUCTS.field("values").type)
     products = table(PRODUCTS, place(rows) | counts | {"values": empty}, number)
 

@@ -134,7 +134,7 @@ def _write_shard(
             "layout": engine["layout"],
             "input_hash": input_hash(Record("", row.category, {"title": row.text})),
         }
-        counts = {f"num_{status}": 0 for status in ("value", "absent", "truncated", "invalid", "error")}
+        counts = {f"num_{status}": 0 for status in ("value", "absent", "truncated", "invalid")}
         carried = set(row.carried_from.values()) if set(row.carried_from) == set(row.answers) else set()
         tables["products"].append(provenance | counts | {"values": [], "carried_from": next(iter(carried), None)})
         for attribute, answer in row.answers.items():

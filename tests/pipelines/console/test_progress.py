@@ -108,7 +108,7 @@ def test_the_preview_shows_products_of_different_categories(tmp_path: Path) -> N
     assert preview_table(Folder(str(tmp_path)), 3) is None
     common = {"run_id": "r", "source_file": "f", "model_id": "m", "schema_hash": "s", "prompt_hash": "p"}
     common |= {"layout": "tree", "input_hash": "h"}
-    counts = {f"num_{status}": 0 for status in ("value", "absent", "truncated", "invalid", "error")}
+    counts = {f"num_{status}": 0 for status in ("value", "absent", "truncated", "invalid")}
     identity = [{"source_row": number, "product_id": f"id{number}", "category": "AAB"[number]} for number in range(3)]
     rows = [common | product | counts | {"values": []} for product in identity]
     value = {"attribute": "Brand", "value_index": 0, "num_tokens": 3, "num_dropped": 0, "logprob_mean": -0.1}

@@ -106,6 +106,16 @@ from tests.tables import table
         ("rpm", "15", "|K rpm drive", "15000"),
         ("rpm", "15", "|K (rpm)", "15000"),
         ("K", "3000", "|K warm white", "3000"),
+        ("years", "6", "Age: |+ months", "0.5"),
+        ("cm", "10", "Length (cm): |+ in", "25.4"),
+        ("g", "500", "Weight (g): | Colour: red", "500"),
+        ("cm", "10", "Width (cm): |, 20, 30", "10"),
+        ("g", "500", "|克装", "500"),
+        ("g", "500", "|グラム入り", "500"),
+        ("ml", "1", "| pint or 568 ml", "568"),
+        ("ml", "1", "568 ml / | pint", "568"),
+        ("l", "1", "| gallon (approx. 4.5 L)", "4.5"),
+        ("cm", "1", "| in (3 cm)", "2.54"),
     ],
 )
 def test_what_a_unit_means(unit: str, raw: str, around: str, norm: str) -> None:
@@ -149,6 +159,18 @@ def test_what_a_unit_means(unit: str, raw: str, around: str, norm: str) -> None:
         ("l", "2", "| gallon (UK/US)", "ambiguous"),
         ("kW", "500", "Power in kW: |W x 8h", "ambiguous"),
         ("cm", "14", "|K in 18 inch", "ambiguous"),
+        # A word behind the number may be its unit, whatever the label says; so may the unit of a list's last number.
+        *(("kg", "5", f"Weight (kg): |{word}", "ambiguous") for word in (" stone", " ozs", "吋", "   g", "\u200bg")),
+        *(("cm", "10", f"Width (cm): |{rest} 12 in", "ambiguous") for rest in (" and", " &", ";", " up to")),
+        # One quantity of two parts.
+        *(("cm", "5", f"|{rest}", "ambiguous") for rest in ("'-6\"", "' - 6\"", " ft - 6 in", " ft + 6 in")),
+        # A longer word, or a power.
+        *(("min", "5", f"|{word}", "ambiguous") for word in ("分米", "分贝", "分之一")),
+        *(("kg", "5", f"|{word}", "ambiguous") for word in ("キロワット", "公斤力", " kg m⁻³", " kg cm-3")),
+        *(("m", "5", f"| {word}", "ambiguous") for word in ("metres squared", "m carrés", "м кв", "m**2", "ft sq")),
+        # The text contradicts itself, or names the system first.
+        *(("cm", "10", f"| {rest}", "conflict") for rest in ("in (20 cm)", "ft (1 m)")),
+        *(("l", "1", f"{system} | gallon", "ambiguous") for system in ("UK", "Imperial", "British")),
     ],
 )
 def test_what_may_be_another_unit_is_left_open(unit: str, raw: str, around: str, status: str) -> None:
@@ -167,6 +189,8 @@ def test_what_may_be_another_unit_is_left_open(unit: str, raw: str, around: str,
         ("1-2 m", "100 to 200 cm"),
         ("between 1 and 2 m", "100 to 200 cm"),
         ("10 x 20 x 30 in", "25.4 x 50.8 x 76.2 cm"),
+        ("5+2 m", None),
+        ("5+ m", "≥ 500 cm"),
         ('24"W x 30"H', "W 60.96 x H 76.2 cm"),
     ],
 )

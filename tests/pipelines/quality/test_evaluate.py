@@ -57,7 +57,7 @@ def write_run(
             tables["dead_letter"].append(identity | failure)
             continue
         provenance = identity | dict.fromkeys(["model_id", "schema_hash", "prompt_hash", "layout", "input_hash"], "x")
-        counts = {f"num_{status}": 0 for status in ("value", "absent", "truncated", "invalid", "error")}
+        counts = {f"num_{status}": 0 for status in ("value", "absent", "truncated", "invalid")}
         tables["products"].append(provenance | counts | {"values": []})
         for attribute, answer in answers.items():
             status = answer[0] if isinstance(answer, tuple) else "value"

@@ -23,7 +23,7 @@ from pipelines.store.tables import to_table
 
 START = datetime.datetime(2026, 11, 1, 12, tzinfo=datetime.UTC)
 ENGINE = {"model_id": "tiny", "layout": "tree", "decoding": "hpd", "device": "cpu", "versions": {"torch": "2"}}
-_STATUSES = ("value", "absent", "truncated", "invalid", "error")
+_STATUSES = ("value", "absent", "truncated", "invalid")
 
 
 @dataclass
