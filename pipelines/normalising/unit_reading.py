@@ -335,12 +335,12 @@ def _restated(number: Fraction, found: UnitFound, before: str, after: str, own: 
     amount = number_of(match["number"]) if match else None
     for unit in units:
         for each in customary:
-            if match is None or amount is None or not unit.unit.endswith(_METRIC) or not same_kind(unit, each):
+            if match is None or not amount or not unit.unit.endswith(_METRIC) or not same_kind(unit, each):
                 continue
             ratio = convert(amount, unit, each) / number
-            rounding = Fraction(1, 2 * 10 ** len(match["number"].partition(".")[2])) / amount if amount else 0
             count = max(1, round(ratio))
-            if abs(ratio / count - 1) <= max(_ROUNDED, rounding if count == 1 else 0):
+            half_a_digit = Fraction(1, 2 * 10 ** len(match["number"].partition(".")[2]))
+            if abs(ratio / count - 1) <= _ROUNDED or (count == 1 and abs(amount - amount / ratio) <= half_a_digit):
                 return None
             other = _OTHER_MEASURES.get(each.unit)
             worth = ratio / convert(Fraction(1), replace(each, unit=other), each) if other else Fraction()
