@@ -23,7 +23,7 @@ _PLACE = re.compile(r"\[[^\]]*\]")  # a country or a colour
 _LITERAL = re.compile(r'\\(.)|"([^"]*)"')
 _ZEROS = re.compile(r"0+(?:[-/ ]+0+)*")
 _LETTERS = re.compile("[A-Z]+")
-_FORMULA = re.compile(rb"(?:</f>|<f[^>]*/>)(?P<result><v ?/>|</c>|<v></v>|<v>0</v>|<v>)")
+_FORMULA = re.compile(rb"<c [^>]*\bt=\"e\"|(?:</f>|<f[^>]*/>)(?P<result><v ?/>|</c>|<v></v>|<v>0</v>|<v>)")
 _LONGEST = 64  # bytes from the end of a formula to its result
 
 
@@ -44,10 +44,12 @@ def zero_formats(data: bytes, sheet: str) -> Iterator[tuple[int, int, str]]:
 
 
 def num_without_result(data: bytes, sheet: str) -> int:
-    """Count formulas without a stored result: programs that do not compute omit it, or write 0 for all formulas."""
+    """Count formulas without a stored result: programs that do not compute omit it, or write 0 for all formulas. Cells
+    with an error (#N/A) count as well.
+    """
     if not zipfile.is_zipfile(io.BytesIO(data)):
         return 0
-    counts: Counter[bytes] = Counter()
+    counts: Counter[bytes | None] = Counter()
     with zipfile.ZipFile(io.BytesIO(data)) as parts:
         names = {name.lower(): name for name in parts.namelist()}
         part = names.get(_sheet_part(parts, names, sheet))

@@ -89,8 +89,8 @@ class StagedFile:
             yield f"{short:,} row(s) of {name} have fewer cells than columns: the last ones are empty"
         if unstored := self.facts.get("unstored"):
             yield (
-                f"{unstored:,} formula(s) of {name} have no stored result, and read as empty or 0: open it in a "
-                "spreadsheet program and save it"
+                f"{unstored:,} cell(s) of {name} have a formula without a stored result, or an error, and read as "
+                "empty or 0: open it in a spreadsheet program, mend and save it"
             )
         for column, count in self.facts.get("dated", {}).items():
             if columns is None or column in columns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,12 +16,15 @@ from pipelines.job.answer_rows import answer_rows
 from pipelines.normalising.normalise import Normaliser, normalisers
 from pipelines.reviewing.checked_items import ItemError, checked_items
 
+_SEVERAL = re.compile(r"[,;|]")
+"""Signs in one text that may stand between several values."""
+
 
 def copied_items(
     row: Mapping[str, Any], record: Record, config: InputConfig, schema: CategorySchema
 ) -> dict[str, tuple[str, ...]]:
     """Return the items of the attributes that a column answers. Cells that are empty, cannot be read or hold no value
-    of the attribute are left out."""
+    of the attribute are left out, as are those that may hold several values in one text."""
     found = {}
     for attribute in schema.attributes:
         if attribute.name not in config.copied:
@@ -29,6 +33,8 @@ def copied_items(
             cell = mapped_text(row, config.copied[attribute.name], config)
             text = shown_record(Record(record.id, record.category, {attribute.name: cell}), config.html)
             cells = text.fields[attribute.name].split(config.list_separator) if attribute.multiple else None
+            if cells is not None and len(cells) == 1 and _SEVERAL.search(cells[0]):
+                continue  # nothing says what parts them
             found[attribute.name] = checked_items(
                 attribute,
                 [text.fields[attribute.name]] if cells is None else cells,

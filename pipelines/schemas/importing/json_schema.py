@@ -44,6 +44,7 @@ _DEFINITIONS = ("$defs", "definitions")
 _WORDS = ("$schema", "properties", *_DEFINITIONS)
 _Found: TypeAlias = list[tuple[tuple[str, ...], Attribute]]
 """Pairs of the keys that lead to an attribute, and the attribute."""
+_CONDITIONS = ("then", "else", "anyOf", "oneOf", "dependentSchemas")
 _LABELS = ("x-enumNames", "enumNames", "x-enum-varnames")
 _MAX_ATTRIBUTES = 1_000  # a prompt has room for some dozens
 
@@ -159,6 +160,11 @@ class _Reader:
             above: references that led here.
             note: joined descriptions of the enclosing objects.
         """
+        for word in _CONDITIONS:
+            held = node.get(word)
+            parts = [held, *(held.values() if isinstance(held, Mapping) else []), *nodes(held)]
+            if any(isinstance(part, Mapping) and "properties" in part for part in parts):
+                self._leave_out("asked for in some cases only", ".".join((*outer, word)))
         for key, written in items(node.get("properties")):
             keys = (*outer, key)
             inner_path = ".".join(keys)

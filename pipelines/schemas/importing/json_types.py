@@ -117,24 +117,28 @@ class FileReferences:
         # Once each: what refers to itself ends.
         if isinstance(reference, str) and reference not in followed:
             followed.add(reference)
-            found |= self._joined(self._referred(reference), followed, depth + 1)
+            found = self._joined(self._referred(reference), followed, depth + 1)
         for part in nodes(node.get("allOf")):
-            inner = self._joined(part, followed, depth + 1)
-            properties = {**dict(items(found.get("properties"))), **dict(items(inner.get("properties")))}
-            found |= {**inner, "properties": properties} if properties else inner
+            found = _merged(found, self._joined(part, followed, depth + 1))
         own = {key: value for key, value in node.items() if key not in ("$ref", "allOf")}
         for key in BRANCHES:
             branches = [each for each in nodes(node.get(key)) if type_of(each) != "null"]
             if len(branches) == 1 and "const" not in branches[0]:
-                found |= self._joined(branches[0], followed, depth + 1)
+                found = _merged(found, self._joined(branches[0], followed, depth + 1))
                 del own[key]
-        return {**found, **own}
+        return _merged(found, own)
 
     def _referred(self, reference: str) -> Node:
         with suppress(LookupError):
             if isinstance(found := self._find(reference), Mapping):
                 return found
         raise UsageError(f"{self._name}: $ref {reference!r} leads nowhere in this file; put it in there")
+
+
+def _merged(node: Node, other: Node) -> dict[str, Any]:
+    """Return both in one mapping, in which the other's keys win; their properties are joined."""
+    properties = {**dict(items(node.get("properties"))), **dict(items(other.get("properties")))}
+    return {**node, **other, **({"properties": properties} if properties else {})}
 
 
 def type_of(node: Node) -> str | None:

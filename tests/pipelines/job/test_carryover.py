@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
+from hpd_core import Attribute, CategorySchema, Record
 from pipelines.errors import UsageError
+from pipelines.job.copied_answers import copied_items
 from pipelines.job.driver import RunOutcome
 from pipelines.job.preflight import plan_job
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products, read_table
+from tests.tables import table
 
 
 @pytest.fixture(scope="module")
@@ -342,3 +345,14 @@ def test_a_column_that_has_the_value_is_copied_and_the_model_asked_for_the_rest(
     }
     with pytest.raises(UsageError, match=r"input.copied: no category of .* has 'Colur'"):
         plan_job(workplace.config(input=read | {"copied": {"Colur": "vendor"}}))
+
+
+@table(("cell", "items"), [("Red", ("Red",)), ("Red\nBlue", ("Red", "Blue")), ("Red, Blue", None), ("", None)])
+def test_several_values_are_copied_where_it_is_known_what_parts_them(
+    workplace: Workplace, cell: str, items: tuple[str, ...] | None
+) -> None:
+    read = workplace.document()["input"] | {"copied": {"Colours": "colours"}}
+    schema = CategorySchema(category="Shoes", attributes=(Attribute(name="Colours", multiple=True),))
+    config = workplace.config(input=read).input
+    found = copied_items({"colours": cell}, Record("1", "Shoes", {"title": "A shoe"}), config, schema)
+    assert found.get("Colours") == items

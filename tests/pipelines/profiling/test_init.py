@@ -20,6 +20,7 @@ from typer.testing import CliRunner, Result
 from hpd_core import Unit
 from pipelines import extract, schema
 from pipelines.catalog.input_files import scan_sources
+from pipelines.catalog.number_formats import num_without_result
 from pipelines.catalog.row_checks import write_folders_in
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
@@ -268,10 +269,13 @@ def test_formulas_without_results_and_sizes_that_became_dates_are_told(tmp_path:
         for number, size in enumerate(("S", datetime.date(2026, 10, 12), "38-40"), 1):
             sheet.write_row(number, 0, [f"s{number}", "Shoes", f'="Shoe "&A{number + 1}', size])
     result = init(tmp_path / "c.xlsx", "--output", tmp_path / "mine")
-    assert "3 formula(s) of" in result.output
+    assert "3 cell(s) of" in result.output
     assert "1 cell(s) of the column 'size' in" in result.output
     warnings = scan_sources(load_config(JobConfig, str(tmp_path / "mine" / "catalog.yaml")).input).warnings()
-    assert [warning for warning in warnings if "3 formula(s)" in warning]
+    assert [warning for warning in warnings if "3 cell(s) of" in warning]
+    with xlsxwriter.Workbook(tmp_path / "c.xlsx") as book:
+        book.add_worksheet().write_formula(1, 0, "=NA()", None, "#N/A")
+    assert num_without_result((tmp_path / "c.xlsx").read_bytes(), "Sheet1") == 1
 
 
 def test_what_is_left_out_and_columns_that_stand_twice_are_told(tmp_path: Path) -> None:

@@ -67,6 +67,16 @@ def test_every_form(tmp_path: Path) -> None:
     assert not model.remarks()
 
 
+def test_what_stands_beside_others_is_joined_and_what_holds_at_times_is_told(tmp_path: Path) -> None:
+    def of(name: str) -> dict[str, Any]:
+        return {"properties": {name: {"type": "string"}}}
+
+    schema = {"title": "Bag", "type": "object", **of("colour"), "allOf": [of("size")], "then": of("zip")}
+    model = done(tmp_path, write(tmp_path, "bag.json", schema))
+    assert {each.name for each in model.schemas["Bag"].attributes} == {"colour", "size"}
+    assert "left out, asked for in some cases only: then" in model.printed
+
+
 def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
     many = {f"p{number}": {"type": "string"} for number in range(100)}
     levels = {f"L{number}": {"properties": {**many, "in": {"$ref": f"#/$defs/L{number + 1}"}}} for number in range(15)}
