@@ -68,7 +68,7 @@ def test_every_form(tmp_path: Path) -> None:
 
 
 def test_what_stands_beside_others_is_joined_and_what_holds_at_times_is_told(tmp_path: Path) -> None:
-    def of(name: str) -> dict[str, Any]:
+    def of(name: str) -> dict[str, object]:
         return {"properties": {name: {"type": "string"}}}
 
     schema = {"title": "Bag", "type": "object", **of("colour"), "allOf": [of("size")], "then": of("zip")}
