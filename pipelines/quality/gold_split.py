@@ -46,7 +46,11 @@ def split_gold(gold: str, share: float, folder: Folder, group: str | None = None
         is_chosen = is_for_test(chosen.category, fields, share)
         for_test |= {product.row: is_chosen for product, _ in family}
     is_test = [for_test[product.row] for product in products]
-    alike = f"with one {group!r}" if group else "variants with near-equal titles (--split-group names a column instead)"
+    alike = (
+        f"with one {group!r}"
+        if group
+        else "as far as their titles tell (--split-group names a column that variants share)"
+    )
     num_siblings = sum(len(family) for family in families.values() if len(family) > 1)
     if len(set(is_test)) < 2:
         raise UsageError(f"{gold}: {len(products)} products are too few for --split-share {share:g}: one side has none")
@@ -74,7 +78,7 @@ def split_gold(gold: str, share: float, folder: Folder, group: str | None = None
     return [
         f"{len(train):,} products to train on: {folder.describe(f'{stem}.train.jsonl')}",
         f"{len(test):,} for the test: {folder.describe(f'{stem}.test.jsonl')}",
-        f"{num_siblings:,} have siblings, {alike}: these are on one side",
+        f"{num_siblings:,} have siblings, {alike}: they are on one side",
         "A job runs over these with",
         f"  --set {shlex.quote(f'input={dump_flow(source)}')}",
     ]
