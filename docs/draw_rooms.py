@@ -19,7 +19,7 @@ WAY = (
     "pipelines.catalog",
     "pipelines.job",
     "hpd_core.engine",
-    "hpd_core.requests.prompt_builder",
+    "hpd_core.requests",
     "hpd_core.layout",
     "hpd_core.decoding",
     "hpd_core.layers",

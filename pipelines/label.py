@@ -57,14 +57,7 @@ def label(
     """Runs the job and exits with its code."""
     if split is not None:
         run_command(lambda: _split(split, split_share, split_group, split_out))
-    if config is None:
-        run_command(_without_config)
-    console = Console(stderr=as_json)
-    run_command(lambda: _run(console, config, overrides or [], limit, retry_rejected, as_json))
-
-
-def _without_config() -> int:
-    raise UsageError("name --config FILE, the job; or --split FILE, a gold file")
+    run_command(lambda: _run(config, overrides or [], limit, retry_rejected, as_json))
 
 
 def _split(gold: str, share: float, group: str | None, out: str | None) -> int:
@@ -77,9 +70,10 @@ def _split(gold: str, share: float, group: str | None, out: str | None) -> int:
     return EXIT_CLEAN
 
 
-def _run(
-    console: Console, config_path: str, changes: list[str], limit: int | None, retry_rejected: bool, as_json: bool
-) -> int:
+def _run(config_path: str | None, changes: list[str], limit: int | None, retry_rejected: bool, as_json: bool) -> int:
+    if config_path is None:
+        raise UsageError("name --config FILE, the job; or --split FILE, a gold file")
+    console = Console(stderr=as_json)
     # Imported here: `--help` and wrong options answer at once, without torch.
     from pipelines.config.labelling import LabelConfig
     from pipelines.config.loading import load_config

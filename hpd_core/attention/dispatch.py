@@ -225,7 +225,7 @@ def packed_attention(
     hpd_batch.num_calls += 1
     for plan in hpd_batch.plans:
         _check(shape, plan.keys[layer], layer)
-    sliding_window = reach(module, sliding_window)
+    window = reach(module, sliding_window)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)  # [T, H, D]
     out = q.new_empty(q.shape[0], q.shape[1], value_size)
@@ -234,33 +234,24 @@ def packed_attention(
         of = LatentLayer(LatentSizes.of(weight, q, k), weight, expand, scale, softcap, s_aux)
         for plan in hpd_batch.plans:
             kind = partial(LatentAttention, by_kernel=hpd_batch.way == "native")
-            plan.kernel(kind).attend(layer, q, k, out, of, sliding_window)
+            plan.kernel(kind).attend(layer, q, k, out, of, window)
         return out[None], None
-    way = hpd_batch.way
     if hpd_batch.step is not None:
         hpd_batch.step.store(layer, q, k, v)
-        hpd_batch.step.attend(layer, q, out, scale=scale, window=sliding_window, softcap=softcap, sinks=s_aux)
+        hpd_batch.step.attend(layer, q, out, scale=scale, window=window, softcap=softcap, sinks=s_aux)
         return out[None], None
-    kernel = _kernel_of(way)
+    kernel = _kernel_of(hpd_batch.way)
     for plan in hpd_batch.plans:
         span = slice(plan.start, plan.stop)
         if kernel is not None:
             plan.kernel(kernel).attend(
-                layer,
-                q[span],
-                k[span],
-                v[span],
-                out[span],
-                scale=scale,
-                window=sliding_window,
-                softcap=softcap,
-                sinks=s_aux,
+                layer, q[span], k[span], v[span], out[span], scale=scale, window=window, softcap=softcap, sinks=s_aux
             )
             continue
         keys, values = plan.keys[layer], plan.values[layer]
         keys[plan.kv_prompts, :, plan.kv_columns] = k[span]
         values[plan.kv_prompts, :, plan.kv_columns] = v[span]
-        for tile in plan.tiles(sliding_window, q.shape[1] // keys.shape[1], keys.shape[1]):
+        for tile in plan.tiles(window, q.shape[1] // keys.shape[1], keys.shape[1]):
             attended = eager_attention(
                 tile.fold(q, keys.shape[1]),
                 keys[tile.prompts, :, tile.columns],

@@ -227,7 +227,14 @@ class AttentionPlan:
             first = stop
 
     def _tile(self, part: PromptGroup, prompts: slice, rows: slice, window: int | None, group: int) -> Tile:
-        seen = self._seen(prompts, rows, window)
+        seen: Tensor = visible(  # own columns, bool [n, rows, C]
+            self.q_scopes[prompts, rows, None],
+            self.q_sights[prompts, rows, None],
+            self.k_scopes[prompts, None, :],
+            self.k_lasts[prompts, None, :],
+            self.k_positions[prompts, None, :],
+            window,
+        )
         if seen.device.type == "cpu":
             last = seen.any(dim=1).any(dim=0).nonzero()[-1:]
             num_columns = int(last) + 1 if len(last) else 1
@@ -254,18 +261,6 @@ class AttentionPlan:
             part.prefix,
             prefix_bias,
         )
-
-    def _seen(self, prompts: slice, rows: slice, window: int | None) -> Tensor:
-        """Return which own columns the tokens see, bool [n, rows, C]."""
-        seen: Tensor = visible(
-            self.q_scopes[prompts, rows, None],
-            self.q_sights[prompts, rows, None],
-            self.k_scopes[prompts, None, :],
-            self.k_lasts[prompts, None, :],
-            self.k_positions[prompts, None, :],
-            window,
-        )
-        return seen
 
 
 def _padding(counts: IntArray) -> tuple[IntArray, IntArray] | tuple[None, None]:

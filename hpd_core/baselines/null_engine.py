@@ -24,7 +24,7 @@ from hpd_core.requests.prompt_builder import (
     refused_result,
     schema_of,
 )
-from hpd_core.text.near_names import missing_schema
+from hpd_core.text.near_names import near_names
 from hpd_core.text.values import decoded_choice, parse_value
 from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, RecordResult, Value
 
@@ -161,7 +161,7 @@ class NullEngine(Extractor):
         for number, record in enumerate(records):
             schema, problem = schema_of(record, schemas), not_text(record)
             if problem is None and schema is None:
-                problem = Refusal(ErrorCode.NO_SCHEMA, missing_schema(record.category, schemas))
+                problem = Refusal(ErrorCode.NO_SCHEMA, near_names(schemas).missing(record.category))
             if problem is not None or schema is None:
                 assert problem is not None
                 results.append(refused_result(record, problem, schema))

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from hpd_core.attention.kv_cache import CachePool
 from hpd_core.attention.plan import AttentionPlan, PrefixCache, PromptGroup
@@ -120,7 +120,9 @@ class CohortCache:
         columns = self.used[tokens.prompts] + tokens.ranks
         counts = np.bincount(tokens.prompts, minlength=len(self.used))
         self.used = self.used + counts
-        self._reserve(self.num_columns, kept)
+        capacity = self._k_positions.shape[1]
+        if self.num_columns > capacity:  # by some columns only: most values have ended, few need them
+            self._move(kept, kept, max(self.num_columns, capacity + capacity // 4, capacity + self._room))
 
         num_rows = int(tokens.ranks.max()) + 1
         shape = (len(self.used), num_rows)
@@ -128,11 +130,7 @@ class CohortCache:
         q_scopes = np.full(shape[0] * shape[1], PUBLIC, dtype=np.int64)
         q_sights = np.zeros_like(q_scopes)
         q_scopes[flat], q_sights[flat] = tokens.scopes, tokens.sights
-        device = self._device
-
-        def put(array: IntArray) -> Tensor:
-            return to_device(array, device)
-
+        put = partial(to_device, device=self._device)
         kv_prompts, kv_columns = put(np.ascontiguousarray(tokens.prompts)), put(columns)
         self._k_scopes[kv_prompts, kv_columns] = put(tokens.scopes)
         self._k_lasts[kv_prompts, kv_columns] = put(tokens.lasts)
@@ -174,12 +172,6 @@ class CohortCache:
         self.used = self.used[rows]
         capacity = self._k_positions.shape[1]
         self._move(rows, np.arange(len(rows)), min(self.num_columns + self._room, capacity))
-
-    def _reserve(self, num_columns: int, kept: IntArray) -> None:
-        """Grow the block by some columns if `num_columns` do not fit: most values have ended, few need them."""
-        capacity = self._k_positions.shape[1]
-        if num_columns > capacity:
-            self._move(kept, kept, max(num_columns, capacity + capacity // 4, capacity + self._room))
 
     def _move(self, picked: IntArray, rows: IntArray, num_columns: int) -> None:
         """Move the rows `picked` to `rows` of a new block; those that are not picked are lost."""

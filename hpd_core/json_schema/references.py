@@ -153,13 +153,9 @@ def finder(root: Any) -> Callable[[str], Any]:
 
 def _says_null(schema: Mapping[str, Any]) -> bool:
     """Return whether null is allowed there, in JSON Schema's notation."""
-    kinds = [schema.get("type"), *(each.get("type") for each in _alternatives(schema))]
+    found = [schema, *schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    kinds = [each.get("type") for each in found if isinstance(each, Mapping)]
     return any("null" in (kind if isinstance(kind, list) else [kind]) for kind in kinds)
-
-
-def _alternatives(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
-    return [each for each in found if isinstance(each, Mapping)]
 
 
 def _is_null(plain: Plain) -> bool:

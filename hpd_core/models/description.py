@@ -201,9 +201,6 @@ def files_digest(paths: Iterable[Path]) -> str:
     return f"sha256:{digest.hexdigest()[:16]}"
 
 
-_BY_LENGTH = frozenset({"longrope", "dynamic"})
-
-
 def unchanged_up_to(model_config: Any) -> int | None:
     """Return the number of positions up to which the rotary embedding is the same for any text; None if it never
     changes.
@@ -212,7 +209,7 @@ def unchanged_up_to(model_config: Any) -> int | None:
     rope = getattr(config, "rope_parameters", None) or {}
     variants = [rope] if "rope_type" in rope else [each for each in rope.values() if isinstance(each, dict)]
     own = getattr(config, "original_max_position_embeddings", None)
-    changing = [each for each in variants if each.get("rope_type") in _BY_LENGTH]
+    changing = [each for each in variants if each.get("rope_type") in ("longrope", "dynamic")]
     limits = [each.get("original_max_position_embeddings") or own for each in changing]
     return min((limit for limit in limits if limit), default=None)
 

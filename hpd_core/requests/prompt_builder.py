@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.prompt import Prompt
@@ -17,15 +17,9 @@ from hpd_core.text import template as texts
 from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.leases import Lease
-from hpd_core.text.near_names import NearNames, missing_schema
+from hpd_core.text.near_names import NearNames, near_names
 from hpd_core.text.runs import Runs, field_lines
-from hpd_core.text.template import (
-    Piece,
-    render_document,
-    render_frame,
-    render_key,
-    render_short_key,
-)
+from hpd_core.text.template import Piece, render_document, render_frame, render_key, render_short_key
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import Verbatim, attribute_kind
 from hpd_core.text.values import error_value
@@ -82,19 +76,6 @@ class Refusal:
 TextLeft = Mapping[str, tuple[tuple[str, ...], float | None]]
 """Lines that a value is copied from and the rate of their runs (text/runs.py), by attribute. Attributes not named are
 copied from all lines of the record."""
-
-
-class _Asked(NamedTuple):
-    """Attributes asked of a record (None: all), and the text that is left for some of them."""
-
-    names: Collection[str] | None
-    left: TextLeft
-
-    @classmethod
-    def of(
-        cls, number: int, wanted: Sequence[Collection[str] | None] | None, left: Sequence[TextLeft] | None
-    ) -> _Asked:
-        return cls(None if wanted is None else wanted[number], {} if left is None else left[number])
 
 
 class DocumentTokenizer:
@@ -188,13 +169,19 @@ class PromptBuilder:
         return found
 
     def _keys(self, schema: CategorySchema) -> list[list[int]]:
-        """Return the token ids of each attribute's key."""
+        """Return the token ids of each attribute's key; a short one is the shortest beginning that says something and
+        begins no other.
+        """
         full = self._segments.encode_schema_text([render_key(attribute) for attribute in schema.attributes])
         if self._config.prompt.keys != "short":
             return full
         names = self._segments.encode_schema_text([render_short_key(attribute) for attribute in schema.attributes])
-        short = distinct_beginnings(names, self._says_something)
-        return [key if beginning is None else beginning for key, beginning in zip(full, short, strict=True)]
+        beginnings = [[ids[:length] for length in range(1, len(ids) + 1)] for ids in names]
+        counts = Counter(tuple(ids) for own in beginnings for ids in own)
+        return [
+            next((ids for ids in own if counts[tuple(ids)] == 1 and self._says_something(ids)), key)
+            for key, own in zip(full, beginnings, strict=True)
+        ]
 
     def _says_something(self, ids: list[int]) -> bool:
         """Return whether the ids' text has a letter or a digit, and no incomplete character."""
@@ -230,14 +217,16 @@ class PromptBuilder:
             document_ids = [ids_of.get(number, []) for number in range(len(records))]
         if len(document_ids) != len(records):
             raise ValueError(f"{len(document_ids)} document_ids for {len(records)} records")
-        if wanted is not None:
-            self._check_wanted(wanted, len(records))
+        if wanted is not None and len(wanted) != len(records):
+            raise ValueError(f"wanted attributes for {len(wanted)} records, there are {len(records)}")
+        if wanted is not None and self._config.layout == "stacked":
+            raise ValueError("in the layout 'stacked' values see each other's keys: all attributes or none")
         by_category: dict[str, list[int]] = {}
         for number, record in enumerate(records):
             if number in refusals:
                 continue
             if record.category not in schemas:
-                refusals[number] = Refusal(ErrorCode.NO_SCHEMA, missing_schema(record.category, schemas))
+                refusals[number] = Refusal(ErrorCode.NO_SCHEMA, near_names(schemas).missing(record.category))
             elif self._segments.has_control(document_ids[number]):
                 refusals[number] = Refusal(
                     ErrorCode.CONTROL_TOKENS, "the text still holds control tokens after they were cut"
@@ -256,7 +245,10 @@ class PromptBuilder:
             if self._config.layout == "stacked":
                 prompts = list(self._build_stacked(tokens, numbers, document_ids, refusals))
             else:
-                asked = {number: _Asked.of(number, wanted, left) for number in numbers}
+                asked = {
+                    number: (None if wanted is None else wanted[number], {} if left is None else left[number])
+                    for number in numbers
+                }
                 prompts = list(self._build_tree(tokens, asked, records, document_ids, refusals, schemas[category]))
             prepared += sorted(prompts, key=lambda item: item.prompt.layout.num_tokens)
         return prepared, refusals
@@ -272,16 +264,10 @@ class PromptBuilder:
             "tokenizer that it was trained with",
         )
 
-    def _check_wanted(self, wanted: Sequence[Collection[str] | None], num_records: int) -> None:
-        if len(wanted) != num_records:
-            raise ValueError(f"wanted attributes for {len(wanted)} records, there are {num_records}")
-        if self._config.layout == "stacked":
-            raise ValueError("in the layout 'stacked' values see each other's keys: all attributes or none")
-
     def _build_tree(
         self,
         tokens: CategoryTokens,
-        asked_of: Mapping[int, _Asked],
+        asked_of: Mapping[int, tuple[Collection[str] | None, TextLeft]],
         records: Sequence[Record],
         document_ids: Sequence[Sequence[int]],
         refusals: dict[int, Refusal],
@@ -340,13 +326,8 @@ class PromptBuilder:
             shown += text(texts.stacked_document_header(number))
             shown += document
             shown += text(texts.stacked_document_separator())
-            objects.append(
-                StackedObject(
-                    text(texts.stacked_object_header(number)),
-                    tokens.branches,
-                    text(texts.stacked_object_footer()),
-                )
-            )
+            header, footer = text(texts.stacked_object_header(number)), text(texts.stacked_object_footer())
+            objects.append(StackedObject(header, tokens.branches, footer))
         separator = text(texts.stacked_value_separator())
         return stacked_layout(tokens.prefix, [*shown, *tokens.suffix], objects, separator)
 
@@ -370,15 +351,6 @@ class PromptBuilder:
             f"for {room} beside the instruction, the keys and the values. Shorten the text, ask for fewer "
             f"attributes or use a model with a longer context",
         )
-
-
-def distinct_beginnings(
-    sequences: Sequence[list[int]], is_enough: Callable[[list[int]], bool]
-) -> list[list[int] | None]:
-    """Return each sequence's shortest beginning that is enough and begins no other sequence; None if there is none."""
-    beginnings = [[ids[:length] for length in range(1, len(ids) + 1)] for ids in sequences]
-    counts = Counter(tuple(beginning) for own in beginnings for beginning in own)
-    return [next((ids for ids in own if counts[tuple(ids)] == 1 and is_enough(ids)), None) for own in beginnings]
 
 
 def schema_of(record: Record, schemas: Mapping[str, CategorySchema]) -> CategorySchema | None:

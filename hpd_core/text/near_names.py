@@ -30,10 +30,6 @@ _JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 _SIGN = re.compile(r"[\W_]+")
 
 
-def _spaces(text: str) -> str:
-    return " ".join(text.split())
-
-
 def _visible(text: str) -> str:
     # Variation selectors are marks, the others format or control characters.
     kept = (each for each in text if not "\ufe00" <= each <= "\ufe0f")
@@ -59,7 +55,7 @@ def _accents(text: str) -> str:
 _STEPS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("HTML entities", _entities),
     ("invisible characters", _visible),
-    ("spaces", _spaces),
+    ("spaces", lambda text: " ".join(text.split())),
     ("Unicode form", lambda text: unicodedata.normalize("NFKC", text)),
     ("capitals", str.casefold),
     ("'and' or '&'", lambda text: _AND.sub("&", text)),
@@ -172,11 +168,6 @@ class NearNames:
             for near in found
         )
         return f"did you mean {' or '.join(shown)}?" if found else ""
-
-
-def missing_schema(category: str, schemas: Collection[str]) -> str:
-    """Return a message that there is no schema for the category, with the near names, or else the known ones."""
-    return near_names(schemas).missing(category)
 
 
 def listed(names: Sequence[str]) -> str:

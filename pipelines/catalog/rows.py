@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpd_core import CategorySchema, Record
-from hpd_core.text.near_names import missing_schema
+from hpd_core.text.near_names import near_names
 from hpd_core.types import is_encodable
 from pipelines.catalog.categories import find_category, stated_category
 from pipelines.catalog.cells import CellError, cell_id, cell_text, described
@@ -80,7 +80,7 @@ def _to_record(
         if not category:
             return RowRefusal("null_category", f"column {str(config.category)!r} is empty")
         if category not in schemas:
-            return RowRefusal("no_schema", missing_schema(category, schemas))
+            return RowRefusal("no_schema", near_names(schemas).missing(category))
         fields = {name: mapped_text(row, mapped, config) for name, mapped in config.texts.items()}
     except _ColumnError as bad:
         return RowRefusal(bad.code, f"column {bad.column!r}: {bad.reason}")

@@ -172,9 +172,15 @@ def _csv_file(name: str, filesystem: Any, path: str, reading: ReadOptions, conte
 
 
 def _make_room(folder: Path) -> None:
+    """Create the folder; remove files that have not been used for long, and leftovers of killed processes."""
+    now = time.time()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _clear(folder)
+        for path in folder.iterdir():
+            kept = _HALF_WRITTEN_SECONDS if path.name.endswith(".tmp") else _KEPT_SECONDS
+            with suppress(OSError):
+                if now - path.stat().st_mtime > kept:
+                    path.unlink()
     except OSError as error:
         raise _unwritable(folder, error) from error
 
@@ -221,16 +227,6 @@ def _unwritable(folder: Path, error: OSError) -> UsageError:
     return UsageError(
         f"the rows of CSV, XML, Excel and packed files are kept in {folder} (HPD_CACHE names another): {error}"
     )
-
-
-def _clear(folder: Path) -> None:
-    """Remove files that have not been used for long, and leftovers of killed processes."""
-    now = time.time()
-    for path in folder.iterdir():
-        kept = _HALF_WRITTEN_SECONDS if path.name.endswith(".tmp") else _KEPT_SECONDS
-        with suppress(OSError):
-            if now - path.stat().st_mtime > kept:
-                path.unlink()
 
 
 def store_rows(output: Folder, names: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hpd_core import CategorySchema
-from hpd_core.text.near_names import missing_schema
+from hpd_core.text.near_names import near_names
 from pipelines.catalog.categories import find_category
 from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.left_out import LeftOutFiles
@@ -135,7 +135,7 @@ def _check_category(config: JobConfig, schemas: Mapping[str, CategorySchema]) ->
     text = config.input.category.text
     if text is not None and find_category({}, config.input, schemas) not in schemas:
         raise UsageError(
-            f"input.category: {missing_schema(text, schemas)}, and all rows are to be of that ({config.schemas})"
+            f"input.category: {near_names(schemas).missing(text)}, and all rows are to be of that ({config.schemas})"
         )
 
 

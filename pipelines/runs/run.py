@@ -29,9 +29,6 @@ from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
 from pipelines.store.totals import Totals
 
-Pairs = Set[tuple[str, str]]
-"""Category and attribute."""
-
 _ROW_TABLES = ("products", "attributes", "dead_letter")
 
 
@@ -131,7 +128,7 @@ class Run:
         return self.status.totals.shards - len(self.shards)
 
     @cached_property
-    def booleans(self) -> Pairs:
+    def booleans(self) -> Set[tuple[str, str]]:
         """Attributes whose values are true or false: conclusions, which stand nowhere in the text."""
         return {
             (category, attribute.name)

@@ -11,6 +11,8 @@ from hpd_core.json_schema.references import finder
 from pipelines.errors import UsageError
 
 _DATES = ("date", "date-time")
+BRANCHES = ("oneOf", "anyOf")
+_MAX_DEPTH = 50  # of what is written within each other
 _NO_TEXT = ("binary", "byte", "password")
 
 JsonType = Literal["string", "number", "boolean", "date", "object", "bytes"]
@@ -89,10 +91,6 @@ def _single(node: Node) -> JsonType:
     if node.get("format") in _DATES:
         return "date"
     return "bytes" if node.get("format") in _NO_TEXT or "contentEncoding" in node else "string"
-
-
-BRANCHES = ("oneOf", "anyOf")
-_MAX_DEPTH = 50  # of what is written within each other
 
 
 class FileReferences:
