@@ -114,7 +114,7 @@ def test_exit_codes_are_the_commands(hpd: Path, tmp_path: Path, monkeypatch: pyt
     ("words", "expected"),
     [
         ("hpd ex", ["extract", "export"]),
-        ("hpd s", ["schema", "status", "serve", "split"]),
+        ("hpd s", ["schema", "status", "serve"]),
         ("hpd extract --dry", ["--dry-run"]),
         ("hpd schema ", ["import", "propose", "lint", "diff"]),
         ("hpd evaluate run --comparison f", ["folded"]),
