@@ -76,8 +76,10 @@ def evaluate(
     ] = None,
     judge_out: Annotated[str | None, typer.Option(help="File of the verdicts, if not judge.json beside.")] = None,
 ) -> None:
-    """Score a run against gold values, or have a model judge it."""
+    """Score a run against gold values, have a model judge it, or recheck the gold values."""
     if recheck:
+        if by_attribute or brief or judge is not None:
+            raise typer.BadParameter("--recheck is of labels; --by-attribute, --brief and --judge are of values")
         run_command(lambda: _recheck(runs, gold, recheck_limit, recheck_out, as_json))
     try:
         if recheck_out is not None:

@@ -37,7 +37,7 @@ def result_config(config: JobConfig) -> dict[str, Any]:
     data["input"].pop("anonymous")
     for key in LATER_INPUT_KEYS:
         # Runs that were planned before there was such a key can still be continued.
-        if not data["input"][key]:
+        if data["input"][key] in (None, {}):
             del data["input"][key]
     if config.input.html == "never":
         # As it was before there was a choice: a run that was begun then is continued with 'never'.

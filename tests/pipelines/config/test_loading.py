@@ -128,12 +128,12 @@ def test_the_hash_follows_what_decides_results(tmp_path: Path) -> None:
     plain = config_hash(load(tmp_path, MINIMAL))
     free = ["output=elsewhere", "actors.max=8", "shards.target_tokens=5", "run_id=x", "max_dead_letter_share=1"]
     free += ["engine.max_tokens_per_step=17", "retries.max_attempts=9", "schemas=other.yaml", "log_seconds=1"]
-    free += ["engine.document_attention=auto"]
+    free += ["engine.document_attention=auto", "input.copied={}"]
     for override in free:
         assert config_hash(load(tmp_path, MINIMAL, override)) == plain, override
     deciding = ["engine.layout=stacked", "model=other", "decoding=ar", "input.fields=[title, text]", "input.id=asin"]
     deciding += ["engine.max_value_tokens=9", "input.list_separator=' '", "engine.dtype=float32"]
-    deciding += ["engine.document_attention=bidirectional"]
+    deciding += ["engine.document_attention=bidirectional", "input.quote=''", "input.copied={Brand: vendor}"]
     for override in deciding:
         assert config_hash(load(tmp_path, MINIMAL, override)) != plain, override
 

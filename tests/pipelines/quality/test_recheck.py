@@ -145,6 +145,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, named: Sequence[str]
         (["a", "b", "--gold", "g"], "2 runs are for --recheck"),
         (["a", "--gold", "g", "--recheck-out", "o"], "--recheck-out belongs to --recheck"),
         (["a", "--recheck"], "--recheck needs --gold FILE"),
+        (["a", "--gold", "g", "--recheck", "--brief"], "--recheck is of labels"),
     ],
 )
 def test_options_without_their_fellows(arguments: list[str], message: str) -> None:
