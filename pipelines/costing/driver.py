@@ -24,7 +24,6 @@ from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.rows import default_id, row_id
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
-from pipelines.config.operation import CostConfig
 from pipelines.console.terminal import printable
 from pipelines.costing.backtest import SHARES, Backtest, backtest
 from pipelines.costing.cascade_forecast import CascadePilots, asked_earlier, with_larger
@@ -39,6 +38,7 @@ from pipelines.costing.pilot import (
     certainty_of,
     find_pilot,
     identity,
+    measured_job,
     read_costs,
     read_measured,
     run_pilot,
@@ -321,14 +321,4 @@ def _gold_rows(job: PlannedJob, gold: str) -> dict[str, list[int]]:
 
 def _gold_config(config: JobConfig, output: str) -> JobConfig:
     assert config.cascade is not None
-    changes = {
-        "output": output,
-        "cascade": config.cascade.model_copy(update={"below": ALL}),
-        "shards": config.shards.model_copy(update={"cluster_by_category": False}),
-        "run_id": None,
-        "base": None,
-        "retry_failed": None,
-        "cost": CostConfig(),
-        "max_dead_letter_share": 1.0,
-    }
-    return config.model_copy(update=changes)
+    return measured_job(config, output, cascade=config.cascade.model_copy(update={"below": ALL}))

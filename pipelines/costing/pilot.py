@@ -197,23 +197,24 @@ def _pilot_config(config: JobConfig, sample: str, output: str, in_flight: int) -
     if cascade is not None:
         of_larger = cascade.actors.model_copy(update={"min": 1, "max": 1, "max_in_flight": in_flight})
         cascade = cascade.model_copy(update={"actors": of_larger, "below": ALL})
-    changes = {
-        "input": source,
+    return measured_job(config, output, input=source, actors=actors, cascade=cascade)
+
+
+def measured_job(config: JobConfig, output: str, **changes: Any) -> JobConfig:
+    """Return a job that measures what `config` will take: everything is decoded, in shards as they stand."""
+    common = {
         "output": output,
-        "actors": actors,
-        "cascade": cascade,
-        # Its batches are its shards.
         "shards": config.shards.model_copy(update={"cluster_by_category": False}),
         "run_id": None,
-        # Everything is decoded: what can be carried over is not what a product costs.
+        # What can be carried over is not what a product costs.
         "base": None,
         "retry_failed": None,
-        # The machines that are planned for need not be the one that the pilot runs on, which says itself what it is.
+        # The machines that are planned for need not be the one that it runs on, which says itself what it is.
         "cost": CostConfig(),
-        # A pilot with many dead letters is a result, too.
+        # Many dead letters are a result, too.
         "max_dead_letter_share": 1.0,
     }
-    return config.model_copy(update=changes)
+    return config.model_copy(update=common | changes)
 
 
 def _batches(draw: PilotDraw, sample: bytes) -> list[Shard]:
