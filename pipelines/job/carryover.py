@@ -34,7 +34,7 @@ from pipelines.store.asked_schemas import SCHEMAS_NAME, read_asked_schemas, read
 from pipelines.store.damaged import named_damage
 from pipelines.store.folders import Folder, map_requests
 from pipelines.store.ledger import ENGINE_IDENTITY, MANIFEST_NAME, PLAN_NAME, Ledger
-from pipelines.store.tables import read_part
+from pipelines.store.tables import part_name, read_part
 
 Row = Mapping[str, Any]
 AttributeRows = dict[str, list[Row]]
@@ -271,7 +271,7 @@ class CarryOver:
         return found
 
     def _read_shard(self, shard: int, hashes: Sequence[str]) -> dict[str, AttributeRows]:
-        table = _read_part(self.folder, f"attributes/part-{shard:06d}.parquet")
+        table = _read_part(self.folder, f"attributes/{part_name(shard)}")
         rows = table.filter(pc.is_in(table.column("input_hash"), pa.array(hashes, pa.string()))).to_pylist()
         # People's answers are in `reviewed`, or were taken back; a column is read again.
         rows = [row for row in rows if row.get("source") in ("model", None)]

@@ -25,7 +25,7 @@ from pipelines.reviewing.log_files import REVIEWS_FOLDER, read_verdicts
 from pipelines.reviewing.texts_in_run import LeftOutReviews, TextsInRun, divided
 from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict
 from pipelines.store.folders import Folder, map_requests
-from pipelines.store.tables import ATTRIBUTES, encode_table, open_part
+from pipelines.store.tables import ATTRIBUTES, encode_table, open_part, part_name
 
 REPLACED_FOLDER = f"{REVIEWS_FOLDER}/replaced"
 """Folder of `part-<shard>.parquet`: rows of the attribute table before corrections were written into it."""
@@ -138,7 +138,7 @@ def renew_kept(run: Folder, shard: int, renewed: Callable[[pa.Table], pa.Table |
 
 def kept_name(shard: int) -> str:
     """Return the path of a shard's part of `reviews/replaced`."""
-    return f"{REPLACED_FOLDER}/part-{shard:06d}.parquet"
+    return f"{REPLACED_FOLDER}/{part_name(shard)}"
 
 
 def _stored(run: Folder, keys: Collection[AnswerKey], texts: TextsInRun) -> dict[AnswerKey, Sequence[Row]]:

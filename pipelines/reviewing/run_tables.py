@@ -17,7 +17,7 @@ from pipelines.reviewing.layer import Layer
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import PLAN_NAME
 from pipelines.store.no_run import no_run
-from pipelines.store.tables import TABLES, open_part
+from pipelines.store.tables import TABLES, open_part, part_name
 
 _PART = re.compile(r"part-(\d+)\.parquet")
 _READ_AHEAD = 4  # parts; a part is a shard's, so memory stays bounded however long the run is
@@ -92,8 +92,3 @@ def published_tables(uri: str) -> Parts:
     except OSError as error:
         raise UsageError(f"cannot read {uri}: {error}") from error
     return Parts(folder, products | attributes)
-
-
-def part_name(shard: int) -> str:
-    """Return the file name of a shard's part."""
-    return f"part-{shard:06d}.parquet"

@@ -23,10 +23,11 @@ from pipelines.errors import RunError, UsageError
 from pipelines.job.run_plan import Plan, find_run, is_made_up
 from pipelines.job.run_status import Status, read_status
 from pipelines.reviewing.layer import Layer
-from pipelines.reviewing.run_tables import Parts, part_name
+from pipelines.reviewing.run_tables import Parts
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
+from pipelines.store.tables import part_name
 from pipelines.store.totals import Totals
 
 _ROW_TABLES = ("products", "attributes", "dead_letter")

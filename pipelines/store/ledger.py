@@ -28,7 +28,7 @@ from pipelines.errors import RunError, UsageError
 from pipelines.store.damaged import named_damage
 from pipelines.store.folders import Folder, iter_requests
 from pipelines.store.isolation import Span, Try
-from pipelines.store.tables import TABLES, EncodedTable
+from pipelines.store.tables import TABLES, EncodedTable, part_name
 from pipelines.store.totals import Totals
 
 PLAN_NAME = "_plan.json"
@@ -294,7 +294,7 @@ def _tries_folder(shard: int) -> str:
 
 
 def _public_name(table: str, shard: int) -> str:
-    return f"{table}/part-{shard:06d}.parquet"
+    return f"{table}/{part_name(shard)}"
 
 
 def _manifest_name(shard: int) -> str:

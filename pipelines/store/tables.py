@@ -26,6 +26,11 @@ TABLES: Mapping[str, pa.Schema] = {
 ATTRIBUTES, PRODUCTS, DEAD_LETTER = TABLES["attributes"], TABLES["products"], TABLES["dead_letter"]
 
 
+def part_name(shard: int) -> str:
+    """Return the file name of a shard's part of a table."""
+    return f"part-{shard:06d}.parquet"
+
+
 @contextmanager
 def open_part(folder: Folder, name: str, kind: type[RunError] | type[UsageError] = RunError) -> Iterator[Any]:
     """Open a published part of a run. Raise a `kind` naming it if it cannot be opened, or read in the block.
