@@ -77,11 +77,11 @@ def evaluate(
     judge_out: Annotated[str | None, typer.Option(help="File of the verdicts, if not judge.json beside.")] = None,
 ) -> None:
     """Score a run against gold values, have a model judge it, or recheck the gold values."""
-    if recheck:
-        if by_attribute or brief or judge is not None:
-            raise typer.BadParameter("--recheck is of labels; --by-attribute, --brief and --judge are of values")
-        run_command(lambda: _recheck(runs, gold, recheck_limit, recheck_out, as_json))
     try:
+        if recheck:
+            if by_attribute or brief or judge is not None:
+                raise UsageError("--recheck is of labels; --by-attribute, --brief and --judge are of values")
+            run_command(lambda: _recheck(runs, gold, recheck_limit, recheck_out, as_json))
         if recheck_out is not None:
             raise UsageError("--recheck-out belongs to --recheck")
         if len(runs) > 1:

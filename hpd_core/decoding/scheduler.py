@@ -5,7 +5,7 @@ Cohorts that have become small are merged, so that a long tail does not cost a c
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any
@@ -175,7 +175,7 @@ class Scheduler:
         ready: list[tuple[Prompt, PrefixCache | None]] = []
         num_new = widest = num_columns = widest_mixing = 0
         num_cached = self._num_cached()
-        users: Counter[PrefixCache] = Counter()
+        users: set[PrefixCache] = set()
         for prompt in islice(turn, self.limits.max_prompts_per_cohort):
             if self._common.missing(prompt) is not None:
                 break  # prompts run in order: those after one that waits for its prefix wait with it
@@ -186,7 +186,7 @@ class Scheduler:
             num_columns += room
             widest_mixing = max(widest_mixing, self._mixer_room.for_prompt(prompt))  # padded however it attends
             if prefix is not None:
-                users[prefix] += 1
+                users.add(prefix)
             count = len(ready) + 1
             num_own = (count * widest if self._is_padded else num_columns) + count * widest_mixing
             num_kept = self._prefix_slots.count(self.running, self._prefix_cohort, users)

@@ -5,8 +5,6 @@ has been taken is not a possible answer any more, and its probability is dropped
 null and the remaining runs keep their first shares, divided by their sum. Every round gives a place to at least one
 value of each record. Mostly there is one extra round.
 
-Places of values that must not share a place in a text, and the text that is left for the others.
-
     Kashi Golean Original Cereal       Sub brand (0.8)   Golean         has its place
                                        Brand (0.5)       Kashi Golean   finds none: is asked again, among "Kashi"
                                                                         and "Original Cereal"

@@ -1,8 +1,7 @@
 """Items of an XML feed, as the run's reader has them, and the byte offsets of each element.
 
-Conversion of UTF-16 feeds to UTF-8 and back, so that their tags can be found in their bytes.
-
-Valid UTF-16 comes back as the same bytes; a byte order mark is a letter like any other.
+UTF-16 feeds are edited as UTF-8, so that their tags can be found in their bytes. Valid UTF-16 comes back as the same
+bytes; a byte order mark is a letter like any other.
 """
 
 from __future__ import annotations

@@ -31,16 +31,13 @@ def copied_items(
             continue
         try:
             cell = mapped_text(row, config.copied[attribute.name], config)
-            text = shown_record(Record(record.id, record.category, {attribute.name: cell}), config.html)
-            cells = text.fields[attribute.name].split(config.list_separator) if attribute.multiple else None
-            if cells is not None and len(cells) == 1 and _SEVERAL.search(cells[0]):
+            shown = shown_record(Record(record.id, record.category, {attribute.name: cell}), config.html)
+            text = shown.fields[attribute.name]
+            cells = text.split(config.list_separator) if attribute.multiple else [text]
+            if attribute.multiple and len(cells) == 1 and _SEVERAL.search(text):
                 continue  # nothing says what parts them
-            found[attribute.name] = checked_items(
-                attribute,
-                [text.fields[attribute.name]] if cells is None else cells,
-                record.fields,
-                normalisers(schema)[attribute.name],
-            )
+            normaliser = normalisers(schema)[attribute.name]
+            found[attribute.name] = checked_items(attribute, cells, record.fields, normaliser)
         except (CellError, ItemError):
             continue
     return found

@@ -8,6 +8,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from hpd_core import EngineConfig, Record
@@ -49,8 +50,9 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     dead = [outcome for outcome in outcomes if isinstance(outcome, DeadRow)]
     if job.carry_over is not None:
         records = _carry_over(records, job.carry_over.get())
-    answered = [each for each in records if not each.wanted(job.schemas[each.record.category])]
-    records = [each for each in records if each.wanted(job.schemas[each.record.category])]
+    is_open = [bool(each.wanted(job.schemas[each.record.category])) for each in records]
+    answered = [each for each, has_more in zip(records, is_open, strict=True) if not has_more]
+    records = list(compress(records, is_open))
     # Stable, so rows of one category stay in the catalog's order: the engine shares their prefix.
     records.sort(key=lambda prepared: prepared.record.category)
     records, document_ids, not_tokenized = _tokenize(records, tokenizer)

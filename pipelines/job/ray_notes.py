@@ -10,9 +10,8 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
+import psutil
 import ray
 from ray.experimental import internal_kv
 
@@ -41,22 +40,15 @@ def restart_note() -> str:
     context = ray.get_runtime_context() if ray.is_initialized() else None
     if context is None or context.get_actor_id() is None or not context.was_current_actor_reconstructed:
         return ""
-    lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
-    memory = {name: int(size.split()[0]) for name, _, size in (line.partition(":") for line in lines)}
-    used = f"; {1 - memory['MemAvailable'] / memory['MemTotal']:.0%} of the memory is used" if memory else ""
-    used += f", most by {', '.join(_largest_processes())}" if memory else ""
-    return f"an engine's process died (Ray ends processes at 95% of the machine's memory{used}), "
+    used = f"{psutil.virtual_memory().percent:.0f}% of the memory is used, most by {', '.join(_largest_processes())}"
+    return f"an engine's process died (Ray ends processes at 95% of the machine's memory; {used}), "
 
 
 def _largest_processes() -> list[str]:
     """Return the three processes of this machine that take the most memory, each with its GB."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, ValueError, IndexError, StopIteration):  # one that has ended, or is a part of the kernel
-            lines = (folder / "status").read_text().splitlines()
-            size = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
-            found.append((size, lines[0].split()[1]))
-    return [f"{name} ({size / 2**20:.1f} GB)" for size, name in sorted(found, reverse=True)[:3]]
+    found = [each.info for each in psutil.process_iter(["name", "memory_info"]) if each.info["memory_info"]]
+    largest = sorted(((each["memory_info"].rss, each["name"]) for each in found), reverse=True)[:3]
+    return [f"{name} ({size / 2**30:.1f} GB)" for size, name in largest]
 
 
 def note_decoded(run_id: str, num_decoded: Callable[[], int], stop: threading.Event) -> None:

@@ -1,7 +1,6 @@
-"""Normalisation of quantities, ranges and sizes, to the unit that is asked for, or in their own if none is.
+"""Normalisation of numbers, quantities, ranges and sizes to the unit that is asked for, or in their own if none is.
 
-Numbers in the unit that is asked for, by the text around them in the product.
-
+A number has its unit from the text around it in the product.
 Units are never guessed: a bare number has no unit, whatever was asked for. Every place of the number is examined, and
 those that have a unit of the right kind must agree.
 """

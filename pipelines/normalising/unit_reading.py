@@ -50,12 +50,16 @@ _FACTOR = re.compile(
     rf"[{SPACES}]?[/·⋅*・][{SPACES}]?|\.(?=[^\W\d_])|[{SPACES}](?:per|pro|par|por)[{SPACES}]", re.IGNORECASE
 )
 _GOES_ON = re.compile(
-    rf"(?<=[{_IDEOGRAPHS}])(?![{_MAY_FOLLOW}])[{_IDEOGRAPHS}]|(?<=[가-힣])(?![부이의용까은는을를로와과에도])[가-힣]"
-    rf"|(?<=[ァ-ヿ])[ァ-ヿ]|[{SPACES}]?(?:sq\b|squared|cubed|cu\b|carr[ée]|cubes?\b|кв|куб|\*\*|\^|[·⋅*]?[^\W\d_]{{0,3}}(?:⁻|\^-)|[^\W\d_]{{1,3}}-[1-4](?=[{SPACES}.,;)]|\Z))"
+    # A longer word of a script without spaces.
+    rf"(?<=[{_IDEOGRAPHS}])(?![{_MAY_FOLLOW}])[{_IDEOGRAPHS}]"
+    r"|(?<=[가-힣])(?![부이의용까은는을를로와과에도])[가-힣]|(?<=[ァ-ヿ])[ァ-ヿ]"
+    # A power, of it or of a unit behind it.
+    rf"|[{SPACES}]?(?:sq\b|squared|cubed|cu\b|carr[ée]|cubes?\b|кв|куб|\*\*|\^|[·⋅*]?[^\W\d_]{{0,3}}(?:⁻|\^-)"
+    rf"|[^\W\d_]{{1,3}}-[1-4](?=[{SPACES}.,;)]|\Z))"
     rf"|-[123](?=[{SPACES}.,;)]|\Z)",
     re.IGNORECASE,
 )
-"""What makes another unit of the one before it: a longer word of a script without spaces, a power."""
+"""Text behind a unit that makes another one of it."""
 _LENGTH = r"(?:[\"″”]|(?:in|inch|inches|cm|mm)\.?)"
 _SIDE = re.compile(rf"{NUMBER}\s?({_LENGTH}?)(\s?[WDHLwdhl])\b")
 _SIDES = re.compile(rf"{_SIDE.pattern}(?:\s?(?:{TIMES}|by)\s?{_SIDE.pattern})+")
@@ -276,9 +280,10 @@ def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Qua
     shared = _shared(number, before, after, own) or _enclosed(number, after, own)
     if shared is not None:
         return shared
-    listed = _LISTED.match(after)
-    is_open = _WORD_GOES_ON.match(after, listed.end() if listed else 0) is not None
-    return (None if is_open else _labelled(number, before, own)) or Quantity(number)
+    labelled = _labelled(number, before, own)
+    if labelled is not None and (listed := _LISTED.match(after)) and not _WORD_GOES_ON.match(after, listed.end()):
+        return labelled
+    return Quantity(number)
 
 
 def _without_side_letters(before: str, after: str) -> tuple[str, str, bool]:

@@ -121,8 +121,9 @@ def copies(columns: Sequence[ProfiledColumn], attributes: Iterable[str]) -> dict
     for attribute in attributes:
         name = "_".join(_words(attribute))
         names = [name, *(_BRAND_NAMES if name == "brand" else ())]
-        found[attribute] = next((filled[each] for each in names if each in filled), "")
-    return {attribute: column for attribute, column in found.items() if column}
+        if column := next((filled[each] for each in names if each in filled), None):
+            found[attribute] = column
+    return found
 
 
 def guess(columns: Sequence[ProfiledColumn]) -> Guesses:

@@ -89,7 +89,7 @@ def start_of(constraints: Constraints, attribute: Attribute) -> int:
 
 
 def members_of(closed: ClosedAnswers, attribute: Attribute) -> Members | None:
-    """What an answer is chosen among."""
+    """Return the members that an answer is chosen among."""
     return closed.lease(attribute_kind(attribute), attribute.name).kept
 
 
