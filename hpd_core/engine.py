@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from hpd_core.completion import CompletionFuture, Completions, OnBranch, OpenBranch, Trunk
+from hpd_core.completion import CompletionFuture, OnBranch, OpenBranch, Trunk
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.memory import Limits
@@ -21,11 +21,14 @@ from hpd_core.json_schema.schema_reader import SchemaLimits
 from hpd_core.models import both_ways, description, loading, steering
 from hpd_core.models.weights import Weights
 from hpd_core.parallel.group import Group
+from hpd_core.requests.completions import Completions
 from hpd_core.requests.exclusive_rounds import ExclusiveRounds
 from hpd_core.requests.extraction_future import ExtractionFuture
-from hpd_core.requests.prompt_builder import PromptBuilder, TextLeft, refuse_verbatim
-from hpd_core.requests.submission import Submission
-from hpd_core.requests.task_queue import Owner, Task, TaskQueue
+from hpd_core.requests.prompt_builder import PromptBuilder, TextLeft
+from hpd_core.requests.record_results import RecordResults
+from hpd_core.requests.refusals import refuse_verbatim
+from hpd_core.requests.request import Request
+from hpd_core.requests.request_queue import RequestQueue
 from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.tokenization import SegmentTokenizer
@@ -92,17 +95,8 @@ class Engine(Extractor):
             steering.verify(model, tokenizer, self._decoder)
             self._decoder.fit()
 
-        self._queue = TaskQueue(self._decoder, self._runs)
-        self._completions = Completions(
-            self._segments,
-            self._queue,
-            held_to,
-            closed,
-            self._runs,
-            self.config.max_value_tokens,
-            max_positions,
-            self.config.reads_both_ways,
-        )
+        self._queue = RequestQueue(self._decoder, self._runs)
+        self._completions = Completions(self._builder, self._queue, self._segments, self._runs)
         self.load_seconds = time.perf_counter() - started
 
     @classmethod
@@ -184,16 +178,10 @@ class Engine(Extractor):
         wanted: Sequence[Collection[str] | None] | None,
         left: Sequence[TextLeft] | None = None,
     ) -> ExtractionFuture:
+        prompts, refusals = self._builder.build(records, schemas, document_ids, wanted, left)
+        results = RecordResults(list(records), dict(schemas), refusals, self._segments, self._runs)
         future = ExtractionFuture()
-        # Work is shared with others, so it cannot be called back.
-        future.set_running_or_notify_cancel()
-        prepared, refusals = self._builder.build(records, schemas, document_ids, wanted, left)
-        submission = Submission(list(records), dict(schemas), refusals, self._segments, self._runs)
-        prompts = [item.prompt for item in prepared]
-        task = Task(prompts, future, submission.results, future.metrics)
-        for item in prepared:
-            item.prompt.owner = Owner(task, item, len(item.records))
-        self._queue.add([task])
+        self._queue.add([Request(prompts, future, results.of)])
         return future
 
     def complete(
@@ -212,7 +200,7 @@ class Engine(Extractor):
             PatternError: the regular expression of a kind cannot be decoded.
             ValueError: not as many lists of branches as trunks, or a Verbatim kind although nothing is constrained.
         """
-        return self._completions.submit(trunks, branches, on_branch)
+        return self._completions.submit([(trunks, branches)], [on_branch])[0]
 
     def submit_json(
         self,

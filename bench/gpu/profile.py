@@ -138,7 +138,7 @@ class _Profiled:
         }
 
     def _prompts(self) -> list[Prompt]:
-        return [item.prompt for item in self._workload.prompts(self._loaded.model.config, self._config)]
+        return self._workload.prompts(self._loaded.model.config, self._config)
 
     def _walk(self, count: int) -> int:
         return sum(_step(self._decoder) for _ in range(count) if self._decoder.has_work)

@@ -49,7 +49,7 @@ def decode_steps(decoder: Decoder, loaded: Loaded, workload: Workload, config: E
     steps: list[tuple[float, int]] = []
     for _ in range(2):
         steps.clear()
-        decoder.add([item.prompt for item in workload.prompts(loaded.model.config, config)])
+        decoder.add(workload.prompts(loaded.model.config, config))
         while decoder.has_work:
             started = time.perf_counter()
             report = decoder.step()

@@ -59,7 +59,7 @@ def json_schema(workload: Workload, model_config: Any, config: EngineConfig) -> 
     """
     opening = SegmentTokenizer(workload.tokenizer).encode_trusted(single_header())
     prepared = workload.prompts(model_config, config.model_copy(update={"layout": "tree"}), natural=True)
-    categories = [workload.records[item.slots[0].record].category for item in prepared]
+    categories = [workload.records[item.slots[0].trunk].category for item in prepared]
     numbers = {category: number for number, category in enumerate(dict.fromkeys(categories))}
     records = workload.unforced(prepared, config)
     return Requests(

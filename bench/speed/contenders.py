@@ -138,13 +138,13 @@ class EngineRuns:
         started = time.perf_counter()
         reports: list[StepReport] = []
         for first in range(0, len(prepared), at_once):
-            decoder.add([item.prompt for item in prepared[first : first + at_once]])
+            decoder.add(prepared[first : first + at_once])
             while decoder.has_work:
                 reports.append(decoder.step())
         seconds = time.perf_counter() - started
         steps = [(report.seconds, sum(count for cohort in report.cohorts for _, count in cohort)) for report in reports]
         num_tokens = sum(tokens for _, tokens in steps)
-        num_logits = sum(len(tokens) for item in prepared for tokens in item.prompt.tokens)
+        num_logits = sum(len(tokens) for item in prepared for tokens in item.tokens)
         note = None
         if decoder.limits != self._limits:
             note = f"out of memory: it goes on with {decoder.limits.max_tokens_per_step} tokens a step"

@@ -98,7 +98,7 @@ def engine_asker(model: Any, workload: Workload, config: EngineConfig, *, is_pre
     """How a decoder of the engine decodes one product, whose category's prefix it computes for each, or knows."""
     vocab_size = model.get_output_embeddings().weight.shape[0]
     decoder = Decoder(model, Endings.none(vocab_size), config, description.cache_shape(model))
-    prompts = [item.prompt for item in workload.prompts(model.config, config)]
+    prompts = workload.prompts(model.config, config)
 
     def run(prompt: Prompt) -> int:
         decoder.add([prompt])

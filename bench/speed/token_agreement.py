@@ -26,9 +26,9 @@ from bench.rivals.vllm_requests import fan_out
 from bench.workloads.workload import Workload, branch_prompts
 from hpd_core import EngineConfig
 from hpd_core.decoding.decoder import Decoder
+from hpd_core.decoding.prompt import Prompt
 from hpd_core.models import description, loading, steering
 from hpd_core.models.weights import Weights
-from hpd_core.requests.prompt_builder import PreparedPrompt
 from hpd_core.text.endings import Endings
 from hpd_core.text.tokenization import SegmentTokenizer
 from pipelines.config.extraction import JobConfig
@@ -80,32 +80,30 @@ class Agreement:
     differences: list[Difference]
 
 
-def natural_prompts(model: Any, workload: Workload, config: EngineConfig) -> list[PreparedPrompt]:
+def natural_prompts(model: Any, workload: Workload, config: EngineConfig) -> list[Prompt]:
     """The prompts of `tree`, each value bounded by K_max only."""
     return workload.prompts(model.config, config.model_copy(update={"layout": "tree"}), natural=True)
 
 
-def questions(prepared: Sequence[PreparedPrompt], workload: Workload) -> list[Question]:
+def questions(prepared: Sequence[Prompt], workload: Workload) -> list[Question]:
     """All values of the prompts, prompt by prompt."""
     found = []
     for item in prepared:
-        prompts = branch_prompts(item.prompt.layout)
-        for slot, prompt, limit in zip(item.slots, prompts, item.prompt.layout.max_new_tokens.tolist(), strict=True):
-            record = workload.records[slot.record]
-            attribute = workload.schemas[record.category].attributes[slot.attribute]
+        prompts = branch_prompts(item.layout)
+        for slot, prompt, limit in zip(item.slots, prompts, item.layout.max_new_tokens.tolist(), strict=True):
+            record = workload.records[slot.trunk]
+            attribute = workload.schemas[record.category].attributes[slot.branch]
             found.append(Question(record.id, attribute.name, prompt, limit))
     return found
 
 
-def tree_answers(
-    model: Any, prepared: Sequence[PreparedPrompt], endings: Endings, config: EngineConfig
-) -> list[list[int]]:
+def tree_answers(model: Any, prepared: Sequence[Prompt], endings: Endings, config: EngineConfig) -> list[list[int]]:
     """What the engine writes, in the order of `questions`. Values of all types are free, as another engine's are."""
     decoder = Decoder(model, endings, config, description.cache_shape(model))
-    decoder.add([item.prompt for item in prepared])
+    decoder.add(prepared)
     while decoder.has_work:
         decoder.step()
-    return [tokens for item in prepared for tokens in item.prompt.tokens]
+    return [tokens for item in prepared for tokens in item.tokens]
 
 
 def compare_answers(
@@ -163,7 +161,7 @@ def compare_with_vllm(workload: Workload, job: JobConfig, python: str | None, bl
         steering.attach(model)
         endings = workload.endings(model)
         prepared = natural_prompts(model, workload, job.engine)
-        requests = fan_out([item.prompt.layout for item in prepared], np.nonzero(endings.closing)[0].tolist())
+        requests = fan_out([item.layout for item in prepared], np.nonzero(endings.closing)[0].tolist())
         vllm = VllmProcess.of_model(python, source, model, {"natural": requests}, block_size)
         try:
             theirs = vllm.run("natural").answers

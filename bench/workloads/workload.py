@@ -10,10 +10,10 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from hpd_core import CategorySchema, EngineConfig, Record
-from hpd_core.decoding.prompt import Prompt
+from hpd_core.decoding.prompt import Prompt, Slot
 from hpd_core.layout import Layout
 from hpd_core.models import description
-from hpd_core.requests.prompt_builder import DocumentTokenizer, PreparedPrompt, PromptBuilder, Slot
+from hpd_core.requests.prompt_builder import DocumentTokenizer, PromptBuilder
 from hpd_core.text.endings import Endings
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
@@ -134,7 +134,7 @@ class Workload:
         """Of all records together."""
         return sum(map(len, self.lengths))
 
-    def prompts(self, model_config: Any, config: EngineConfig, *, natural: bool = False) -> list[PreparedPrompt]:
+    def prompts(self, model_config: Any, config: EngineConfig, *, natural: bool = False) -> list[Prompt]:
         """All prompts of one layout, each value's length fixed; `natural`: bounded by K_max instead."""
         builder = PromptBuilder(self.tokenizer, config, description.max_positions(model_config))
         prepared, refusals = builder.build(self.records, self.schemas, self.documents)
@@ -145,28 +145,28 @@ class Workload:
         prepared = [each for item in prepared for each in _one_by_one(item)]
         for item in prepared:
             of_values = self.own_lengths if config.layout == "tree" else self.lengths
-            lengths = np.array([of_values[slot.record][slot.attribute] for slot in item.slots])
-            item.prompt.layout = dataclasses.replace(item.prompt.layout, max_new_tokens=lengths)
+            lengths = np.array([of_values[slot.trunk][slot.branch] for slot in item.slots])
+            item.layout = dataclasses.replace(item.layout, max_new_tokens=lengths)
         return prepared
 
     def forced(self, model_config: Any, config: EngineConfig) -> list[ForcedRecord]:
         """The same records for the rivals, asked in the same words."""
         prepared = self.prompts(model_config, config.model_copy(update={"layout": "tree"}))
-        return self._asked(prepared, config, [sum(self.lengths[item.slots[0].record]) for item in prepared])
+        return self._asked(prepared, config, [sum(self.lengths[item.slots[0].trunk]) for item in prepared])
 
-    def unforced(self, prepared: Sequence[PreparedPrompt], config: EngineConfig) -> list[ForcedRecord]:
+    def unforced(self, prepared: Sequence[Prompt], config: EngineConfig) -> list[ForcedRecord]:
         """Prompts of `tree` for the rivals, with answers as long as the prompts allow at most."""
-        return self._asked(prepared, config, [int(item.prompt.layout.max_new_tokens.sum()) for item in prepared])
+        return self._asked(prepared, config, [int(item.layout.max_new_tokens.sum()) for item in prepared])
 
     def _asked(
-        self, prepared: Sequence[PreparedPrompt], config: EngineConfig, num_value_tokens: Sequence[int]
+        self, prepared: Sequence[Prompt], config: EngineConfig, num_value_tokens: Sequence[int]
     ) -> list[ForcedRecord]:
         builder = PromptBuilder(self.tokenizer, config.autoregressive(), None)
         records = []
         for item, count in zip(prepared, num_value_tokens, strict=True):
-            keys = builder.category_tokens(self.schemas[self.records[item.slots[0].record].category]).branches
+            keys = builder.category_tokens(self.schemas[self.records[item.slots[0].trunk].category]).branches
             length = sum(len(key.tokens) for key in keys) + count + 1
-            records.append(ForcedRecord(item.prompt.layout, length))
+            records.append(ForcedRecord(item.layout, length))
         return records
 
     def endings(self, model: Any) -> Endings:
@@ -217,11 +217,10 @@ class Workload:
         return dataclasses.replace(self, lengths=lengths, own_lengths=lengths)
 
 
-def _one_by_one(item: PreparedPrompt) -> list[PreparedPrompt]:
+def _one_by_one(prompt: Prompt) -> list[Prompt]:
     """A prompt for each record. The engine decodes identical texts once; rivals that are given lengths do not."""
-    prompt = item.prompt
-    twins = [[Slot(twin, slot.attribute) for slot in item.slots] for twin in item.twins]
-    return [PreparedPrompt(Prompt(prompt.layout, prompt.prefix_key), slots) for slots in ([*item.slots], *twins)]
+    twins = [[Slot(twin, slot.branch) for slot in prompt.slots] for twin in prompt.twins]
+    return [Prompt(prompt.layout, prompt.prefix_key, slots) for slots in (prompt.slots, *twins)]
 
 
 def _stretched(items: Sequence[T], count: int) -> list[T]:

@@ -27,19 +27,14 @@ from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaLis
 
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes
+from hpd_core.decoding.prompt import Prompt
 from hpd_core.errors import EngineError, ModelError
 from hpd_core.extractor import Extractor
 from hpd_core.models import description, steering
 from hpd_core.models.weights import Weights
 from hpd_core.requests.extraction_future import ExtractionFuture, ExtractionMetrics, answer_in_turn
-from hpd_core.requests.prompt_builder import (
-    PreparedPrompt,
-    PromptBuilder,
-    Refusal,
-    refuse_verbatim,
-    refused_result,
-    schema_of,
-)
+from hpd_core.requests.prompt_builder import PromptBuilder
+from hpd_core.requests.refusals import Refusal, refuse_verbatim, refused_result, schema_of
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import decoded_choice, parse_value
 from hpd_core.types import CategorySchema, ErrorCode, Record, RecordResult, Value
@@ -148,7 +143,7 @@ class AutoregressiveBaseline(Extractor):
         metrics: ExtractionMetrics,
     ) -> list[RecordResult]:
         built, refusals = self._builder.build(records, schemas, document_ids)
-        prepared: list[PreparedPrompt] = []
+        prepared: list[Prompt] = []
         for item in built:
             # Keys and values stand in a row here, so that the answer needs more positions than in `tree`.
             needed = len(_trunk(item)) + _answer_limit([item])
@@ -159,7 +154,7 @@ class AutoregressiveBaseline(Extractor):
                     ErrorCode.TOO_LONG,
                     f"prompt and answer may take {needed} tokens, the model has {self._max_positions} positions",
                 )
-                refusals.update(dict.fromkeys(item.records, refusal))
+                refusals.update(dict.fromkeys(item.trunks, refusal))
         prepared.sort(key=lambda item: len(_trunk(item)))
         results: dict[int, RecordResult] = {}
         for batch in self._batches(prepared):
@@ -168,13 +163,13 @@ class AutoregressiveBaseline(Extractor):
             seconds = time.perf_counter() - started
             metrics.busy_seconds += seconds
             for item, (ids, ended) in zip(batch, answers, strict=True):
-                category = records[item.records[0]].category
-                values = self._values(schemas[category], records[item.records[0]].fields, ids, ended)
+                category = records[item.trunks[0]].category
+                values = self._values(schemas[category], records[item.trunks[0]].fields, ids, ended)
                 # A padded batch costs each of its rows as much.
-                share = seconds / len(batch) / len(item.records)
-                for number in item.records:
+                share = seconds / len(batch) / len(item.trunks)
+                for number in item.trunks:
                     results[number] = RecordResult(records[number].id, category, values, engine_seconds=share)
-                layout = item.prompt.layout
+                layout = item.layout
                 metrics.prefix_tokens_computed += layout.num_prefix_tokens
                 metrics.document_tokens += len(_trunk(item)) - layout.num_prefix_tokens
         for number, refusal in refusals.items():
@@ -183,11 +178,11 @@ class AutoregressiveBaseline(Extractor):
         metrics.num_records, metrics.num_errors = len(records), len(refusals)
         return [results[number] for number in range(len(records))]
 
-    def _batches(self, prepared: Sequence[PreparedPrompt]) -> Iterator[list[PreparedPrompt]]:
+    def _batches(self, prepared: Sequence[Prompt]) -> Iterator[list[Prompt]]:
         """Yield batches in order, which is by length. If padding does not change the model's answers, each prompt is
         padded to the last one's length; else the prompts of a batch have one length.
         """
-        batch: list[PreparedPrompt] = []
+        batch: list[Prompt] = []
         longest_answer = 0
         for item in prepared:
             longest_answer = max(longest_answer, _answer_limit([item]))
@@ -295,15 +290,15 @@ class _ObjectClosed(StoppingCriteria):  # type: ignore[misc]
         return [self._closed.get(row) for row in range(num_rows)]
 
 
-def _trunk(item: PreparedPrompt) -> list[int]:
+def _trunk(item: Prompt) -> list[int]:
     """Return the prompt up to the first key."""
-    ids: list[int] = item.prompt.layout.trunk.tolist()
+    ids: list[int] = item.layout.trunk.tolist()
     return ids
 
 
-def _answer_limit(batch: Sequence[PreparedPrompt]) -> int:
+def _answer_limit(batch: Sequence[Prompt]) -> int:
     """Return the number of tokens for every key, every value at K_max, and the closing brace."""
-    layouts = [item.prompt.layout for item in batch]
+    layouts = [item.layout for item in batch]
     return max(layout.num_key_tokens + int(layout.max_new_tokens.sum()) for layout in layouts) + 8
 
 

@@ -126,10 +126,10 @@ class CommonPrefixes:
         """
         ids, num_prefix_tokens = prompt.layout.token_ids, prompt.layout.num_prefix_tokens
         if not isinstance(key, SharedText):
-            return Prompt(tree_layout([], ids[:num_prefix_tokens].tolist(), []), key, prompt.owner), None
+            return Prompt(tree_layout([], ids[:num_prefix_tokens].tolist(), []), key, owner=prompt.owner), None
         above = key.parent.or_above() if key.parent is not None else None
         own = ids[num_prefix_tokens : num_prefix_tokens + key.length].tolist()
-        bare = Prompt(tree_layout(ids[:num_prefix_tokens].tolist(), own, []), key, prompt.owner)
+        bare = Prompt(tree_layout(ids[:num_prefix_tokens].tolist(), own, []), key, owner=prompt.owner)
         bare.num_shared_tokens = 0 if above is None else above.length
         return bare, self._before(prompt, above)
 

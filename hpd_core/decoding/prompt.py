@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -64,16 +64,27 @@ class BranchEnd:
         return self.choice.margin if self.choice is not None and self.choice.is_sure else None
 
 
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Value that a branch decodes: number `branch` of trunk number `trunk` (of a record: an attribute's number)."""
+
+    trunk: int
+    branch: int
+
+
 @dataclass(slots=True, eq=False)
 class Prompt:
-    """A prompt in the decoder.
+    """A prompt: what its branches are asked for, and in the decoder.
 
     Attributes:
         layout: its tokens; the first `layout.num_prefix_tokens` are the prefix named by `prefix_key`.
         prefix_key: equal keys mean equal prefixes.
         num_shared_tokens: number of the document's first tokens that are computed apart, once for all documents that
             begin with them (shared_text.py); the scheduler decides it.
-        owner: any object of the caller, to identify the prompt when it is finished.
+        slots: per branch, the value that it decodes.
+        twins: numbers of further trunks with the same text, which get the same values.
+        owner: the request that it belongs to (requests/request.py); the decoder does not look at it.
+        seconds: its share of the time of the steps so far.
         on_ended: callback for each value as soon as it has ended, in the thread that makes the steps.
         told: branches for which it was called.
         runs: for each branch, the runs of the document that its value is chosen among. `RunTries.prepare` enters their
@@ -88,7 +99,10 @@ class Prompt:
 
     layout: Layout
     prefix_key: Any
+    slots: Sequence[Slot] = ()
+    twins: list[int] = field(default_factory=list)
     owner: Any = None
+    seconds: float = 0.0
     num_shared_tokens: int = 0
     on_ended: Callable[[BranchEnd], None] | None = None
     told: set[int] = field(default_factory=set)
@@ -100,6 +114,11 @@ class Prompt:
     closed: list[bool] = field(default_factory=list)
     choices: list[MemberChoice | None] = field(default_factory=list)
     num_scored_tokens: int = 0
+
+    @property
+    def trunks(self) -> list[int]:
+        """Numbers of the trunks whose values it decodes, each once."""
+        return [*dict.fromkeys(slot.trunk for slot in self.slots), *self.twins]
 
     @property
     def ends(self) -> Iterator[BranchEnd]:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from hpd_core.completion import Completion, CompletionFuture, Completions, OnBranch, Trunk, TrunkCompletions
+from hpd_core.completion import Completion, CompletionFuture, OnBranch, Trunk, TrunkCompletions
 from hpd_core.errors import PromptError
 from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField, Problem
 from hpd_core.json_schema.assembly import Assembly
@@ -21,6 +21,7 @@ from hpd_core.json_schema.form_prompt import Frame, render_frame
 from hpd_core.json_schema.questions import FormQuestion, Questions, found_by
 from hpd_core.json_schema.schema_reader import SchemaLimits, as_mapping, read_schema
 from hpd_core.json_schema.validation import checker
+from hpd_core.requests.completions import Completions
 from hpd_core.text.template import PromptTemplate
 
 logger = logging.getLogger(__name__)
@@ -129,7 +130,7 @@ class _Run:
             for document in map(self._documents.__getitem__, numbers)
         ]
         listeners = [self._listener(number) for number in numbers]
-        futures = self._completions.submit_each(calls, listeners, self)
+        futures = self._completions.submit(calls, listeners, self)
         goes_on = self.future.watch(zip(numbers, futures, strict=True))
         for number, future in zip(numbers, futures, strict=True):
             if not goes_on:

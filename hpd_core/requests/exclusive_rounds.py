@@ -21,7 +21,8 @@ from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 
 from hpd_core.requests.extraction_future import ExtractionFuture, ExtractionMetrics
-from hpd_core.requests.prompt_builder import TextLeft, schema_of
+from hpd_core.requests.prompt_builder import TextLeft
+from hpd_core.requests.refusals import schema_of
 from hpd_core.text.runs import bounds_of, field_lines
 from hpd_core.types import CategorySchema, Record, RecordResult, Value
 

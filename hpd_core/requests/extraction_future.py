@@ -1,22 +1,25 @@
-"""Return type of `submit`: a future of the results, and their cost."""
+"""Futures of the engine's calls: the results, and their cost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hpd_core.errors import EngineError
 from hpd_core.types import RecordResult
 
+Result = TypeVar("Result")
+
 
 @dataclass(slots=True)
 class ExtractionMetrics:
-    """Cost of one submission. Tokens are counted where they were forwarded.
+    """Cost of one call. Tokens are counted where they were forwarded.
 
     `document_tokens_shared` were not forwarded: they belong to text shared with others, which was forwarded once.
     `scored_tokens` were forwarded to choose closed answers, and are not part of one.
-    `busy_seconds` is the engine's time; each step's is split over its submissions by tokens forwarded. Of it,
+    `busy_seconds` is the engine's time; each step's is split over its calls by tokens forwarded. Of it,
     `prefix_seconds` went into categories' prefixes and shared text; the rest is the sum of the results'
     `engine_seconds`. `num_records` grows while records are decoded.
     """
@@ -35,12 +38,16 @@ class ExtractionMetrics:
     prefix_seconds: float = 0.0
 
 
-class ExtractionFuture(Future[list[RecordResult]]):
-    """Results of one `submit`, in input order; `metrics` is complete when the future is done."""
+class MeasuredFuture(Future[Result]):
+    """Future with the cost of its result: `metrics` is complete when it is done."""
 
     def __init__(self) -> None:
         super().__init__()
         self.metrics = ExtractionMetrics()
+
+
+class ExtractionFuture(MeasuredFuture[list[RecordResult]]):
+    """Results of one `submit`, in input order."""
 
 
 def answer_in_turn(

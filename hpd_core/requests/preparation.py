@@ -41,7 +41,7 @@ class Preparation:
         ready: list[Prompt] = []
         for prompt in prompts:
             if prompt.runs:
-                self._waiting.setdefault(prompt.owner.task.caller, deque()).append(prompt)
+                self._waiting.setdefault(prompt.owner.caller, deque()).append(prompt)
             else:
                 ready.append(prompt)
         return ready
@@ -98,16 +98,16 @@ class Preparation:
 
 
 def _num_characters(prompt: Prompt) -> int:
-    """Count the characters of the texts whose runs the prompt needs; 0 if its task is settled."""
-    if prompt.owner.task.is_settled:
+    """Count the characters of the texts whose runs the prompt needs; 0 if its request is settled."""
+    if prompt.owner.is_settled:
         return 0
     return sum(len(line) for runs in set(prompt.runs.values()) for line in runs.lines)
 
 
 def _problem(runs: RunTries, prompt: Prompt) -> Exception | None:
-    """Prepare a prompt unless its task is settled. Return the error, if any, so that it affects no other prompt."""
+    """Prepare a prompt unless its request is settled. Return the error, if any, so that it affects no other prompt."""
     try:
-        if not prompt.owner.task.is_settled:
+        if not prompt.owner.is_settled:
             runs.prepare(prompt)
     except Exception as error:
         return error

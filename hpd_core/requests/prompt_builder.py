@@ -1,29 +1,38 @@
-"""Prompts from records and schemas: the thin layer between products and the decoder."""
+"""Prompts of trunks and their branches: of records with their schemas, and of trunks of any kind.
+
+A record is a trunk (prefix | document | suffix) with a branch for each attribute. What a category's records have in
+common is encoded once.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any, Self
 
+from hpd_core.completion import OpenBranch, Trunk
 from hpd_core.config import EngineConfig
-from hpd_core.decoding.prompt import Prompt
+from hpd_core.decoding.prompt import Prompt, Slot
 from hpd_core.decoding.run_tries import RunTries, leased_branch
 from hpd_core.errors import PromptError
 from hpd_core.layout import Branch, Layout, StackedObject, stacked_layout, tree_layout
+from hpd_core.requests.refusals import Refusal, asked_attributes, not_text
 from hpd_core.text import template as texts
 from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.leases import Lease
-from hpd_core.text.near_names import NearNames, near_names
-from hpd_core.text.runs import Runs, field_lines
+from hpd_core.text.near_names import near_names
+from hpd_core.text.runs import Runs, field_lines, lines_of
 from hpd_core.text.template import Piece, render_document, render_frame, render_key, render_short_key
 from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.value_kinds import Verbatim, attribute_kind
-from hpd_core.text.values import error_value
-from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, RecordResult
+from hpd_core.text.value_kinds import ValueKind, Verbatim, attribute_kind
+from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, is_encodable
+
+_MOST_KEPT = 2**20  # tokens of trunks' prefixes
+_MOST_BRANCHES = 64  # of a trunk's prompt: for each, attention goes through the tokens of all. Prompts share their text
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,39 +47,6 @@ class CategoryTokens:
     suffix: list[int]
     branches: Sequence[Branch]
     leases: Sequence[Sequence[Lease[Any]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """Answer that a branch gives: attribute number `attribute` of record number `record`."""
-
-    record: int
-    attribute: int
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedPrompt:
-    """Prompt and, per branch, the answer it gives.
-
-    `twins` are records with the same text, which get the same answers (`tree` only).
-    """
-
-    prompt: Prompt
-    slots: list[Slot]
-    twins: list[int] = field(default_factory=list)
-
-    @property
-    def records(self) -> list[int]:
-        """Numbers of the records that the prompt answers, each once."""
-        return [*dict.fromkeys(slot.record for slot in self.slots), *self.twins]
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Reason why a record gets no prompt."""
-
-    code: ErrorCode
-    message: str
 
 
 TextLeft = Mapping[str, tuple[tuple[str, ...], float | None]]
@@ -117,7 +93,7 @@ class PromptBuilder:
         """
         self._segments = SegmentTokenizer(tokenizer)
         self._constraints = constraints
-        self._closed = closed if config.layout == "tree" else None
+        self._closed = closed
         self._runs = runs
         self._documents = DocumentTokenizer(tokenizer)
         self._config = config
@@ -125,6 +101,8 @@ class PromptBuilder:
         self._num_rows = num_rows
         self.prompt_hash = config.prompt.rendered_hash(tokenizer)
         self._categories: dict[CategorySchema, CategoryTokens] = {}
+        self._prefixes: dict[tuple[Piece, ...], tuple[int, ...]] = {}
+        self._num_kept = 0
         # The structure of stacked prompts is the same few texts over and over.
         self._encode_structure = cache(self._segments.encode_trusted)
 
@@ -145,10 +123,17 @@ class PromptBuilder:
         return self._categories[schema]
 
     def _branch(self, ids: Sequence[int], attribute: Attribute) -> tuple[Branch, list[Lease[Any]]]:
-        max_tokens = attribute.max_value_tokens or self._config.max_value_tokens
         is_copied = self._runs is not None and self._is_verbatim(attribute)
         kind = Verbatim(nullable=True) if is_copied else attribute_kind(attribute)
-        return leased_branch(ids, kind, max_tokens, self._constraints, self._closed, self._runs, attribute.name)
+        return self._open(ids, kind, attribute.max_value_tokens, attribute.name)
+
+    def _open(
+        self, ids: Sequence[int], kind: ValueKind, max_tokens: int | None, attribute: str | None = None
+    ) -> tuple[Branch, list[Lease[Any]]]:
+        limit = max_tokens or self._config.max_value_tokens
+        # In a stacked record values see each other, so that none is chosen by itself.
+        closed = None if attribute is not None and self._config.layout == "stacked" else self._closed
+        return leased_branch(ids, kind, limit, self._constraints, closed, self._runs, attribute)
 
     def _is_verbatim(self, attribute: Attribute) -> bool:
         is_any = self._config.strings == "verbatim" and attribute.type == "string" and not attribute.multiple
@@ -195,8 +180,10 @@ class PromptBuilder:
         document_ids: Sequence[Sequence[int]] | None = None,
         wanted: Sequence[Collection[str] | None] | None = None,
         left: Sequence[TextLeft] | None = None,
-    ) -> tuple[list[PreparedPrompt], dict[int, Refusal]]:
+    ) -> tuple[list[Prompt], dict[int, Refusal]]:
         """Build prompts for all records that can be taken; return them and the refusals of the others by record number.
+
+        A prompt's slots are its records' and their attributes' numbers.
 
         With `tree`, records of one category with the same document are decoded once, because their answers are equal.
 
@@ -235,7 +222,7 @@ class PromptBuilder:
                 refusals[number] = problem
             else:
                 by_category.setdefault(record.category, []).append(number)
-        prepared: list[PreparedPrompt] = []
+        found: list[Prompt] = []
         for category, numbers in by_category.items():
             try:
                 tokens = self.category_tokens(schemas[category])
@@ -250,8 +237,72 @@ class PromptBuilder:
                     for number in numbers
                 }
                 prompts = list(self._build_tree(tokens, asked, records, document_ids, refusals, schemas[category]))
-            prepared += sorted(prompts, key=lambda item: item.prompt.layout.num_tokens)
-        return prepared, refusals
+            found += sorted(prompts, key=lambda prompt: prompt.layout.num_tokens)
+        return found, refusals
+
+    def grow(self, number: int, trunk: Trunk, branches: Sequence[OpenBranch]) -> list[Prompt]:
+        """Return the prompts of a trunk, by its number in a call.
+
+        Raises:
+            PatternError: the regular expression of a kind cannot be decoded.
+            PromptError: the trunk cannot be taken.
+            ValueError: a value is verbatim, and nothing is constrained.
+        """
+        verbatim = [isinstance(branch.kind, Verbatim) for branch in branches]
+        if self._runs is None and any(verbatim):
+            raise ValueError("a Verbatim value is constrained to its text: set engine.constrain_values to true")
+        if not is_encodable(trunk.text + "".join(branch.text for branch in branches)):
+            raise PromptError("the text, or a branch's, holds half of a surrogate pair, which no tokenizer takes")
+        prefix = self._prefix(trunk.prefix)
+        (own,) = self._segments.encode_text([trunk.text])
+        if self._segments.has_control(own):
+            raise PromptError("the text still holds control tokens after they were cut")
+        keys = self._segments.encode_schema_text([branch.text for branch in branches])
+        if not all(keys):
+            raise PromptError("a branch has no text: its last token is what the value's first one follows")
+        document = [*own, *self._segments.encode_pieces(trunk.suffix)]
+        decoded = self._segments.encode_pieces(trunk.decoded)
+        if not (prefix or document or decoded):
+            raise PromptError("the trunk has no text: give it a prefix or a suffix, which an empty document has, too")
+        opened = [self._open(ids, branch.kind, branch.max_tokens) for ids, branch in zip(keys, branches, strict=True)]
+        lines = lines_of([trunk.text]) if any(verbatim) else ()
+        prompts = []
+        for first in range(0, len(branches), _MOST_BRANCHES):
+            part = range(first, min(first + _MOST_BRANCHES, len(branches)))
+            layout = tree_layout(
+                prefix,
+                document,
+                [opened[place][0] for place in part],
+                both_ways=self._config.reads_both_ways,
+                decoded=decoded,
+            )
+            if not self.fits(layout):
+                raise PromptError(
+                    f"the text has {len(own):,} tokens, and with all that stands around it {layout.num_positions:,}, "
+                    f"more than the {self._max_positions:,} positions of the model: shorten it, or use one with a "
+                    "longer context"
+                )
+            runs = {
+                place - first: Runs(lines, opened[place][0].max_new_tokens, branches[place].kind.nullable)
+                for place in part
+                if verbatim[place]
+            }
+            leases = list(chain.from_iterable(opened[place][1] for place in part))
+            prompts.append(Prompt(layout, prefix, [Slot(number, place) for place in part], runs=runs, leases=leases))
+        return prompts
+
+    def _prefix(self, pieces: tuple[Piece, ...]) -> tuple[int, ...]:
+        found = self._prefixes.get(pieces)
+        if found is None:
+            if not is_encodable("".join(piece.text for piece in pieces)):
+                raise PromptError("the prefix holds half of a surrogate pair, which no tokenizer takes")
+            found = tuple(self._segments.encode_pieces(pieces, begins=True))
+            self._num_kept += len(found)
+            if self._num_kept > _MOST_KEPT:
+                self._prefixes.clear()
+                self._num_kept = len(found)
+            self._prefixes[pieces] = found
+        return found
 
     def _unknown_token(self, ids: Sequence[int]) -> Refusal | None:
         """Return a refusal if a document has a token without an embedding, which would fail the step of all prompts."""
@@ -272,8 +323,8 @@ class PromptBuilder:
         document_ids: Sequence[Sequence[int]],
         refusals: dict[int, Refusal],
         schema: CategorySchema,
-    ) -> Iterator[PreparedPrompt]:
-        first: dict[Any, PreparedPrompt] = {}
+    ) -> Iterator[Prompt]:
+        first: dict[Any, Prompt] = {}
         for number, (names, left) in asked_of.items():
             asked = asked_attributes(schema, names)
             runs = self._runs_of(records[number], schema, tokens, asked, left)
@@ -284,7 +335,7 @@ class PromptBuilder:
             layout = self.tree(tokens, document_ids[number], asked)
             if self.fits(layout):
                 slots = [Slot(number, index) for index in asked]
-                yield first.setdefault(text, PreparedPrompt(Prompt(layout, tokens.prefix, runs=runs), slots))
+                yield first.setdefault(text, Prompt(layout, tokens.prefix, slots, runs=runs))
             else:
                 refusals[number] = self._too_long(layout, len(document_ids[number]))
 
@@ -294,7 +345,7 @@ class PromptBuilder:
         numbers: Sequence[int],
         document_ids: Sequence[Sequence[int]],
         refusals: dict[int, Refusal],
-    ) -> Iterator[PreparedPrompt]:
+    ) -> Iterator[Prompt]:
         """Yield prompts of J documents each; of fewer if the gaps would not fit the model's positions."""
         rest = list(numbers)
         while rest:
@@ -306,7 +357,7 @@ class PromptBuilder:
                 size -= 1
             if self.fits(layout):
                 slots = [Slot(number, index) for number in rest[:size] for index in range(len(tokens.branches))]
-                yield PreparedPrompt(Prompt(layout, tokens.prefix), slots)
+                yield Prompt(layout, tokens.prefix, slots)
             else:
                 refusals[rest[0]] = self._too_long(layout, len(document_ids[rest[0]]))
             rest = rest[size:]
@@ -351,60 +402,3 @@ class PromptBuilder:
             f"for {room} beside the instruction, the keys and the values. Shorten the text, ask for fewer "
             f"attributes or use a model with a longer context",
         )
-
-
-def schema_of(record: Record, schemas: Mapping[str, CategorySchema]) -> CategorySchema | None:
-    """Return the schema of the record's category; None if there is none."""
-    return schemas.get(record.category) if isinstance(record.category, str) else None
-
-
-def not_text(record: Record) -> Refusal | None:
-    """Return a refusal if the category or a field is not text, such as the NaN of an empty table cell; else None."""
-    category, fields = record.category, record.fields
-    if not isinstance(category, str):
-        return Refusal(ErrorCode.NOT_TEXT, f"the category is {type(category).__name__}, not text")
-    if not isinstance(fields, Mapping):
-        return Refusal(ErrorCode.NOT_TEXT, f"the fields are {type(fields).__name__}, and not texts by their names")
-    for name, text in fields.items():
-        if not isinstance(name, str):
-            return Refusal(ErrorCode.NOT_TEXT, f"the name of field {name!r} is {type(name).__name__}, not text")
-        if not isinstance(text, str):
-            return Refusal(ErrorCode.NOT_TEXT, f"field {name!r} is {type(text).__name__}, not text")
-        try:
-            name.encode()
-            text.encode()
-        except UnicodeEncodeError as error:
-            return Refusal(
-                ErrorCode.NOT_TEXT, f"field {name!r} holds half of a surrogate pair at character {error.start}"
-            )
-    return None
-
-
-def refuse_verbatim(schemas: Mapping[str, CategorySchema], problem: str) -> None:
-    """Raise ValueError, with the problem, if an attribute is verbatim."""
-    for schema in schemas.values():
-        for attribute in schema.attributes:
-            if attribute.verbatim:
-                raise ValueError(
-                    f"attribute {attribute.name!r} of category {schema.category!r} is verbatim, which {problem}"
-                )
-
-
-def asked_attributes(schema: CategorySchema, names: Collection[str] | None) -> list[int]:
-    """Return the numbers of the named attributes, in the schema's order. Raise ValueError if one is unknown."""
-    found = [index for index, attribute in enumerate(schema.attributes) if names is None or attribute.name in names]
-    if names is not None and (not found or len(found) != len(set(names))):
-        known = [attribute.name for attribute in schema.attributes]
-        near = NearNames(known)
-        hints = [f"; {name!r}: {hint}" for name in sorted(set(names) - set(known)) if (hint := near.hint(name))]
-        raise ValueError(
-            f"category {schema.category!r} has the attributes {', '.join(known)}; wanted are {sorted(names)}"
-            + "".join(hints)
-        )
-    return found
-
-
-def refused_result(record: Record, refusal: Refusal, schema: CategorySchema | None) -> RecordResult:
-    """Return the result of a record that was not decoded: every attribute has the status "error"."""
-    values = {attribute.name: error_value() for attribute in schema.attributes} if schema else {}
-    return RecordResult(record.id, record.category, values, refusal.message, refusal.code)

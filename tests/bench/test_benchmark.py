@@ -68,9 +68,7 @@ def expected_tokens(workplace: Workplace, **settings: Any) -> int:
     tokenizer = loading.load_tokenizer(job.model, job.engine)
     workload = Workload.of_gold(tokenizer, job, str(workplace.folder / "gold.jsonl"), None)
     config = job.engine.model_copy(update=settings)
-    layouts = [
-        item.prompt.layout for item in workload.prompts(loading.load_model(job.model, job.engine).config, config)
-    ]
+    layouts = [item.layout for item in workload.prompts(loading.load_model(job.model, job.engine).config, config)]
     prefixes = {layout.token_ids[: layout.num_prefix_tokens].tobytes(): layout.num_prefix_tokens for layout in layouts}
     own = sum(layout.num_tokens - layout.num_prefix_tokens for layout in layouts)
     written = workload.own_lengths if config.layout == "tree" else workload.lengths

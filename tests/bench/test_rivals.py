@@ -275,7 +275,7 @@ def test_short_keys_are_for_those_who_are_given_keys(model: Any, workload: Workl
     assert asked[VLLM_FAN_OUT].limits == asked_short[VLLM_FAN_OUT].limits
     prompts = zip(asked[VLLM_FAN_OUT].prompts, asked_short[VLLM_FAN_OUT].prompts, strict=True)
     assert all(len(one) < len(other) for other, one in prompts)
-    prepared = [item.prompt.layout for item in workload.prompts(model.config, short)]
+    prepared = [item.layout for item in workload.prompts(model.config, short)]
     assert [record.layout.num_key_tokens for record in workload.forced(model.config, short)] == [
         layout.num_key_tokens for layout in prepared
     ], "the naive one forwards what tree forwards"

@@ -162,8 +162,8 @@ def test_who_decodes_values_apart_writes_nothing_behind_what_is_read(keys: Any) 
 
     def lengths(layout: Any, changed: Workload = workload) -> list[list[int]]:
         made = config.model_copy(update={"layout": layout, "stack_size": 1})
-        prepared = sorted(changed.prompts(model_config, made), key=lambda item: item.slots[0].record)
-        return [item.prompt.layout.max_new_tokens.tolist() for item in prepared]
+        prepared = sorted(changed.prompts(model_config, made), key=lambda item: item.slots[0].trunk)
+        return [item.layout.max_new_tokens.tolist() for item in prepared]
 
     own = value - 1  # the comma is the value's last token, not the newline
     assert workload.own_lengths == lengths("tree") == [[own, 1], [1, 1]]
@@ -184,20 +184,20 @@ def test_work_is_changed_in_one_thing() -> None:
     before = workload.prompts(config, EngineConfig())
 
     longer = workload.with_documents_of(99).prompts(config, EngineConfig())
-    sizes = {item.slots[0].record: len(ids) for item in before for ids in [workload.documents[item.slots[0].record]]}
+    sizes = {item.slots[0].trunk: len(ids) for item in before for ids in [workload.documents[item.slots[0].trunk]]}
     for item in longer:
-        old = next(other for other in before if other.slots[0].record == item.slots[0].record)
-        assert item.prompt.layout.num_tokens - old.prompt.layout.num_tokens == 99 - sizes[item.slots[0].record]
+        old = next(other for other in before if other.slots[0].trunk == item.slots[0].trunk)
+        assert item.layout.num_tokens - old.layout.num_tokens == 99 - sizes[item.slots[0].trunk]
 
     wider = workload.with_attributes(11)
-    assert [item.prompt.layout.num_branches for item in wider.prompts(config, EngineConfig())] == [11] * 4
+    assert [item.layout.num_branches for item in wider.prompts(config, EngineConfig())] == [11] * 4
     assert [lengths[:8] for lengths in wider.lengths] == workload.lengths
     assert [lengths[8:] for lengths in wider.lengths] == [lengths[:3] for lengths in workload.lengths]
     narrower = workload.with_attributes(3).prompts(config, EngineConfig())
-    assert [item.prompt.layout.num_branches for item in narrower] == [3] * 4
+    assert [item.layout.num_branches for item in narrower] == [3] * 4
 
     for item in workload.with_values_of(7).prompts(config, EngineConfig()):
-        assert item.prompt.layout.max_new_tokens.tolist() == [7] * 8
+        assert item.layout.max_new_tokens.tolist() == [7] * 8
 
     part = workload.part([3, 1])
     assert isinstance(part.records[0], Record)

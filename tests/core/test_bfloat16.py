@@ -70,7 +70,7 @@ def decode(engine: Engine, records: list[Record]) -> Decoded:
     engine._decoder.step = keeping  # type: ignore[method-assign]
     engine.extract(records, {"c": SCHEMA})
     engine._decoder.step = step  # type: ignore[method-assign]
-    return Decoded(sorted(finished, key=lambda prompt: prompt.owner.item.slots[0].record))
+    return Decoded(sorted(finished, key=lambda prompt: prompt.slots[0].trunk))
 
 
 @pytest.fixture(scope="module")

@@ -50,11 +50,11 @@ def check_engine(model: str, settings: EngineConfig, num_records: int) -> int:
         results, endings = engine.extract(records, SCHEMAS), engine.endings
     compared = 0
     for item in prepared:
-        layout = item.prompt.layout
+        layout = item.layout
         document = range(layout.num_prefix_tokens, len(layout.trunk))
-        attributes = SCHEMAS[results[item.slots[0].record].category].attributes
+        attributes = SCHEMAS[results[item.slots[0].trunk].category].attributes
         for branch, (attribute, value) in enumerate(
-            zip(attributes, results[item.slots[0].record].values.values(), strict=True)
+            zip(attributes, results[item.slots[0].trunk].values.values(), strict=True)
         ):
             seen = (layout.scopes < 0) | (layout.scopes == layout.value_scopes[branch])
             chain = layout.token_ids[seen].tolist()

@@ -111,9 +111,9 @@ def test_answers_are_the_likeliest_and_say_how_sure_they_are(threshold: float | 
     with Engine.from_pretrained(str(tiny_model_dir), settings) as engine:
         results, endings = engine.extract(records, SCHEMAS), engine.endings
     for item in prepared:
-        layout = item.prompt.layout
+        layout = item.layout
         for number, attribute in enumerate(CLOSED.attributes):
-            value = results[item.slots[0].record].values[attribute.name]
+            value = results[item.slots[0].trunk].values[attribute.name]
             if not attribute.is_closed:
                 assert (value.choice, value.margin) == ("greedy" if attribute.multiple else None, None)
                 assert value.logprob_mean is not None

@@ -237,11 +237,11 @@ def test_stacked_stacks_fewer_where_positions_are_short(tiny_model_dir: Path) ->
     records = [Record(str(n), "Coffee", {"t": " ".join(["beans red"] * 60) + f" {n}"}) for n in range(7)]
     builder = PromptBuilder(answering_tokenizer(), config("stacked"), 2048)
     prepared, refusals = builder.build(records, SCHEMAS)
-    sizes = [len({slot.record for slot in item.slots}) for item in prepared]
+    sizes = [len({slot.trunk for slot in item.slots}) for item in prepared]
     assert not refusals
     assert sum(sizes) == 7
     assert 1 < max(sizes) < 6
-    assert all(item.prompt.layout.num_positions <= 2048 for item in prepared)
+    assert all(item.layout.num_positions <= 2048 for item in prepared)
     with Engine.from_pretrained(str(tiny_model_dir), config("stacked")) as engine:
         assert [result.error for result in engine.extract(records, SCHEMAS)] == [None] * 7
 
@@ -350,7 +350,7 @@ def decoded_tokens(engine: Engine, records: list[Record]) -> list[list[list[int]
     finally:
         del engine._decoder.step
     finished = [prompt for report in steps.reports for prompt in report.finished]
-    by_record = {prompt.owner.item.slots[0].record: prompt.tokens for prompt in finished}
+    by_record = {prompt.slots[0].trunk: prompt.tokens for prompt in finished}
     return [by_record[number] for number in range(len(records))]
 
 
@@ -370,6 +370,6 @@ def test_hostile_text_holds_no_control_token(tree: Engine) -> None:
     plain = Record("good", "Shoes", {"a": "b"})
     counts = []
     for item in tree._builder.build([record, plain], SCHEMAS)[0]:
-        ids = item.prompt.layout.token_ids
+        ids = item.layout.token_ids
         counts.append([int((ids == index).sum()) for index in (1, 2)])
     assert counts[0] == counts[1] == [2, 1]

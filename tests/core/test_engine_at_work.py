@@ -67,10 +67,10 @@ def test_tokens_are_counted_where_they_are_forwarded(tiny_model_dir: Path) -> No
     for layout in LAYOUTS:
         builder = PromptBuilder(answering_tokenizer(), config(layout), 2048)
         prepared, _ = builder.build(records, SCHEMAS)
-        own = sum(item.prompt.num_own_tokens for item in prepared)
-        keys = sum(item.prompt.layout.num_key_tokens for item in prepared)
-        prefixes = {item.prompt.prefix_key for item in prepared}
-        shared = sum(item.prompt.layout.num_prefix_tokens for item in prepared)
+        own = sum(item.num_own_tokens for item in prepared)
+        keys = sum(item.layout.num_key_tokens for item in prepared)
+        prefixes = {item.prefix_key for item in prepared}
+        shared = sum(item.layout.num_prefix_tokens for item in prepared)
         with Engine.from_pretrained(str(tiny_model_dir), config(layout)) as engine:
             first = engine.submit(records, SCHEMAS)
             results = first.result(TIMEOUT)

@@ -77,7 +77,7 @@ class Oracle:
     ) -> tuple[str | None, float]:
         """The text and its share. `rates`: by attribute, what share a likelihood of 1 had in the first round."""
         prepared, _ = self._builder.build([record], SCHEMAS)
-        layout = prepared[0].prompt.layout
+        layout = prepared[0].layout
         branch = [attribute.name for attribute in SHOES.attributes].index(name)
         written = [" null,\n", *(f" {spelled(run)},\n" for run in runs_of(lines))]
         spellings = [ids[: self._engine.endings.length(ids, True)] for ids in self._segments.encode_text(written)]

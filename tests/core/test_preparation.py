@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from hpd_core.decoding.prompt import Prompt
+from hpd_core.decoding.prompt import Prompt, Slot
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.layout import Branch, tree_layout
-from hpd_core.requests.extraction_future import ExtractionMetrics
+from hpd_core.requests.extraction_future import ExtractionFuture
 from hpd_core.requests.preparation import Preparation
-from hpd_core.requests.task_queue import Owner, Task
+from hpd_core.requests.request import Request
 from hpd_core.text.runs import Runs
 from tests.core.engines import TIMEOUT
 from tests.core.text.test_runs import tries
@@ -33,29 +32,28 @@ class Preparing:
         self._told = threading.Semaphore(0)
         self.preparation = Preparation(runs, self._told.release)
 
-    def add(self, texts: Mapping[str, list[str]], *, caller: object = None) -> list[Task]:
-        """A task for each name, with a prompt of each of its texts."""
-        tasks = [self._task(name, own) for name, own in texts.items()]
-        for task in tasks:
-            task.caller = caller or task.caller
-            assert self.preparation.add(task.prompts) == []
-        return tasks
+    def add(self, texts: Mapping[str, list[str]], *, caller: object = None) -> list[Request]:
+        """A request for each name, with a prompt of each of its texts."""
+        requests = [self._task(name, own) for name, own in texts.items()]
+        for request in requests:
+            request.caller = caller or request.caller
+            assert self.preparation.add(request.prompts) == []
+        return requests
 
-    def _task(self, name: str, texts: list[str]) -> Task:
+    def _task(self, name: str, texts: list[str]) -> Request:
         layout = tree_layout([1], [2], [Branch([3], 4)])
-        prompts = [Prompt(layout, (), runs={0: Runs((text,), 4)}) for text in texts]
-        task = Task(prompts, Future(), lambda _: None, ExtractionMetrics())
-        for number, prompt in enumerate(prompts):
-            prompt.owner = Owner(task, (name, number))
-        return task
+        prompts = [
+            Prompt(layout, name, [Slot(number, 0)], runs={0: Runs((text,), 4)}) for number, text in enumerate(texts)
+        ]
+        return Request(prompts, ExtractionFuture(), lambda _: None)
 
     def turn(self) -> list[tuple[str, int]]:
         """What was prepared at once; goes on with the next."""
         self.preparation.go_on(is_needed=True)
         assert self._told.acquire(timeout=TIMEOUT)
         found = self.preparation.take()
-        assert all(error is None and (prompt.leases or prompt.owner.task.is_settled) for prompt, error in found)
-        return [prompt.owner.item for prompt, _ in found]
+        assert all(error is None and (prompt.leases or prompt.owner.is_settled) for prompt, error in found)
+        return [(prompt.prefix_key, prompt.slots[0].trunk) for prompt, _ in found]
 
 
 @pytest.fixture

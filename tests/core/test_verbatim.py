@@ -77,7 +77,7 @@ def check_likeliest(engine: Engine, oracle: Any, tokenizer: Any, records: list[R
     segments, results = SegmentTokenizer(tokenizer), engine.extract(records, SCHEMAS)
     prepared, _ = PromptBuilder(tokenizer, engine.config, None).build(records, SCHEMAS)
     for item in prepared:
-        layout, number = item.prompt.layout, item.slots[0].record
+        layout, number = item.layout, item.slots[0].trunk
         document = range(layout.num_prefix_tokens, len(layout.trunk)) if engine.config.reads_both_ways else CAUSAL
         runs = [None, *runs_of(field_lines(records[number].fields))]
         lines = [" null,\n" if run is None else f" {spelled(run)},\n" for run in runs]
@@ -190,7 +190,7 @@ def test_what_is_abandoned_or_fails_leaves_nothing(engine: Engine, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr(run_tries, "runs_of", runs_or_trouble)
         calls = [([trunk(text)], [[OpenBranch("a:", Verbatim())]]) for text in "bcd"]
-        failing, other, gone = engine._completions.submit_each(calls)
+        failing, other, gone = engine._completions.submit(calls)
         with pytest.raises(EngineError, match="division by zero"):
             failing.result(TIMEOUT)
         assert other.result(TIMEOUT)[0].branches[0].value == "c"  # prepared beside it

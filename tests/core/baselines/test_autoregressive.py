@@ -205,7 +205,7 @@ def test_padding_does_not_change_an_answer(baseline: AutoregressiveBaseline) -> 
 def test_a_batch_takes_no_more_cache_than_there_is(baseline: AutoregressiveBaseline) -> None:
     records = products(20)
     built, _ = baseline._builder.build(records, SCHEMAS)
-    prepared = sorted(built, key=lambda item: item.prompt.layout.num_tokens)
+    prepared = sorted(built, key=lambda item: item.layout.num_tokens)
     limits = baseline.limits
     sizes = {}
     for slots in (1, 700, 10**6):
@@ -213,7 +213,7 @@ def test_a_batch_takes_no_more_cache_than_there_is(baseline: AutoregressiveBasel
         batches = list(baseline._batches(prepared))
         assert [item for batch in batches for item in batch] == prepared
         for batch in batches:
-            width = max(item.prompt.layout.num_tokens + int(item.prompt.layout.max_new_tokens.sum()) for item in batch)
+            width = max(item.layout.num_tokens + int(item.layout.max_new_tokens.sum()) for item in batch)
             assert len(batch) == 1 or len(batch) * width <= slots
         sizes[slots] = max(map(len, batches))
     baseline._limits = limits
@@ -233,7 +233,7 @@ def test_it_reads_the_prompt_of_tree_up_to_the_first_key(baseline: Autoregressiv
     baseline.extract([record], SCHEMAS)
     tokenizer = answering_tokenizer()
     with Engine(answering_model(tokenizer), tokenizer, CONFIG) as engine:
-        layout = engine._builder.build([record], SCHEMAS)[0][0].prompt.layout
+        layout = engine._builder.build([record], SCHEMAS)[0][0].layout
     assert prompts == [layout.token_ids[layout.scopes < 0].tolist()]
     assert tokenizer.decode(prompts[0]).endswith("assistant\n{\n")
 

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpd_core import Completion, Engine, EngineError, OpenBranch, PatternError, Trunk, completion
+from hpd_core import Completion, Engine, EngineError, OpenBranch, PatternError, Trunk
 from hpd_core.baselines.reference import decode_chain, spelling_logprobs
 from hpd_core.completion import TrunkCompletions
 from hpd_core.models.loading import load_model, load_tokenizer
+from hpd_core.requests import prompt_builder
 from hpd_core.text import closed_answers, constraints
 from hpd_core.text.closed_answers import closed_lines
 from hpd_core.text.template import Piece
@@ -297,9 +298,9 @@ def test_an_engine_that_stacks_records_completes_branches_likewise(tiny_model_di
 
 def test_prefixes_of_strangers_are_not_kept_for_ever(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each the ids are: a hundred of a million tokens would be gigabytes."""
-    monkeypatch.setattr(completion, "_MOST_KEPT", 1000)
+    monkeypatch.setattr(prompt_builder, "_MOST_KEPT", 1000)
     for number in range(5):
         prefixed = Trunk((Piece(f"{number} " * 200, False),), "Velor")
         (found,) = engine.complete([prefixed], [[OpenBranch('"a":', max_tokens=1)]]).result(TIMEOUT)
         assert found.error is None
-    assert 0 < sum(map(len, engine._completions._prefixes.values())) <= 1000
+    assert 0 < sum(map(len, engine._builder._prefixes.values())) <= 1000

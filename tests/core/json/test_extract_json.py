@@ -15,8 +15,8 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
 from hpd_core import Engine, FieldAnswer, JsonResult, OpenBranch, Trunk
-from hpd_core.completion import Completions
 from hpd_core.json_schema.answers import pointer
+from hpd_core.requests.completions import Completions
 from tests.core.engines import TIMEOUT, Steps, config
 from tests.examples import examples
 
@@ -58,7 +58,7 @@ class Asked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[Trunk, Sequence[OpenBranch], Any]] = []
-        submit = Completions.submit_each
+        submit = Completions.submit
 
         def keeping(completions: Completions, calls: Any, *more: Any) -> Any:
             futures = submit(completions, calls, *more)
@@ -66,7 +66,7 @@ class Asked:
                 self.calls.append((trunks[0], branches[0], future))
             return futures
 
-        monkeypatch.setattr(Completions, "submit_each", keeping)
+        monkeypatch.setattr(Completions, "submit", keeping)
 
     def texts(self) -> list[list[str]]:
         return [[branch.text for branch in branches] for _, branches, _ in self.calls]

@@ -199,8 +199,8 @@ def test_real_models_equal_the_oracle(name: str) -> None:
     with Engine.from_pretrained(name, config) as engine:
         results, endings = engine.extract(records, SCHEMAS), engine.endings
     for item in prepared:
-        layout = item.prompt.layout
-        result = results[item.slots[0].record]
+        layout = item.layout
+        result = results[item.slots[0].trunk]
         attributes = SCHEMAS[result.category].attributes
         for branch, (attribute, value) in enumerate(zip(attributes, result.values.values(), strict=True)):
             chain = layout.token_ids[(layout.scopes < 0) | (layout.scopes == branch)].tolist()

@@ -272,7 +272,7 @@ def test_learned_positions_bound_what_is_taken(family: str) -> None:
     tokenizer = answering_tokenizer()
     records = [Record("1", "Shoes", {"t": "Velor red 42"})]
     tree = PromptBuilder(tokenizer, EngineConfig(), None).build(records, SCHEMAS)[0][0]
-    positions = tree.prompt.layout.num_positions
+    positions = tree.layout.num_positions
     codes = {}
     for layout in ("tree", "stacked"):
         with Engine(

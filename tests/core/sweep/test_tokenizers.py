@@ -243,8 +243,8 @@ def test_the_engine_writes_what_the_oracle_does(tokenizer: Any) -> None:
     constraints = Constraints(tokenizer, len(tokenizer) + 3)
     compared = 0
     for item in prepared:
-        layout = item.prompt.layout
-        result = results[item.slots[0].record]
+        layout = item.layout
+        result = results[item.slots[0].trunk]
         assert result.error is None
         for branch, (attribute, value) in enumerate(zip(SCHEMA.attributes, result.values.values(), strict=True)):
             chain = layout.token_ids[(layout.scopes < 0) | (layout.scopes == branch)].tolist()

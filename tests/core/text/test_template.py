@@ -270,7 +270,7 @@ def test_the_whole_tree_prompt_reads_as_written(tiny_tokenizer: Any) -> None:
     template = PromptTemplate(instruction="List:\n{attributes}\nText:\n{documents}\nGo.")
     builder = PromptBuilder(tiny_tokenizer, EngineConfig(prompt=template), None)
     prepared, _ = builder.build([Record("1", "Shoes", {"title": "Red shoe"})], {"Shoes": SCHEMA})
-    assert tiny_tokenizer.decode(prepared[0].prompt.layout.token_ids) == (
+    assert tiny_tokenizer.decode(prepared[0].layout.token_ids) == (
         "<|im_start|>user\nList:\n- Brand\n- Size: a number in EU\nText:\ntitle: Red shoe\nGo.<|im_end|>\n"
         '<|im_start|>assistant\n{\n"Brand":"Size":'
     )
@@ -282,8 +282,8 @@ def test_the_whole_stacked_prompt_reads_as_written(tiny_tokenizer: Any) -> None:
     builder = PromptBuilder(tiny_tokenizer, config, None)
     records = [Record(str(n), "Shoes", {"title": f"Shoe {n}"}) for n in range(3)]
     prepared, _ = builder.build(records, {"Shoes": SCHEMA})
-    assert [[slot.record for slot in item.slots] for item in prepared] == [[2, 2], [0, 0, 1, 1]]
-    assert tiny_tokenizer.decode(prepared[1].prompt.layout.token_ids) == (
+    assert [[slot.trunk for slot in item.slots] for item in prepared] == [[2, 2], [0, 0, 1, 1]]
+    assert tiny_tokenizer.decode(prepared[1].layout.token_ids) == (
         "<|im_start|>user\nList:\n- Brand\n- Size: a number in EU\nText:\n"
         "Product 1:\ntitle: Shoe 0\n\nProduct 2:\ntitle: Shoe 1\n\n\nGo.<|im_end|>\n<|im_start|>assistant\n"
         '{"1": {\n"Brand":\n"Size":\n},\n"2": {\n"Brand":\n"Size":\n},\n'

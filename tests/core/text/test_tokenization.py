@@ -103,5 +103,5 @@ def test_records_with_control_tokens_that_normalization_makes_are_refused() -> N
     records = [Record("1", "c", {"t": "plain"}), Record("2", "c", {"t": "＜|tool|＞"})]
     schema = CategorySchema(category="c", attributes=(Attribute(name="Brand"),))
     prepared, refusals = builder.build(records, {"c": schema})
-    assert [item.slots[0].record for item in prepared] == [0]
+    assert [item.slots[0].trunk for item in prepared] == [0]
     assert refusals[1].code is ErrorCode.CONTROL_TOKENS

@@ -57,11 +57,11 @@ def test_the_prompt_is_the_engines(tokenizer: Any, layout: TrainedLayout, config
     example = build(tokenizer, layout, *[ANSWERS] * count, config=config)
     engine = PromptBuilder(tokenizer, config.model_copy(update={"layout": layout}), 4096)
     (prepared,), _ = engine.build(RECORDS[:count], {"Shoes": SCHEMA})
-    size = prepared.prompt.layout.num_tokens
+    size = prepared.layout.num_tokens
     for name in ("token_ids", "positions", "scopes"):
-        expected = getattr(prepared.prompt.layout, name).tolist()
+        expected = getattr(prepared.layout, name).tolist()
         assert getattr(example.filled, name)[:size].tolist() == expected
-    assert example.num_prefix_tokens == prepared.prompt.layout.num_prefix_tokens
+    assert example.num_prefix_tokens == prepared.layout.num_prefix_tokens
     assert example.num_documents == count
 
 
@@ -71,7 +71,7 @@ def test_the_autoregressive_prompt_is_the_baselines(tokenizer: Any, config: Engi
     example = build(tokenizer, "ar", ANSWERS, config=config)
     baseline = PromptBuilder(tokenizer, config.autoregressive(), 4096)
     (prepared,), _ = baseline.build(RECORDS[:1], {"Shoes": SCHEMA})
-    asked = prepared.prompt.layout.trunk.tolist()
+    asked = prepared.layout.trunk.tolist()
     assert example.filled.token_ids[: len(asked)].tolist() == asked
     labels = example.filled.labels
     assert (labels[: len(asked) - 1] == IGNORED).all()
@@ -89,17 +89,17 @@ def test_every_answer_stands_at_its_own_document_and_key(tokenizer: Any, layout:
     example = build(tokenizer, layout, *answers)
     engine = PromptBuilder(tokenizer, CONFIG.model_copy(update={"layout": layout}), 4096)
     (prepared,), _ = engine.build(RECORDS[:count], {"Shoes": SCHEMA})
-    filled, size = example.filled, prepared.prompt.layout.num_tokens
+    filled, size = example.filled, prepared.layout.num_tokens
     next_value = size
-    for slot, end in zip(prepared.slots, prepared.prompt.layout.ends, strict=True):
+    for slot, end in zip(prepared.slots, prepared.layout.ends, strict=True):
         ids = [int(filled.labels[end])]
         while "\n" not in tokenizer.decode([ids[-1]]):
             assert filled.token_ids[next_value] == ids[-1]
             ids.append(int(filled.labels[next_value]))
             next_value += 1
-        attribute = SCHEMA.attributes[slot.attribute]
+        attribute = SCHEMA.attributes[slot.branch]
         value = parse_value(attribute, tokenizer.decode(ids), closed=True, num_tokens=len(ids))
-        assert list(value.items) == answers[slot.record][attribute.name]
+        assert list(value.items) == answers[slot.trunk][attribute.name]
     assert next_value == len(filled.token_ids)
 
 

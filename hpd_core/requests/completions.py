@@ -1,0 +1,121 @@
+"""Calls of `Engine.complete`: prompts of their trunks, and completions from the values of these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from hpd_core.completion import (
+    Completion,
+    CompletionFuture,
+    OnBranch,
+    OpenBranch,
+    Trunk,
+    TrunkCompletions,
+)
+from hpd_core.decoding.prompt import BranchEnd, Prompt
+from hpd_core.decoding.run_tries import RunTries
+from hpd_core.errors import PromptError
+from hpd_core.requests.prompt_builder import PromptBuilder
+from hpd_core.requests.request import Request
+from hpd_core.requests.request_queue import RequestQueue
+from hpd_core.text.kind_reading import read_value
+from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.value_kinds import is_closed
+
+Call = tuple[Sequence[Trunk], Sequence[Sequence[OpenBranch]]]
+"""Trunks, and for each the branches that grow from it."""
+
+
+class Completions:
+    """Calls of `Engine.complete`. Thread-safe."""
+
+    def __init__(
+        self, builder: PromptBuilder, queue: RequestQueue, segments: SegmentTokenizer, runs: RunTries | None
+    ) -> None:
+        self._builder, self._queue, self._segments, self._runs = builder, queue, segments, runs
+
+    def submit(
+        self, calls: Sequence[Call], on_branch: Sequence[OnBranch | None] | None = None, caller: object = None
+    ) -> list[CompletionFuture]:
+        """Queue several calls of `Engine.complete` together, so that their prompts share even the first step.
+
+        `caller` identifies whom they are for, across calls; None: a caller without other calls.
+        """
+        listeners = on_branch or [None] * len(calls)
+        requests = [self._request(call, listener) for call, listener in zip(calls, listeners, strict=True)]
+        caller = object() if caller is None else caller
+        for request in requests:
+            request.caller = caller
+        self._queue.add(requests)
+        return [request.future for request in requests]  # type: ignore[misc]
+
+    def _request(self, call: Call, on_branch: OnBranch | None) -> Request:
+        trunks, branches = call
+        if len(trunks) != len(branches):
+            raise ValueError(f"branches of {len(branches)} trunks, there are {len(trunks)}")
+        refused: dict[int, str] = {}
+        prompts: list[Prompt] = []
+        for number, (trunk, own) in enumerate(zip(trunks, branches, strict=True)):
+            try:
+                prompts += self._builder.grow(number, trunk, own)
+            except PromptError as error:
+                refused[number] = str(error)
+        if on_branch is not None:
+            for prompt in prompts:
+                prompt.on_ended = partial(self._tell, call, prompt, on_branch)
+        future = CompletionFuture(lambda: self._queue.abandon(request))
+        request = Request(prompts, future, partial(self._results, call, refused))
+        return request
+
+    # Results, made in the thread beside the one that decodes.
+
+    def _tell(self, call: Call, prompt: Prompt, on_branch: OnBranch, end: BranchEnd) -> None:
+        def tell() -> None:
+            (text,) = self._segments.decode([end.tokens])
+            slot = prompt.slots[end.branch]
+            on_branch(slot.trunk, slot.branch, self._completion(call, prompt, end, text))
+
+        self._queue.finish_later(tell)
+
+    def _results(self, call: Call, refused: dict[int, str], request: Request) -> list[TrunkCompletions]:
+        trunks, branches = call
+        found: list[dict[int, Completion]] = [{} for _ in trunks]
+        sizes = [(0, 0)] * len(trunks)
+        for prompt, values in request.values(self._segments):
+            number, trunk = prompt.slots[0].trunk, len(prompt.layout.trunk)
+            sizes[number] = trunk, (sizes[number][1] or trunk) + prompt.layout.num_tokens - trunk
+            for slot, end, text in values:
+                found[number][slot.branch] = self._completion(call, prompt, end, text)
+        request.count(len(trunks), len(refused))
+        none = Completion(None, "error")
+        return [
+            TrunkCompletions(tuple(found[number].get(place, none) for place in range(len(own))), error, *sizes[number])
+            for number, own in enumerate(branches)
+            for error in [refused.get(number)]
+        ]
+
+    def _completion(self, call: Call, prompt: Prompt, end: BranchEnd, text: str) -> Completion:
+        slot = prompt.slots[end.branch]
+        trunk, kind = call[0][slot.trunk], call[1][slot.trunk][slot.branch].kind
+        raw = text.split("\n", 1)[0]
+        if not all(map(math.isfinite, end.logprobs)):
+            return Completion(None, "error", raw, end.num_tokens)
+        value: Any
+        value, status = read_value(kind, text, closed=end.closed, fields={"": trunk.text})
+        runs = prompt.runs.get(end.branch)
+        if runs is not None and status == "value" and self._runs is not None:
+            value = self._runs.as_it_stands(runs, value, raw, end.tokens)
+        return Completion(
+            value,
+            status,
+            raw,
+            end.num_tokens,
+            end.logprob_mean,
+            end.logprob_min,
+            end.probability,
+            end.chosen or ("greedy" if is_closed(kind) or runs is not None else None),
+            end.margin,
+        )
