@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hpd_core.baselines.autoregressive import AutoregressiveBaseline
     from hpd_core.baselines.null_engine import NullEngine
-    from hpd_core.completion import Completion, OpenBranch, Trunk, joined
     from hpd_core.config import EngineConfig
     from hpd_core.data.vocabulary import Member
     from hpd_core.engine import Engine
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from hpd_core.json_schema.schema_reader import SchemaLimits, check_schema
     from hpd_core.requests.extraction_future import ExtractionFuture, ExtractionMetrics
     from hpd_core.requests.prompt_builder import DocumentTokenizer
+    from hpd_core.requests.trunk import Completion, OpenBranch, Trunk, joined
     from hpd_core.text.grounding import ground
     from hpd_core.text.pattern_syntax import PatternError
     from hpd_core.text.template import PromptTemplate
@@ -69,7 +69,7 @@ __all__ = [
 # imported when it is first asked for.
 _NAMES = {
     "baselines.autoregressive": ("AutoregressiveBaseline",),
-    "completion": ("Completion", "OpenBranch", "Trunk", "joined"),
+    "requests.trunk": ("Completion", "OpenBranch", "Trunk", "joined"),
     "config": ("EngineConfig",),
     "engine": ("Engine",),
     "errors": ("EngineError", "HPDError", "ModelError", "PromptError", "SchemaError"),

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from hpd_core.completion import CompletionFuture, OnBranch, OpenBranch, Trunk
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.memory import Limits
@@ -29,6 +28,7 @@ from hpd_core.requests.record_results import RecordResults
 from hpd_core.requests.refusals import refuse_verbatim
 from hpd_core.requests.request import Request
 from hpd_core.requests.request_queue import RequestQueue
+from hpd_core.requests.trunk import CompletionFuture, OnBranch, OpenBranch, Trunk
 from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.tokenization import SegmentTokenizer

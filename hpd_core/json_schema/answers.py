@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from hpd_core.completion import CompletionFuture
+from hpd_core.requests.trunk import CompletionFuture
 from hpd_core.types import ValueStatus
 
 

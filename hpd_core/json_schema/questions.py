@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hpd_core.completion import Completion, OpenBranch
 from hpd_core.errors import PromptError
 from hpd_core.json_schema.answers import FieldAnswer, Problem, pointer
 from hpd_core.json_schema.form import Constant, FormGroup, Leaf, Node, Rows, Variants
 from hpd_core.json_schema.form_prompt import count_name, joined_name, render_branch
+from hpd_core.requests.trunk import Completion, OpenBranch
 from hpd_core.text.value_kinds import spelled
 
 Path = tuple[str | int, ...]

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from hpd_core.completion import (
+from hpd_core.decoding.prompt import BranchEnd, Prompt
+from hpd_core.decoding.run_tries import RunTries
+from hpd_core.errors import PromptError
+from hpd_core.requests.prompt_builder import PromptBuilder
+from hpd_core.requests.request import Request
+from hpd_core.requests.request_queue import RequestQueue
+from hpd_core.requests.trunk import (
     Completion,
     CompletionFuture,
     OnBranch,
@@ -15,12 +21,6 @@ from hpd_core.completion import (
     Trunk,
     TrunkCompletions,
 )
-from hpd_core.decoding.prompt import BranchEnd, Prompt
-from hpd_core.decoding.run_tries import RunTries
-from hpd_core.errors import PromptError
-from hpd_core.requests.prompt_builder import PromptBuilder
-from hpd_core.requests.request import Request
-from hpd_core.requests.request_queue import RequestQueue
 from hpd_core.text.kind_reading import read_value
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import is_closed

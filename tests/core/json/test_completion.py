@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from hpd_core import Completion, Engine, EngineError, OpenBranch, PatternError, Trunk
 from hpd_core.baselines.reference import decode_chain, spelling_logprobs
-from hpd_core.completion import TrunkCompletions
 from hpd_core.models.loading import load_model, load_tokenizer
 from hpd_core.requests import prompt_builder
+from hpd_core.requests.trunk import TrunkCompletions
 from hpd_core.text import closed_answers, constraints
 from hpd_core.text.closed_answers import closed_lines
 from hpd_core.text.template import Piece
