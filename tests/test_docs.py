@@ -184,38 +184,6 @@ def test_commands_are_found() -> None:
     assert found["cluster/kubernetes/rayjob.yaml"][0][1][::2] == ["--config", "--set"], "folded in YAML"
 
 
-@table(
-    ("line", "message"),
-    [
-        ("python pipelines/evaluate.py RUN --gold GOLD --baseline X", "No such option"),
-        ("python pipelines/extract.py --config configs/demo.yaml --set engine.lay=tree", "no key 'engine.lay'"),
-        ("python pipelines/extract.py --config configs/no.yaml", "no file configs/no.yaml"),
-        ("python pipelines/compare.py RUN", "run_b"),
-        ("`python pipelines/extract.py\n--config configs/demo.yaml --lay $tree` is", "--lay"),
-        ("ray job submit -- python pipelines/status.py RUN MORE", "MORE"),
-        ("python -m pipelines.extract --config $x --set=engine.lay=tree 2>&1 | tee log", "no key 'engine.lay'"),
-        ("`pipelines/extract.py --confg job.yaml`", "--confg"),
-        (
-            "python3 pipelines/extract.py --config job.yaml --set 'shards={target_tokenz: 3}' # a comment",
-            "target_tokenz",
-        ),
-        ("python pipelines/compare.py runs/a -z $b", "-z"),
-        ("python pipelines/extract.py --config job.yaml --set output='x", "No closing quotation"),
-        ("python bench/benchmark.py --config configs/demo.yaml --workloads listings", "No such option"),
-        ("python bench/bencmark.py --limit 3", "no script bench/bencmark.py"),
-        ("\n    hpd extract --confg job.yaml   # a comment", "--confg"),
-        ("\n$ hpd extrct --config job.yaml", "no command hpd extrct"),
-        ("see `hpd schema lnt FILE`", "has no command 'lnt'"),
-        ("see `hpd compare RUN`", "run_b"),
-    ],
-)
-def test_what_is_wrong_is_found(line: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "page.md"
-    path.write_text(f"Run this: {line}\n")
-    with pytest.raises((AssertionError, pytest.fail.Exception), match=re.escape(message)):
-        check_commands(path)
-
-
 # Links
 
 
@@ -251,15 +219,6 @@ def broken_links(path: Path) -> Iterator[str]:
 @table("path", pages())
 def test_links_lead_somewhere(path: Path) -> None:
     assert list(broken_links(path)) == []
-
-
-def test_broken_links_are_found(tmp_path: Path) -> None:
-    (tmp_path / "other.md").write_text("# The `first` one\n\n## Twice\n\n## Twice\n")
-    page = tmp_path / "page.md"
-    page.write_text(
-        "[a](other.md#the-first-one) [b](other.md#twice-1) [c](https://x.org) [d](no.md) [e](other.md#no)\n"
-    )
-    assert list(broken_links(page)) == ["no.md: no such file", "other.md#no: no such heading"]
 
 
 @table("path", [path for path in pages() if path.name != "log.md"])

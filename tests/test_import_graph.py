@@ -126,35 +126,6 @@ def test_no_module_imports_a_command() -> None:
     assert importers <= {"pipelines.cli"}
 
 
-def test_a_circle_is_seen() -> None:
-    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) in (["a", "b", "c", "a"], ["a", "c", "b", "a"])
-    assert circle({"a": {"b"}, "b": set()}) == []
-
-
-@table(
-    ("source", "module", "found"),
-    [
-        ("from hpd_core import Engine", "hpd_core.text.values", "hpd_core.engine"),
-        ("from ..engine import Engine", "hpd_core.text.endings", "hpd_core.engine"),
-        ("from .. import extractor", "hpd_core.text.endings", "hpd_core.extractor"),
-        ("from ..job.driver import run_job", "pipelines.store.folders", "pipelines.job.driver"),
-        ("def later():\n    import pipelines.job.driver", "pipelines.store.folders", "pipelines.job.driver"),
-    ],
-)
-def test_however_it_is_written_an_import_is_seen(source: str, module: str, found: str) -> None:
-    assert imports_of(source, module) == {found}
-
-
-def test_in_a_package_one_dot_is_the_package() -> None:
-    assert imports_of("from .driver import run_job", "pipelines.job", is_package=True) == {"pipelines.job.driver"}
-
-
-@table("house", ["pipelines", "bench"])
-def test_the_face_of_a_house_imports_nothing(house: str) -> None:
-    tree = ast.parse((ROOT / house / "__init__.py").read_text(encoding="utf-8"))
-    assert not any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(tree))
-
-
 def test_nobody_else_imports_by_a_text() -> None:
     texts = {name for name, path in modules().items() if "import_module" in path.read_text(encoding="utf-8")}
     assert texts <= set(LAZY)

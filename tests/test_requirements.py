@@ -42,20 +42,6 @@ def test_what_is_pinned_is_what_is_asked_for(name: str) -> None:
         assert requirement.specifier.contains(version), f"{requirement} is pinned to {version}: make requirements"
 
 
-def test_every_group_has_its_file_and_every_extra_is_compiled() -> None:
-    assert {f"requirements-{group}.txt" for group in GROUPS} == {path.name for path in ROOT.glob("requirements-*.txt")}
-    (extras,) = re.findall(r"^EXTRAS := (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
-    assert extras.split() == list(PROJECT["project"]["optional-dependencies"])
-
-
-def test_the_image_for_gpus_has_a_torch_that_is_allowed() -> None:
-    """In place of the pinned one, whose line is replaced."""
-    (version,) = re.findall(r"^ARG TORCH=(.*)$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
-    (torch,) = (each for each in map(Requirement, wanted("requirements.txt")) if each.name == "torch")
-    assert torch.specifier.contains(version)
-    assert "torch" in pins("requirements.txt")
-
-
 def test_nothing_installs_the_package_hpd_of_pypi() -> None:
     """It is another project's: the distribution of this one has its own name."""
     foreign = re.compile(r"hpd\[[a-z]|pip3? install[^\n]*?[ '\"]hpd(?=['\" =<>~]|$)", re.MULTILINE)

@@ -12,10 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from bench.gpu import plan
-from bench.gpu.loaded import base_config
-from bench.gpu.supervisor import Done, Settings, Supervisor
 from bench.measure_gpu import app
-from pipelines.errors import UsageError
 from tests.tables import table
 
 
@@ -89,17 +86,6 @@ def test_every_part_runs(parts: str, tmp_path: Path, tiny_model_dir: Path) -> No
     assert list(dict.fromkeys(row["part"] for row in rows(tmp_path))) == parts.split(",")
 
 
-def test_what_no_longer_fits_is_left_out_and_said(tmp_path: Path, tiny_model_dir: Path) -> None:
-    result = rehearse(tmp_path, "8b:tree", tiny_model_dir, "--budget", "1")
-    assert result.exit_code == 0
-    assert facts(result)["parts"][0]["outcome"] == "no time"
-    assert "8b:tree: no time: 1 s of 1 are left" in result.output
-    assert not (tmp_path / "results.jsonl").exists()
-    cut = rehearse(tmp_path, "hang", tiny_model_dir, "--budget", "1.5")
-    assert facts(cut)["parts"][0]["outcome"] == "no time", "it is ended by the budget, not by its own limit"
-    assert cut.exit_code == 0
-
-
 @table(
     ("parts", "said"),
     [
@@ -118,52 +104,3 @@ def test_a_part_that_nobody_knows_is_an_error_before_anything_runs(parts: str, s
     assert result.exit_code == 2
     assert f"Error: {said}" in result.output
     assert not (tmp_path / "out").exists()
-
-
-def test_faults_belong_to_a_rehearsal(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, [str(tmp_path), "--parts", "hang"])
-    assert result.exit_code == 2
-    assert "--parts 'hang' belongs to a rehearsal" in result.output
-
-
-@table(
-    ("option", "said"),
-    [
-        ("max_tokens=5", "engine.max_tokens: Extra inputs are not permitted"),
-        ("layout=ring", "engine.layout: Input should be 'tree' or 'stacked'"),
-        ("prompt.keys=tiny", "engine.prompt.keys: Input should be "),
-    ],
-)
-def test_a_setting_that_the_engine_does_not_know_is_told_by_its_key(option: str, said: str) -> None:
-    with pytest.raises(UsageError, match=f"^{said}"):
-        base_config(Settings("cpu", True, 4, "none", None, "."), plan.parse(f"8b:tree+{option}").settings)
-
-
-def test_settings_in_a_name_are_the_engines() -> None:
-    part = plan.parse("1.7b:titles:tree+short-keys+max_tokens_per_step=512+overlap_steps=false+fp8@3")
-    config = base_config(Settings("cpu", True, 4, "none", None, "."), part.settings)
-    assert (part.shape, part.workload, part.kind, part.rounds) == ("1.7b", "titles", "tree", 3)
-    assert part.process == "1.7b, fp8"
-    assert (config.prompt.keys, config.max_tokens_per_step, config.overlap_steps) == ("short", 512, False)
-    assert config.quantization == "fp8"
-    assert config.device == "cpu"
-
-
-def test_nobody_is_left_behind_when_it_is_told_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings("cpu", True, 4, "none", None, str(tmp_path))
-    supervisor = Supervisor(settings, 300, print, print)
-    seen: list[psutil.Process] = []
-    before = signal.getsignal(signal.SIGTERM)
-
-    def told_to_end(_: Any, part: plan.Part, left: float, later: str | None) -> Done:
-        supervisor._worker_for("card", 60)
-        seen.extend(workers())
-        signal.raise_signal(signal.SIGTERM)
-        raise AssertionError("it goes on")
-
-    monkeypatch.setattr(Supervisor, "_run", told_to_end)
-    with pytest.raises(SystemExit):
-        supervisor.run([plan.parse("gemm")])
-    assert len(seen) == 1
-    assert not workers()
-    assert signal.getsignal(signal.SIGTERM) is before

@@ -218,11 +218,6 @@ def without_constraints(case: Case) -> Case:
     return replace(case, objects=[replace(item, branches=free(item.branches)) for item in case.objects])
 
 
-def without_members(case: TreeCase) -> TreeCase:
-    """The case with values that are decoded token by token."""
-    return replace(case, branches=[replace(branch, members=None) for branch in case.branches])
-
-
 def new_decoder(model: Any, **settings: Any) -> Decoder:
     """One without work. `model` gets our attention."""
     attach(model)

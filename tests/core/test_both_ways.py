@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import transformers as tf
 from pydantic import ValidationError
 
@@ -29,7 +28,6 @@ from tests.core.helpers import (
     assert_equals_oracle,
     decode,
     random_branches,
-    random_case,
     random_endings,
     random_ids,
 )
@@ -78,11 +76,6 @@ def test_an_engine_answers_what_the_oracle_writes(keys: str, tiny_model_dir: Pat
     assert check_engine(str(tiny_model_dir), settings, 4) > 10
 
 
-@pytest.mark.full
-def test_so_does_the_embedded_model(smollm2_dir: Path) -> None:
-    assert check_engine(str(smollm2_dir), config(max_value_tokens=4, **READING), 1) > 3
-
-
 @pytest.mark.usefixtures("poison")
 def test_a_document_is_one_step_however_long_it_is_and_shares_none_of_its_text() -> None:
     rng = np.random.default_rng(5)
@@ -102,19 +95,6 @@ def test_a_document_is_one_step_however_long_it_is_and_shares_none_of_its_text()
     assert all(fed[id(prompt)] >= len(prompt.document_ids) > 40 for prompt in prompts)
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(build_model("llama"), case, prompt, endings)
-
-
-def test_what_a_document_ends_with_changes_what_is_read_of_its_begin() -> None:
-    """Else all of this might be causal, and its oracle, too."""
-    rng = np.random.default_rng(5)
-    case = random_case(rng, "tree", [random_ids(rng, 4, 4)], branches=2, k_max=4)
-    assert isinstance(case, TreeCase)
-    ids = [*case.prefix, *case.document, *case.branches[0].tokens]
-    nothing_ends = random_endings(rng, share=0.0)
-    document = range(len(case.prefix), len(case.prefix) + len(case.document))
-    model = build_model("llama")
-    read, causal = (decode_chain(model, ids, 1, nothing_ends, both_ways=range_) for range_ in (document, range(0)))
-    assert not torch.allclose(read.logits[0], causal.logits[0], atol=0.1)
 
 
 def record(folder: Path, **fields: Any) -> None:

@@ -110,12 +110,3 @@ def test_tree_answer_is_the_same_alone_and_among_hundreds(layout: str) -> None:
         alone = decode(model, [cases[index]], endings, EngineConfig())[0]
         assert alone.tokens == together[index].tokens
         np.testing.assert_allclose(np.concatenate(alone.logprobs), np.concatenate(together[index].logprobs), atol=1e-4)
-
-
-def test_long_document_is_prefilled_in_chunks() -> None:
-    rng = np.random.default_rng(11)
-    endings = random_endings(rng)
-    case = random_case(rng, "tree", [random_ids(rng, 40, 60)], branches=3, k_max=6, document=1500)
-    config = EngineConfig(max_tokens_per_step=128)
-    prompts = decode(build_model("llama"), [case], endings, config)
-    assert_equals_oracle(build_model("llama"), case, prompts[0], endings)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpd_core import Attribute, CategorySchema, Engine, EngineError, ErrorCode, Record, RecordResult
+from hpd_core import Attribute, CategorySchema, Engine, Record, RecordResult
 from hpd_core.baselines.reference import choose_member
 from hpd_core.models.loading import load_model, load_tokenizer
 from hpd_core.requests.exclusive_rounds import Copied, ExclusivePlaces
@@ -18,8 +18,7 @@ from hpd_core.text.runs import field_lines, runs_of
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import spelled
 from hpd_core.text.values import parse_value
-from tests.core.engines import K_MAX, TIMEOUT, answers, config
-from tests.tables import table
+from tests.core.engines import K_MAX, config
 
 EXCLUSIVE = {"verbatim": "exclusive"}
 SHOES = CategorySchema.model_validate(
@@ -112,16 +111,6 @@ def check_places(record: Record, result: RecordResult) -> None:
         assert text is None or sum(line.count(text) for line in lines) > len(alike)
 
 
-def test_who_is_a_rival_of_whom() -> None:
-    assert SHOES.rivals == {
-        "Brand": {"Model", "Colour", "Line"},
-        "Model": {"Brand", "Colour"},
-        "Colour": {"Brand", "Model", "Line"},
-        "Line": {"Brand", "Colour"},
-    }
-    assert HATS.rivals == {}, "one alone has nobody to give way to"
-
-
 def test_values_are_those_of_the_oracle(engine: Engine, tiny_model_dir: Path) -> None:
     oracle, records = Oracle(engine, tiny_model_dir), shoes(3)
     results = engine.extract(records, SCHEMAS)
@@ -134,79 +123,7 @@ def test_values_are_those_of_the_oracle(engine: Engine, tiny_model_dir: Path) ->
         assert texts(result, ("Size", "Copied")) == texts(other, ("Size", "Copied"))
 
 
-def test_so_they_are_with_a_threshold(tiny_model_dir: Path) -> None:
-    """A random model is sure of nothing: within these some values come up to it, and others do not."""
-    records = shoes(2)
-    settings = config(max_scored_tokens=5000, answer_threshold=0.9)
-    with Engine.from_pretrained(str(tiny_model_dir), settings) as engine:
-        oracle, results = Oracle(engine, tiny_model_dir), engine.extract(records, SCHEMAS)
-        found = [texts(result) for result in results]
-        assert found == [oracle.values(record) for record in records]
-    told = [text is None for values in found for text in values.values()]
-    assert {*told} == {True, False}
-
-
 def without_exclusion(schema: CategorySchema) -> CategorySchema:
     plain = {"verbatim": True, "shares_text_with": ()}
     attributes = [each.model_copy(update=plain) if each.is_exclusive else each for each in schema.attributes]
     return schema.model_copy(update={"attributes": tuple(attributes)})
-
-
-def test_company_and_what_else_is_wanted_change_no_answer(engine: Engine) -> None:
-    odd = [Record("empty", "Shoes", {"title": ""}), Record("hat", "Hats", {"title": "red hat"})]
-    lost = [Record("lost", "Boats", {"title": "red boat"}), Record("number", "Shoes", {"title": 5})]  # type: ignore[dict-item]
-    records = [*shoes(9), *odd, *lost, *shoes(2)]
-    future = engine.submit(records, SCHEMAS)
-    together = future.result(TIMEOUT)
-    alone = [engine.extract([record], SCHEMAS)[0] for record in records]
-    assert answers(together) == answers(alone)
-    assert [result.error_code for result in together[11:13]] == [ErrorCode.NO_SCHEMA, ErrorCode.NOT_TEXT]
-    assert (future.metrics.num_records, future.metrics.num_errors) == (len(records), 2)
-    seconds = future.metrics.prefix_seconds + sum(result.engine_seconds for result in together)
-    assert future.metrics.busy_seconds == pytest.approx(seconds)
-
-    names = [["Line"], None, ["Size"], ["Copied", "Brand"]]
-    some = engine.extract(records[:4], SCHEMAS, wanted=names)
-    for wanted, result, whole in zip(names, some, together, strict=False):
-        assert result.values.keys() == whole.values.keys() if wanted is None else set(wanted)
-        assert answers([result])[0] == [each for each in answers([whole])[0] if each[0] in result.values]
-    with pytest.raises(ValueError, match="wanted are"):
-        engine.extract(records[:1], SCHEMAS, wanted=[["Brnd"]])
-    with pytest.raises(ValueError, match="wanted attributes for 1 records, there are 2"):
-        engine.extract(records[:2], SCHEMAS, wanted=[None])
-    assert engine.extract([], SCHEMAS) == []
-
-
-def test_ids_that_are_known_are_used_in_every_round(engine: Engine) -> None:
-    from hpd_core import DocumentTokenizer
-
-    records = shoes(4)
-    ids = DocumentTokenizer(engine._builder._segments.tokenizer).encode(records)
-    assert answers(engine.extract(records, SCHEMAS, ids)) == answers(engine.extract(records, SCHEMAS))
-
-
-def test_an_engine_that_ends_or_fails_between_rounds_says_so(tiny_model_dir: Path, monkeypatch: Any) -> None:
-    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
-        ask = engine._ask
-
-        def fail(*arguments: Any, **_: Any) -> Any:
-            if arguments[-1] is not None:
-                raise EngineError("the engine is closed")
-            return ask(*arguments)
-
-        monkeypatch.setattr(engine, "_ask", fail)
-        with pytest.raises(EngineError, match="the engine is closed"):
-            engine.submit(shoes(9), SCHEMAS).result(TIMEOUT)
-
-
-@table(
-    ("data", "message"),
-    [
-        ({"name": "Size", "type": "number", **EXCLUSIVE}, "'verbatim' is for one string"),
-        ({"name": "Brand", "verbatim": True, "shares_text_with": ["Line"]}, "which is for 'verbatim: exclusive'"),
-        ({"name": "Brand", "verbatim": "exclusiv"}, "exclusive"),
-    ],
-)
-def test_what_it_is_not_for(data: Mapping[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Attribute.model_validate(data)

@@ -12,12 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from hpd_core.config import EngineConfig
 from hpd_core.layers.fp8 import Fp8Linear, quantize_model
-from tests.examples import examples
 
 from .families import FAMILIES, MOST_USED, build_model
 from .helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
@@ -58,34 +55,6 @@ def test_family_equals_oracle(family: str, layout: str) -> None:
     oracle = build_oracle(family)
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(oracle, case, prompt, endings)
-
-
-@settings(
-    max_examples=examples(6),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    family=st.sampled_from(LINEAR),
-    num_cases=st.integers(1, 9),
-    max_tokens_per_step=st.sampled_from([1, 17, 64, 4096]),
-    max_prompts_per_cohort=st.sampled_from([1, 3, 32]),
-)
-@pytest.mark.usefixtures("poison")
-def test_any_schedule_equals_oracle(
-    seed: int, family: str, num_cases: int, max_tokens_per_step: int, max_prompts_per_cohort: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    endings = random_endings(rng)
-    prefixes = [random_ids(rng, 0, 12) for _ in range(2)]
-    cases = [random_case(rng, "tree", prefixes, branches=3, k_max=6) for _ in range(num_cases)]
-    config = EngineConfig(
-        max_tokens_per_step=max_tokens_per_step, max_prompts_per_cohort=max_prompts_per_cohort, **IN_FLOAT64
-    )
-    prompts = decode(build(family, torch.float64), cases, endings, config)
-    index = num_cases // 2
-    assert_equals_oracle(build_oracle(family), cases[index], prompts[index], endings)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -3,13 +3,11 @@ that is in no document."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from pydantic import ValidationError
 
 from hpd_core import (
@@ -30,7 +28,6 @@ from hpd_core.config import EngineConfig
 from hpd_core.decoding import run_tries
 from hpd_core.models.loading import load_model, load_tokenizer
 from hpd_core.requests.prompt_builder import PromptBuilder
-from hpd_core.text.grounding import ground
 from hpd_core.text.runs import field_lines, runs_of
 from hpd_core.text.template import Piece
 from hpd_core.text.tokenization import SegmentTokenizer
@@ -135,28 +132,6 @@ def test_company_room_and_budget_change_no_document(
         assert [(each.raw, each.choice) for each in free] == [(r.values["Free"].raw, None) for r in results]
 
 
-def test_the_setting_is_for_every_string_and_evidence_is_where_it_stands(tiny_model_dir: Path) -> None:
-    plain = SHOES.model_copy(
-        update={"attributes": tuple(each.model_copy(update={"verbatim": False}) for each in SHOES.attributes)}
-    )
-    records, found = shoes(8), 0
-    with Engine.from_pretrained(str(tiny_model_dir), config(strings="verbatim")) as engine:
-        assert engine.describe()["strings"] == "verbatim"
-        results = engine.extract(records, {"Shoes": plain})
-    for record, result in zip(records, results, strict=True):
-        for attribute in plain.attributes:
-            value = ground(record, plain, result).values[attribute.name]
-            if attribute.type == "string":
-                assert value.choice is not None
-                if value.text is not None:
-                    place = value.evidence[0][0]
-                    is_whole = re.search(rf"(?<!\w){re.escape(value.text)}(?!\w)", record.fields[place.field])
-                    assert place.match == ("exact" if is_whole else "ambiguous")
-                    assert place.text == value.text == record.fields[place.field][place.start : place.end]
-                    found += 1
-    assert found > 10
-
-
 def trunk(text: str) -> Trunk:
     return Trunk((Piece("<|im_start|>Answer.\n", True),), text, (Piece("\n{\n", True),))
 
@@ -205,39 +180,6 @@ def num_lent_bytes(engine: Engine) -> int:
     runs = engine._runs
     assert runs is not None
     return runs._closed.leases.num_lent_bytes + runs._constraints.leases.num_lent_bytes
-
-
-def test_where_memory_ends_values_begin_anew_among_the_same_runs(engine: Engine, tiny_model_dir: Path) -> None:
-    records, branches = shoes(2), [OpenBranch("a:", Verbatim())]
-    expected = engine.extract(records, SCHEMAS)
-    with Engine.from_pretrained(str(tiny_model_dir), config(max_scored_tokens=5000)) as starved:
-        forward, calls, in_use = starved._decoder._forward, 0, []
-
-        def failing(inputs: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls in (1, 3):
-                in_use.append(num_lent_bytes(starved))
-                raise torch.OutOfMemoryError("made up")
-            if calls > 1000:
-                raise RuntimeError("made up")
-            return forward(inputs)
-
-        starved._decoder._forward = failing  # type: ignore[method-assign]
-        results = starved.extract(records, SCHEMAS)
-        assert answers(results) == answers(expected)
-        assert choices(results) == choices(expected)
-        assert len(in_use) == 2
-        assert min(in_use) > 0, "what is begun anew has what its values are chosen among"
-        assert starved._decoder.limits.max_tokens_per_step == engine._decoder.limits.max_tokens_per_step / 4
-        assert num_lent_bytes(starved) == starved._decoder.pool.num_used == 0
-        calls = 1000
-        with pytest.raises(EngineError, match="made up"):
-            starved.complete([trunk("red shoe"), trunk("Velor")], [branches] * 2).result(TIMEOUT)
-        calls = 10
-        (found,) = starved.complete([trunk("c")], [branches]).result(TIMEOUT)
-        assert found.branches[0].value == "c"
-        assert num_lent_bytes(starved) == starved._decoder.pool.num_used == 0
 
 
 def choices(results: list[RecordResult]) -> list[str | None]:

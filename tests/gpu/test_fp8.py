@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from hpd_core import Engine, EngineConfig
 from hpd_core.layers import fp8
 from hpd_core.layers.fp8 import product, quantize_rows
-from tests.core.products import SCHEMAS, products
 
 CUDA = torch.device("cuda")
 REASON = fp8.why_not(CUDA, torch.bfloat16) if torch.cuda.is_available() else "no CUDA device on this machine"
@@ -37,13 +33,3 @@ def test_products_are_those_of_the_cpu(rows: int, dtype: torch.dtype, with_bias:
     # (DeepSeek-V3, arXiv:2412.19437, section 3.3.2).
     largest = float(wanted.float().abs().max()) if rows else 0.0
     torch.testing.assert_close(found.cpu().float(), wanted.float(), atol=0.02 * largest, rtol=0)
-
-
-def test_the_engine_answers_in_fp8(tiny_model_dir: Path) -> None:
-    config = EngineConfig(device="cuda", dtype="bfloat16", quantization="fp8", max_value_tokens=8)
-    records = products(50)
-    with Engine.from_pretrained(str(tiny_model_dir), config) as engine:
-        results = engine.extract(records, SCHEMAS)
-        assert engine.describe()["quantization"] == "fp8"
-    assert [result.id for result in results] == [record.id for record in records]
-    assert not any(result.error for result in results)

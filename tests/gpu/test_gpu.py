@@ -135,28 +135,6 @@ def test_nothing_waits_for_the_gpu_but_who_wants_its_tokens(
     assert most_in_flight == 2
 
 
-def test_steps_of_other_sizes_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that was compiled anew in the middle of a run would hold it up for seconds."""
-    from triton import knobs
-
-    rng = np.random.default_rng(6)
-    endings = random_endings(rng)
-
-    def run(seed: int, size: int) -> None:
-        rng = np.random.default_rng(seed)
-        cases = [random_case(rng, "tree", [random_ids(rng, 4, 12)], branches=5, k_max=6) for _ in range(24)]
-        limits = EngineConfig(max_tokens_per_step=size, max_prompts_per_cohort=4, cuda_graphs=False)
-        decode(model, cases, endings, limits)
-
-    model = build_model("llama").to("cuda", torch.bfloat16)
-    run(1, 64)
-    compiled: list[str] = []
-    monkeypatch.setattr(knobs.runtime, "jit_cache_hook", lambda **facts: compiled.append(facts["repr"]))
-    for seed, size in enumerate((64, 97, 130, 512)):
-        run(seed, size)
-    assert not compiled
-
-
 @pytest.mark.parametrize(
     "changes",
     [

@@ -10,7 +10,6 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from hpd_core.layers import fp8
 from tests.core.attention.step_problems import Shape, check, check_cache, copies, step_problem
 from tests.core.attention.test_triton_kv import check_rotary
 from tests.core.layers.test_triton_pointwise import check_choice, check_norm, check_swiglu
@@ -103,26 +102,3 @@ def test_choices(vocabulary: int, dtype: torch.dtype) -> None:
     allowed = [torch.randperm(vocabulary)[: 1 + 37 * i].tolist() if i % 3 else None for i in range(40)]
     check_choice(rows, [None] * 40)
     check_choice(rows, allowed)
-
-
-@pytest.mark.skipif(
-    torch.cuda.is_available() and torch.cuda.get_device_capability() < (8, 9), reason="this GPU has no products in FP8"
-)
-@pytest.mark.parametrize("has_bias", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_layers_in_fp8_are_what_a_cpu_emulates(dtype: torch.dtype, has_bias: bool) -> None:
-    torch.manual_seed(1)
-    linear = torch.nn.Linear(1024, 768, bias=has_bias, dtype=dtype)
-    layer = fp8.Fp8Linear.from_linear(linear)
-    assert fp8.why_not(CUDA, dtype) is None
-    for num_tokens in (1, 5, 300):
-        x = torch.randn(num_tokens, 1024).to(dtype) * torch.rand(num_tokens, 1).to(dtype)
-        small, scales = fp8.quantize_rows(x)
-        there, scales_there = fp8.quantize_rows(x.cuda())
-        assert torch.equal(small.view(torch.uint8), there.cpu().view(torch.uint8))
-        torch.testing.assert_close(scales_there.cpu(), scales, rtol=1e-6, atol=0)
-        expected = layer(x)
-        found = layer.cuda()(x.cuda()).cpu()
-        layer.cpu()
-        # Tensor cores add up with fewer bits than fp32 has.
-        torch.testing.assert_close(found, expected, rtol=0, atol=0.01 * float(expected.abs().max()))

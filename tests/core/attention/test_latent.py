@@ -14,17 +14,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from hpd_core.attention.kv_cache import LayerShape
 from hpd_core.attention.latent import LatentAttention, LatentLayer, LatentSizes
 from hpd_core.attention.plan import PrefixCache, PromptGroup
 from hpd_core.layers.fp8 import quantize_model
-from hpd_core.layout import EVERYBODY, PUBLIC
 from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach
 from tests.core.attention.attention_problems import Problem, Shape, expected, problem
-from tests.core.native import needs_native
 from tests.core.sweep.configs import REACHES
 from tests.core.sweep.outcome import build
 from tests.examples import examples
@@ -109,17 +106,6 @@ SHAPES = st.builds(
 )
 
 
-@needs_native
-@settings(max_examples=examples(40), deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), shape=SHAPES.filter(lambda shape: shape.dtype == torch.float32))
-def test_the_kernel_takes_expanded_keys(seed: int, shape: Shape) -> None:
-    item = latents(np.random.default_rng(seed), shape)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LatentSizes, "is_absorbed", FORMS["expanded"])
-        found = item.run(by_kernel=True)
-    torch.testing.assert_close(found.double(), item.expected(), atol=5e-5, rtol=5e-5)
-
-
 @settings(max_examples=examples(80), deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1), shape=SHAPES, form=st.sampled_from(list(FORMS)), tile=st.sampled_from([64, 2**19])
@@ -145,36 +131,6 @@ def test_in_bfloat16_both_forms_are_as_near(monkeypatch: pytest.MonkeyPatch) -> 
         assert (found - wanted).norm() < 0.01 * wanted.norm()
 
 
-@table("form", ["absorbed", "expanded"])
-@table(("rows", "columns"), [(1, 40), (7, 40), (40, 41)])
-def test_multiplications_are_those_that_are_counted(
-    form: str, rows: int, columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    item = latents(np.random.default_rng(0), Shape(counts=[rows], earlier=0))
-    plan = item.item.plan
-    room = torch.zeros(1, 1, columns, SIZES.latent + SIZES.rotated)
-    by_all = {"k_scopes": PUBLIC, "k_lasts": EVERYBODY, "k_positions": 0}
-    seen: dict[str, Any] = {name: torch.full((1, columns), number) for name, number in by_all.items()}
-    item.item.plan = replace(plan, keys=[room], **seen)
-    monkeypatch.setattr(LatentSizes, "is_absorbed", FORMS[form])
-    with FlopCounterMode(display=False) as counter:
-        item.run()
-    of_weights = SIZES.latent * (SIZES.plain + SIZES.value)
-    counts = {
-        "absorbed": rows * of_weights + rows * columns * (2 * SIZES.latent + SIZES.rotated),
-        "expanded": columns * of_weights + rows * columns * (SIZES.plain + SIZES.rotated + SIZES.value),
-    }
-    assert counter.get_total_flops() == 2 * HEADS * counts[form]
-    monkeypatch.undo()
-    assert SIZES.is_absorbed(rows, columns) == (counts["absorbed"] < counts["expanded"])
-
-
-def test_few_rows_are_absorbed_and_many_are_not() -> None:
-    """Of DeepSeek-V2's and -V3's sizes."""
-    assert [rows for rows in range(1, 400) if OF_DEEPSEEK.is_absorbed(rows, 800)] == list(range(1, 141))
-    assert not any(OF_DEEPSEEK.is_absorbed(rows, rows) for rows in (1, 100, 10_000)), "a document's first tokens"
-
-
 @table("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_a_copy_of_a_model_hands_on_latents_of_its_own(copied: Callable[[Any], Any]) -> None:
     model = build("deepseek_v3", REACHES["loose"])
@@ -185,26 +141,8 @@ def test_a_copy_of_a_model_hands_on_latents_of_its_own(copied: Callable[[Any], A
     assert cache_shape(other).layer == LayerShape(1, 24, 0, 4, LayerShape(4, 24, 12, 4))
 
 
-def test_latents_are_kept_only_where_a_weight_is_all_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build("deepseek_v3", REACHES["loose"])
-    layers = [part for part in model.modules() if hasattr(part, "kv_b_proj")]
-    layers[1].kv_b_proj.register_forward_hook(lambda *_: None)
-    shape = cache_shape(model)
-    assert [layer.expanded is None for layer in shape.layers] == [False, True, False, False]
-    assert shape.numbers_per_token == 3 * 24 + 4 * (24 + 12)
-
-
 def test_layers_in_8_bits_keep_keys_and_values() -> None:
     """They round latents before they multiply."""
     model = build("minicpm3", REACHES["loose"])
     quantize_model(model)
     assert not cache_shape(model).keeps_latents
-
-
-def test_what_a_token_has_on_its_way_is_counted_for_both_forms() -> None:
-    of = OF_DEEPSEEK
-    kept = LayerShape(1, of.latent + of.rotated, 0, HEADS, of.expanded)
-    expanded = 2 * HEADS * (of.plain + of.rotated + of.value)  # queries, keys, values and answers
-    absorbed = HEADS * (of.latent + of.rotated) + HEADS * of.latent  # queries and answers before U_V
-    assert of.expanded.attended_numbers == expanded
-    assert expanded + absorbed <= kept.attended_numbers <= 1.1 * (expanded + absorbed)

@@ -8,22 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpd_core.attention.dispatch import kept_by
-from hpd_core.attention.latent import ExpandedAttention, LatentSizes
+from hpd_core.attention.latent import LatentSizes
 from hpd_core.config import EngineConfig
 from hpd_core.engine import Engine
 from hpd_core.errors import EngineError
-from hpd_core.models.description import cache_shape
 from tests.core.attention.test_latent import FORMS
 from tests.core.engines import config
 from tests.core.families import BOTH_WAYS
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
-from tests.core.native import WAYS, needs_native
-from tests.core.pretended_gpu import pretended_gpu
+from tests.core.native import WAYS
 from tests.core.products import SCHEMAS, products
 from tests.core.sweep.configs import REACHES
 from tests.core.sweep.outcome import build
@@ -45,20 +41,6 @@ def _built(family: str) -> Any:
 def model_of(family: str) -> Any:
     """Tiny, in fp32, without our attention."""
     return copy.deepcopy(_built(family))
-
-
-@table("family", [*FAMILIES, *WITH_INDEXERS])
-def test_every_layer_keeps_a_latent(family: str) -> None:
-    shape = cache_shape(model_of(family))
-    assert {layer.numbers_per_token for layer in shape.layers} == {16 + 8}
-    assert all(kept_by(way, shape) == shape for way in ("native", "eager"))
-    assert kept_by("triton", shape) == shape.with_keys_and_values()
-
-
-def test_layers_with_latents_stand_beside_others_that_keep_nothing() -> None:
-    shape = cache_shape(model_of("kimi_linear"))
-    assert shape.layers
-    assert shape.numbers_per_token == len(shape.layers) * (16 + 8)
 
 
 _LAYOUTS_OF = (
@@ -110,41 +92,6 @@ def test_any_schedule_equals_oracle(layout: str, family: str, form: str, **sched
         check_schedule(partial(model_of, family), layout, **schedule)
 
 
-@needs_native
-def test_prefill_is_by_the_kernel_and_values_are_absorbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(1)
-    cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=2, k_max=5) for _ in range(2)]
-    steps: list[tuple[int, bool]] = []  # tokens of each call
-    is_absorbed, attend = LatentSizes.is_absorbed, ExpandedAttention.attend
-
-    def attending(expanded: ExpandedAttention, layer: int, q: torch.Tensor, *rest: Any) -> None:
-        steps.append((len(q), False))
-        attend(expanded, layer, q, *rest)
-
-    def choosing(sizes: LatentSizes, num_rows: int, num_columns: int) -> bool:
-        found = is_absorbed(sizes, num_rows, num_columns)
-        if found:
-            steps.append((num_rows, True))
-        return found
-
-    monkeypatch.setattr(ExpandedAttention, "attend", attending)
-    monkeypatch.setattr(LatentSizes, "is_absorbed", choosing)
-    decode(model_of("deepseek_v3"), cases, random_endings(rng, share=0.02), EngineConfig(attention="native"))
-    expanded = {count for count, absorbed in steps if not absorbed}
-    absorbed = {count for count, absorbed in steps if absorbed}
-    assert expanded
-    assert absorbed
-    assert max(absorbed) < max(expanded)
-
-
-def test_the_engine_says_what_a_token_takes() -> None:
-    """4 layers of 24 numbers in place of 4 heads of 24 and 12 each."""
-    with Engine(model_of("deepseek_v3"), tiny_tokenizer(), EngineConfig()) as engine:
-        size = engine.describe()["model_size"]
-    assert size is not None
-    assert size["cached_bytes"] == 4 * 24 * 4
-
-
 @table(
     ("way", "is_first"),
     [*((way, False) for way in WAYS), ("eager", True)],  # the kernel keeps no latents where one layer cannot
@@ -162,23 +109,6 @@ def test_a_layer_that_is_changed_after_it_was_loaded_is_named(way: str, is_first
             hook.remove()
         with pytest.raises(EngineError, match=r"layer 1 has \d heads? of 24 .* make the engine of it then"):
             engine.extract(products(1), SCHEMAS)
-
-
-@pytest.mark.usefixtures("poison")
-def test_on_a_gpu_it_never_waits() -> None:
-    """MiniCPM3 has no experts, whose choice a host waits for."""
-    rng = np.random.default_rng(5)
-    endings = random_endings(rng)
-    prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
-    cases = [random_case(rng, "tree", prefixes, branches=3, k_max=4) for _ in range(4)]
-    with pretended_gpu() as gpu:
-        model = model_of("minicpm3").to("cuda")
-        gpu.waits.clear()
-        config = EngineConfig(attention="eager", max_tokens_per_step=96, max_prompts_per_cohort=4)
-        prompts = decode(model, cases, endings, config)
-    assert not gpu.waits
-    for case, prompt in zip(cases, prompts, strict=True):
-        assert_equals_oracle(_built("minicpm3"), case, prompt, endings)
 
 
 @table("way", WAYS)

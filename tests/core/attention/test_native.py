@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from hpd_core.attention.dispatch import way_to_attend
 from hpd_core.attention.kv_cache import CacheShape
@@ -24,7 +21,7 @@ from hpd_core.attention.plan import PromptGroup
 from hpd_core.errors import ModelError
 from hpd_core.native import library
 from tests.core.attention.attention_problems import SHAPES, Problem, Shape, check, check_cache, expected, problem
-from tests.core.native import PROCESSORS, WITHOUT_TILES, compiled_for, needs_native, needs_tiles, threads
+from tests.core.native import PROCESSORS, WITHOUT_TILES, compiled_for, needs_native, threads
 from tests.core.triton import MISSING
 from tests.examples import examples
 
@@ -73,30 +70,6 @@ def check_numbers() -> None:
         found, wanted = item.run().double(), expected(item)
         bias = (found.abs().sum() / wanted.abs().sum() - 1).abs().item()
         assert bias < 4e-4, "numbers are cut off, not rounded: that would be 14e-4"
-
-
-@pytest.mark.full
-@needs_native
-@needs_tiles
-@pytest.mark.parametrize("is_refused", [False, True])
-def test_where_the_kernel_refuses_tiles_vectors_do_their_work(is_refused: bool) -> None:
-    """Linux refuses them to a process with a stack for signals that could not hold them."""
-    script = """
-import ctypes, sys
-class Stack(ctypes.Structure):
-    _fields_ = [("address", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
-libc, memory, given = ctypes.CDLL(None), ctypes.create_string_buffer(2048), ctypes.c_uint64()
-if sys.argv[1] == "True":
-    assert libc.sigaltstack(ctypes.byref(Stack(ctypes.addressof(memory), 0, len(memory))), None) == 0
-from tests.core.attention.test_native import check_numbers
-check_numbers()
-ARCH_PRCTL, ARCH_GET_XCOMP_PERM, TILES = 158, 0x1022, 18
-assert libc.syscall(ARCH_PRCTL, ARCH_GET_XCOMP_PERM, ctypes.byref(given)) == 0
-print("given" if given.value >> TILES & 1 else "refused")
-"""
-    command = [sys.executable, "-c", script, str(is_refused)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout == ("refused\n" if is_refused else "given\n"), done.stderr
 
 
 @needs_native
@@ -171,44 +144,6 @@ def test_arrays_that_it_would_misread_are_refused() -> None:
 
 
 @needs_native
-def test_a_prefix_that_it_would_misread_is_refused() -> None:
-    shape = Shape([3, 3, 3], 4, prefix_lengths=(9,), dtype=torch.bfloat16)
-    item = problem(np.random.default_rng(1), shape)
-    other = problem(np.random.default_rng(1), shape, is_native=False)
-    misread = replace(item, plan=replace(item.plan, groups=other.plan.groups))
-    with pytest.raises(ValueError, match="blocks of"):
-        misread.run()
-
-
-@needs_native
-@pytest.mark.parametrize(
-    ("name", "tensor", "message"),
-    [
-        ("q", torch.zeros(6, 6, 32), "the cache is for"),
-        ("q", torch.zeros(6, 7, 64), "the cache is for"),
-        ("k", torch.zeros(6, 2, 65), "the cache is for"),
-        ("v", torch.zeros(6, 1, 64), "the cache is for"),
-        ("v", torch.zeros(5, 2, 64), "the cache is for"),
-        ("v", torch.zeros(6, 2, 64, dtype=torch.bfloat16), "torch.bfloat16, torch.float32"),
-    ],
-)
-def test_heads_that_are_not_the_caches_are_refused(name: str, tensor: Tensor, message: str) -> None:
-    item = problem(np.random.default_rng(1), Shape([3, 3], 4))
-    setattr(item, name, tensor)
-    with pytest.raises(RuntimeError, match=message):
-        item.run()
-
-
-@needs_native
-@pytest.mark.parametrize("scale", [0.0, -0.3, float("nan")])
-def test_a_scale_that_would_turn_the_scores_round_is_refused(scale: float) -> None:
-    item = problem(np.random.default_rng(1), Shape([3, 3], 4))
-    item.settings["scale"] = scale
-    with pytest.raises(ValueError, match="keep their order"):
-        item.run()
-
-
-@needs_native
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_fills_up_vectors_and_tiles_is_not_what_was_in_memory(dtype: torch.dtype) -> None:
     """NaN is there, from a larger problem of the same thread, and 0 times NaN would be NaN. So it is in the cache."""
@@ -222,16 +157,6 @@ def test_what_fills_up_vectors_and_tiles_is_not_what_was_in_memory(dtype: torch.
         with threads(1):
             assert before.run().isnan().all()
             check(item, item.run())
-
-
-@needs_native
-def test_a_window_as_wide_as_any_is_none() -> None:
-    shape = Shape([9, 4], 40, prefix_lengths=(20,))
-    item = problem(np.random.default_rng(1), shape)
-    plain = item.run()
-    for window in (2**31 - 1, 2**31, 2**32 + 9):
-        item.settings["window"] = window
-        assert torch.equal(item.run(), plain)
 
 
 @needs_native
@@ -272,26 +197,6 @@ def test_without_a_compiler_it_attends_by_matrix_products(
         way_to_attend("native", cache_shape())
 
 
-@pytest.mark.usefixtures("anew")
-def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    compiler = tmp_path / "broken"
-    words = r"In function f:\nattention.cpp:3: error: no such type \377"
-    compiler.write_text(f"#!/bin/sh\nprintf '{words}' >&2\nexit 3\n")
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
-    with pytest.raises(ModelError, match=r"exit code 3: attention\.cpp:3: error: no such type"):
-        way_to_attend("native", cache_shape())
-
-
-@pytest.mark.full
-@needs_native
-def test_where_nothing_can_be_kept_it_is_compiled_for_the_process(anew: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    anew.write_text("a file where the folder should be")
-    assert way_to_attend("native", cache_shape()) == "native"
-    assert "compiled for this process alone" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("changes", "way", "message"),
     [
@@ -304,31 +209,3 @@ def test_what_it_cannot_do_is_done_another_way(changes: dict[str, Any], way: str
     assert way_to_attend("auto", cache_shape(**changes)) == way
     with pytest.raises(ModelError, match=message):
         way_to_attend("native", cache_shape(**changes))
-
-
-@pytest.mark.full
-@needs_native
-def test_it_is_compiled_once_however_many_ask(monkeypatch: pytest.MonkeyPatch, anew: Path) -> None:
-    compiled: list[Path] = []
-    compile_to = library._compile
-
-    def counted(command: list[str], path: Path) -> None:
-        compiled.append(path)
-        compile_to(command, path)
-
-    monkeypatch.setattr(library, "_compile", counted)
-    found: list[Any] = []
-    ask = threading.Barrier(3)
-
-    def load() -> None:
-        ask.wait()
-        found.append(library._loaded(["g++"]))
-
-    asking = [threading.Thread(target=load) for _ in range(3)]
-    for thread in asking:
-        thread.start()
-    for thread in asking:
-        thread.join()
-    assert len(found) == 3
-    assert len(compiled) == 1
-    assert sorted(path.suffix for path in anew.iterdir()) in ([".so"], [".lock", ".so"]), "nothing else is left there"

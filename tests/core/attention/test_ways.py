@@ -100,13 +100,6 @@ def test_where_triton_cannot_be_had_it_is_eager_and_the_log_says_why(
     assert record.getMessage().removeprefix("decoding is slower than it could be: ") in str(caught.value)
 
 
-def test_what_is_asked_for_by_name_is_not_looked_into(caplog: pytest.LogCaptureFixture) -> None:
-    assert way_to_attend("eager", on_gpu()) == "eager"
-    with pytest.raises(ModelError, match=r"'native', but the kernel in C\+\+ runs on a CPU, not on cuda:0"):
-        way_to_attend("native", on_gpu())
-    assert not caplog.records
-
-
 def test_layers_of_several_shapes_are_attended_to_without_triton(
     triton: ModuleType, caplog: pytest.LogCaptureFixture
 ) -> None:

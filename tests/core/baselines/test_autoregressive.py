@@ -13,9 +13,7 @@ from hpd_core import (
     Attribute,
     AutoregressiveBaseline,
     CategorySchema,
-    Engine,
     EngineConfig,
-    EngineError,
     ErrorCode,
     ExtractionMetrics,
     Record,
@@ -125,30 +123,9 @@ def test_the_first_of_two_equal_keys_wins(baseline: AutoregressiveBaseline) -> N
     assert found["Size"] == ("invalid", None), "and it wins even if it is worse"
 
 
-def test_keys_that_nobody_asked_for_are_passed_over(baseline: AutoregressiveBaseline) -> None:
-    found = one(baseline, '"Flavour": "red",\nBrand: "x"\n"brand": "y",\n"Brand": "Nike",\n}\n')
-    assert found["Brand"] == ("value", "Nike")
-
-
 def test_a_cut_answer_is_truncated_in_its_last_line_only(baseline: AutoregressiveBaseline) -> None:
     found = one(baseline, '"Brand": "Nike",\n"Size": 42' + " " * 400)
     assert found == {"Brand": ("value", "Nike"), "Size": ("truncated", None), '5" x': ("invalid", None)}
-
-
-def test_end_of_text_closes_the_last_line(baseline: AutoregressiveBaseline) -> None:
-    found = one(baseline, '"Brand": "Nike",\n"Size": 42', ended=True)
-    assert found["Size"] == ("value", "42")
-    assert one(baseline, '"Brand": "Ni', ended=True)["Brand"] == ("invalid", None)
-
-
-def test_generation_stops_at_the_closing_brace(baseline: AutoregressiveBaseline) -> None:
-    tokenizer = baseline._segments.tokenizer
-    answer = '"Brand": "a}b",\n"Size": 4\n}'
-    _, metrics, script = extract(baseline, {"solo": answer + '\n{"Brand": "again"}'})
-    least = len(tokenizer(answer)["input_ids"])
-    assert least <= metrics.num_steps <= least + 1, "the brace may share a token with what follows"
-    assert metrics.value_tokens == metrics.num_steps
-    assert script.calls[0]["max_new_tokens"] >= 3 * CONFIG.max_value_tokens
 
 
 def test_rows_of_a_batch_stop_on_their_own(baseline: AutoregressiveBaseline) -> None:
@@ -161,15 +138,6 @@ def test_rows_of_a_batch_stop_on_their_own(baseline: AutoregressiveBaseline) -> 
     assert (values["alpha"]["Brand"].text, values["alpha"]["Size"].status) == ("A", "invalid")
     assert (values["bravo"]["Brand"].text, values["bravo"]["Size"].text) == ("B, but later", "1")
     assert metrics.value_tokens < 2 * metrics.num_steps
-
-
-def test_metrics_count_the_prompts(baseline: AutoregressiveBaseline) -> None:
-    _, metrics, script = extract(baseline, {"alpha": "}\n", "bravo": "}\n"})
-    mask = script.calls[0]["attention_mask"]
-    assert metrics.prefix_tokens_computed + metrics.document_tokens == int(mask.sum())
-    assert (metrics.num_records, metrics.num_errors) == (2, 0)
-    assert (metrics.prefix_tokens_reused, metrics.key_tokens) == (0, 0)
-    assert metrics.busy_seconds > 0
 
 
 def generated(baseline: AutoregressiveBaseline, records: list[Record]) -> list[list[int]]:
@@ -202,42 +170,6 @@ def test_padding_does_not_change_an_answer(baseline: AutoregressiveBaseline) -> 
     assert len({tuple(ids) for ids in alone}) > 8
 
 
-def test_a_batch_takes_no_more_cache_than_there_is(baseline: AutoregressiveBaseline) -> None:
-    records = products(20)
-    built, _ = baseline._builder.build(records, SCHEMAS)
-    prepared = sorted(built, key=lambda item: item.layout.num_tokens)
-    limits = baseline.limits
-    sizes = {}
-    for slots in (1, 700, 10**6):
-        baseline._limits = replace(limits, max_cached_tokens=slots, max_prompts_per_cohort=6)
-        batches = list(baseline._batches(prepared))
-        assert [item for batch in batches for item in batch] == prepared
-        for batch in batches:
-            width = max(item.layout.num_tokens + int(item.layout.max_new_tokens.sum()) for item in batch)
-            assert len(batch) == 1 or len(batch) * width <= slots
-        sizes[slots] = max(map(len, batches))
-    baseline._limits = limits
-    assert sizes[1] == 1 < sizes[700] < sizes[10**6] == 6
-
-
-def test_it_reads_the_prompt_of_tree_up_to_the_first_key(baseline: AutoregressiveBaseline) -> None:
-    prompts: list[list[int]] = []
-    generate = baseline._generate
-
-    def keeping(rows: list[list[int]], *rest: Any) -> Any:
-        prompts.extend(rows)
-        return generate(rows, *rest)
-
-    baseline._generate = keeping  # type: ignore[method-assign]
-    record = products(1)[0]
-    baseline.extract([record], SCHEMAS)
-    tokenizer = answering_tokenizer()
-    with Engine(answering_model(tokenizer), tokenizer, CONFIG) as engine:
-        layout = engine._builder.build([record], SCHEMAS)[0][0].layout
-    assert prompts == [layout.token_ids[layout.scopes < 0].tolist()]
-    assert tokenizer.decode(prompts[0]).endswith("assistant\n{\n")
-
-
 def test_rows_in_are_rows_out(baseline: AutoregressiveBaseline) -> None:
     records = [*products(4), Record("tea", "Tea", {}), Record("0", "Shoes", {"t": "x " * 3000}), *products(2)]
     results = baseline.extract(records, SCHEMAS)
@@ -246,22 +178,6 @@ def test_rows_in_are_rows_out(baseline: AutoregressiveBaseline) -> None:
     assert {value.status for value in results[5].values.values()} == {"error"}
     for result in [*results[:4], *results[6:]]:
         assert list(result.values) == [attribute.name for attribute in SCHEMAS[result.category].attributes]
-
-
-def test_nothing_to_do(baseline: AutoregressiveBaseline) -> None:
-    assert baseline.extract([], {}) == []
-
-
-def test_a_failure_is_an_engine_error_and_the_next_call_works(baseline: AutoregressiveBaseline) -> None:
-    def fail(**_: Any) -> Any:
-        raise RuntimeError("out of memory, as it were")
-
-    baseline._weights.model.generate = fail
-    with pytest.raises(EngineError, match="out of memory") as caught:
-        baseline.extract(products(1), SCHEMAS)
-    assert isinstance(caught.value.__cause__, RuntimeError)
-    del baseline._weights.model.generate
-    assert baseline.extract(products(1), SCHEMAS)[0].error is None
 
 
 def test_keys_that_the_model_spells_its_own_way_count() -> None:

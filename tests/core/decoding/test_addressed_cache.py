@@ -35,43 +35,6 @@ def pool() -> CachePool:
     return CachePool(SHAPE, CacheOrder(fills=False, by_address=True))
 
 
-@given(
-    st.lists(st.lists(st.lists(tokens, max_size=5), min_size=2, max_size=2), min_size=1, max_size=5),
-    st.sampled_from([0, 7]),
-)
-def test_leading_columns_are_the_document(steps: list[list[list[tuple[int, int]]]], first: int) -> None:
-    """Two prompts feed some tokens a step; what is said of them is what the definition says of all that they have."""
-    cache = AddressedCache.for_prompts(pool(), [None, None], np.array([1, 30]))
-    scopes: list[list[int]] = [[], []]
-    positions: list[list[int]] = [[], []]
-    for fed in steps:
-        for prompt, new in enumerate(fed):
-            for scope, distance in new:
-                scopes[prompt].append(scope)
-                positions[prompt].append(positions[prompt][-1] + distance if positions[prompt] else first)
-        counts = [len(new) for new in fed]
-        prompts = np.repeat([0, 1], counts)
-        own_scopes, own_positions = (
-            np.array([n for p in (0, 1) for n in every[p][len(every[p]) - counts[p] :]], dtype=np.int64)
-            for every in (scopes, positions)
-        )
-        lasts = np.where(own_scopes == PUBLIC, EVERYBODY, own_scopes)
-        new_tokens = NewTokens(
-            *(prompts, own_positions, own_positions, own_scopes, lasts, prompts, ranks_within(prompts))
-        )
-        plan = cache.append(new_tokens, 0, np.array([0, 1]))
-        for prompt in (0, 1):
-            length = 0
-            while length < len(scopes[prompt]) and scopes[prompt][length] == PUBLIC:
-                if positions[prompt][length] != first + length:
-                    break
-                length += 1
-            assert plan.num_leading[prompt] == length
-            assert plan.leads_only[prompt] == (PUBLIC not in scopes[prompt][length:])
-            assert plan.leading_positions[prompt] == (first if scopes[prompt] else 0)
-            assert plan.slots[prompt].capacity >= plan.used[prompt] == len(scopes[prompt])
-
-
 sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 
 

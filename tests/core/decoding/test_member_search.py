@@ -202,58 +202,6 @@ def greedy_spelling(model: MadeUpModel, spellings: Spellings) -> tuple[int, ...]
     return found
 
 
-def test_of_what_is_left_nulls_share_is_known_too() -> None:
-    """That null is the answer is told at once; but what seems to be a member's is mostly no one's."""
-    told, null = {(): {1: 0.5, 5: 0.1}, (1,): {2: 0.1}, (1, 2): {9: 1.0}}, (5,)
-    table = TrieTable()
-    root = table.add(trie_of([(null, 0), (BELL, 1)]))
-    for budget, is_sure, share in ((0, False, 0.1 / 0.6), (PLENTY, True, 0.1 / 0.15)):
-        (found,), _ = search(Steps(told), table, [root], [budget], threshold=0.9, rate=1.0)
-        assert (found.tokens, found.is_sure) == (null, is_sure)
-        assert found.share == pytest.approx(share)
-
-
-def test_what_is_told_within_the_budget_counts() -> None:
-    """Null has more than a half, and a value comes up to the threshold whoever has the rest: it is said, though its
-    share is not known well."""
-    told = {(): {1: 0.4, 4: 0.05, 5: 0.55}, (5,): {9: 1.0}, (1,): {2: 1.0}, (1, 2): {9: 1.0}}
-    table = TrieTable()
-    root = table.add(trie_of([(NULL, 0), (BELL, 1), ((4, 6, 7, 9), 2)]))
-    for threshold, answer in ((0.2, BELL), (0.39, NULL), (None, NULL)):
-        (found,), _ = search(Steps(told), table, [root], [3], threshold=threshold)
-        assert (found.tokens, found.is_sure) == (answer, threshold is None)
-
-
-class SureModel(MadeUpModel):
-    """Nearly all of it is on one spelling."""
-
-    def __init__(self, tokens: tuple[int, ...]) -> None:
-        super().__init__(0, 0.1)
-        self._tokens = tokens
-
-    def logprobs(self, value: int, text: list[int]) -> npt.NDArray[np.float64]:  # type: ignore[override]
-        found = super().logprobs(value, text)
-        if tuple(text) == self._tokens[: len(text)]:
-            found = found - 12
-            found[self._tokens[len(text)]] = np.log1p(-np.exp(-12) * 9)
-        return found
-
-
-THOUSAND: Spellings = [((1, *map(int, f"{number:04d}"), 9), number + 1) for number in range(1000)] + [((2, 9), 0)]
-
-
-def test_who_is_sure_feeds_its_own_tokens() -> None:
-    """Of a thousand members: the six tokens of one, of which the last is not fed."""
-    table = TrieTable()
-    root = table.add(trie_of(THOUSAND))
-    (found,), num_rounds = search(SureModel((1, 0, 4, 2, 7, 9)), table, [root], [PLENTY])
-    assert (found.tokens, found.is_sure) == ((1, 0, 4, 2, 7, 9), True)
-    assert found.num_fed == 5
-    assert num_rounds <= 5
-    (found,), num_rounds = search(SureModel((2, 9)), table, [root], [PLENTY])
-    assert (int(table.members[found.spelling]), found.num_fed, num_rounds) == (0, 1, 1)
-
-
 class DoubtfulModel(MadeUpModel):
     """Of 400 first letters of brands it takes one for the likeliest, and the rest is spread over the others."""
 
@@ -338,25 +286,3 @@ class Steps(MadeUpModel):
 
 
 BELL, BICYCLE, NULL = (1, 2, 9), (1, 3, 4, 9), (5, 9)
-
-
-@table(
-    ("told", "answer"),
-    [
-        # Greedy takes 3 behind 1, and locks itself in: what it wants to say there is no member.
-        ({(): {1: 0.9, 5: 0.1}, (1,): {2: 0.4, 3: 0.6}, (1, 2): {9: 0.9}, (1, 3): {4: 0.1}, (1, 3, 4): {9: 1.0}}, BELL),
-        (
-            {(): {1: 0.9, 5: 0.1}, (1,): {2: 0.4, 3: 0.6}, (1, 2): {9: 0.1}, (1, 3): {4: 0.9}, (1, 3, 4): {9: 1.0}},
-            BICYCLE,
-        ),
-        # Null has less than a half, though more than any member: there is a value.
-        ({(): {1: 0.6, 5: 0.4}, (1,): {2: 0.5, 3: 0.3}, (1, 2): {9: 0.9}, (1, 3): {4: 0.9}, (1, 3, 4): {9: 1.0}}, BELL),
-        ({(): {1: 0.4, 5: 0.6}, (5,): {9: 1.0}, (1,): {2: 1.0}, (1, 2): {9: 1.0}}, NULL),
-    ],
-)
-def test_a_first_token_does_not_lock_in(told: dict[tuple[int, ...], dict[int, float]], answer: tuple[int, ...]) -> None:
-    told = {(5,): {9: 1.0}, **told}
-    table = TrieTable()
-    root = table.add(trie_of([(NULL, 0), (BELL, 1), (BICYCLE, 2)]))
-    (found,), _ = search(Steps(told), table, [root], [PLENTY])
-    assert (found.tokens, found.is_sure) == (answer, True)

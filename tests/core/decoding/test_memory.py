@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,21 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Engine, EngineConfig
-from hpd_core.attention.kv_cache import CacheBlock, CachePool, CacheShape, LayerShape
+from hpd_core.attention.kv_cache import CacheBlock, CachePool, CacheShape
 from hpd_core.decoding import memory
 from hpd_core.decoding.cohort_cache import CohortCache
 from hpd_core.decoding.decoder import Decoder
-from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes, halved
+from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.layers import packed_linears
-from hpd_core.layers.packed_linears import PackedLinears
 from hpd_core.layout import Branch, tree_layout
-from hpd_core.mixers.states import MixerShape
 from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach
 from hpd_core.system.device import is_out_of_memory
@@ -75,70 +67,6 @@ def test_a_cache_that_does_not_fit_is_made_smaller_and_said_so(caplog: pytest.Lo
 
 
 GIB = 2**30
-QWEN3 = {
-    "1.7B": tf.Qwen3Config(
-        hidden_size=2048, intermediate_size=6144, num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8
-    ),
-    "8B": tf.Qwen3Config(
-        hidden_size=4096, intermediate_size=12_288, num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8
-    ),
-}
-
-
-@table(
-    ("size", "free", "tokens", "prompts"),
-    [
-        ("8B", 123.0, 16_384, 128),  # an H200 with the model in it
-        ("8B", 28.6, 16_384, 128),  # an L40S
-        ("8B", 7.7, 4096, 32),  # 24 GiB
-        ("8B", 6.2, 2048, 16),  # what is left of 24 GB on an A10G
-        ("1.7B", 19.7, 16_384, 128),
-        ("8B", 0.1, 1024, 8),
-    ],
-)
-def test_what_auto_takes_on_a_gpu_leaves_room_for_a_step(size: str, free: float, tokens: int, prompts: int) -> None:
-    sizes = QWEN3[size]
-    with torch.device("meta"):
-        model = tf.Qwen3ForCausalLM(sizes).to(torch.bfloat16)
-    shape = replace(cache_shape(model), device=torch.device("cuda"))
-    limits = fitted(EngineConfig(), shape, int(free * GIB), activation_bytes(model, shape))
-    assert (limits.max_tokens_per_step, limits.max_prompts_per_cohort) == (tokens, prompts)
-    if free < 1:
-        return
-    # What our own code has at the same time of a layer, its logits in blocks, and what their reduction takes beside.
-    heads = (sizes.num_attention_heads + 2 * sizes.num_key_value_heads) * sizes.head_dim
-    of_a_token = 4 * sizes.hidden_size + 2 * heads + 3 * sizes.intermediate_size
-    step = 2 * tokens * of_a_token + 3 * 2**28
-    cache = limits.max_cached_tokens * shape.numbers_per_token * 2
-    assert step + cache < free * GIB
-
-
-def test_what_the_user_sets_is_what_is_taken() -> None:
-    gpu, cpu = torch.device("cuda"), torch.device("cpu")
-    assert Limits.of(EngineConfig(), cpu) == Limits(4096, 32, 262_144, 64)
-    assert Limits.of(EngineConfig(), gpu) == Limits(16_384, 128, 262_144, 64)
-    assert Limits.of(EngineConfig(max_tokens_per_step=100_000), gpu, 5000) == Limits(100_000, 32, 262_144, 64)
-    assert Limits.of(EngineConfig(max_prompts_per_cohort=7), gpu, 5000) == Limits(4096, 7, 262_144, 64)
-    assert Limits.of(EngineConfig(), cpu, 0) == Limits(1024, 8, 262_144, 64)
-
-
-def test_models_say_the_width_of_their_mlps_in_several_ways() -> None:
-    common = {"vocab_size": 400, "hidden_size": 12, "num_attention_heads": 2}
-    attention, head = 4 * 12 + 2 * 4 * 6, 100
-    for sizes, width in (
-        (tf.LlamaConfig(**common, intermediate_size=7), 7),
-        (tf.OPTConfig(**common, ffn_dim=9), 9),
-        (tf.GPT2Config(vocab_size=400, n_embd=12, n_head=2), 48),
-        (SimpleNamespace(**common, intermediate_size=[3, 8, 5]), 8),
-    ):
-        weight = torch.zeros(400, 12)
-        model = SimpleNamespace(
-            config=SimpleNamespace(get_text_config=lambda sizes=sizes: sizes),
-            get_output_embeddings=lambda weight=weight: SimpleNamespace(weight=weight),
-            get_input_embeddings=lambda weight=weight: SimpleNamespace(weight=weight),
-        )
-        shape = CacheShape((LayerShape(2, 6, 6, num_heads=2),), torch.float32, CPU, (0,))
-        assert activation_bytes(model, shape) == 4 * (attention + 3 * 12 + 3 * width + head)
 
 
 @table("family", FAMILIES)
@@ -165,23 +93,6 @@ def test_what_a_token_takes_is_estimated_from_above(family: str) -> None:
     assert most <= activation_bytes(model, cache_shape(model)) <= 4 * most + 4 * VOCABULARY
 
 
-@table(
-    ("sizes", "chunk", "measured"),
-    [
-        ((16, 16, 128, 128, 1), 64, 154_000),  # Qwen3.5 0.8B
-        ((1, 48, 128, 64, 1), 256, 636_000),  # Granite 4 H of 1,536 dimensions
-        ((32, 32, 128, 128, 128), 64, 3_296_000),  # Kimi Linear of 2,304
-        ((1, 3072, 16, 1, 1), 64, 157_000),  # Mamba of 1,536
-    ],
-)
-def test_layers_beside_attention_take_as_much_as_was_measured(
-    sizes: tuple[int, ...], chunk: int, measured: int
-) -> None:
-    """Bytes a token above those of the linear layers, in a step of 1,024 on a CPU."""
-    shape = MixerShape(8, 4, torch.bfloat16, CPU, *sizes, chunk=chunk)
-    assert measured <= shape.bytes_in_a_step <= 2 * measured
-
-
 def test_free_memory_is_what_a_container_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(memory, "_CGROUP", tmp_path)
     of_the_machine = free_bytes(CPU)
@@ -204,34 +115,6 @@ def test_free_memory_is_what_a_container_leaves(monkeypatch: pytest.MonkeyPatch,
     (tmp_path / "memory/memory.usage_in_bytes").write_text(f"{5 * MIB}\n")
     (tmp_path / "memory/memory.stat").write_text(f"cache 5\ntotal_inactive_file {MIB}\n")
     assert free_bytes(CPU) == 5 * MIB
-
-
-@given(
-    tokens=st.integers(1, 10**6),
-    prompts=st.integers(1, 10**4),
-    slots=st.integers(1, 10**9),
-    prefixes=st.integers(1, 99),
-)
-def test_halving_comes_to_an_end(tokens: int, prompts: int, slots: int, prefixes: int) -> None:
-    limits: Limits | None = Limits(
-        max_tokens_per_step=tokens,
-        max_prompts_per_cohort=prompts,
-        max_cached_tokens=slots,
-        max_cached_prefixes=prefixes,
-    )
-    for _ in range(30):
-        assert limits is not None
-        smaller = halved(limits)
-        if smaller is None:
-            assert limits.max_prompts_per_cohort == limits.max_cached_prefixes == 1
-            assert max(limits.max_tokens_per_step, limits.max_cached_tokens) <= 64
-            return
-        assert EngineConfig(**asdict(smaller)), "such may be set"
-        assert smaller.max_tokens_per_step <= max(64, limits.max_tokens_per_step)
-        assert smaller.max_prompts_per_cohort <= limits.max_prompts_per_cohort
-        assert smaller != limits
-        limits = smaller
-    raise AssertionError("no end")
 
 
 # A device that holds only so much.
@@ -387,94 +270,7 @@ assert found[:2] == expected and all(found), "answers"
 """
 
 
-@pytest.mark.full
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="an address space is limited only on Linux")
-def test_a_process_that_may_not_have_more_goes_on_with_less() -> None:
-    done = subprocess.run([sys.executable, "-c", _LIMITED], capture_output=True, text=True, timeout=1800, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "out of memory ([enforce fail at alloc_cpu" in done.stderr
-
-
 # What admission promises.
-
-
-@settings(deadline=None, max_examples=examples(25))
-@given(count=st.integers(1, 14), slots=st.integers(1, 900))
-def test_the_cache_takes_what_was_allowed(count: int, slots: int) -> None:
-    """But for one prompt alone, and the room by which a block may grow."""
-    limits = EngineConfig(max_cached_tokens=slots, max_prompts_per_cohort=6)
-    decoder, prompts = Decoder(LLAMA, NEVER, limits, cache_shape(LLAMA)), some_prompts(count)
-    widest = max(prompt.most_own_tokens for prompt in prompts)
-    prefixes = 6 * len({prompt.prefix_key for prompt in prompts}) * 9
-    most = 0
-    decoder.add(prompts)
-    while decoder.has_work:
-        decoder.step()
-        most = max(most, sum(cohort.num_cached_tokens for cohort in decoder._scheduler.running))
-    assert most <= 1.25 * max(slots, widest) + prefixes + 4 * 4 * count
-
-
-@pytest.mark.full
-def test_a_failed_step_is_not_charged_to_those_who_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder = Decoder(LLAMA, NEVER, EngineConfig(), cache_shape(LLAMA))
-    forward = decoder._forward
-
-    def failing(inputs: Any) -> Any:
-        time.sleep(0.05)
-        raise torch.OutOfMemoryError("made up")
-
-    monkeypatch.setattr(decoder, "_forward", failing)
-    with pytest.raises(torch.OutOfMemoryError):  # when nothing is left to halve
-        run(decoder, some_prompts(1))
-    decoder.clear()
-    monkeypatch.setattr(decoder, "_forward", forward)
-    decoder.add(some_prompts(1))
-    started = time.perf_counter()
-    report = decoder.step()
-    assert report.seconds <= time.perf_counter() - started
-
-
-@table("fail_at", [0, 3])
-def test_weights_that_cannot_be_packed_leave_the_model_as_it_was(fail_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    linears = PackedLinears(build_model("llama").to(torch.bfloat16))
-    if not linears._layers:
-        pytest.skip("no packed weights on this CPU")
-    pack, calls = packed_linears._pack, 0
-
-    def failing(layer: torch.nn.Linear) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls > fail_at:
-            raise torch.OutOfMemoryError("made up")
-        return pack(layer)
-
-    monkeypatch.setattr(packed_linears, "_pack", failing)
-    with pytest.raises(torch.OutOfMemoryError), linears.active():
-        pass
-    assert not any("forward" in layer.__dict__ for layer in linears._layers)
-
-
-def test_the_cache_is_one_piece_of_memory_once_the_engine_knows_how_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the settings ask for may be more than the system gives; a first step is made before anybody looks."""
-    empty = torch.empty
-
-    def refuse(*size: Any, **options: Any) -> torch.Tensor:
-        if size and isinstance(size[0], int) and size[0] > 1_000_000:
-            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-        return empty(*size, **options)
-
-    monkeypatch.setattr(torch, "empty", refuse)
-    config = EngineConfig(max_cached_tokens=10**9)
-    decoder = Decoder(LLAMA, NEVER, config, cache_shape(LLAMA))
-    expected, _ = run(decoder, some_prompts(3))
-    monkeypatch.setattr(decoder, "_free_bytes", lambda: 0)
-    decoder.fit()
-    blocks = []
-    take = decoder.pool.take
-    monkeypatch.setattr(decoder.pool, "take", lambda *size: blocks.append(take(*size)) or blocks[-1])
-    assert run(decoder, some_prompts(3))[0] == expected
-    starts = {block.memory.untyped_storage().data_ptr() for block in blocks}
-    assert len(starts) == 1 < len(blocks)
 
 
 def test_forgotten_prefixes_are_computed_anew() -> None:

@@ -28,7 +28,6 @@ from tests.core.families import VOCABULARY, build_model
 from tests.core.helpers import (
     STATES,
     TRIES,
-    TreeCase,
     assert_equals_oracle,
     decode,
     random_case,
@@ -141,14 +140,6 @@ NEVER = Endings.none(VOCABULARY)
 SMALL: dict[str, Any] = {"max_tokens_per_step": 48, "max_prompts_per_cohort": 3}
 
 
-def test_there_are_two_steps_at_a_time(device: Device) -> None:
-    expected = decode(build_model("llama"), some_cases(30), ENDINGS, EngineConfig(**SMALL))
-    assert device.most_in_flight == 1, "not where nobody asked for it: on a CPU there is nothing to gain"
-    found = decode(build_model("llama"), some_cases(30), ENDINGS, overlapping(**SMALL))
-    assert device.most_in_flight == 2
-    assert [prompt.tokens for prompt in found] == [prompt.tokens for prompt in expected]
-
-
 def prompts_of(count: int, limit: int = 12) -> list[Prompt]:
     """One value each, of `limit` tokens."""
     rng = np.random.default_rng(count)
@@ -174,55 +165,6 @@ def prefill(decoder: Decoder) -> None:
     scheduler = decoder._scheduler
     while scheduler._waiting or any(cohort.num_prefill_tokens for cohort in scheduler.running):
         decoder.step()
-
-
-def test_what_is_too_little_for_a_step_of_its_own_waits_for_the_other(device: Device) -> None:
-    """Else the rests of two cohorts would take turns to their end, where one step can feed both."""
-    # Two cohorts of six: what either has to decode is less than a quarter of a step.
-    limits: dict[str, Any] = {"max_tokens_per_step": 64, "max_prompts_per_cohort": 6}
-    in_turn = run(plain_decoder(**limits), prompts_of(12))
-    device.forget()
-    overlapped = run(plain_decoder(overlap_steps=True, **limits), prompts_of(12))
-    assert device.most_in_flight == 2, "while they are prefilled"
-    assert len(overlapped) <= len(in_turn) + 2
-    assert [12] in overlapped or [6, 6] in overlapped
-
-
-def test_a_large_step_is_made_in_halves(device: Device) -> None:
-    """What has been joined would else stay so, and be waited for."""
-    decoder = plain_decoder(overlap_steps=True, max_tokens_per_step=16, max_prompts_per_cohort=4)
-    decoder.add(prompts_of(12, limit=40))
-    prefill(decoder)
-    decoder._most_in_flight = 1
-    decoder.step()
-    assert not decoder._in_flight, "all can go into the next step now"
-    decoder._most_in_flight = 2
-    fed = [sum(count for cohort in decoder.step().cohorts for _, count in cohort) for _ in range(4)]
-    assert len(decoder._in_flight) == 1
-    assert sorted(fed) == [4, 4, 8, 8], "of three cohorts of four, taking turns"
-
-
-def test_a_prefix_is_taken_when_its_own_step_ends(device: Device) -> None:
-    """Not with an older one: nothing of it has been computed then."""
-    rng = np.random.default_rng(8)
-    prefix = random_ids(rng, 20, 20)
-    cases = [TreeCase([], random_ids(rng, 30, 30), [Branch([5, 6], 12)]) for _ in range(6)]
-    cases += [TreeCase(prefix, random_ids(rng, 5, 5), [Branch([5, 6], 4)]) for _ in range(3)]
-    decoder = plain_decoder(overlap_steps=True, max_tokens_per_step=32, max_prompts_per_cohort=6)
-    prompts = [case.prompt() for case in cases]
-    decoder.add(prompts[:6])
-    prefill(decoder)
-    decoder.add(prompts[6:])
-    found_beside = False
-    while decoder.has_work:
-        report = decoder.step()
-        beside = decoder._scheduler._prefix_cohort
-        found_beside |= beside is not None and beside in decoder._scheduler._in_flight
-        for prompt in report.computed_prefixes:
-            assert any(prompt is fed for cohort in report.cohorts for fed, _ in cohort)
-    assert found_beside
-    for case, prompt in zip(cases, prompts, strict=True):
-        assert_equals_oracle(ORACLE, case, prompt, NEVER)
 
 
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -320,12 +262,3 @@ def test_an_error_with_a_step_in_flight_reaches_every_caller_and_the_engine_goes
         engine.extract(products(40), SCHEMAS)
     engine._decoder._forward = forward  # type: ignore[method-assign]
     assert answers(engine.extract(products(6), SCHEMAS)) == expected
-
-
-@pytest.mark.full
-def test_processes_that_share_a_model_overlap_alike(tiny_model_dir: Path) -> None:
-    with Engine.from_pretrained(str(tiny_model_dir), config(**SMALL)) as plain:
-        expected = answers(plain.extract(products(25), SCHEMAS))
-    options = config(overlap_steps=True, tensor_parallel=2, **SMALL)
-    with Engine.from_pretrained(str(tiny_model_dir), options) as engine:
-        assert answers(engine.extract(products(25), SCHEMAS)) == expected

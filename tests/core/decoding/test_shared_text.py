@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from hpd_core.attention.kv_cache import CacheBlock, CachePool
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.decoding.shared_text import SharedText, shared_texts
+from hpd_core.decoding.shared_text import shared_texts
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach
@@ -49,29 +48,6 @@ def found_texts(documents: list[list[int]], num_prefix_tokens: int = 0) -> list[
     ]
 
 
-def test_what_several_begin_with_is_one_node_and_what_fewer_do_one_below_it() -> None:
-    common, longer = list(range(10, 30)), list(range(40, 60))
-    documents = [[*common, 1], [9] * 30, [*common, *longer, 2], [*common, *longer], [*common, *longer, 70_000]]
-    assert found_texts(documents) == [(common, [0, 2, 3, 4], 0), ([*common, *longer], [2, 3, 4], 20)]
-
-
-@pytest.mark.parametrize(
-    ("length", "members", "before", "is_worth"),
-    [
-        (7, 50, 0, False),
-        (8, 2, 0, False),
-        (8, 3, 0, True),
-        (16, 2, 0, True),
-        (60, 2, 900, True),
-        (60, 2, 901 + 3 * 16, False),
-        (60, 3, 901 + 3 * 16, True),
-    ],
-)
-def test_a_node_saves_more_than_it_costs(length: int, members: int, before: int, is_worth: bool) -> None:
-    documents = [[*range(length), 1000 + number] for number in range(members)]
-    assert bool(found_texts(documents, before)) == is_worth
-
-
 @settings(max_examples=examples(200))
 @given(st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 12)), max_size=4), max_size=8))
 def test_the_tree_is_that_of_all_common_beginnings(runs: list[list[tuple[int, int]]]) -> None:
@@ -94,18 +70,6 @@ def test_the_tree_is_that_of_all_common_beginnings(runs: list[list[tuple[int, in
             continue
         above = max((len(text) for text, _, _ in nodes if tuple(text) == key[: len(text)]), default=0)
         assert len(key) - above < 8 or (len(members) - 1) * (len(key) - above) < 16
-
-
-def test_a_thousand_documents_that_share_nothing_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their first tokens are all that is compared."""
-    rng = np.random.default_rng(1)
-    documents = [np.concatenate([np.arange(7), [n], rng.integers(0, 150_000, 300)]) for n in range(1000)]
-
-    def fail(*_: Any, **__: Any) -> Any:
-        raise AssertionError("whole documents are compared")
-
-    monkeypatch.setattr(np, "frombuffer", fail)
-    assert shared_texts(range(1000), documents, 300) == []
 
 
 # Exactness.
@@ -220,26 +184,6 @@ def test_what_is_shared_is_computed_once(attention: str) -> None:
     assert not decoder._scheduler._common.texts, "nobody waits for it"
 
 
-def test_a_family_within_a_family_stands_on_it() -> None:
-    rng = np.random.default_rng(4)
-    common, below, branches = random_ids(rng, 40, 40), random_ids(rng, 30, 30), [Branch([5, 6], 2)]
-    documents = [[*common, 1], [*common, 2], *([*common, *below, n] for n in (3, 4))]
-    prompts = [Prompt(tree_layout([7, 8], document, branches), "it") for document in documents]
-    reports = run(llama(), prompts)
-    assert of_texts(reports) == [40, 30]
-    assert [prompt.num_shared_tokens for prompt in prompts] == [40, 40, 70, 70]
-
-
-def test_where_nothing_is_shared_nothing_changes() -> None:
-    def fed(**options: Any) -> list[list[list[int]]]:
-        rng = np.random.default_rng(6)
-        prompts = [Prompt(tree_layout([7, 8], random_ids(rng, 30, 40), [Branch([5], 3)]), "it") for _ in range(20)]
-        reports = run(llama(max_prompts_per_cohort=6, max_tokens_per_step=128, **options), prompts)
-        return [[[count for _, count in cohort] for cohort in report.cohorts] for report in reports]
-
-    assert fed() == fed(share_text=False)
-
-
 @pytest.mark.parametrize("options", [{"share_text": False}, {"layout": "stacked"}])
 def test_it_can_be_switched_off_and_is_off_for_stacked_prompts(options: dict[str, Any]) -> None:
     prompts = family(5)
@@ -247,99 +191,7 @@ def test_it_can_be_switched_off_and_is_off_for_stacked_prompts(options: dict[str
     assert {prompt.num_shared_tokens for prompt in prompts} == {0}
 
 
-def test_members_that_are_far_apart_run_together() -> None:
-    """The text stays in memory for no longer than it takes to admit them."""
-    prefix = [7, 8]
-    families = [family(3, prefix=prefix, seed=seed) for seed in range(40)]
-    prompts = [members[number] for number in range(3) for members in families]
-    decoder = llama(max_prompts_per_cohort=6, max_tokens_per_step=128)
-    decoder.add(prompts)
-    most, order = 0, []
-    while decoder.has_work:
-        order += decoder.step().finished
-        most = max(most, len(decoder._scheduler._common.texts))
-    assert most <= 4, "the next that fit a step"
-    place = {prompt: number for number, prompt in enumerate(order)}
-    for members in families:
-        assert max(place[p] for p in members) - min(place[p] for p in members) < 12
-
-
-def test_texts_are_computed_for_many_prompts_at_once() -> None:
-    """A step for texts alone is as full as others are."""
-    prompts = [prompt for seed in range(8) for prompt in family(3, prefix=[7, 8], seed=seed)]
-    reports = run(llama(max_prompts_per_cohort=6, max_tokens_per_step=170), prompts)
-    assert [len(report.computed_texts) for report in reports if report.computed_texts] == [4, 3, 1]
-
-
-def test_prompts_of_several_submissions_that_wait_share_their_text() -> None:
-    decoder = llama(max_prompts_per_cohort=4, max_tokens_per_step=64)
-    busy = [
-        Prompt(tree_layout([7, 8], random_ids(np.random.default_rng(n), 40, 40), [Branch([5], 9)]), "it")
-        for n in range(4)
-    ]
-    decoder.add(busy)
-    decoder.step()
-    members = family(4, prefix=[7, 8])
-    for prompt in members:
-        prompt.prefix_key = "it"
-        decoder.add([prompt])
-    reports = run(decoder, [])
-    assert of_texts(reports) == [40]
-    assert [prompt.num_shared_tokens for prompt in members] == [40] * 4
-
-
-@settings(max_examples=examples(40))
-@given(data=st.data())
-def test_the_oldest_is_in_every_cohort_that_is_admitted(data: st.DataObject) -> None:
-    """Whatever arrives when, and however little memory there is; and all end."""
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    prefixes = [random_ids(rng, 2, 6), random_ids(rng, 2, 6), []]
-    decoder = llama(
-        max_prompts_per_cohort=data.draw(st.integers(1, 5)),
-        max_tokens_per_step=data.draw(st.sampled_from([8, 60, 4096])),
-        max_cached_prefixes=data.draw(st.integers(1, 2)),
-        max_cached_tokens=data.draw(st.sampled_from([1, 120, 400, 10**6])),
-        attention=data.draw(st.sampled_from(WAYS)),
-    )
-    waiting: list[Prompt] = []
-    started: set[Prompt] = set()
-
-    def step() -> None:
-        fed = [item for cohort in decoder.step().cohorts for item, _ in cohort if item.layout.num_branches]
-        new = set(fed) - started
-        oldest = next((prompt for prompt in waiting if prompt not in started), None)
-        assert not new or oldest in new
-        started.update(new)
-
-    for _ in range(data.draw(st.integers(1, 3))):
-        arrived = [case.prompt() for case in variants(rng, prefixes, data.draw(st.integers(1, 3)), 4)]
-        waiting += arrived
-        decoder.add(arrived)
-        for _ in range(data.draw(st.integers(0, 4))):
-            if decoder.has_work:
-                step()
-    for _ in range(2000):
-        if not decoder.has_work:
-            break
-        step()
-    assert started == set(waiting)
-    assert all(prompt.is_finished for prompt in waiting)
-    assert decoder.pool.num_used == 0
-    assert not decoder._scheduler._common.texts
-    assert not decoder._scheduler._common._longest
-
-
 # Memory.
-
-
-@pytest.mark.parametrize("attention", EVERY_WAY)
-@pytest.mark.parametrize(("slots", "is_shared"), [(2 * 60, True), (2 * 60 - 1, False)])
-def test_a_text_for_which_there_is_no_room_is_not_shared(attention: str, slots: int, is_shared: bool) -> None:
-    prefix = random_ids(np.random.default_rng(3), 20, 20)
-    prompts = family(3, prefix=prefix)
-    reports = run(llama(attention=attention, max_cached_tokens=slots), prompts)
-    assert of_texts(reports) == [40] * is_shared
-    assert all(prompt.is_finished for prompt in prompts)
 
 
 def test_texts_count_as_what_is_in_the_cache() -> None:
@@ -353,16 +205,6 @@ def test_texts_count_as_what_is_in_the_cache() -> None:
         shared = {*scheduler._common.texts}.union(*(cohort.shared_prefixes for cohort in scheduler.running))
         cached = sum(cohort.num_cached_tokens for cohort in scheduler.running)
         assert sum(text.num_tokens for text in shared) + cached <= 2 * 40 + 14 + 16, "but for the room to grow"
-
-
-def test_texts_do_not_push_out_prefixes() -> None:
-    rng = np.random.default_rng(2)
-    prefixes = [random_ids(rng, 6, 6) for _ in range(2)]
-    decoder = llama(max_cached_prefixes=2)
-    for prefix in prefixes:
-        run(decoder, family(3, prefix=prefix, seed=1) + family(3, prefix=prefix, seed=2))
-    again = [report for prefix in prefixes for report in run(decoder, family(3, prefix=prefix, seed=3))]
-    assert [text for report in again for text in report.computed_prefixes] == []
 
 
 @pytest.mark.parametrize("fail_at", range(1, 20, 3))
@@ -390,18 +232,6 @@ def test_after_an_end_of_memory_texts_are_computed_anew(fail_at: int, monkeypatc
     assert sorted(id(p) for report in reports for p in report.finished) == sorted(map(id, found))
     assert of_texts(reports)
     assert decoder.pool.num_used == 0
-
-
-def test_a_given_up_text_leaves_what_stands_above_it() -> None:
-    top = SharedText(None, 10, [1, 2, 3])
-    middle = SharedText(top, 20, [1, 2])
-    bottom = SharedText(middle, 30, [1, 2])
-    assert [text.or_above() for text in (bottom, middle, top)] == [bottom, middle, top]
-    middle.is_given_up = True
-    assert [text.or_above() for text in (bottom, middle, top)] == [bottom, top, top]
-    top.is_given_up = True
-    assert middle.or_above() is None
-    assert all(child.parent is parent for parent, child in pairwise([top, middle, bottom]))
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -14,12 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpd_core import Completion, Engine, EngineError, OpenBranch, PatternError, Trunk
+from hpd_core import Completion, Engine, OpenBranch, PatternError, Trunk
 from hpd_core.baselines.reference import decode_chain, spelling_logprobs
 from hpd_core.models.loading import load_model, load_tokenizer
 from hpd_core.requests import prompt_builder
 from hpd_core.requests.trunk import TrunkCompletions
-from hpd_core.text import closed_answers, constraints
 from hpd_core.text.closed_answers import closed_lines
 from hpd_core.text.template import Piece
 from hpd_core.text.tokenization import SegmentTokenizer
@@ -35,7 +34,7 @@ from hpd_core.text.value_kinds import (
     ValueKind,
     is_closed,
 )
-from tests.core.engines import TIMEOUT, Steps, config
+from tests.core.engines import TIMEOUT, config
 from tests.core.helpers import LOGPROB_TOLERANCE, NEAR_TIE
 from tests.examples import examples
 from tests.tables import table
@@ -227,46 +226,10 @@ def test_it_may_be_abandoned_at_any_step(tiny_model_dir: Path, step: int) -> Non
         assert engine._decoder.pool.num_used == 0
 
 
-def test_an_engine_that_is_closed_says_so(tiny_model_dir: Path) -> None:
-    engine = Engine.from_pretrained(str(tiny_model_dir), config())
-    engine.close()
-    with pytest.raises(EngineError, match="closed"):
-        engine.complete([trunk("a")], [[OpenBranch("a:")]])
-
-
 def strange(number: int) -> list[OpenBranch]:
     """Branches of kinds that nobody else has."""
     kinds = [OneOf((number, "red", "x" * (number % 40))), Pattern(f"^[A-Z]{{2}}{number}$"), JsonString(nullable=True)]
     return [OpenBranch("a:", kind, 8) for kind in kinds]
-
-
-def test_kinds_that_are_being_decoded_are_not_removed(
-    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with Engine.from_pretrained(str(tiny_model_dir), config(max_scored_tokens=0)) as engine:
-        expected = written(engine.complete([trunk("red")], [strange(1)]).result(TIMEOUT)[0])
-        monkeypatch.setattr(constraints, "_MOST_WAYS_IN_ALL", 0)
-        steps = Steps(engine, hold=True)
-        running = engine.complete([trunk("red")], [strange(1)])
-        assert steps.entered.wait(TIMEOUT)
-        others = [engine.complete([trunk("red")], [strange(number)]) for number in range(2, 12)]
-        assert "memory for enums and patterns is full" in caplog.text
-        steps.release.set()
-        assert written(running.result(TIMEOUT)[0]) == expected
-        assert all(len(other.result(TIMEOUT)) == 1 for other in others)
-
-
-def test_tries_of_strangers_take_no_memory_without_end(tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that nobody decodes make room; what is decoded again is as it was."""
-    branches = [[OpenBranch("a:", OneOf((1, "red")))]]
-    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
-        before = engine.complete([trunk("red")], branches).result(TIMEOUT)[0]
-        monkeypatch.setattr(closed_answers, "_MOST_BYTES", 2_000)
-        for number in range(20):
-            (found,) = engine.complete([trunk("red")], [[OpenBranch("a:", OneOf((number, "x")))]]).result(TIMEOUT)
-            assert found.branches[0].choice == "scored"
-            assert engine._decoder._tries.num_bytes < 3_000
-        assert written(engine.complete([trunk("red")], branches).result(TIMEOUT)[0]) == written(before)
 
 
 def test_many_branches_are_parted_over_prompts_that_share_their_text(engine: Engine) -> None:
@@ -285,15 +248,6 @@ def test_many_branches_are_parted_over_prompts_that_share_their_text(engine: Eng
         part.num_prompt_tokens - part.num_trunk_tokens for part in parts
     )
     assert future.metrics.document_tokens_shared > 100, "it is computed once"
-
-
-def test_an_engine_that_stacks_records_completes_branches_likewise(tiny_model_dir: Path) -> None:
-    branches = [[OpenBranch("a:", JsonString()), OpenBranch("b:", Number())]]
-    found = []
-    for layout in ("tree", "stacked"):
-        with Engine.from_pretrained(str(tiny_model_dir), config(layout)) as engine:
-            found.append(written(engine.complete([trunk("red")], branches).result(TIMEOUT)[0]))
-    assert found[0] == found[1]
 
 
 def test_prefixes_of_strangers_are_not_kept_for_ever(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

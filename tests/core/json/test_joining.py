@@ -80,26 +80,6 @@ def test_the_step_behind_sees_every_step_as_text(
         assert behind.branches[0].num_tokens == len(expected.tokens)
 
 
-def test_a_document_in_the_prefix_is_computed_once_for_both_calls(engine: Engine) -> None:
-    document = "Velor running shoe, blue, size 42. " * 3
-    steps = [OpenBranch(f'"{name}":', JsonString(), 6) for name in ("Brand", "Size", "Colour")]
-    summary = [OpenBranch('"Summary":', FreeText(), 6)]
-    values = []
-    for trunk in (Trunk((*PREFIX, Piece(document, False), *SUFFIX), ""), Trunk(PREFIX, document, SUFFIX)):
-        first = engine.complete([trunk], [steps])
-        (found,) = first.result(TIMEOUT)
-        second = engine.complete([joined(trunk, steps, found)], [summary])
-        values.append((found.branches, second.result(TIMEOUT)[0].branches))
-        num_document = len(engine._segments.encode_text([document])[0])
-        assert second.metrics.prefix_tokens_computed == 0
-        if trunk.text:
-            assert second.metrics.document_tokens > num_document
-        else:
-            num_lines = second.result()[0].num_trunk_tokens - found.num_trunk_tokens
-            assert second.metrics.document_tokens == num_lines < num_document
-    assert [[each.raw for each in part] for part in values[0]] == [[each.raw for each in part] for part in values[1]]
-
-
 def test_what_was_not_decoded_cannot_be_joined() -> None:
     step = OpenBranch("a:")
     with pytest.raises(PromptError, match="too long"):

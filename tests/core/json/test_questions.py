@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,7 +14,6 @@ from hpd_core.errors import PromptError
 from hpd_core.json_schema.assembly import Assembly
 from hpd_core.json_schema.form import FormGroup
 from hpd_core.json_schema.form_prompt import _lines
-from hpd_core.json_schema.leaf_reader import FORMATS
 from hpd_core.json_schema.questions import FormQuestion, Questions
 from hpd_core.json_schema.schema_reader import read_schema
 from hpd_core.json_schema.validation import checker
@@ -91,47 +89,6 @@ def test_each_wave_sees_what_it_waited_for_and_nothing_else() -> None:
     assert questions.answers[("lines", 1, "name")].value == "Hat"
 
 
-PAID = {
-    "oneOf": [
-        an_object(by={"const": "card"}, number={"type": "integer"}, owner=an_object(name=TEXT)),
-        an_object(by={"enum": ["cash", "coins"]}, change={**TEXT, "x-hpd-after": ["by"]}),
-    ]
-}
-
-
-@table("by", ["card", "coins", None])
-def test_what_says_which_shape_an_object_has_comes_first(by: str | None) -> None:
-    schema = an_object(total={"type": "number"}, paid={"anyOf": [PAID, {"type": "null"}], "x-hpd-after": ["total"]})
-    questions = Questions(read_schema(schema))
-    say(questions, wave(questions), total=5)
-    second = wave(questions)
-    assert list(second) == ['"total": 5,\n"paid.by":']
-    say(questions, second, paid_by=by)
-    third = wave(questions)
-    seen = f'"paid.by": "{by}",\n"total": 5,\n'
-    names = {"card": ["number", "owner.name"], "coins": ["change"]}.get(by or "", [])
-    assert list(third) == [f'{seen}"paid.{name}":' for name in names]
-    say(questions, third, paid_number=42, paid_owner_name="Ann", paid_change="none")
-    assert not questions.next_wave()
-    data = Assembly(questions.answers, questions.lengths).of(read_schema(schema))
-    paid = {
-        "card": {"by": "card", "number": 42, "owner": {"name": "Ann"}},
-        "coins": {"by": "coins", "change": "none"},
-    }.get(by or "")
-    assert data == {"total": 5, "paid": paid}
-    assert checker(schema)(data) == []
-
-
-def test_the_model_reads_which_fields_are_of_which_shape() -> None:
-    lines = list(_lines(read_schema(an_object(paid=PAID)), ""))
-    assert lines == [
-        '- paid.by: one of "card", "cash", "coins"',
-        '- paid.number: a whole number; only if paid.by is "card"',
-        '- paid.owner.name; only if paid.by is "card"',
-        '- paid.change; only if paid.by is "cash" or "coins"',
-    ]
-
-
 def test_a_shape_of_many_values_is_read_once_however_deep_it_stands() -> None:
     """Not once for each of its values, and of those of the shapes around it."""
 
@@ -158,31 +115,6 @@ def test_objects_beyond_maxitems_are_left_out_and_those_beyond_ours_named(most: 
     assert all("maxItems" in problem.message for problem in questions.problems)
 
 
-@table("count", [-1, 0, None])
-def test_no_items(count: int | None) -> None:
-    pages = {"type": "array", "items": an_object(number={"type": "integer"})}
-    schema = {"type": "object", "properties": {"pages": pages}}
-    questions = Questions(read_schema(schema))
-    say(questions, wave(questions), pages=count)
-    assert not questions.next_wave()
-    data = Assembly(questions.answers, questions.lengths).of(read_schema(schema))
-    assert data == ({} if count is None else {"pages": []})
-
-
-def test_what_is_required_in_an_object_that_is_there_may_be_empty() -> None:
-    inner = {"type": "object", "properties": {"zip": TEXT}}
-    rows = {"type": "array", "items": an_object(name=TEXT)}
-    place = an_object(name=TEXT, inner=inner, tags={"type": "array", "items": TEXT}, rows=rows)
-    schema = {"type": "object", "properties": {"place": place}}
-    form = read_schema(schema)
-    for name, expected in (("Kiel", {"place": {"name": "Kiel", "inner": {}, "tags": [], "rows": []}}), (None, {})):
-        questions = Questions(form)
-        say(questions, wave(questions), place_name=name)
-        data = Assembly(questions.answers, questions.lengths).of(form)
-        assert data == expected
-        assert checker(schema)(data) == []
-
-
 def test_a_check_fetches_nothing_and_fails_on_no_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("fetched"))
     far = an_object(a={"const": {"b": 1}, "properties": {"b": {"$ref": "http://127.0.0.1:9/x"}}})
@@ -190,11 +122,6 @@ def test_a_check_fetches_nothing_and_fails_on_no_pattern(monkeypatch: pytest.Mon
     assert "refers to what is not in it: http://127.0.0.1:9/x" in problem.message
     (problem,) = checker(an_object(a={"enum": ["x"], "pattern": "("}))({"a": "x"})
     assert (problem.path, "a bracket that is not closed" in problem.message) == ("/a", True)
-
-
-@table(("text", "fits"), [("P1DT2H", True), ("P2W", True), ("P", False), ("P1DT", False)])
-def test_a_duration_has_a_number(text: str, fits: bool) -> None:
-    assert (re.search(FORMATS["duration"][0], text) is not None) == fits
 
 
 def value_of(kind: ValueKind) -> st.SearchStrategy[Any]:

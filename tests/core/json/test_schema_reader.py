@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -12,8 +11,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from hpd_core import SchemaError, SchemaLimits, check_schema
-from hpd_core.json_schema.form import Constant, FormGroup, Leaf, Node, Rows
-from hpd_core.json_schema.schema_reader import as_mapping, read_schema
+from hpd_core.json_schema.form import FormGroup, Leaf, Node
+from hpd_core.json_schema.schema_reader import read_schema
 from hpd_core.json_schema.validation import checker
 from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, Pattern
 from tests.tables import table
@@ -73,20 +72,6 @@ def test_the_kind_of_a_field(schema: Any, kind: Any) -> None:
     assert isinstance(optional, Leaf)
     assert optional.kind.nullable, "what may miss may be null in the answer"
     assert optional.takes_null == kind.nullable
-
-
-def test_objects_lists_and_constants() -> None:
-    assert field({"const": {"a": [1]}}) == Constant({"a": [1]})
-    assert isinstance(field(an_object()), FormGroup)
-    rows = field({"type": "array", "items": an_object("sku", "name", sku={"enum": ["a"]}, name=TEXT), "maxItems": 5})
-    assert isinstance(rows, Rows)
-    assert (rows.key, rows.most, repr(rows.asked.kind)) == ("name", 5, repr(ListOf(JsonString(), most=5)))
-    counted = field({"type": "array", "items": an_object(name=TEXT)})
-    assert isinstance(counted, Rows)
-    assert (counted.key, repr(counted.asked.kind)) == (None, "Integer(nullable=False)"), "what may miss is no key"
-    chosen = field({"type": "array", "x-hpd-key": "sku", "items": an_object("name", sku=TEXT, name=TEXT)})
-    assert isinstance(chosen, Rows)
-    assert chosen.key == "sku"
 
 
 SHAPES = [an_object("k", k={"const": "p"}, s=TEXT), an_object("k", k={"enum": ["q", "r"]}, s={"type": "integer"})]
@@ -173,20 +158,6 @@ def test_others_are_refused_by_path(schema: Any, path: str, message: str) -> Non
     assert (caught.value.path, message in caught.value.message) == (path, True), caught.value
     copy = pickle.loads(pickle.dumps(caught.value))
     assert (copy.path, copy.message, str(copy)) == (caught.value.path, caught.value.message, str(caught.value))
-
-
-@table("reference", ["#/$defs/a~1b", "#/%24defs/a~1b", "#whole", "#/$defs/all/allOf/0"])
-def test_a_reference_leads_into_a_list_and_to_an_anchor(reference: str) -> None:
-    anchored = {"type": "integer", "$anchor": "whole"}
-    assert field({"$ref": reference}, {"$defs": {"a/b": anchored, "all": {"allOf": [anchored]}}}).kind == Integer()
-
-
-def test_one_schema_may_be_used_twice() -> None:
-    base = {"base": an_object(c=TEXT), "more": {"allOf": [{"$ref": "#/$defs/base"}], "title": "t"}}
-    both = {"allOf": [{"$ref": "#/$defs/base"}, {"$ref": "#/$defs/more"}], "$defs": base}
-    assert check_schema(both).branches == 1
-    twice = an_object(a={"$ref": "#/$defs/t"}, b={"$ref": "#/$defs/t"}) | {"$defs": {"t": an_object(c=TEXT)}}
-    assert check_schema(twice).branches == 2
 
 
 def test_what_stands_beside_a_reference_is_joined_to_it() -> None:
@@ -281,19 +252,6 @@ def test_fields_that_nobody_asked_for_are_not_looked_for() -> None:
     assert time.perf_counter() - started < 10
 
 
-def test_what_pydantic_cannot_describe_is_refused() -> None:
-    class Called(BaseModel):
-        call: Callable[[], int]
-
-    with pytest.raises(SchemaError, match="pydantic makes no JSON Schema of Called"):
-        check_schema(Called)
-
-
-def test_fields_with_dots_in_their_names_are_taken() -> None:
-    fields = {"a.b": TEXT, "a": an_object(c=TEXT), "length": TEXT, "x.length": TEXT}
-    assert check_schema(an_object(**fields)).branches == 4
-
-
 class Inner(BaseModel):
     name: str
 
@@ -313,15 +271,3 @@ class Model(BaseModel):
     price: Decimal = Field(gt=0, max_digits=5)
     prices: list[Decimal] = []
     paid: Annotated[Card | Cash, Field(discriminator="by")] | None = None
-
-
-def test_a_pydantic_model() -> None:
-    assert check_schema(Model).branches == 6
-    fields = read_schema(as_mapping(Model)).fields
-    for name, kind in {"price": Number(), "prices": ListOf(Number(), nullable=True)}.items():
-        node = fields[name].node
-        assert isinstance(node, Leaf)
-        assert node.kind == kind
-    assert checker(as_mapping(Model))({"price": -1})[0].path == "/price"
-    with pytest.raises(SchemaError, match="a schema is a mapping or a pydantic model, this is int"):
-        check_schema(5)  # type: ignore[arg-type]

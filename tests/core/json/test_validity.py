@@ -13,9 +13,6 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from hpd_core import Engine
-from hpd_core.layout import FREE
-from hpd_core.text.constraints import Constraints
-from hpd_core.text.value_kinds import JsonString, ListOf, Pattern
 from tests.core.engines import TIMEOUT, config
 from tests.examples import examples
 from tests.tiny_model import answering_model, build_tokenizer, sentencepiece_tokenizer
@@ -94,17 +91,3 @@ def test_what_no_model_can_make_invalid(engine: Engine, schema: Schema, document
 @given(schema=SCHEMAS, documents=DOCUMENTS)
 def test_nor_one_that_writes_bytes(byte_engine: Engine, schema: Schema, documents: list[str]) -> None:
     check(byte_engine, schema, documents)
-
-
-def test_a_pattern_that_cannot_be_kept_to_leaves_a_string(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No line fits, too many texts do, or the automaton of its bytes is too large."""
-    tokenizer = build_tokenizer()
-    constraints = Constraints(tokenizer, len(tokenizer))
-    monkeypatch.setattr("hpd_core.text.constraints._MOST_WAYS", 10 * len(tokenizer))
-    monkeypatch.setattr("hpd_core.text.constraints._MOST_WAYS_OF_PATTERNS", 2_000)
-    assert constraints.lease(Pattern("^[a-z]{2}$")).kept != constraints.lease(JsonString()).kept
-    for pattern in ("^\\n$", "^.{0,30}$", "^[a-z]{200}$", "[ab]*a[ab]{20}"):
-        assert constraints.lease(Pattern(pattern)).kept == constraints.lease(JsonString()).kept != FREE
-    for pattern in ("^.{0,30}$", "[ab]*a[ab]{20}"):
-        listed = constraints.lease(ListOf(Pattern(pattern), nullable=True)).kept
-        assert listed == constraints.lease(ListOf(JsonString(), nullable=True)).kept != FREE

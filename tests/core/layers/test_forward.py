@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,10 @@ import torch
 from torch import nn
 
 from hpd_core.config import EngineConfig
-from hpd_core.decoding import next_token
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.errors import ModelError
 from hpd_core.layers import forward
-from hpd_core.layers.forward import CpuLayers, why_not_ours
-from hpd_core.native.pointwise import choose
+from hpd_core.layers.forward import why_not_ours
 from hpd_core.text.endings import Endings
 from tests.core.families import FAMILIES, FUSED, build_model
 from tests.core.helpers import Case, assert_equals_oracle, decode, new_decoder, random_case, random_endings, random_ids
@@ -30,11 +27,6 @@ pytestmark = needs_native
 @table("family", FAMILIES)
 def test_who_runs_the_layers(family: str) -> None:
     assert new_decoder(build_model(family)).layers == ("native" if family in FUSED else "transformers")
-
-
-def test_who_asks_for_transformers_code_gets_it() -> None:
-    for changes in ({"layers": "transformers"}, {"attention": "eager"}):
-        assert new_decoder(build_model("llama"), **changes).layers == "transformers"
 
 
 @table(
@@ -159,33 +151,10 @@ def decode_as_oracle(model: Any, seed: int) -> tuple[list[Case], Endings, list[P
     return cases, endings, prompts
 
 
-def test_the_answers_of_a_changed_model_are_its_own() -> None:
-    model = build_model("llama")
-    other_activation(model)
-    decode_as_oracle(model, 9)
-
-
 def test_layers_that_the_configuration_leaves_out_are_left_out() -> None:
     model = build_model("llama")
     model.config.num_hidden_layers = 2
     decode_as_oracle(model, 10)
-
-
-@table(("attention", "native"), [("native", True), ("eager", False)])
-def test_what_only_native_attention_allows(attention: str, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cache is not filled, and tokens are chosen in C++."""
-    seen: list[int] = []
-
-    def spied(logits: Any) -> Any:
-        seen.append(len(logits))
-        return choose(logits)
-
-    monkeypatch.setattr(next_token, "choose", spied)
-    rng = np.random.default_rng(11)
-    case = random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
-    decode(build_model("llama"), [case], random_endings(rng), EngineConfig(attention=attention))  # type: ignore[arg-type]
-    assert bool(seen) == native
-    assert new_decoder(build_model("llama"), attention=attention).pool.order.fills != native
 
 
 @pytest.mark.parametrize("family", FUSED)
@@ -203,67 +172,3 @@ def test_small_blocks_of_logits(family: str, monkeypatch: pytest.MonkeyPatch) ->
         assert_equals_oracle(build_model(family), case, prompt, endings)
     assert max(sizes) == 16
     assert len(set(sizes)) > 1
-
-
-def note_rows(seen: list[int], _module: Any, inputs: Any, _output: Any) -> None:
-    """Of the packed row; the cache's shape is seen in a forward of the model itself, [1, T, D]."""
-    if inputs[0].dim() == 2:
-        seen.append(len(inputs[0]))
-
-
-def test_the_last_layer_is_computed_where_logits_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build_model("llama")
-    rows: list[list[int]] = [[], [], []]
-    for layer, seen in zip(model.model.layers, rows, strict=True):
-        layer.mlp.gate_proj.register_forward_hook(partial(note_rows, seen))
-    wanted: list[int] = []
-    logits = CpuLayers.logits
-
-    def spied(self: CpuLayers, token_ids: Any, positions: Any, logit_rows: Any, *others: Any) -> Any:
-        wanted.append(len(logit_rows))
-        return logits(self, token_ids, positions, logit_rows, *others)
-
-    monkeypatch.setattr(CpuLayers, "logits", spied)
-    rng = np.random.default_rng(4)
-    case = random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
-    decode(model, [case], random_endings(rng), EngineConfig())
-    first, middle, last = rows
-    assert first == middle
-    assert max(wanted) > 1
-    assert last == [count for count in wanted if count], "a step for a prefix alone wants none"
-    assert sum(last) < sum(first)
-
-
-def test_an_adapter_beside_the_weights_takes_part() -> None:
-    from peft import LoraConfig, inject_adapter_in_model
-
-    model = build_model("llama")
-    torch.manual_seed(2)
-    layers = LoraConfig(r=2, target_modules=["q_proj", "o_proj", "gate_proj", "down_proj"], init_lora_weights=False)
-    inject_adapter_in_model(layers, model)
-    assert why_not_ours(model, "native") is None
-    cases, endings, prompts = decode_as_oracle(model, 5)
-    plain = decode(build_model("llama"), cases, endings, EngineConfig())
-    assert [prompt.tokens for prompt in plain] != [prompt.tokens for prompt in prompts]
-
-
-@table("family", FUSED)
-def test_in_half_precision_it_is_as_close_to_the_truth_as_transformers(family: str) -> None:
-    """Log-probabilities of tokens that both give, against fp32."""
-    rng = np.random.default_rng(6)
-    endings = random_endings(rng)
-    cases = [random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6) for _ in range(24)]
-
-    def run(dtype: torch.dtype, layers: Any) -> list[tuple[tuple[int, ...], list[float]]]:
-        model = build_model(family).to(torch.bfloat16).to(dtype)  # the weights are the same
-        prompts = decode(model, cases, endings, EngineConfig(layers=layers))
-        return [(tuple(t), p) for prompt in prompts for t, p in zip(prompt.tokens, prompt.logprobs, strict=True)]
-
-    truth = run(torch.float32, "transformers")
-    off = {}
-    for layers in ("native", "transformers"):
-        found = run(torch.bfloat16, layers)
-        pairs = [(a, b) for (same, a), (tokens, b) in zip(found, truth, strict=True) if same == tokens]
-        assert len(pairs) > len(truth) / 2
-        off[layers] = float(np.mean([abs(x - y) for a, b in pairs for x, y in zip(a, b, strict=True)]))
-    assert off["native"] <= 1.1 * off["transformers"]

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,11 +14,10 @@ from torch.nn.functional import silu
 from hpd_core.decoding.next_token import greedy
 from hpd_core.layers.tiled_logits import TiledLogits
 from hpd_core.layout import FREE
-from hpd_core.native import linear as kernels
 from hpd_core.native import pointwise
 from hpd_core.native.linear import TiledLinear, choose_by_tiles, gated_mlp, linear, pack, pack_gated
 from hpd_core.text.constraints import StateTable
-from tests.core.native import compiled_for, needs_native, needs_tiles, threads
+from tests.core.native import needs_tiles, threads
 from tests.core.token_states import token_states
 from tests.examples import examples
 from tests.tables import table
@@ -76,19 +71,6 @@ def test_an_mlp(
 
 
 @needs_tiles
-@table("num_threads", [1, 3])
-def test_a_row_comes_out_bit_for_bit_alike_in_any_company(num_threads: int) -> None:
-    torch.manual_seed(3)
-    x, weight = numbers(1500, 96), pack(numbers(90, 96))
-    gate_up, down = pack_gated(numbers(64, 96), numbers(64, 96)), pack(numbers(50, 64))
-    together = linear(x, weight), gated_mlp(x, gate_up, down)
-    with threads(num_threads):
-        for rows in (slice(0, 1), slice(17, 50), slice(1488, 1500), slice(300, 1400)):
-            assert torch.equal(linear(x[rows], weight), together[0][rows])
-            assert torch.equal(gated_mlp(x[rows], gate_up, down), together[1][rows])
-
-
-@needs_tiles
 @table("rows", [1, 16, 31, 33, 90])
 def test_only_a_rows_own_numbers_are_computed(rows: int) -> None:
     """NaN is in memory behind the last row, and in another row; what fills up a weight is 0, and nobody's."""
@@ -105,46 +87,6 @@ def test_only_a_rows_own_numbers_are_computed(rows: int) -> None:
     ):
         assert now[rows // 2].isnan().all()
         assert torch.equal(now[others], before[others])
-
-
-@needs_tiles
-def test_any_leading_shape_and_any_strides() -> None:
-    x, weight = numbers(3, 5, 64), numbers(40, 64)
-    flat = linear(x.view(15, 64), pack(weight))
-    assert torch.equal(linear(x, pack(weight)), flat.view(3, 5, 40))
-    assert torch.equal(linear(x.transpose(0, 1), pack(weight)), flat.view(3, 5, 40).transpose(0, 1))
-    assert linear(x[:0], pack(weight)).shape == (0, 5, 40)
-    columns = numbers(64, 40).T  # as weights come that are tied or cut
-    assert torch.equal(linear(x, pack(columns)), linear(x, pack(columns.contiguous())))
-
-
-@needs_tiles
-def test_what_it_would_misread_is_refused() -> None:
-    weight, gate_up = pack(numbers(40, 64)), pack_gated(numbers(40, 64), numbers(40, 64))
-    for x in (numbers(3, 32), torch.zeros(3, 64), numbers(3, 128)):
-        with pytest.raises(RuntimeError, match="for a layer of bfloat16 and 64"):
-            linear(x, weight)
-    for bias in (numbers(39), torch.zeros(40), numbers(80)[::2]):
-        with pytest.raises(RuntimeError, match="a bias of"):
-            linear(numbers(3, 64), weight, bias)
-    with pytest.raises(RuntimeError, match="40 columns for a layer of 64"):
-        gated_mlp(numbers(3, 64), gate_up, weight)
-    for refused in (numbers(40, 48), torch.zeros(40, 64)):
-        with pytest.raises(RuntimeError, match="cannot be packed"):
-            pack(refused)
-        with pytest.raises(RuntimeError, match="cannot be packed"):
-            pack_gated(numbers(40, 64), refused)
-    assert not kernels.fits(numbers(40, 48)), "no whole tiles"
-    assert not kernels.fits(torch.zeros(40, 64))
-    assert kernels.fits(numbers(1, 32), numbers(40, 64))
-
-
-@pytest.mark.full
-@needs_native
-def test_a_processor_without_tiles_says_so(tmp_path: Path) -> None:
-    with compiled_for("x86-64", tmp_path):
-        assert not kernels.has_tiles()
-        assert not kernels.fits(numbers(40, 64))
 
 
 @needs_tiles
@@ -166,18 +108,6 @@ def test_the_choice_is_that_of_the_logits_written_down(
     assert torch.equal(found[0], tokens)
     assert torch.equal(found[1], scores)
     torch.testing.assert_close(found[2], normalizers, atol=2e-5, rtol=1e-6)
-
-
-@needs_tiles
-def test_a_choice_comes_out_bit_for_bit_alike_in_any_company() -> None:
-    torch.manual_seed(4)
-    x, layer = numbers(700, 96), TiledLinear(pack(numbers(2000, 96)))
-    together = choose_by_tiles(x, layer)
-    for num_threads in (1, 3, 20):
-        with threads(num_threads):
-            for rows in (slice(0, 1), slice(17, 50), slice(688, 700), slice(100, 600), slice(0, 0)):
-                for found, expected in zip(choose_by_tiles(x[rows], layer), together, strict=True):
-                    assert torch.equal(found, expected[rows])
 
 
 @needs_tiles
@@ -216,35 +146,3 @@ def test_greedy_takes_the_same_with_logits_written_down_or_not(rows: int, column
             assert found.tokens.tolist() == expected.tokens.tolist()
             assert found.states.tolist() == expected.states.tolist()
             np.testing.assert_allclose(found.logprobs, expected.logprobs, atol=2e-5)
-
-
-@needs_tiles
-@table("has_bias", [True, False])
-def test_logits_of_a_few_tokens_are_those_of_the_whole_product(has_bias: bool) -> None:
-    torch.manual_seed(5)
-    x, weight, bias = numbers(70, 96), numbers(1000, 96), numbers(1000) if has_bias else None
-    layer = TiledLinear(pack(weight), bias)
-    rows, ids = torch.tensor([3, 0, 69]), np.array([[999, 7, 7], [0, 7, 500], [31, 32, 33]])
-    found = TiledLogits(x, layer, weight).of(rows, ids)
-    assert torch.equal(found, layer(x)[rows[:, None], torch.from_numpy(ids)])
-
-
-@pytest.mark.full
-@needs_tiles
-def test_missing_memory_is_an_error_of_python() -> None:
-    """In a process of its own, which may not have more."""
-    script = """
-import resource, torch
-from tests.core.token_states import token_states
-from tests.core.layers.test_linear import gated_mlp, numbers, pack, pack_gated
-torch.set_num_threads(1)
-gate, down = numbers(65536, 32), pack(numbers(1, 65536))
-gate_up, x = pack_gated(gate, gate), numbers(3000, 32)
-gated_mlp(x[:5], gate_up, down)
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, used + 2**20))
-gated_mlp(x, gate_up, down)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
-    assert "an MLP found no memory" in done.stderr
-    assert done.returncode == 1

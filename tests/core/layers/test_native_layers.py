@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -16,16 +12,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
-from hpd_core.attention.kv_cache import CachePool
 from hpd_core.config import EngineConfig
-from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layers.forward import CpuLayers
-from hpd_core.layers.native import LayerWeights, NativeLayers
-from hpd_core.models.description import cache_shape
+from hpd_core.layers.native import LayerWeights
 from hpd_core.native.linear import TiledLinear, TiledMLP, pack, pack_gated
 from tests.core.families import FUSED, build_tiled_model
 from tests.core.helpers import Case, decode, decoder_with_constraints, random_case, random_endings, random_ids
@@ -96,16 +88,6 @@ def test_many_rows_are_cut_and_come_out_alike() -> None:
         assert answers(model, 5, prompts=180, config=config) == found[0]
 
 
-def test_who_waits_for_all_calls_is_called() -> None:
-    model, waits = build_tiled_model("llama"), []
-    hook = torch.nn.modules.module.register_module_forward_hook(lambda module, *_: waits.append(module))
-    try:
-        answers(model, 1, prompts=3, config=EngineConfig())
-    finally:
-        hook.remove()
-    assert {model.lm_head, model.model.layers[0].self_attn.o_proj} <= set(waits)
-
-
 @table("name", ["q_proj", "v_proj", "o_proj"])
 def test_who_waits_for_the_call_of_a_layer_is_called(name: str) -> None:
     model, waits = build_tiled_model("llama"), []
@@ -150,42 +132,6 @@ def test_what_is_trained_between_two_steps_counts() -> None:
     assert len({str(item) for item in seen}) == len(seen), "a change that changes nothing"
 
 
-def test_old_weights_are_not_kept() -> None:
-    model = build_tiled_model("llama")
-    rng = np.random.default_rng(0)
-    endings, case = random_endings(rng), random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
-    decoder = decoder_with_constraints(model, endings, EngineConfig())
-    answer(decoder, case)
-    assert decoder._runner._linears is not None
-    old = weakref.ref(decoder._runner._linears.tiled(model.model.layers[0].self_attn.q_proj).weight.tiles)  # type: ignore[union-attr]
-    with torch.no_grad():
-        model.model.layers[0].self_attn.q_proj.weight.mul_(-1)
-    with decoder._runner._linears.active():
-        assert old() is None
-
-
-def test_without_memory_it_begins_anew_with_less() -> None:
-    model, config = build_tiled_model("llama"), EngineConfig()
-    expected = answers(model, 2, prompts=20, config=config)
-    failures, kept = [MemoryError("made up")], []
-    run, forget = NativeLayers.run, CpuLayers.forget
-
-    def failing(layers: NativeLayers, *args: Any) -> Tensor:
-        out = run(layers, *args)
-        if failures:
-            raise failures.pop()
-        return out
-
-    def forgetting(layers: CpuLayers) -> None:
-        assert layers._at_once is not None
-        kept.append(weakref.ref(layers._at_once._workspace))
-        forget(layers)
-
-    with patch.object(NativeLayers, "run", failing), patch.object(CpuLayers, "forget", forgetting):
-        assert answers(model, 2, prompts=20, config=config) == expected
-    assert [found() for found in kept] == [None]
-
-
 def test_whole_weights_for_every_thread_or_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large layers are multiplied by all threads together; with the same numbers."""
     model, config = build_tiled_model("llama"), EngineConfig()
@@ -221,81 +167,3 @@ def weights_of(size: int = 64, heads: int = 2, head_size: int = 32, hidden_size:
         None,
         1.0,
     )
-
-
-def test_layers_that_do_not_fit_are_refused() -> None:
-    """The library takes sizes and addresses on trust."""
-    good, last = weights_of(), (torch.ones(64).bfloat16(), 1e-5)
-    NativeLayers([good, good], last, 32)
-    for bad in (
-        replace(good, k=good.q),
-        replace(good, o=good.k),
-        replace(good, mlp=replace(good.mlp, down=good.q.weight)),
-        replace(good, before_mlp=(torch.ones(32).bfloat16(), 1e-5)),
-        replace(good, before_attention=(torch.ones(64), 1e-5)),
-        replace(good, of_heads=(last, last)),
-        weights_of(heads=4),
-    ):
-        with pytest.raises(RuntimeError):
-            NativeLayers([good, bad], last, 32)
-    with pytest.raises(ValueError, match="scores are multiplied by -1"):
-        NativeLayers([replace(good, scale=-1.0)], last, 32)
-    with pytest.raises(RuntimeError):
-        NativeLayers([good], (torch.ones(128).bfloat16()[::2], 1e-5), 32)
-
-
-def test_tensors_that_do_not_fit_are_refused() -> None:
-    weights, last = weights_of(), (torch.ones(64).bfloat16(), 1e-5)
-    layers = NativeLayers([weights], last, 32)
-    x, angles, rows = torch.ones(5, 64).bfloat16(), torch.ones(5, 32).bfloat16(), torch.arange(2)
-    bad: list[tuple[Any, ...]] = [
-        (x.float(), angles, angles, [], rows),
-        (x[:, :32], angles, angles, [], rows),
-        (x, angles[:4], angles, [], rows),
-        (x, angles, torch.ones(5, 64).bfloat16()[:, ::2], [], rows),
-        (x, angles, angles, [], rows.int()),
-        (x, angles, angles, [], torch.arange(6)),
-    ]
-    for arguments in bad:
-        with pytest.raises(RuntimeError):
-            layers.run(*arguments)
-
-
-def test_a_cache_of_other_heads_is_refused() -> None:
-    model, other = build_tiled_model("llama"), build_tiled_model("llama", num_key_value_heads=1)
-    rng = np.random.default_rng(0)
-    endings, case = random_endings(rng), random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=2, k_max=3)
-    decoder = decoder_with_constraints(model, endings, EngineConfig())
-    decoder.pool = CachePool(cache_shape(other), decoder.pool.order)
-    decoder.add([case.prompt()])
-    with (
-        patch.object(
-            decoder._scheduler,
-            "_make_cohort",
-            lambda prompts, prefixes: Cohort.admit(prompts, prefixes, decoder.pool),
-        ),
-        pytest.raises(RuntimeError, match="the cache is for"),
-    ):
-        decoder.step()
-
-
-@pytest.mark.full
-def test_missing_memory_is_an_error_of_python() -> None:
-    """In a process of its own, which may not have more."""
-    script = """
-import resource, torch
-from tests.core.layers.test_native_layers import NativeLayers, weights_of
-torch.set_num_threads(1)
-weights, last = weights_of(hidden_size=65536), (torch.ones(64).bfloat16(), 1e-5)
-layers = NativeLayers([weights], last, 32)
-def run(num_tokens):
-    x, angles = torch.ones(num_tokens, 64).bfloat16(), torch.ones(num_tokens, 32).bfloat16()
-    layers.run(x, angles, angles, [], torch.arange(num_tokens))
-run(5)
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + 2**24, used + 2**24))
-run(600)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
-    assert "the layers found no memory" in done.stderr
-    assert done.returncode == 1

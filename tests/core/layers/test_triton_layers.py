@@ -16,7 +16,6 @@ from tests.core.helpers import (
     assert_equals_oracle,
     decode,
     decoder_with_constraints,
-    new_decoder,
     random_case,
     random_endings,
     random_ids,
@@ -107,23 +106,6 @@ def test_linear_layers_may_be_anything(change: Any) -> None:
         change(oracle)
     [prompt] = decode(model, [case], endings, EngineConfig(**TRITON))
     assert_equals_oracle(oracle, case, prompt, endings)
-
-
-@table("family", ["llama", "qwen2"])
-def test_weights_lie_side_by_side_once(family: str) -> None:
-    """The model's own layers have views of them, with the same numbers; who comes next finds them so."""
-    model, before = build_model(family), build_model(family)
-    new_decoder(model, **TRITON)
-    of_layer = model.model.layers[1]
-    q, k, v = (getattr(of_layer.self_attn, f"{name}_proj").weight for name in "qkv")
-    gate, up = of_layer.mlp.gate_proj.weight, of_layer.mlp.up_proj.weight
-    for first, second in ((q, k), (k, v), (gate, up)):
-        assert second.data_ptr() == first.data_ptr() + first.numel() * first.itemsize
-    places = {name: weight.data_ptr() for name, weight in model.named_parameters()}
-    new_decoder(model, **TRITON)
-    assert places == {name: weight.data_ptr() for name, weight in model.named_parameters()}
-    for name, weight in before.named_parameters():
-        assert torch.equal(model.get_parameter(name), weight)
 
 
 def test_logits_in_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

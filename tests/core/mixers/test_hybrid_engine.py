@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -40,32 +39,6 @@ def test_a_record_is_answered_alike_alone_and_among_others(folder: Path) -> None
     assert alone == together[::4]
     with Engine.from_pretrained(str(folder), config(share_text=False)) as engine:
         assert answers(engine.extract(records, SCHEMAS)) == together
-
-
-def test_a_convolution_may_be_in_fp32_where_the_model_is_not(tiny_tokenizer: Any, tmp_path: Path) -> None:
-    """As the family has it, whatever is asked for."""
-    build_hybrid("bailing_hybrid", vocab_size=len(tiny_tokenizer)).save_pretrained(tmp_path)
-    tiny_tokenizer.save_pretrained(tmp_path)
-    with Engine.from_pretrained(str(tmp_path), config(dtype="bfloat16")) as engine:
-        results = engine.extract(products(4), SCHEMAS)
-        assert {shape.dtype for shape in engine._decoder._runner.mixer_shapes} == {torch.float32}
-    assert not [result.error for result in results if result.error]
-
-
-def test_out_of_memory_is_survived(tiny_tokenizer: Any) -> None:
-    model = build_hybrid("lfm2", vocab_size=len(tiny_tokenizer))
-    with Engine(model, tiny_tokenizer, config()) as engine:
-        expected = answers(engine.extract(products(9), SCHEMAS))
-        run, calls = engine._decoder._runner.run, iter(range(99))
-
-        def failing(inputs: Any) -> Any:
-            if next(calls) == 3:
-                raise torch.OutOfMemoryError("as it were")
-            return run(inputs)
-
-        with patch.object(engine._decoder._runner, "run", failing):
-            assert answers(engine.extract(products(9), SCHEMAS)) == expected
-        assert engine._decoder.pool.num_used == 0
 
 
 def test_what_cannot_be_is_refused(folder: Path, tiny_tokenizer: Any) -> None:

@@ -55,28 +55,6 @@ def test_any_schedule_equals_oracle(family: str, **schedule: Any) -> None:
     check_schedule(partial(build_hybrid, family), "tree", **schedule)
 
 
-def test_answer_is_the_same_alone_and_among_many() -> None:
-    rng = np.random.default_rng(3)
-    endings = random_endings(rng)
-    prefixes = [random_ids(rng, 5, 9) for _ in range(7)]
-    cases = [random_case(rng, "tree", prefixes, branches=5, k_max=8) for _ in range(60)]
-    model = build_hybrid("lfm2")
-    together = decode(model, cases, endings, EngineConfig(max_tokens_per_step=512))
-    for index in range(0, 60, 9):
-        alone = decode(model, [cases[index]], endings, EngineConfig())[0]
-        assert alone.tokens == together[index].tokens
-        np.testing.assert_allclose(np.concatenate(alone.logprobs), np.concatenate(together[index].logprobs), atol=1e-4)
-
-
-def test_long_document_is_prefilled_in_chunks() -> None:
-    rng = np.random.default_rng(11)
-    endings = random_endings(rng)
-    case = random_case(rng, "tree", [random_ids(rng, 40, 60)], branches=3, k_max=6, document=600)
-    config = EngineConfig(max_tokens_per_step=64)
-    prompts = decode(build_hybrid("lfm3"), [case], endings, config)
-    assert_equals_oracle(build_hybrid("lfm3"), case, prompts[0], endings)
-
-
 @table("family", ["lfm2", "qwen3_5", "falcon_h1"])
 @pytest.mark.usefixtures("poison")
 def test_a_long_document_runs_beside_short_ones(family: str) -> None:

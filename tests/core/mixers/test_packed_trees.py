@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -159,38 +158,3 @@ def test_every_path_is_as_if_it_were_alone(seed: int) -> None:
             else:
                 cache = MixerCache.merge([cache], [np.arange(len(rows))], order)
             rows = [rows[row] for row in order]
-
-
-@settings(max_examples=examples(40))
-@given(seed=st.integers(0, 2**32 - 1))
-def test_what_is_rejected_was_never_there(seed: int) -> None:
-    """Wrong guesses of what comes later are fed among the tokens of a step; those at its end leave their columns."""
-    rng = np.random.default_rng(seed)
-    weight, bias = weights(rng)
-    text = Text(rng, 0)
-    size, num_trunk = len(text.positions), text.first
-    # Every token twice: as it is, and as a wrong guess.
-    guessed = copy(text)
-    for name in ("x", "q", "k", "v", "g", "beta"):
-        setattr(guessed, name, torch.cat([getattr(text, name), getattr(text, name).flip(0)]))
-    for name in ("scopes", "lasts", "positions"):
-        setattr(guessed, name, np.tile(getattr(text, name), 2))
-    cache = MixerCache.for_prompts([SHAPE], [None], 0)
-    fed(cache, [(0, guessed, list(range(num_trunk)))], weight, bias)
-    token, used = num_trunk, 0
-    while token < size:
-        stop = token + int(rng.integers(1, size - token + 1))
-        later = [size + guess for guess in range(stop, size) if text.parents[guess - num_trunk] < stop - num_trunk]
-        guesses = [guess for guess in later if rng.random() < 0.5]
-        tokens = rng.permutation(np.array([*guesses, -1])).tolist()  # -1: where this step's own ones stand
-        at = tokens.index(-1)
-        tokens[at : at + 1] = range(token, stop)
-        found = fed(cache, [(0, guessed, tokens)], weight, bias)
-        for place, given_token in enumerate(tokens):
-            if given_token < size:
-                for ours, theirs in zip(found, alone(text, given_token, weight, bias), strict=True):
-                    torch.testing.assert_close(ours[place], theirs, atol=1e-4, rtol=1e-4)
-        cache.reject(np.array(tokens) >= size)
-        used += at + stop - token
-        assert cache._seen.used.tolist() == [used]
-        token = stop

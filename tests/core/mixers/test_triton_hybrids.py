@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from hpd_core.config import EngineConfig
-from hpd_core.errors import ModelError
 from tests.core.helpers import (
     assert_equals_oracle,
     decode,
@@ -15,7 +14,6 @@ from tests.core.helpers import (
     random_endings,
     random_ids,
 )
-from tests.core.pretended_gpu import pretended_gpu
 from tests.core.triton import needs_interpreter
 
 from .allocated_memory import unlike_prompts
@@ -41,15 +39,6 @@ def test_family_equals_oracle(family: str) -> None:
 
 
 @needs_interpreter
-def test_a_model_without_attention_takes_no_kernel() -> None:
-    """Nobody asks for one: what is made for GPUs has sizes of heads."""
-    model = build_hybrid("mamba2")
-    with pytest.raises(ModelError, match="attends to nothing"):
-        new_decoder(model, attention="triton")
-    assert new_decoder(model)._runner.way == "eager"
-
-
-@needs_interpreter
 def test_columns_are_counted_as_they_are_padded() -> None:
     """Keys and values of a prompt are as many as it has; columns beside them as many as the widest of its cohort."""
     prompts = unlike_prompts(np.random.default_rng(4), 10, 3)
@@ -59,21 +48,3 @@ def test_columns_are_counted_as_they_are_padded() -> None:
     checked = Checked(new_decoder(model, attention="triton", share_text=False, max_cached_tokens=limit))
     checked.run(prompts)
     assert checked.most <= limit * checked.slot
-
-
-@needs_interpreter
-@pytest.mark.full  # twenty seconds each, in the interpreter
-@pytest.mark.parametrize("family", ["qwen3_5", "granitemoehybrid_dense"])
-def test_a_pretended_gpu_is_not_waited_for(family: str) -> None:
-    """States, columns and tables are given to it in order, and nothing is asked back."""
-    rng = np.random.default_rng(5)
-    endings = random_endings(rng)
-    cases = [random_case(rng, "tree", [random_ids(rng, 4, 12)], branches=2, k_max=2) for _ in range(2)]
-    with pretended_gpu() as gpu:
-        model = build_hybrid(family).to("cuda")
-        gpu.waits.clear()
-        prompts = decode(model, cases, endings, EngineConfig(max_prompts_per_cohort=1))
-    assert not gpu.waits
-    oracle = build_hybrid(family)
-    for case, prompt in zip(cases, prompts, strict=True):
-        assert_equals_oracle(oracle, case, prompt, endings)

@@ -11,27 +11,19 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 import torch
 import torch.distributed as dist
-import transformers as tf
 
 from hpd_core import Engine, EngineError, ModelError
-from hpd_core.decoding.prompt import Prompt
-from hpd_core.decoding.value_states import ValueStates
-from hpd_core.errors import EngineMemoryError
 from hpd_core.parallel import followers, ranks
 from hpd_core.parallel.tensor_parallel import cut, plan_cuts
-from tests.core import test_exclusive as exclusive
 from tests.core.engines import TIMEOUT, answers, config
 from tests.core.families import build_model
-from tests.core.models.test_adapters import train
 from tests.core.products import SCHEMAS, products
 from tests.tiny_model import answering_model, answering_tokenizer, build_tiny_model
 
@@ -92,41 +84,6 @@ def test_answers_are_those_of_the_whole_model(tiny: str, reading: dict[str, Any]
     assert _answers(tiny, **reading, tensor_parallel=2, **small) == expected
 
 
-@pytest.mark.full
-def test_all_know_what_runs_were_worth_that_are_asked_for_again(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which nodes are fed follows from it, and all have to feed the same."""
-    told: list[Prompt] = []
-    tell = followers.Followers.tell
-
-    def listening(those: followers.Followers, name: str, *arguments: Any) -> None:
-        if name == "add":
-            told.extend(arguments[0])
-        tell(those, name, *arguments)
-
-    monkeypatch.setattr(followers.Followers, "tell", listening)
-    schemas = {"Shoes": exclusive.SHOES}
-    with Engine.from_pretrained(tiny, config()) as engine:
-        expected = answers(engine.extract(exclusive.shoes(6), schemas))
-    with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine:
-        add = engine._decoder.add
-        own: list[Prompt] = []
-        monkeypatch.setattr(engine._decoder, "add", lambda prompts: add(own.extend(some := list(prompts)) or some))
-        assert answers(engine.extract(exclusive.shoes(6), schemas)) == expected
-    rates = [ValueStates.of_prompts([prompt]).rates.tolist() for prompt in own]
-    assert not np.isnan(np.concatenate(rates, axis=None)).all(), "some were contested"
-    np.testing.assert_equal([ValueStates.of_prompts([prompt]).rates.tolist() for prompt in told], rates)
-
-
-@pytest.mark.full
-def test_submissions_one_after_the_other(tiny: str) -> None:
-    with Engine.from_pretrained(tiny, config()) as engine:
-        expected = [answers(engine.extract(products(4, first), SCHEMAS)) for first in range(0, 12, 4)]
-    with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine:
-        futures = [engine.submit(products(4, first), SCHEMAS) for first in range(0, 12, 4)]
-        assert [answers(future.result(TIMEOUT)) for future in futures] == expected
-        assert answers(engine.extract(products(4), SCHEMAS)) == expected[0]
-
-
 class Sum:
     """all_reduce for ranks that are threads of this process: a process for each of many families takes minutes."""
 
@@ -175,46 +132,6 @@ def _logits(model: Any, ids: torch.Tensor) -> torch.Tensor:
         return model(input_ids=ids, use_cache=False).logits
 
 
-@pytest.mark.full
-def test_four_ranks_and_heads_that_only_two_can_share(tmp_path: Path) -> None:
-    tokenizer = answering_tokenizer()
-    folder = _save(answering_model(tokenizer, num_key_value_heads=4), tokenizer, tmp_path)
-    assert _answers(folder, tensor_parallel=4) == _answers(folder)
-    with pytest.raises(ModelError, match=r"attention heads \(4\) cannot be divided by tensor_parallel 3"):
-        Engine.from_pretrained(folder, config(tensor_parallel=3))
-
-
-@pytest.mark.full
-def test_bfloat16_adds_up_partial_sums(tiny: str) -> None:
-    """Other rounding, so not the very same answers; nearly all of them."""
-    expected, found = (
-        [value for record in _answers(tiny, dtype="bfloat16", tensor_parallel=size) for value in record]
-        for size in (1, 2)
-    )
-    assert sum(a == b for a, b in zip(expected, found, strict=True)) >= 0.9 * len(expected)
-
-
-@pytest.mark.full
-def test_an_adapter_is_merged_before_the_cut(tiny: str, tmp_path: Path) -> None:
-    train(tf.AutoModelForCausalLM.from_pretrained(tiny), tmp_path)
-    adapter = str(tmp_path)
-    expected = _answers(tiny, adapter)
-    assert expected != _answers(tiny)
-    assert _answers(tiny, adapter, tensor_parallel=2) == expected
-
-
-@pytest.mark.full
-def test_what_it_says_of_itself(tiny: str) -> None:
-    with Engine.from_pretrained(tiny, config()) as whole:
-        expected = whole.describe()
-    with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine:
-        found = engine.describe()
-        # A process has half of the heads, and so half of the cache.
-        assert engine._decoder.pool.shape.layer.num_kv_heads == 1
-    assert (expected.pop("tensor_parallel"), found.pop("tensor_parallel")) == (1, 2)
-    assert found == expected
-
-
 @pytest.mark.parametrize("during_work", [pytest.param(False, marks=pytest.mark.full), True])
 def test_a_rank_that_dies_ends_the_engine(
     folder_for_three: str, during_work: bool, monkeypatch: pytest.MonkeyPatch
@@ -254,22 +171,6 @@ def folder_for_three(tmp_path_factory: pytest.TempPathFactory) -> str:
     return _save(answering_model(tokenizer, **sizes), tokenizer, tmp_path_factory.mktemp("three"))
 
 
-@pytest.mark.full
-def test_a_step_that_fails_ends_the_engine(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Out of memory, too: the others wait in the middle of the step, so no smaller one can follow."""
-    with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine:
-
-        def fail(*_: object) -> None:
-            raise torch.OutOfMemoryError("too much")
-
-        monkeypatch.setattr(engine._decoder, "_forward", fail)
-        with pytest.raises(EngineError, match="too much"):
-            engine.extract(products(3), SCHEMAS)
-        assert not _followers()
-        with pytest.raises(EngineError, match=r"has ended \(OutOfMemoryError: too much\); load it anew"):
-            engine.extract(products(3), SCHEMAS)
-
-
 FAULTS = {
     "import": "raise ImportError('broken')",
     "network": "import hpd_core.parallel.follower_process as r; "
@@ -283,88 +184,6 @@ FAULTS = {
     "step": "import hpd_core.parallel.ranks as r; "
     "r.SharedDecoder.add = lambda *_: (_ for _ in ()).throw(MemoryError('none left'))",
 }
-
-
-def _in_new_processes(code: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """Python runs it as each begins; rank 0 has begun already."""
-    (folder / "sitecustomize.py").write_text(code)
-    patch.setattr(sys, "path", [str(folder), *sys.path])
-    patch.setattr(followers, "__file__", str(folder / "hpd_core" / "parallel" / "followers.py"))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("fault", "kind", "said"),
-    [
-        ("import", EngineError, r"rank 1 .* died \(exit code 1\)"),
-        ("network", EngineError, "rank 1 .* failed: RuntimeError: no network"),
-        ("device", ModelError, "GPU 1 is broken"),
-        ("probe", EngineError, r"rank 1 .* died \(exit code -9\)"),
-        ("fit", EngineMemoryError, "rank 1 .* failed: MemoryError: none left"),
-        ("step", EngineError, "rank 1 .* failed: MemoryError: none left"),
-    ],
-)
-def test_what_is_wrong_in_another_process_is_said(
-    tiny: str, fault: str, kind: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Wherever it happens; at once, not when a collective has waited long enough."""
-    monkeypatch.setattr(followers, "_NOTICE_SECONDS", TIMEOUT)  # who hears of it may not be run for long
-    # So long that no machine is slow enough to take it for that wait.
-    waits = timedelta(minutes=30)
-    monkeypatch.setattr(ranks, "LONGEST_WAIT", waits)
-    code = FAULTS[fault]
-    _in_new_processes(code + "\n" if fault != "import" else "", tmp_path, monkeypatch)
-    if fault == "import":
-        (tmp_path / "torch.py").write_text(code)
-    started = time.monotonic()
-    with (
-        pytest.raises(kind, match=said),
-        Engine.from_pretrained(tiny, config(tensor_parallel=2)) as engine,
-    ):
-        engine.extract(products(3), SCHEMAS)
-    assert time.monotonic() - started < waits.total_seconds()
-
-
-@pytest.mark.full
-def test_who_failed_is_named_and_not_who_noticed(
-    folder_for_three: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rank 1 raises in a step; rank 2 and rank 0 wait for it there, and then have errors of their own."""
-    monkeypatch.setattr(followers, "_NOTICE_SECONDS", 5.0)  # who hears of it may not be run for a while
-    _in_new_processes(
-        "import hpd_core.parallel.ranks as r\nstep = r.SharedDecoder._forward\nsteps = []\n"
-        "def broken(self, inputs):\n"
-        "    steps.append(None)\n"
-        "    if len(steps) > 16 and self._ranks.rank == 1: raise RuntimeError('the cause')\n"
-        "    return step(self, inputs)\n"
-        "r.SharedDecoder._forward = broken\n",
-        tmp_path,
-        monkeypatch,
-    )
-    with Engine.from_pretrained(folder_for_three, config(tensor_parallel=3, max_tokens_per_step=16)) as engine:
-        for _ in range(2):
-            with pytest.raises(EngineError, match=r"rank 1 .* failed: RuntimeError: the cause; load the engine anew"):
-                engine.extract(products(20), SCHEMAS)
-
-
-@pytest.mark.full
-def test_after_a_death_as_they_meet_others_can(tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        fault = "import os, signal, torch.distributed as d; d.all_reduce = lambda *_: os.kill(os.getpid(), 9)\n"
-        _in_new_processes(fault, tmp_path, patch)
-        with pytest.raises(EngineError, match=r"rank 1 .* died \(exit code -9\)"):
-            Engine.from_pretrained(tiny, config(tensor_parallel=2))
-    assert not dist.is_initialized()
-    assert len(_answers(tiny, tensor_parallel=2)) == 20
-
-
-@pytest.mark.full
-def test_an_engine_that_is_closed_again_leaves_the_next_one_alone(tiny: str) -> None:
-    with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as first:
-        first.close()
-        with Engine.from_pretrained(tiny, config(tensor_parallel=2)) as second:
-            first.close()
-            assert len(second.extract(products(4), SCHEMAS)) == 4
 
 
 @pytest.mark.full
@@ -390,21 +209,6 @@ def test_ranks_of_a_dead_leader_end(tiny: str) -> None:
 def test_families_that_cannot_be_cut(family: str) -> None:
     with pytest.raises(ModelError, match=REFUSED[family]):
         plan_cuts(build_model(family), 2)
-
-
-def test_norms_of_each_head_that_nobody_cuts() -> None:
-    sizes = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
-    model = tf.CohereForCausalLM(tf.CohereConfig(**sizes, vocab_size=160, use_qk_norm=True))
-    with pytest.raises(ModelError, match=r"their plan leaves out layers\.0\.self_attn\.q_norm\.weight"):
-        plan_cuts(model, 2)
-
-
-def test_the_text_part_of_a_model_that_also_sees() -> None:
-    text = build_model("gemma3").config
-    vision = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    with torch.device("meta"):
-        model = tf.Gemma3ForConditionalGeneration(tf.Gemma3Config(text_config=text, vision_config=vision))
-    assert len(plan_cuts(model, 2)) == 7 * text.num_hidden_layers
 
 
 @pytest.mark.full

@@ -7,21 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from hpd_core import Engine, EngineConfig
 from pipelines.confidence.calibration_file import CalibratedModel, Calibration
 from pipelines.confidence.curves import Platt
 from pipelines.confidence.score import KINDS, NUMBERS, Score
-from pipelines.config.extraction import JobConfig
-from pipelines.config.loading import load_config
-from pipelines.costing.pilot import identity
 from pipelines.errors import UsageError
-from pipelines.extract import app
-from pipelines.job.preflight import plan_job
-from pipelines.job.run_plan import differences
-from tests.pipelines.cascading.conftest import settings
-from tests.pipelines.conftest import Workplace, products, read_table
+from tests.pipelines.conftest import Workplace, read_table
 
 SURE, UNSURE = 0.9, 0.3
 
@@ -34,36 +25,6 @@ def calibrated(folder: Path, name: str, engine: dict[str, Any], odds: tuple[floa
     path = folder / f"{name}.json"
     path.write_bytes(calibration.to_json())
     return str(path)
-
-
-def test_a_pilot_is_of_one_calibration(workplace: Workplace, larger: Path) -> None:
-    workplace.write_parquet("a.parquet", products(30))
-    engine: dict[str, Any] = {"model_id": "m", "model_revision": "r", "adapter_revision": None, "prompt_hash": "p"}
-
-    def found(**changes: Any) -> dict[str, Any]:
-        job = plan_job(load_config(JobConfig, str(workplace.write_config(**changes)), []))
-        return identity(job, 20, 0)
-
-    second = {"cascade": settings(workplace, larger)}
-    one, other = (calibrated(workplace.folder, name, engine, odds) for name, odds in (("a", (1, 0)), ("b", (2, 0))))
-    bare, with_one, with_other = (found(**second, calibration=each) for each in (None, one, other))
-    assert differences(bare, with_one)
-    assert differences(with_one, with_other)
-    assert found(calibration=one) == found(calibration=other), "alone, it decides nothing that costs"
-
-
-@pytest.mark.parametrize("is_of_it", [True, False])
-def test_a_dry_run_looks_at_a_named_calibration(workplace: Workplace, is_of_it: bool) -> None:
-    with Engine.from_pretrained(str(workplace.model), EngineConfig()) as engine:
-        description = dict(engine.describe())
-    workplace.write_parquet("a.parquet", products(3))
-    named = calibrated(
-        workplace.folder, "named", description | ({} if is_of_it else {"model_revision": "other"}), (1, 0)
-    )
-    config = workplace.write_config(calibration=named)
-    result = CliRunner().invoke(app, ["--config", str(config), "--dry-run"])
-    assert result.exit_code == (0 if is_of_it else 2), result.output
-    assert ("model_revision" in result.stderr) != is_of_it
 
 
 def test_confidence_decides_what_is_asked_again(cascade: Workplace) -> None:

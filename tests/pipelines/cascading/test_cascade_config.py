@@ -62,11 +62,6 @@ def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], message: str
         parse(**changes)
 
 
-def test_the_first_model_may_be_stacked() -> None:
-    config = parse(engine={"layout": "stacked"}, cascade=CASCADE | {"engine": {"layout": "tree"}})
-    assert larger_model(config).engine.layout == "tree"
-
-
 def test_a_resume_keeps_what_decides_results() -> None:
     assert "cascade" not in result_config(parse()), "runs from before there was one can be continued"
     before = result_config(parse(cascade=CASCADE))

@@ -7,21 +7,16 @@ time, one to two minutes; the others take some seconds.
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 from unittest import mock
 
 import pytest
-from huggingface_hub import constants
 
-from pipelines.errors import UsageError
 from pipelines.job import ray_stages
-from tests.pipelines.cascading.conftest import settings
 from tests.pipelines.commands import assert_same
 from tests.pipelines.conftest import Workplace, product, products, read_table
 from tests.pipelines.job import faulty
 from tests.pipelines.kills import Kill, KilledRun
-from tests.pipelines.ports import free_ports
 
 ROWS = 12
 BAD = 5
@@ -59,22 +54,6 @@ def test_a_record_on_which_the_larger_model_fails_keeps_its_answers(cascade_on_r
     actors = [{row["actor_id"] for row in rows if row["pass"] == number} for number in (1, 2)]
     assert [len(each) for each in actors] == [1, 1]
     assert actors[0] != actors[1]
-
-
-@pytest.mark.full
-def test_a_record_that_kills_the_larger_models_process_keeps_its_answers(cascade_on_ray: Workplace) -> None:
-    poisoned(cascade_on_ray, faulty.DyingAgain, shards={"target_tokens": 10**6, "ramp": []})
-
-
-def test_a_larger_model_that_cannot_be_had_is_said_before_any_work(
-    cascade: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{free_ports(1)[0]}")  # no hub anywhere
-    started = time.monotonic()
-    with pytest.raises(UsageError, match="no-such-model"):
-        cascade.run(cascade=settings(cascade, cascade.folder, model="no-such-model", adapter=None))
-    assert not (cascade.folder / "out").exists()
-    assert time.monotonic() - started < 10, "the hub is asked once"
 
 
 @pytest.mark.full

@@ -10,14 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.calibrating.applying import apply_calibration
 from pipelines.cascading.curve import Curve
 from pipelines.costing.curve_text import print_curve
 from pipelines.costing.driver import Planner
 from pipelines.costing.forecast import Forecast, Interval
 from pipelines.costing.forecast_text import forecast_json, print_forecast
-from pipelines.errors import UsageError
-from tests.pipelines.cascading.test_cascade_confidence import calibrated
 from tests.pipelines.conftest import Workplace, products, read_table
 
 
@@ -87,37 +84,3 @@ def test_both_models_are_priced_and_a_threshold_is_found(cascade: Workplace) -> 
     assert "The larger model is asked again for" in text
     assert "The cheapest way to F1 1" in text
     assert len(forecast_json(found, [1.0], "place")["deadlines_of_larger"]) == 1
-
-
-def test_an_earlier_run_of_the_same_cascade_says_what_both_models_cost(cascade: Workplace) -> None:
-    cascade.run()
-    output = cascade.folder / "out"
-    found = planner(cascade, 0.05).from_run(str(output), None)
-    rows = read_table(output, "products")
-    assert found.larger is not None
-    assert found.asked is not None
-    for forecast, column in ((found, "engine_seconds"), (found.larger, "cascade_seconds")):
-        assert forecast.work_hours.estimate == pytest.approx(sum(row[column] for row in rows) / 3600)
-    totals = json.loads((output / "manifest.json").read_text())["totals"]["cascade"]
-    assert found.asked.answers.estimate == pytest.approx(totals["asked"] / totals["answers"])
-    with pytest.raises(UsageError, match=r"decoded otherwise: cascade.below: 0.05 -> 0.5"):
-        planner(cascade, 0.5).from_run(str(output), None)
-
-    # With a calibration other answers are asked again; also after the run itself was decided by it.
-    engine = json.loads((output / "_engine.json").read_text())
-    calibration = calibrated(cascade.folder, "own", engine, (1.0, 0.0))
-    other = planner(cascade, 0.05, calibration=calibration)
-    with pytest.raises(UsageError, match="by no calibration of its first model"):
-        other.from_run(str(output), None)
-    apply_calibration(str(output), calibration, None, None, Console(quiet=True), is_trial=False)
-    with pytest.raises(UsageError, match="by no calibration of its first model"):
-        other.from_run(str(output), None)
-    assert planner(cascade, 0.05).from_run(str(output), None).asked == found.asked
-
-
-def test_gold_without_a_cascade_is_refused_before_anything_is_paid(workplace: Workplace) -> None:
-    workplace.write_parquet("a.parquet", products(30))
-    path = workplace.write_config()
-    alone = Planner.open(str(path), [], None, None, None, Console(file=io.StringIO()))
-    with pytest.raises(UsageError, match="--gold goes with `cascade`"):
-        alone.check_gold("gold.jsonl")

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from hpd_core import Engine, EngineConfig, Record, RecordResult
-from pipelines.cascading.both_answers import asked_answers, judge_both
-from pipelines.cascading.curve import f1_at
 from pipelines.cascading.doubt import certainty, is_answer
-from pipelines.quality.scoring import AnswerOutcome, count
-from pipelines.reviewing.run_tables import published_tables
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.tables import TABLES
 from tests.pipelines.cascading.conftest import NUM_PRODUCTS
@@ -105,35 +100,3 @@ def test_the_metrics_are_of_both_models(cascade: Workplace) -> None:
         assert math.isclose(totals[name], sum(row[name] for row in rows)), name
     assert outcome.totals.priced_shards == len(outcome.plan.shards)
     assert all(set(row) == set(TABLES["metrics"].names) for row in rows)
-
-
-def test_what_only_the_larger_model_can_take_is_none_of_the_small_ones_answers(cascade: Workplace) -> None:
-    """It is asked of the larger one at any threshold: it is not right of the small one, nor free of cost."""
-    small = Path(shutil.copytree(cascade.model, cascade.folder / "small"))
-    config = json.loads((small / "config.json").read_text())
-    (small / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 600}))
-    rows = products(6)
-    rows[3]["title"] = "long " * 300
-    cascade.write_parquet("a.parquet", rows)
-    outcome = cascade.run(model=str(small), cascade={**cascade.changes["cascade"], "below": 1})
-    assert outcome.totals.products == len(rows)
-    output = str(cascade.folder / "out")
-    answers = [row for row in read_table(output, "attributes") if row["value_index"] == 0]
-    replaced = {(row["source_row"], row["attribute"]): row["replaced"][0] for row in answers if row["replaced"]}
-    assert {key[0] for key, before in replaced.items() if before["status"] == "error"} == {3}
-    assert all(
-        each.certainty == 0
-        for key, own in asked_answers(published_tables(str(output))).items()
-        if key[1] == 3
-        for each in own
-    )
-
-    of_it = [row for row in answers if row["source_row"] == 3]
-    values = {row["attribute"]: [row["value_raw"]] if row["status"] == "value" else ["x"] for row in of_it}
-    gold = cascade.folder / "gold.jsonl"
-    gold.write_text(json.dumps({"product_id": "p3", "category": of_it[0]["category"], "values": values}))
-    judged = judge_both(output, str(gold))
-    assert set(judged.first) == {int(AnswerOutcome.VN)}
-    assert [point.value for point in f1_at(judged, [0.01, 1.0])] == [
-        count([AnswerOutcome(each) for each in judged.larger]).rates.f1
-    ] * 2

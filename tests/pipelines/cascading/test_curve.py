@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.cascading.both_answers import NEVER, AskedAnswer, BothJudged
-from pipelines.cascading.curve import Costs, Curve, f1_at, make_curve, thresholds
+from pipelines.cascading.curve import Costs, Curve, f1_at, make_curve
 from pipelines.cascading.second_cost import AskedProduct, TokenRates
 from pipelines.quality.scoring import AnswerOutcome, count
 
@@ -45,15 +42,6 @@ def test_f1_is_that_of_the_answers_that_would_stand(
     ]
     assert found.value == pytest.approx(count(stand).rates.f1)
     assert found.low <= found.high
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=200))
-def test_thresholds_ask_for_more_and_more_up_to_all(certainties: list[float]) -> None:
-    found = thresholds(certainties)
-    assert found[-1] == 1.0
-    assert found == sorted(set(found))
-    assert all(0 < each <= 1 for each in found)
-    assert thresholds([NEVER, *certainties]) == found
 
 
 answers = st.lists(st.builds(AskedAnswer, st.floats(0, 1), st.integers(1, 30)), min_size=1, max_size=8)
@@ -116,9 +104,3 @@ def test_the_cheapest_way_to_an_f1_is_proposed() -> None:
     # A larger model that costs no more than the first one is better alone.
     assert example(larger_hours=0.5).reaching(0.9) == example(larger_hours=0.5).larger
     assert example(larger_hours=10).reaching(1.01) is None
-
-
-def test_a_curve_is_kept_as_json() -> None:
-    curve = example(larger_hours=10)
-    assert Curve.from_dict(json.loads(json.dumps(curve.to_dict()))) == curve
-    assert math.isfinite(curve.best.cost)

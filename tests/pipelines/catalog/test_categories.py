@@ -6,7 +6,7 @@ from typing import Any
 
 from hpd_core import Attribute, CategorySchema, Record
 from pipelines.catalog.categories import find_category
-from pipelines.catalog.rows import RowRefusal, row_category, to_record
+from pipelines.catalog.rows import RowRefusal, to_record
 from pipelines.config.catalog_input import InputConfig
 from tests.tables import table
 
@@ -79,10 +79,3 @@ def test_one_level_of_a_path(level: int, category: str) -> None:
     assert find_category(row, config({"column": "kind", "separator": "/", "level": level}), SCHEMAS) == category
     nowhere = config({"column": "kind", "separator": "/", "level": 4})
     assert find_category(row, nowhere, SCHEMAS) == "Home & Garden/Bags/Boots"
-
-
-def test_a_dead_letter_says_what_stood_there() -> None:
-    assert row_category({"kind": "Toys > Cars"}, config({"column": "kind", "level": 1})) == "Toys > Cars"
-    refusal = to_record({"kind": {"a": 1}, "title": "x"}, "1", config("kind"), SCHEMAS)
-    assert isinstance(refusal, RowRefusal)
-    assert refusal.message.startswith("column 'kind': text is needed, not an object")

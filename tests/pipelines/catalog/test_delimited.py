@@ -167,16 +167,6 @@ def test_a_quote_that_is_never_closed_takes_no_more_memory_than_a_row_may() -> N
     assert next(records).cells == ["1", "x"]
 
 
-def test_records_know_their_lines() -> None:
-    records = read_records(["a,b\n", '1,"x\n', 'y"\n', "\n", "2\n", "3,z"], Dialect(","))
-    assert [(record.line, record.text) for record in records] == [
-        (1, "a,b\n"),
-        (2, '1,"x\ny"\n'),
-        (5, "2\n"),
-        (6, "3,z"),
-    ]
-
-
 @table(
     ("text", "dialect"),
     [
@@ -194,26 +184,3 @@ def test_records_know_their_lines() -> None:
 )
 def test_the_dialect_is_found(text: str, dialect: Dialect) -> None:
     assert find_dialect(text, None, None, None) == dialect
-
-
-def test_what_is_told_of_a_dialect_is_not_looked_for() -> None:
-    assert find_dialect("id,title;x\n1,a;y\n", ";", None, None).delimiter == ";"
-    assert find_dialect("id,title\n1,'a'\n", None, "'", None) == Dialect(",", "'")
-    assert find_dialect('id,title\n1,"a"\n', None, "", None) == Dialect(",", "")
-
-
-@table("quote", ["'", '"'])
-def test_a_quote_behind_a_backslash_names_the_way_out(quote: str) -> None:
-    rows = [f"{n},'Mug, blue {n}','L'\n" for n in range(1, 6)]
-    text = "".join(["id,title,size\n", *rows, "7,'it\\'s a mug','M'\n", "8,'Levi\\'s, 501','L'\n"]).replace("'", quote)
-    records = list(read_records(split_lines([text]), Dialect(",", quote)))
-    *whole, first, second = records
-    assert all(record.cells for record in whole)
-    shown = '"\'"' if quote == "'" else "'\"'"
-    for record in (first, second):
-        assert record.cells is None
-        assert f"set input.quote: {shown} and input.escape: '\\'" in record.problem
-    escaped = read(text, Dialect(",", quote, "\\"))
-    assert escaped[-2:] == [["7", f"it{quote}s a mug", "M"], ["8", f"Levi{quote}s, 501", "L"]]
-    (_, broken) = read_records(split_lines([f"a,b\n1,{quote}x{quote}y\n"]), Dialect(",", quote))
-    assert "input.escape" not in broken.problem

@@ -111,26 +111,6 @@ def test_an_element_that_comes_late_is_kept(tmp_path: Path, monkeypatch: pytest.
     assert [(row or {}).get("color") for row in rows(file, ["color"])] == [None, "blue"]
 
 
-def test_memory_does_not_grow_with_the_feed(tmp_path: Path) -> None:
-    """Items that were read are let go of, also what stands beside them."""
-    import tracemalloc
-
-    head, tail = RSS.format(encoding="utf-8").split("<item>", 1)[0], "</channel></rss>"
-    item = "<item><g:id>{0}</g:id><title>" + "x" * 2000 + "</title></item><noise>y</noise>\n"
-    peaks = []
-    for count in (1500, 15_000):
-        path = tmp_path / f"feed{count}.xml"
-        with path.open("w") as file:
-            file.write(head)
-            file.writelines(item.format(number) for number in range(count))
-            file.write(tail)
-        tracemalloc.start()
-        assert scan(path).num_rows == count
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < peaks[0] + 15_000_000
-
-
 def test_what_is_no_feed_is_refused_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "feed.xml"
     text = RSS.format(encoding="utf-8")

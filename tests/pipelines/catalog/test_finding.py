@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import os
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,42 +128,6 @@ def test_a_file_beside_its_packed_twin_is_read_once(
     assert names(find_files([both[1], "catalog"])) == [both[1], f"catalog/b{ending}.bz2", f"catalog/c{ending}.gz"]
 
 
-def test_a_folder_without_anything_readable_says_what_is_there(workplace: Workplace, write: Write) -> None:
-    workplace.catalog.mkdir()
-    with pytest.raises(UsageError, match=r"no files that are read in catalog$"):
-        find_files(["catalog"])
-    write("a.orc", b"ORC")
-    write("_SUCCESS", b"")
-    with pytest.raises(
-        UsageError, match=r"in catalog; only 1 ORC \(catalog/a.orc\), 1 hidden .*; to have ORC read, store"
-    ):
-        find_files(["catalog"])
-    write("b.jsonl")
-    with pytest.raises(UsageError, match="nothing matches catalog/z"):
-        find_files(["catalog", "catalog/z*"])
-
-
-def test_names_stay_as_the_user_wrote_them(workplace: Workplace, write: Write) -> None:
-    write("x/two.jsonl")
-    for path in (
-        "catalog",
-        "catalog/",
-        "catalog/*/*.jsonl",
-        "catalog/x/two.jsonl",
-        "catalog/*",
-        "cat*/",
-        "**/x/*.jsonl",
-        "**",
-        "**/",
-        "**/**",
-    ):
-        assert names(find_files([path])) == ["catalog/x/two.jsonl"], path
-    assert names(find_files(["./catalog"])) == ["./catalog/x/two.jsonl"]
-    absolute = str(workplace.catalog / "x")
-    assert names(find_files([absolute])) == [f"{absolute}/two.jsonl"]
-    assert names(find_files([f"{absolute}/t*.jsonl"])) == [f"{absolute}/two.jsonl"]
-
-
 def test_one_file_by_several_spellings_is_read_once(workplace: Workplace, write: Write) -> None:
     first = write("a.jsonl")
     (workplace.folder / "link").symlink_to("catalog")
@@ -181,98 +144,6 @@ def test_one_file_by_several_spellings_is_read_once(workplace: Workplace, write:
     assert names(found) == ["catalog/a.jsonl"]
     assert len(found.left_out.doubled) == len(spellings) - 1
     assert names(find_files(["b.jsonl"])) == ["b.jsonl"]
-
-
-def test_links_are_followed_and_the_file_goes_before_its_link(workplace: Workplace, write: Write) -> None:
-    write("real/a.jsonl")
-    outside = workplace.folder / "outside"
-    outside.mkdir()
-    write("b.jsonl").rename(outside / "b.jsonl")
-    (workplace.catalog / "alias").symlink_to("real")
-    (workplace.catalog / "loop").symlink_to("..")
-    (workplace.catalog / "real" / "self").symlink_to(".")
-    (workplace.catalog / "far").symlink_to(outside)
-    (workplace.catalog / "c.jsonl").symlink_to(outside / "b.jsonl")
-    found = find_files(["catalog"])
-    assert names(found) == ["catalog/c.jsonl", "catalog/real/a.jsonl"]
-    assert set(found.left_out.doubled) == {
-        ("catalog/alias/", "catalog/real/"),
-        ("catalog/real/self/", "catalog/real/"),
-        ("catalog/loop/catalog/", "catalog/"),
-        ("catalog/loop/outside/", "catalog/far/"),
-        ("catalog/far/b.jsonl", "catalog/c.jsonl"),
-    }
-    (outside / "b.jsonl").unlink()
-    with pytest.raises(UsageError, match=r"catalog/c\.jsonl cannot be read \(link to nothing\)"):
-        find_files(["catalog"])
-
-
-def test_folders_behind_a_glob_are_read_as_if_they_were_named(workplace: Workplace, write: Write) -> None:
-    for name in ("2024/a.jsonl", "2024/q1/b.jsonl", "2025/c.jsonl", "other/d.jsonl", "_old/e.jsonl", "2024/_x/f.jsonl"):
-        write(name)
-    write("2024/g.csv", b"id\n")
-    (workplace.catalog / "2026").symlink_to("other")
-    files = ["catalog/2024/a.jsonl", "catalog/2024/q1/b.jsonl", "catalog/2025/c.jsonl", "catalog/2026/d.jsonl"]
-    found = find_files(["catalog/20*"])
-    assert names(found) == files
-    assert left_out(found) == {"CSV": ["catalog/2024/g.csv"], "hidden": ["catalog/2024/_x/"]}
-    assert names(find_files(["catalog/**/q1"])) == ["catalog/2024/q1/b.jsonl"]
-    for hidden in ("catalog/_o*", "catalog/_old", "catalog/_old/e.jsonl"):
-        assert names(find_files([hidden])) == ["catalog/_old/e.jsonl"], "what is hidden can be named"
-    found = find_files(["catalog/**/*.jsonl"])
-    assert names(found) == [*files[:3], "catalog/other/d.jsonl"]
-    assert left_out(found) == {"hidden": ["catalog/2024/_x/", "catalog/_old/"]}
-
-
-@pytest.mark.parametrize(
-    "folder",
-    [
-        "2024 [old]",
-        "what?",
-        "a*b",
-        "{x,y}",
-        "100% #1 & 'more'",
-        "a::b",
-        "é",
-        unicodedata.normalize("NFD", "é"),
-        "c=1",
-        "n\nl",
-    ],
-)
-def test_any_name_can_be_named(write: Write, folder: str) -> None:
-    write(f"{folder}/[1].jsonl")
-    expected = [f"catalog/{folder}/[1].jsonl"]
-    write(f"{folder}/other.csv", b"id\n")
-    globs = ("[[]1].jsonl", "[[]*.jsonl", "**/?1?.jsonl", "*.j*")
-    paths = (f"catalog/{folder}", expected[0], "catalog", "catalog/**/[[]1].jsonl")
-    for path in (*paths, *(f"catalog/{folder}/{glob}" for glob in globs)):
-        assert names(find_files([path])) == expected, path
-
-
-def test_what_is_missing_is_told_with_the_nearest_name(write: Write) -> None:
-    write(f"Caf{unicodedata.normalize('NFD', 'é')}.jsonl")
-    with pytest.raises(UsageError, match=r"no such file or folder: catalog/Café.jsonl; there is .*Unicode form"):
-        find_files(["catalog/Café.jsonl"])
-    with pytest.raises(UsageError, match=r"Braces are no pattern"):
-        find_files(["catalog/{a,b}.jsonl"])
-    with pytest.raises(UsageError, match=r"nothing matches catalog/\*/\{a,b\}\.jsonl\. Braces are no pattern"):
-        find_files(["catalog/*/{a,b}.jsonl"])
-    with pytest.raises(UsageError, match=r"nothing matches catalog/x\[1\]/\*\. In a glob, \[\[\] stands for \["):
-        find_files(["catalog/x[1]/*"])
-    with pytest.raises(UsageError, match=r"no such file or folder: catalogs; there is catalog$"):
-        find_files(["catalogs"])
-
-
-def test_names_that_are_no_text(workplace: Workplace, write: Write) -> None:
-    write("a.jsonl")
-    other = os.fsencode(workplace.catalog) + b"/\xff.csv"
-    Path(os.fsdecode(other)).write_bytes(b"id\n")
-    found = find_files(["catalog"])
-    assert names(found) == ["catalog/a.jsonl"]
-    assert left_out(found) == {"CSV": ["catalog/\\xff.csv"]}
-    Path(os.fsdecode(other)).write_bytes(b'{"id": 1}\n')
-    with pytest.raises(UsageError, match=r"catalog/\\xff\.csv is not UTF-8.*rename"):
-        find_files(["catalog"])
 
 
 @pytest.mark.parametrize(
@@ -305,28 +176,12 @@ def test_a_table_format_is_refused(workplace: Workplace, write: Write, sign: str
                 find_files([path])
 
 
-def test_a_folder_that_looks_like_a_table_is_none(workplace: Workplace, write: Write) -> None:
-    write("metadata/a.jsonl")
-    write("snapshot/b.jsonl")
-    write("_log/x.json", b"{}")
-    assert names(find_files(["catalog"])) == ["catalog/metadata/a.jsonl", "catalog/snapshot/b.jsonl"]
-
-
 def test_a_folder_that_cannot_be_listed_is_no_empty_one(workplace: Workplace, write: Write) -> None:
     write("a.jsonl")
     (workplace.catalog / "b").symlink_to("b")
     for path in ("catalog", "catalog/**/x.jsonl"):
         with pytest.raises(UsageError, match=r"cannot list|nothing matches"):
             find_files([path])
-
-
-def test_a_file_named_twice_in_one_spelling(write: Write) -> None:
-    write("a.jsonl")
-    told = "1 files or folders are named twice and read once: catalog/a.jsonl"
-    assert list(find_files(["catalog/a.jsonl"] * 2).left_out.warnings()) == [told]
-    assert list(find_files(["catalog", "./catalog/a.jsonl"]).left_out.warnings()) == [
-        "1 files or folders are named twice and read once: ./catalog/a.jsonl is catalog/a.jsonl"
-    ]
 
 
 def test_a_run_that_writes_below_its_catalog_does_not_read_what_it_wrote(workplace: Workplace, write: Write) -> None:

@@ -217,34 +217,6 @@ def test_what_is_no_markup_is_not_touched(text: str) -> None:
     assert read_html(text, "auto") is None
 
 
-@table(
-    ("text", "value", "original"),
-    [
-        ("<p>Soft <b>cotton</b></p>", "cotton", "cotton"),
-        ("<p>Weight: 5&nbsp;<b>kg</b></p>", "5\u00a0kg", "5&nbsp;<b>kg"),
-        ("un<b>break</b>able", "unbreakable", "un<b>break</b>able"),
-        ("Tom &amp; Jerry", "& J", "&amp; J"),
-        ("&amp;frac12; inch", "½", "&amp;frac12;"),
-        ("&lt;p&gt;5 &lt;b&gt;kg&lt;/b&gt;&lt;/p&gt;", "5 kg", "5 &lt;b&gt;kg"),
-        ("<td>1</td> <td>500</td>", "1 | 500", "1</td> <td>500"),
-        ("m<sup>2</sup> x", "m²", "m<sup>2"),
-        ("10<sup><b>6</b></sup> Hz", "10⁶ Hz", "10<sup><b>6</b></sup> Hz"),
-        ("10<sup>6.5</sup> Hz", "10^6.5", "10<sup>6.5"),
-        ("5<sup>1/2</sup> x", "5 1/2", "5<sup>1/2"),
-        ("<s>20</s>10 EUR", "10 EUR", "10 EUR"),
-        ("<s>20</s>10 EUR", "20 10", "20</s>10"),
-        ("1<sup>1</sup>/<sub>2</sub>&quot;", '1 1/2"', "1<sup>1</sup>/<sub>2</sub>&quot;"),
-        ("&#xD83D;&#xDE00;!", "😀", "&#xD83D;&#xDE00;"),
-    ],
-)
-def test_a_value_is_found_in_the_original(text: str, value: str, original: str) -> None:
-    read = read_html(text, "auto")
-    assert read is not None
-    at = read.text.index(value)
-    start, end = read.original_span(at, at + len(value))
-    assert text[start:end] == original
-
-
 PIECES = (
     "<p>|</p>|<b>|</b>|<br>|<td>|</td>|<M>|<|>|&amp;|&lt;|&gt;|&nbsp;|&|;|<!--|-->|<script>|</script>|<sup>|</sup>|/|2|10"
     "|<s>|</s>|<sub>|.|&frasl;|−"
@@ -290,12 +262,6 @@ def test_what_was_read_is_read_as_it_is(text: str) -> None:
     for _ in range(20):  # a text that was escaped more often than anybody does
         shown = _shown(shown)
     assert read_html(shown, "auto") is None
-
-
-@given(st.text(st.characters(exclude_characters="<&")))
-@settings(max_examples=examples(50))
-def test_without_the_signs_of_markup_nothing_is_done(text: str) -> None:
-    assert read_html(text, "always") is None
 
 
 WORDS = st.text("abc ½é<&>\"'", min_size=1, max_size=8)

@@ -1,18 +1,15 @@
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pyarrow.parquet import encryption
 
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
-from pipelines.errors import RunError, UsageError
+from pipelines.errors import UsageError
 from tests.pipelines.conftest import Workplace, products
 
 
@@ -70,70 +67,9 @@ def test_jsonl_that_cannot_be_used(workplace: Workplace) -> None:
         scan(workplace, path=str(workplace.catalog))
 
 
-@pytest.mark.parametrize("late", ['"größe": "XL"', r'"gr\u00f6\u00dfe": "XL"', '"größe":null'])
-def test_a_column_may_come_late_in_jsonl(workplace: Workplace, late: str) -> None:
-    early = ['{"id": "1", "category": "Shoes", "note": "größe"}'] * 1100
-    workplace.write_jsonl("c.jsonl", early)
-    with pytest.raises(
-        UsageError, match=r"column 'größe' \(input.fields\) is not in any line of .*; its columns: id, cat"
-    ):
-        scan(workplace, fields=["größe"])
-    workplace.write_jsonl("c.jsonl", [*early, "{broken", f'{{"id": "2", "category": "Shoes", {late}}}'])
-    assert scan(workplace, fields=["größe"]) == [("c.jsonl", 1102)]
-
-
-def test_a_column_that_is_a_folders_name_is_in_no_file(workplace: Workplace) -> None:
-    rows = [{"id": "1", "title": "a", "bullets": "b"}]
-    workplace.write_parquet("category=Coffee/part-0.parquet", rows)
-    with pytest.raises(
-        UsageError, match=r"'category' \(input.category\) is in no file, only in the names of folders .*duckdb"
-    ):
-        scan(workplace)
-    workplace.write_parquet("category=Coffee/part-0.parquet", [row | {"category": "Tea"} for row in rows])
-    assert scan(workplace) == [("part-0.parquet", 1)]
-
-
-def test_parquet_that_is_cut_off_or_encrypted(workplace: Workplace) -> None:
-    path = workplace.write_parquet("a.parquet", products(2))
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(UsageError, match=r"a\.parquet is cut off"):
-        scan(workplace)
-    write_encrypted(path, has_plain_footer=False)
-    with pytest.raises(UsageError, match=r"a\.parquet cannot be read \(encrypted Parquet\): decrypt it"):
-        scan(workplace)
-    write_encrypted(path, has_plain_footer=True)
-    with pytest.raises(UsageError, match=r"a\.parquet has encrypted columns: decrypt it"):
-        scan(workplace)
-
-
-def write_encrypted(path: Path, *, has_plain_footer: bool) -> None:
-    class Keys(encryption.KmsClient):  # type: ignore[misc]
-        def __init__(self, _: object) -> None:
-            super().__init__()
-
-        def wrap_key(self, key: bytes, _: str) -> bytes:
-            return base64.b64encode(key)
-
-    table = pa.Table.from_pylist(products(2))
-    settings = encryption.EncryptionConfiguration("f", column_keys={"c": ["title"]}, plaintext_footer=has_plain_footer)
-    factory = encryption.CryptoFactory(Keys)
-    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), settings)
-    with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
-        writer.write_table(table)
-
-
 def test_an_empty_catalog_is_refused(workplace: Workplace) -> None:
     schema = pa.schema({"id": pa.string(), "category": pa.string(), "title": pa.string(), "bullets": pa.string()})
     workplace.write_parquet("a.parquet", [], schema=schema)
     (workplace.catalog / "b.jsonl").write_text("\n\n")
     with pytest.raises(UsageError, match=r"the catalog is empty: 2 file\(s\)"):
         scan(workplace)
-
-
-def test_a_file_that_changes_under_the_run_stops_it(workplace: Workplace) -> None:
-    path = workplace.write_parquet("c.parquet", products(3))
-    with pytest.raises(RunError, match="has changed during the run"):
-        list(read_piece(str(path), "parquet", RowRange(0, 0, 5, 5), None))
-    path.unlink()
-    with pytest.raises(RunError, match="cannot read"):
-        list(read_piece(str(path), "parquet", RowRange(0, 0, 3, 3), None))

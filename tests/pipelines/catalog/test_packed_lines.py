@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from pipelines.catalog.cells import CellError
 from pipelines.catalog.input_files import SourceFile, scan_sources
-from pipelines.catalog.readers import SourceRow, original_rows, read_piece
+from pipelines.catalog.readers import SourceRow, read_piece
 from pipelines.catalog.sharding import RowRange, plan_shards
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.operation import ShardConfig
@@ -63,36 +63,6 @@ def rows_of(file: SourceFile, start: int = 0, stop: int | None = None) -> list[S
 def seen(row: SourceRow) -> tuple[Any, ...]:
     cells = {name: "error" if isinstance(cell, CellError) else cell for name, cell in (row.values or {}).items()}
     return row.number, cells, row.problem
-
-
-@pytest.mark.parametrize("ending", PACKS)
-def test_the_rows_are_those_of_the_lines(tmp_path: Path, ending: str) -> None:
-    (tmp_path / "a.jsonl").write_text(LINES, encoding="utf-8")
-    (tmp_path / f"b.jsonl{ending}").write_bytes(PACKS[ending](LINES.encode()))
-    plain, packed = scan(tmp_path / "a.jsonl"), scan(tmp_path / f"b.jsonl{ending}")
-    assert (packed.num_rows, packed.stop) == (plain.num_rows, plain.stop) == (5, 6)
-    every = [*map(seen, rows_of(plain))]
-    assert [*map(seen, rows_of(packed))] == every
-    assert [*map(seen, rows_of(packed, 2, 4))] == every[1:3]
-    assert packed.dead_in_sample.rows == plain.dead_in_sample.rows
-    assert original_rows(*packed.rows, RowRange(0, 0, 6, 5), [3]) == {3: '{"id": "3", "title": "cut'}
-    assert "1.50" in original_rows(*packed.rows, RowRange(0, 0, 6, 5), [0])[0]
-
-
-def test_paths_lead_into_it_and_what_is_in_no_line_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.json.gz"
-    path.write_bytes(gzip.compress(LINES.encode()))
-    assert scan(path, "title", "details.Brand", format="jsonl").num_rows == 5
-    for field in ("details.Colour", "colour"):
-        with pytest.raises(UsageError, match=f"column '{field}' "):
-            scan(path, field)
-
-
-def test_many_different_keys_are_no_reason_to_keep_them_all(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl.gz"
-    lines = [{"id": str(n), "title": "a", "d": {f"key {n} {m}": "x" for m in range(20)}} for n in range(1000)]
-    path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
-    assert scan(path, "title", "d.key 999 19").num_rows == 1000
 
 
 @pytest.mark.parametrize("ending", PACKS)

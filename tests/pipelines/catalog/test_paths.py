@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipelines.catalog.cells import CellError
 from pipelines.catalog.input_files import scan_sources
-from pipelines.catalog.paths import parquet_columns, type_at, value_at
+from pipelines.catalog.paths import value_at
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
@@ -104,22 +104,6 @@ SCHEMA = pa.schema(
         ("json", pa.string()),
     ]
 )
-
-
-def test_types_and_what_is_read_of_a_parquet_file() -> None:
-    paths = ["details.Size.w", "images[0].alt", "images.alt", "tags.x", "json.a", "details.Brand", "id"]
-    assert type_at("images[url=x*].alt", SCHEMA) == pa.list_(pa.string())
-    assert parquet_columns(["images[url=x*].alt"], SCHEMA) == ["images"]
-    assert [type_at(path, SCHEMA) for path in paths] == [
-        pa.int64(),
-        pa.string(),
-        pa.list_(pa.string()),
-        pa.string(),
-        None,
-        pa.string(),
-        pa.string(),
-    ]
-    assert parquet_columns(paths, SCHEMA) == ["details.Size.w", "images", "tags", "json", "details.Brand", "id"]
 
 
 def config(path: Path, *fields: str, **settings: Any) -> InputConfig:

@@ -1,17 +1,12 @@
 from __future__ import annotations
 
-import datetime
-import decimal
-import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema, Record
 from pipelines.catalog.cells import CellError
-from pipelines.catalog.rows import MAX_CHARS, RowRefusal, row_json, to_record
+from pipelines.catalog.rows import MAX_CHARS, RowRefusal, to_record
 from pipelines.config.catalog_input import InputConfig
 from tests.tables import table
 
@@ -69,17 +64,3 @@ def test_what_nobody_has_foreseen_costs_its_row_only(caplog: pytest.LogCaptureFi
     assert isinstance(refusal, RowRefusal)
     assert (refusal.code, refusal.message) == ("unreadable", "the row cannot be read: KeyError: 'odd \\ud800'")
     assert "a row could not be read" in caplog.text
-
-
-@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner), max_leaves=5))
-def test_any_json_value_is_a_record_or_a_refusal(value: Any) -> None:
-    for column in ("id", "category", "name", "bullets"):
-        assert isinstance(take(**{column: value}), (Record, RowRefusal))
-
-
-def test_dead_rows_are_kept_as_text_whatever_they_hold() -> None:
-    assert json.loads(row_json({"d": datetime.date(2026, 1, 2), "b": b"x"})) == {"d": "2026-01-02", "b": "x"}
-    odd = {"b": b"\xff", "n": [float("nan")], "i": float("-inf"), "d": decimal.Decimal("1E+3"), "m": [("k", 0.1)]}
-    assert json.loads(row_json(odd)) == {"b": "\\xff", "n": [None], "i": "-inf", "d": "1000", "m": [["k", 0.1]]}
-    assert row_json({"a": "ü"}) == '{"a": "ü"}'
-    assert row_json({"a": "\ud800"}).encode() == b'{"a": "\\ud800"}'

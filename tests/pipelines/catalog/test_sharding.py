@@ -6,10 +6,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpd_core import Attribute, CategorySchema
 from pipelines.catalog.input_files import SourceFile
 from pipelines.catalog.segments import FileSegment, LineSegments
-from pipelines.catalog.sharding import Shard, plan_shards, tokens_per_row
+from pipelines.catalog.sharding import Shard, plan_shards
 from pipelines.config.operation import ShardConfig
 
 
@@ -78,11 +77,6 @@ def test_shards_keep_their_caps_unless_a_single_row_breaks_them(
             assert shard.estimated_tokens <= config.target_tokens * 1.25 + row_tokens + 1
 
 
-def test_a_shard_has_at_most_32_mib_of_input() -> None:
-    shards = plan_shards([parquet("p", (256, 2**28))], ShardConfig(target_tokens=10**9, ramp=()), 0, 1)
-    assert [shard.num_rows for shard in shards] == [32] * 8
-
-
 @given(st.lists(sources, max_size=3), configs, st.integers(1, 500))
 def test_a_limit_takes_the_first_rows(files: list[SourceFile], config: ShardConfig, limit: int) -> None:
     available = sum(file.num_rows for file in files)
@@ -99,30 +93,6 @@ def test_pieces_of_jsonl_name_their_bytes(lengths: list[int], blank: set[int], c
         for piece in shard.pieces:
             assert piece.byte_start == sum(lengths[: piece.start])
             assert piece.byte_stop == sum(lengths[: piece.stop])
-
-
-def test_shards_are_small_at_the_start_and_at_the_end() -> None:
-    config = ShardConfig(target_tokens=1000, ramp=(0.25, 0.5))
-    shards = plan_shards([parquet("a", (1000, 0))], config, row_tokens=10, num_actors=2)
-    sizes = [shard.estimated_tokens for shard in shards]
-    assert sizes[:3] == [250, 500, 1000]
-    assert sizes[-1] <= 250 * 1.25  # what is left over joins the last one
-    assert max(sizes) == 1000
-    tail = sizes[sizes.index(1000) :]
-    assert all(after <= before + 10 for before, after in pairwise(tail[:-1]))
-
-
-def test_shards_end_where_row_groups_end_if_that_is_near() -> None:
-    config = ShardConfig(target_tokens=1000, ramp=())
-    shards = plan_shards([parquet("a", (110, 0), (90, 0), (100, 0))], config, row_tokens=10, num_actors=1)
-    assert [(shard.pieces[0].start, shard.pieces[-1].stop) for shard in shards] == [(0, 110), (110, 200), (200, 300)]
-
-
-def test_a_row_costs_the_keys_and_values_of_an_average_category() -> None:
-    def schema(category: str, count: int) -> CategorySchema:
-        return CategorySchema(category=category, attributes=tuple(Attribute(name=str(n)) for n in range(count)))
-
-    assert tokens_per_row({"a": schema("a", 2), "b": schema("b", 4)}) == 3 * 12
 
 
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=9), st.integers(1, 40))

@@ -108,13 +108,3 @@ def test_the_new_form_of_the_file_and_row_by_row(tmp_path: Path) -> None:
     assert (by_row.format, by_row.num_rows) == ("csv", 2)
     with pytest.raises(UsageError, match="is no product CSV of Shopify"):
         scan(tmp_path / "products.csv", "Title,Type\na,b\n", format="shopify")
-
-
-def test_names_of_columns_that_stand_again_are_no_product(tmp_path: Path) -> None:
-    head, *lines = OLD.splitlines(keepends=True)
-    file = scan(tmp_path / "products.csv", "".join([head, *lines[:2], head, *lines[2:4]]))
-    first, refused, cap = rows(file)
-    assert (first.values or {})["Image Src"] == ["1.jpg", "2.jpg", "3.jpg"]
-    assert refused.problem is not None
-    assert (refused.number, refused.problem.message) == (2, "line 4: the names of the columns stand here again")
-    assert (cap.values or {})["Handle"] == "cap"

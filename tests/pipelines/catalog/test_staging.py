@@ -18,7 +18,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.catalog import staging
 from pipelines.catalog.csv_files import CsvFile
 from pipelines.catalog.input_files import SourceFile, Sources, scan_sources
 from pipelines.catalog.readers import SourceRow, original_rows, pick_rows, read_piece
@@ -84,16 +83,6 @@ def test_rows_are_read_as_they_stand_however_they_are_packed(
     assert [row.number for row in pick_rows(*file.rows, RowRange(0, 0, 5, 5), [1, 4], ["id"])] == [1, 4]
 
 
-@pytest.mark.parametrize(
-    "pack", [gzip.compress, lambda data: pa.compress(data, "zstd", asbytes=True), bz2.compress, lzma.compress]
-)
-def test_a_packed_file_that_is_cut_off_is_refused(workplace: Workplace, pack: Callable[[bytes], bytes]) -> None:
-    data = pack(os.urandom(30_000).hex().encode())
-    path = write(workplace, "c.csv", pack(HEADER.encode() + data.hex().encode())[:-9])
-    with pytest.raises(UsageError, match=r"c\.csv is cut off or damaged .*copy or write it again"):
-        scan(path)
-
-
 def test_an_encoding_is_never_guessed(workplace: Workplace) -> None:
     path = write(workplace, "c.csv", f"{HEADER}1,Shoes,plain\n2,Shoes,Größe\n".encode("cp1252"))
     with pytest.raises(
@@ -113,21 +102,6 @@ def test_an_encoding_is_never_guessed(workplace: Workplace) -> None:
         0: '{"id": "1", "category": "Shoes", "title": "Größe"}',
         1: "2,Shoes,Gr\\xf6\\xdfe",
     }
-
-
-def test_names_of_columns_that_are_not_utf8_are_refused_as_rows_are(workplace: Workplace) -> None:
-    path = write(workplace, "c.csv", "id,category,title,Größe\n1,Shoes,x,y\n".encode("cp1252"))
-    with pytest.raises(UsageError, match=r"name of the column 'Gr\\+xf6\\+xdfe': not UTF-8.*input.encoding: cp1252"):
-        scan(path)
-    (file,) = scan(path, encoding="cp1252").files
-    assert [row.values for row in rows_of(file)] == [{"id": "1", "category": "Shoes", "title": "x", "Größe": "y"}]
-
-
-@pytest.mark.parametrize("title", ["NESCAFÉ®", "CAFÉ™ ou THÉ»", "GLÜ®", "Ã la carte", "Größe"])
-def test_what_could_be_utf8_by_accident_is_what_was_named(workplace: Workplace, title: str) -> None:
-    path = write(workplace, "c.csv", f"{HEADER}1,Shoes,{title}\n".encode("cp1252"))
-    (file,) = scan(path, encoding="cp1252").files
-    assert [(row.values or {})["title"] for row in rows_of(file)] == [title]
 
 
 def test_rows_of_utf8_in_a_file_of_another_encoding_are_read_as_they_were_meant(workplace: Workplace) -> None:
@@ -168,12 +142,6 @@ def test_what_is_not_in_its_encoding_at_all_is_refused(workplace: Workplace, enc
     path = write(workplace, "c.csv", HEADER.encode() + b"1,Shoes,Gr\xf6\xdfe\n")
     with pytest.raises(UsageError, match=rf"c\.csv is neither {encoding} \(input.encoding\) nor UTF-8: .*utf-16-le"):
         scan(path, encoding=encoding)
-
-
-def test_marks_of_byte_order_are_no_part_of_a_column(workplace: Workplace) -> None:
-    path = write(workplace, "c.csv", b"\xef\xbb\xbf\xef\xbb\xbf" + HEADER.encode() + b"1,Shoes,x\n")
-    (file,) = scan(path).files
-    assert rows_of(file)[0].values == {"id": "1", "category": "Shoes", "title": "x"}
 
 
 @pytest.mark.parametrize(
@@ -223,15 +191,6 @@ def test_columns(workplace: Workplace) -> None:
         scan(write(workplace, "c.csv", b"id,_hpd_row\n1,2\n"))
 
 
-def test_a_file_without_rows(workplace: Workplace) -> None:
-    write(workplace, "a.csv", HEADER.encode())
-    write(workplace, "b.csv", b"")
-    write(workplace, "c.csv", (HEADER + ROWS).encode())
-    found = scan(workplace.catalog)
-    assert [file.num_rows for file in found.files] == [0, 0, 5]
-    assert any("2 file(s) hold no rows" in warning for warning in found.warnings())
-
-
 def test_what_has_not_changed_is_read_once(
     workplace: Workplace, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,13 +233,6 @@ def test_a_half_written_file_is_never_taken_for_a_whole_one(
     assert [each.name for each in own_cache.iterdir()] == [file.staged]
 
 
-def test_a_cache_that_cannot_be_written_is_told(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(workplace, "c.csv", (HEADER + ROWS).encode())
-    monkeypatch.setenv("HPD_CACHE", str(path))
-    with pytest.raises(UsageError, match=r"are kept in .* \(HPD_CACHE names another\)"):
-        scan(path)
-
-
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_cut_into_shards_covers_every_row_once(workplace: Workplace, data: st.DataObject) -> None:
@@ -293,19 +245,6 @@ def test_any_cut_into_shards_covers_every_row_once(workplace: Workplace, data: s
     pieces = [piece for shard in plan_shards([file], config, 3, 1, limit) for piece in shard.pieces]
     found = [row.number for piece in pieces for row in read_piece(*file.rows, piece, ["id"])]
     assert found == list(range(min(count, limit or count)))
-
-
-def test_large_groups_are_cut(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.catalog.staged_rows._GROUP_ROWS", 10)
-    text = HEADER + "".join(f"{number},Shoes,t{number}\n" for number in range(35))
-    (file,) = scan(write(workplace, "c.csv", text.encode())).files
-    assert [segment.num_rows for segment in file.segments] == [10, 10, 10, 5]
-    read: list[int] = []
-    rows = list(read_piece(*file.rows, RowRange(0, 8, 22, 14), ["id"], on_read=read.append))
-    assert [row.number for row in rows] == list(range(8, 22))
-    assert len(read) == 3
-    assert [row.number for row in pick_rows(*file.rows, RowRange(0, 0, 35, 35), [34], ["id"])] == [34]
-    assert staging.staged_format("csv") == "csv"
 
 
 def test_rows_of_a_file_that_is_still_written_are_not_kept_as_those_of_its_beginning(

@@ -40,10 +40,3 @@ def test_a_catalog_that_is_written_anew_stops_the_run(workplace: Workplace, name
         RunError, match=r"has changed during the run: .* extract the new one into another output folder"
     ):
         read_all(workplace, lambda: write(workplace, name, 100, count))
-
-
-@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
-def test_the_same_file_again_is_no_change(workplace: Workplace, name: str) -> None:
-    path = write(workplace, name, 0)
-    content = path.read_bytes()
-    assert read_all(workplace, lambda: path.write_bytes(content)) == [f"p{number}" for number in range(30)]

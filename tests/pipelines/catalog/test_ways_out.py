@@ -18,9 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.catalog.file_telling import kind_of
 from pipelines.catalog.finding import find_files
-from pipelines.catalog.left_out import LeftOutFile, LeftOutFiles
 from pipelines.errors import UsageError
 
 ROWS = [{"id": "1", "title": "Größe 40"}, {"id": "2", "title": "rot"}]
@@ -88,17 +86,6 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in").mkdir()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_way_out_leads_out(tmp_path: Path, kind: str) -> None:
-    ending, content = KINDS[kind]
-    (tmp_path / f"in/5 a's b{ending}").write_bytes(content or zipped("5 a's b.jsonl"))
-    with pytest.raises(UsageError, match="cannot be read") as refused:
-        find_files(["in"])
-    follow(str(refused.value), tmp_path)
-    assert read(tmp_path) == ROWS
-    assert len(list((tmp_path / "in").iterdir())) == 1
-
-
 @pytest.mark.parametrize("name", [*NAMES, os.fsdecode(b"\xff")])
 @pytest.mark.parametrize("where", ["in", "."])
 def test_whatever_the_file_is_called(tmp_path: Path, name: str, where: str) -> None:
@@ -109,14 +96,3 @@ def test_whatever_the_file_is_called(tmp_path: Path, name: str, where: str) -> N
     follow(str(refused.value), tmp_path)
     assert file.read_text() == LINES
     assert {path.name for path in tmp_path.rglob("*")} == {"in", file.name}
-
-
-def test_what_is_on_a_storage_is_mended_in_a_copy() -> None:
-    kind = kind_of("a.jsonl", LINES.encode("utf-16"))
-    assert kind.remedy("s3://b/t/a b.jsonl") == (
-        "in a copy of it, which then replaces it: convert it: "
-        "iconv -f UTF-16 -t UTF-8 'a b.jsonl' > 'a b.jsonl'.new && mv 'a b.jsonl'.new 'a b.jsonl'"
-    )
-    assert kind.remedy("file:///t/a.jsonl").endswith(" && mv /t/a.jsonl.new /t/a.jsonl")
-    backup = LeftOutFiles([LeftOutFile("in/a.jsonl~", kind_of("a.jsonl~", LINES.encode()))])
-    assert list(backup.warnings()) == ["not read: 1 backup copy (in/a.jsonl~). To have it read, rename it"]

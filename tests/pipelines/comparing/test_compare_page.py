@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
 from hpd_core import Attribute
-from pipelines.comparing.comparison import compare_runs
-from pipelines.comparing.pages import render_html, render_markdown
-from tests.pipelines.browser import Page
 from tests.pipelines.comparing.comparisons import ask
 from tests.pipelines.comparing.made_runs import Row, write_run
-from tests.tables import table
 
 HOSTILE = "<script>alert(1)</script> {{ 7 * 7 }} \" onload=x ' | `a` </style> \u202eevil \x00"
 
@@ -84,41 +79,3 @@ def test_the_page_stands_alone_and_hostile_texts_are_texts(tmp_path: Path) -> No
     data = json.loads((tmp_path / "out" / "compare.json").read_text())
     assert data["examples"][0]["a"]["items"][0]["text"] == HOSTILE
     assert data["examples"][0]["right"] == "a"
-
-
-@table(("width", "dark"), [(1200, False), (390, True)])
-def test_the_page_in_a_browser(browser: Page, tmp_path: Path, width: int, dark: bool) -> None:
-    a, b = hostile_pair(tmp_path)
-    assert ask(a, b, "--out", str(tmp_path / "out"))[0] == 0
-    browser.open(tmp_path / "out" / "compare.html", width=width, dark=dark)
-    assert [request for request in browser.requests if not request.startswith("data:")] == []
-    assert (browser.complaints, browser.dialogs) == ([], [])
-    assert browser.evaluate("document.querySelectorAll('article.example').length") == 1
-    assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    assert browser.evaluate("getComputedStyle(document.querySelector('.card')).borderRadius") == "10px"
-
-
-def test_long_lists_do_not_make_a_page_without_end(tmp_path: Path) -> None:
-    a = write_run(tmp_path / "a", [Row("p0", {"Brand": "x", "Old": "y"})])
-    b = write_run(tmp_path / "b", [Row("p0", {"Brand": "y"})])
-    found = compare_runs(a, b)
-    category, (brand, old) = found.by_category[0], found.by_attribute
-    assert (brand.attribute, old.attribute) == ("Brand", "Old")
-    assert found.settings.schemas is not None
-    many = dataclasses.replace(
-        found,
-        by_category=[dataclasses.replace(category, category=f"Category {n}") for n in range(3000)],
-        by_attribute=[dataclasses.replace(old, category=f"Category {n}") for n in range(3000)],
-        settings=dataclasses.replace(
-            found.settings, schemas=list(found.settings.schemas) * 3000, files=["a file has changed"] * 3000
-        ),
-    )
-    page, text = render_html(many), render_markdown(many)
-    for shown in (page, text):
-        assert "2,500 others" in shown
-        assert "Category 500<" not in shown
-        assert "Category 500 " not in shown
-        assert "all are in compare.json" in shown
-    assert page.count("2,500 others") == 2
-    assert len(page) < 500_000
-    assert len(text) < 100_000

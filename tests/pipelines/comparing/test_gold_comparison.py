@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.comparing.comparison import compare_runs
-from pipelines.comparing.pages import render_html, render_markdown
-from tests.pipelines.comparing.comparisons import ask, review, write_gold
+from tests.pipelines.comparing.comparisons import ask, write_gold
 from tests.pipelines.comparing.made_runs import ABSENT, Row, write_run
 
 
@@ -80,28 +79,3 @@ def test_the_difference_is_b_minus_a_and_labelled_examples_come_first(tmp_path: 
     assert same.quality is not None
     assert same.quality.rates[0].difference.f1 == same.quality.rates[0].difference.recall
     assert same.quality.rates[0].difference.f1.low == same.quality.rates[0].difference.f1.high == 0
-
-
-def test_what_a_person_said_is_what_is_scored_as_it_is_what_is_shown(tmp_path: Path) -> None:
-    """Though nobody has written it into the tables yet."""
-    wrong = {"Brand": "x"}
-    a, b = (write_run(tmp_path / name, [Row("p0", wrong), Row("p1", wrong)]) for name in "ab")
-    review(b, 0, wrong, {"Brand": ("correct", "Acme")})
-    gold = write_gold(tmp_path / "gold.jsonl", {"p0": {"Brand": ["Acme"]}, "p1": {"Brand": ["Acme"]}})
-    comparison = compare_runs(a, b, gold=gold)
-    assert comparison.quality is not None
-    assert [rates.f1.value for rates in (comparison.quality.rates[0].a, comparison.quality.rates[0].b)] == [0, 0.5]
-    (example,) = comparison.examples
-    assert (example.b.items[0].text, example.gold, example.right) == ("Acme", "Acme", "b")
-
-
-def test_of_few_products_the_intervals_are_said_to_be_too_narrow(tmp_path: Path) -> None:
-    for number, is_said in ((19, True), (20, False)):
-        rows = [Row(f"p{n}", {"Brand": "x"}) for n in range(number)]
-        a, b = (write_run(tmp_path / f"{name}{number}", rows, shard_rows=10) for name in "ab")
-        gold = write_gold(tmp_path / f"{number}.jsonl", {f"p{n}": {"Brand": ["Acme"]} for n in range(number)})
-        too_narrow = f", too narrow: of {number} products alone"
-        assert (f"Micro, with 95% intervals{too_narrow}" in ask(a, b, "--gold", gold)[1]) == is_said
-        comparison = compare_runs(a, b, gold=gold)
-        assert render_html(comparison).count(too_narrow) == 2 * is_said
-        assert render_markdown(comparison).count(too_narrow) == is_said

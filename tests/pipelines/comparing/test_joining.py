@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,37 +17,6 @@ from pipelines.errors import UsageError
 from tests.examples import examples
 from tests.pipelines.comparing.comparisons import kinds
 from tests.pipelines.comparing.made_runs import ABSENT, TRUNCATED, Row, write_run
-
-
-def test_rows_of_the_same_files_are_matched_by_their_place(tmp_path: Path) -> None:
-    # All ids are the same, and one file was added.
-    rows = [Row("p", {"Brand": name}) for name in ("a", "b", "c")]
-    a = write_run(tmp_path / "a", rows)
-    b = write_run(tmp_path / "b", rows[:2], files={"catalog.parquet": "f1", "more.parquet": "f2"})
-    comparison = compare_runs(a, b)
-    assert comparison.rows.matched_by == "row"
-    assert (comparison.rows.both, comparison.rows.only_a, comparison.rows.only_b) == (2, 1, 0)
-    assert (comparison.rows.doubled_a, comparison.same_text.num_same) == (0, 2)
-
-
-def test_doubled_and_missing_ids_are_said_plainly(tmp_path: Path) -> None:
-    answers = {"Brand": "Acme"}
-    a = write_run(tmp_path / "a", [Row("one", answers), Row("two", answers), Row("two", answers), Row("mine", answers)])
-    b = write_run(
-        tmp_path / "b",
-        [Row("two", answers), Row("one", answers), Row(None, None), Row("new", answers), Row("new", answers)],
-        files={"other.parquet": "f2"},
-    )
-    comparison = compare_runs(a, b)
-    rows = comparison.rows
-    assert (rows.both, rows.only_a, rows.only_b) == (1, 1, 2), "a doubled id that the other run lacks is only in one"
-    assert (rows.doubled_a, rows.doubled_b, rows.no_id_a, rows.no_id_b) == (2, 1, 0, 1)
-    assert rows.doubled_ids == ["two"]
-    assert any(
-        "2 rows of A and 1 of B are not compared: their product id is doubled" in note for note in comparison.notes
-    )
-    assert any("0 rows of A and 1 of B have no product id" in note for note in comparison.notes)
-
 
 IDS = st.sampled_from(["a", "b", "c", "d", "e", None])
 

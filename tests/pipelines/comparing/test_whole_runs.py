@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pipelines.comparing.comparison import compare_runs
-from tests.pipelines.comparing.large_runs import compare_apart, expected, write_large_run
 from tests.pipelines.conftest import Workplace, product, products, read_table
-
-
-@pytest.mark.full
-def test_large_runs_need_little_memory(tmp_path: Path) -> None:
-    """A million answers each. The process itself, with its libraries, takes some 400 MB."""
-    count = 100_000
-    a, b = (write_large_run(tmp_path / name, count, differs=name == "b") for name in "ab")
-    kinds, megabytes = compare_apart(a, b, memory_limit="150MB")
-    assert kinds == expected(count)
-    assert megabytes < 1000
 
 
 @pytest.mark.full

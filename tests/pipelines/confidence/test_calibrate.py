@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from pipelines import calibrate, evaluate, export
 from pipelines.confidence.calibration_file import Calibration
-from pipelines.confidence.run_confidence import RunConfidence
-from pipelines.rewriting.decided_run import decide_run
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
 from tests.pipelines.conftest import Workplace, product, read_table
@@ -75,16 +72,6 @@ def learn(run: Path, gold: Path, out: Path, *more: str) -> Calibration:
     code, printed = ask(calibrate.app, str(run), "--gold", str(gold), "--out", str(out), *more)
     assert code == 0, printed
     return Calibration.read(str(out))
-
-
-def test_every_answer_says_how_it_was_chosen_and_how_likely_it_is(done: tuple[Workplace, Path]) -> None:
-    rows = read_table(done[0].folder / "out", "attributes")
-    assert {row["source"] for row in rows} == {"model"}
-    assert all(0 <= row["probability"] <= 1 for row in rows if row["num_tokens"])
-    chosen = {row["attribute"]: row["choice"] for row in rows}
-    assert chosen["Brand"] is None
-    assert chosen["Colour"] is not None
-    assert {row["confidence"] for row in rows} == {row["decision"] for row in rows} == {None}, "nothing is calibrated"
 
 
 def test_a_run_is_learned_from_and_decided(done: tuple[Workplace, Path], copied: Path, tmp_path: Path) -> None:
@@ -211,17 +198,6 @@ def test_a_file_that_is_there_is_not_written_over_unasked(done: tuple[Workplace,
     assert Calibration.read(str(file)).about["labels"]["values"] > 0
 
 
-def test_the_same_command_again_goes_on(done: tuple[Workplace, Path], copied: Path, tmp_path: Path) -> None:
-    """As after a kill between the file and --apply: only the date would be another one."""
-    file = tmp_path / "calibration.json"
-    first = learn(copied, done[1], file)
-    found = replace(first, about={**first.about, "created_at": "2026-05-01T00:00:00+00:00"})
-    file.write_bytes(found.to_json())
-    assert learn(copied, done[1], file, "--apply") == found
-    manifest = json.loads((copied / "manifest.json").read_text())
-    assert manifest["calibration"]["hash"] == found.hash
-
-
 def confidences(output: Path) -> list[tuple[Any, ...]]:
     """Of all answers; the last digits may differ with the company in which they were decoded."""
     return [
@@ -267,40 +243,3 @@ def test_a_run_that_is_continued_keeps_its_calibration(done: tuple[Workplace, Pa
     outcome = workplace.run(**changes | {"calibration": None, "accept": {"precision": 0.9}})
     assert any("goes on with what it began with" in note for note in outcome.notes)
     assert json.loads((tmp_path / "new" / "manifest.json").read_text())["accept"] is None
-
-
-def test_a_run_that_an_older_version_began_goes_on_without(done: tuple[Workplace, Path], tmp_path: Path) -> None:
-    workplace, gold = done
-    file, new = tmp_path / "calibration.json", tmp_path / "new"
-    learn(workplace.folder / "out", gold, file)
-    workplace.run(output=str(new))
-    for name in ("manifest.json", "_confidence.json"):
-        (new / name).unlink()
-    outcome = workplace.run(output=str(new), calibration=str(file))
-    assert any("goes on with what it began with" in note for note in outcome.notes)
-    assert json.loads((new / "manifest.json").read_text())["calibration"] is None
-
-
-def test_a_calibration_of_another_way_to_decode_is_used_on_no_row(
-    done: tuple[Workplace, Path], copied: Path, tmp_path: Path
-) -> None:
-    """It was found, not named. The rows of a table do not say how they were decoded, but the run does."""
-    workplace, gold = done
-    model = Path(shutil.copytree(workplace.model, tmp_path / "model"))
-    found = learn(copied, gold, model / "calibration.json")
-    other = replace(found, model=replace(found.model, max_scored_tokens=1))
-    (model / "calibration.json").write_bytes(other.to_json())
-
-    # Answers that are taken over from a run of the very same engine.
-    changes = {"model": str(model), "accept": {"precision": 0.6}, "base": str(copied), "output": str(tmp_path / "new")}
-    outcome = workplace.run(**changes)
-    assert outcome.totals.carried["products"] == NUM_PRODUCTS
-    assert any("is not used" in note for note in outcome.notes)
-    assert set(outcome.totals.decisions) == {"review"}
-
-    # And those of a finished run, once more.
-    kept = RunConfidence.read(Folder(str(tmp_path / "new")))
-    assert kept is not None
-    assert kept.calibrations
-    assert decide_run(str(tmp_path / "new"), kept, Console(quiet=True)).num_changed == 0
-    assert {row["confidence"] for row in read_table(tmp_path / "new", "attributes")} == {None}

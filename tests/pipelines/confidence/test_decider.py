@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from pipelines.confidence.calibration_file import THRESHOLDS, CalibratedModel, Calibration, DecodedBy, LabelledAttribute
+from pipelines.confidence.calibration_file import THRESHOLDS, CalibratedModel, Calibration, LabelledAttribute
 from pipelines.confidence.curves import Platt
 from pipelines.confidence.decider import Decider
 from pipelines.confidence.precision_bounds import Taken
-from pipelines.confidence.run_confidence import NamedCalibration, RunAcceptance, RunConfidence
+from pipelines.confidence.run_confidence import NamedCalibration, RunConfidence
 from pipelines.confidence.score import KINDS, NUMBERS, Score
-from pipelines.errors import UsageError
-from tests.pipelines.confidence.made_answers import MODEL, OTHER
+from tests.pipelines.confidence.made_answers import MODEL
 from tests.tables import table
 
 SCORE = Score(0.0, tuple(float(name == "log_odds") for name in NUMBERS), {name: {} for name in KINDS}, {})
@@ -63,24 +60,6 @@ def named(whose: CalibratedModel, *, is_named: bool) -> NamedCalibration:
     return NamedCalibration("c.json", Calibration(whose, SCORE, Platt(1.0, 0.0), {}), is_named)
 
 
-def test_a_calibration_of_another_model_is_refused_where_it_was_named_and_else_said() -> None:
-    with pytest.raises(UsageError, match=r"c\.json .* adapter_revision sha256:3 there, sha256:2 here"):
-        RunConfidence((named(OTHER, is_named=True),)).check(MODEL)
-    found = RunConfidence((named(OTHER, is_named=False),), RunAcceptance(0.9))
-    found.check(MODEL)
-    unused, nothing = found.notes(MODEL)
-    assert "is not used" in unused
-    assert "all values are for review" in nothing
-    assert found.notes(OTHER) == []
-
-
-def test_a_model_that_has_moved_is_the_same_by_its_revision() -> None:
-    moved = replace(MODEL, model_id="elsewhere/small")
-    assert MODEL.differences(moved) == []
-    unknown = replace(moved, model_revision=None)
-    assert MODEL.differences(unknown) == ["model_id small there, elsewhere/small here"]
-
-
 @table(
     "change",
     [
@@ -93,20 +72,3 @@ def test_answers_that_were_decoded_otherwise_are_another_models(change: dict[str
     other = replace(MODEL, **change)
     assert MODEL.differences(other)
     assert not RunConfidence((named(MODEL, is_named=False),)).knows(other)
-
-
-def test_a_row_is_of_the_engine_that_may_have_decoded_it_which_is_looked_up_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    compared = []
-    differences = CalibratedModel.differences
-    monkeypatch.setattr(
-        CalibratedModel, "differences", lambda mine, other: compared.append(other) or differences(mine, other)
-    )
-    row = {name: getattr(MODEL, name) for name in ("model_id", "model_revision", "adapter_revision", "prompt_hash")}
-    other = {**row, "prompt_hash": "another"}
-    engines = DecodedBy([MODEL, replace(MODEL, layout="stacked")])
-    for _ in range(3):
-        assert engines.of(row) == MODEL
-        assert engines.of(other) == CalibratedModel.of(other)
-    assert len(compared) == 3, "one for the row, and of the other one for each engine"

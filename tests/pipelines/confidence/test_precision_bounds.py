@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
-from pipelines.confidence.precision_bounds import LEVEL, Taken, enough, lower_bound, lowest_passing, tail, upper_bound
+from pipelines.confidence.precision_bounds import Taken, lower_bound, lowest_passing, tail, upper_bound
 from tests.tables import table
 
 COUNTS = st.integers(1, 3000).flatmap(lambda num: st.tuples(st.just(num), st.integers(0, num)))
@@ -27,30 +27,6 @@ def test_bounds_are_those_of_clopper_and_pearson(counts: tuple[int, int], level:
     high = beta.ppf(1 - level, right + 1, num - right) if right < num else 1.0
     assert lower_bound(num, right, level) == pytest.approx(low, abs=1e-7)
     assert upper_bound(num, right, level) == pytest.approx(high, abs=1e-7)
-
-
-@given(st.floats(0.01, 0.999))
-def test_enough_is_just_enough(precision: float) -> None:
-    num = enough(precision)
-    assert tail(num, num, precision) <= LEVEL * (1 + 1e-9)
-    assert num == 1 or tail(num - 1, num - 1, precision) > LEVEL
-
-
-@given(st.lists(st.tuples(st.integers(0, 300), st.floats(0, 1)), min_size=1, max_size=14), st.floats(0.5, 0.99))
-def test_what_passes_passes_alone(steps: list[tuple[int, float]], precision: float) -> None:
-    cumulative, num, right = [], 0, 0
-    for more, share in steps:
-        num, right = num + more, right + round(more * share)
-        cumulative.append(Taken(num, right))
-    place = lowest_passing(cumulative, precision)
-    if place is not None:
-        assert lower_bound(*cumulative[place]) >= precision - 1e-9
-
-
-def test_thresholds_at_which_nothing_comes_to_it_cost_nothing() -> None:
-    num = enough(0.9)
-    steps = [Taken(3, 3), Taken(3, 3), Taken(num, num), Taken(num, num)]
-    assert lowest_passing(steps, 0.9) == 2, "the lower one takes no more values; two have too few"
 
 
 @table("precision", [0.8, 0.95])

@@ -12,7 +12,6 @@ from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.quality.labelled_answers import gold_answers, reviewed_answers
 from pipelines.rewriting.reviewed_run import write_reviews
 from pipelines.store.tables import to_table
-from tests.pipelines.confidence.made_answers import OTHER
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Answer
 from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
@@ -44,14 +43,6 @@ def test_a_verdict_is_a_label_of_what_the_model_answered(tmp_path: Path) -> None
     assert labels(run) == wanted
 
 
-def test_answers_of_another_model_are_no_labels(tmp_path: Path) -> None:
-    run = reviewable_run(tmp_path)
-    at = desk(run)
-    say(at, key_of(run, 0, "Brand"), "accept")
-    at.close()
-    assert reviewed_answers(str(run), OTHER) == []
-
-
 def test_what_people_said_of_an_earlier_run_is_no_answer_of_the_models(tmp_path: Path) -> None:
     run = reviewable_run(tmp_path, [[coffee(0)], [coffee(1)]])
     path = run / "attributes" / "part-000000.parquet"
@@ -63,17 +54,3 @@ def test_what_people_said_of_an_earlier_run_is_no_answer_of_the_models(tmp_path:
     model = CalibratedModel.of(read_table(run, "attributes")[0])
     (label,) = gold_answers(str(run), str(gold), model)
     assert (label.answer.text, label.is_right) == ("Velor", True)
-
-
-def test_a_verdict_on_another_answer_is_no_label(tmp_path: Path) -> None:
-    """The run was removed and made again in its folder: another model has answered."""
-    run = reviewable_run(tmp_path, [[coffee(0)]])
-    at = desk(run)
-    say(at, key_of(run, 0, "Brand"), "accept")
-    say(at, key_of(run, 0, "Roast"), "correct", "dark")
-    at.close()
-    path = run / "attributes" / "part-000000.parquet"
-    again = [row | {"value_raw": "x"} for row in pq.read_table(path).to_pylist() if row["attribute"] == "Brand"]
-    others = [row for row in pq.read_table(path).to_pylist() if row["attribute"] != "Brand"]
-    pq.write_table(to_table("attributes", again + others), path)
-    assert labels(run) == {("Roast", "medium"): False}

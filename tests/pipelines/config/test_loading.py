@@ -80,15 +80,6 @@ def test_what_is_wrong_is_named(tmp_path: Path, overrides: list[str], message: s
     assert message in str(caught.value)
 
 
-def test_several_problems_are_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        load(tmp_path, {"input": {"path": "x"}, "outptu": "out"})
-    text = str(caught.value)
-    assert "'input.fields' is missing" in text
-    assert "'schemas' is missing" in text
-    assert "unknown key 'outptu'; did you mean 'output'?" in text
-
-
 @table(
     ("text", "message"),
     [
@@ -110,18 +101,6 @@ def test_yaml_errors_name_file_and_line(tmp_path: Path, text: str, message: str)
         load_config(JobConfig, path)
     assert str(caught.value).startswith(path)
     assert message in str(caught.value)
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such file"):
-        load_config(JobConfig, str(tmp_path / "nothing.yaml"))
-    with pytest.raises(UsageError, match="is a folder"):
-        load_config(JobConfig, str(tmp_path))
-    with pytest.raises(UsageError, match="cannot open nosuchprotocol://x"):
-        load_config(JobConfig, "nosuchprotocol://x")
-    (tmp_path / "latin.yaml").write_bytes(b"model: \xe9\n")
-    with pytest.raises(UsageError, match="not UTF-8"):
-        load_config(JobConfig, str(tmp_path / "latin.yaml"))
 
 
 def test_the_hash_follows_what_decides_results(tmp_path: Path) -> None:
@@ -153,12 +132,3 @@ OTHER_CONFIGURATIONS: dict[str, type[BaseModel]] = {
 @table("path", sorted(Path("configs").glob("*.yaml")))
 def test_the_shipped_configurations_are_valid(path: Path) -> None:
     load_config(OTHER_CONFIGURATIONS.get(path.name, JobConfig), str(path))
-
-
-def test_the_optimizer_is_not_the_first_to_look_at_its_betas(tmp_path: Path) -> None:
-    document = {"datasets": [{"gold": "g.jsonl", "schemas": "s.yaml"}], "output": "out"}
-    path = write(tmp_path, document)
-    assert load_config(FinetuneConfig, path, ["optimizer.betas=[0, 0.5]"]).optimizer.betas == (0.0, 0.5)
-    for betas in ("[0.9, 1]", "[-0.1, 0.9]", "[9, 9]"):
-        with pytest.raises(UsageError, match=r"'optimizer.betas': both must be at least 0 and less than 1"):
-            load_config(FinetuneConfig, path, [f"optimizer.betas={betas}"])

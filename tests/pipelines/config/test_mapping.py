@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from hpd_core import Attribute, CategorySchema, Record
 from pipelines.catalog.rows import RowRefusal, to_record
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.extraction import JobConfig
-from pipelines.config.loading import load_config
 from pipelines.config.result_identity import config_hash, result_config
-from pipelines.errors import UsageError
-from pipelines.profiling.catalog_look import LookedSource
-from tests.tables import table
 
 SCHEMAS = {"Bags": CategorySchema(category="Bags", attributes=(Attribute(name="Brand"),))}
 
@@ -69,35 +63,3 @@ def test_texts_are_columns_joined_ones_and_fixed_ones() -> None:
     nothing = to_record({"title": ""}, "1", config(language={"text": "German"}), SCHEMAS)
     assert isinstance(nothing, RowRefusal)
     assert nothing.code == "no_text"
-
-
-@table(
-    ("setting", "message"),
-    [
-        ("input.id={text: x}", "'input': id: a text for all rows is no id"),
-        ("input.category={join: [a, b]}", "'input': category: several columns are no name"),
-        ("input.category={column: a, text: b}", "'input.category': one of column, join and text is needed"),
-        ("input.category={column: a, level: 0}", "'input.category': level is for the path in a column"),
-        ("input.category={colum: a}", "unknown key 'input.category.colum'; did you mean 'input.category.column'?"),
-        ("input.fields={a: {column: b, level: 1}}", "'input': a: separator and level are for the category's column"),
-        ("input.fields={a: {}}", "'input.fields.a': one of column, join and text is needed"),
-        ("input.fields={a: 5}", "'input.fields.a'"),
-        ("input.encoding=klingon", "'input.encoding': there is no encoding 'klingon'"),
-        ("input.delimiter=ab", "'input': delimiter, quote and escape are one character each"),
-        ("input={path: c, fields: [language], language: lang}", "'input': a field is called 'language'"),
-    ],
-)
-def test_what_is_wrong_is_named(tmp_path: Any, setting: str, message: str) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text("input: {path: c.csv, fields: [title]}\nschemas: s.yaml\noutput: o\n")
-    with pytest.raises(UsageError) as caught:
-        load_config(JobConfig, str(path), [setting])
-    assert message in str(caught.value)
-
-
-@table("name", ["hex", "rot13", "base64", "idna", "punycode", "undefined", "a\0"])
-def test_what_text_of_a_file_cannot_be_in_is_no_encoding(name: str) -> None:
-    with pytest.raises(ValueError, match=r"encoding\n.*there is no encoding .* for texts; cp1252"):
-        config(encoding=name)
-    with pytest.raises(UsageError, match=r"--encoding: there is no encoding .* for texts; cp1252"):
-        LookedSource("c.csv", encoding=name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from pipelines.costing.machines import (
     rate_text,
     work_per_row,
 )
-from pipelines.costing.scenarios import deadlines, sensitivity
+from pipelines.costing.scenarios import deadlines
 from pipelines.errors import UsageError
 from pipelines.job.prices import price_table
 from tests.examples import examples
@@ -45,24 +44,6 @@ def test_the_price_by_hand() -> None:
     assert half_dead.estimate == pytest.approx(2 * 0.2424), "of those that can be extracted"
 
 
-def test_a_price_of_zero_is_a_price() -> None:
-    found = forecast(price=Price(0.0, "configuration"))
-    assert found.usd == Interval(0.0, 0.0, 0.0)
-    assert found.usd.half_width_share == 0
-
-
-def test_deadlines_by_hand() -> None:
-    short, long, never = deadlines(forecast(), [1.1, 100.0, 0.05])
-    # Every engine loads for 0.1 h; 76 / 0.95 = 80 hours of the others are left.
-    assert (short.engines, short.engines_safe, short.nodes) == (80, 90, 10)
-    assert (long.engines, long.nodes) == (1, 1)
-    assert (never.engines, never.usd) == (None, None)
-    assert short.usd is not None
-    assert short.usd.estimate == pytest.approx(3.0 * (80 + 80 * 0.1))
-    assert long.usd is not None
-    assert long.usd.estimate == pytest.approx(8 * 3.0 * 80.1), "one engine at work, and a whole node of eight is paid"
-
-
 @settings(max_examples=examples(100))
 @given(st.floats(0.01, 1e5), st.floats(0.2, 1000), st.floats(0.1, 1.0))
 def test_the_engines_for_a_deadline_meet_it_and_one_less_would_not(
@@ -74,41 +55,6 @@ def test_the_engines_for_a_deadline_meet_it_and_one_less_would_not(
     assert replace(plan, engines=found.engines).wall_hours.estimate <= hours * (1 + 1e-6)
     if found.engines > 1:
         assert replace(plan, engines=found.engines - 1).wall_hours.estimate > hours * (1 - 1e-6)
-
-
-def test_sensitivity_by_hand() -> None:
-    found = {(each.what, each.change): each for each in sensitivity(forecast())}
-    base = forecast().billed_hours.estimate
-    assert found["text length", "+20%"].hours == pytest.approx(80 * 1.1 + 0.8)
-    assert found["attributes", "-25%"].hours == pytest.approx(80 * 0.9 + 0.8)
-    assert found["engines compute", "80% of the time"].hours == pytest.approx(76 / 0.8 + 0.8)
-    assert found["price of an hour", "+50%"].hours == base
-    assert found["price of an hour", "+50%"].usd == pytest.approx(base * 4.5)
-
-
-def test_a_forecast_survives_being_stored(tmp_path: Path) -> None:
-    path = tmp_path / "forecast.json"
-    path.write_bytes(forecast().to_json())
-    assert Forecast.read(str(path)) == forecast()
-    assert json.loads(path.read_text())["derived"]["usd"]["estimate"] == pytest.approx(242.4)
-
-
-@table(
-    ("content", "message"),
-    [
-        (None, "there is no forecast in"),
-        ("{", "cannot read"),
-        ("[]", "is no forecast"),
-        ('{"version": 1}', "is no forecast"),
-        ('{"version": 0}', "another version"),
-    ],
-)
-def test_what_is_no_forecast(tmp_path: Path, content: str | None, message: str) -> None:
-    path = tmp_path / "f.json"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(UsageError, match=message):
-        Forecast.read(str(path))
 
 
 @table(

@@ -6,12 +6,9 @@ import datetime
 import decimal
 import io
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -152,25 +149,6 @@ def test_another_pilot_needs_another_folder(workplace: Workplace) -> None:
 
 
 @pytest.mark.full
-def test_a_catalog_smaller_than_the_pilot(workplace: Workplace) -> None:
-    workplace.write_jsonl("c.jsonl", products(25))
-    found = plan(workplace).from_pilot(2000, 0, 0, None)
-    assert (found.rows, len(stored(workplace).draw.rows)) == (25, 25)
-    small = Workplace(workplace.folder / "small", workplace.model)
-    small.write_jsonl("c.jsonl", products(12))
-    with pytest.raises(UsageError, match=r"at least 20 rows that can be extracted, and the catalog has 12: run it as"):
-        plan(small).from_pilot(100, 0, 0, None)
-
-
-@pytest.mark.full
-def test_one_category_and_many_dead_rows(workplace: Workplace) -> None:
-    rows = [product(number, category="Coffee") for number in range(30)]
-    workplace.write_jsonl("c.jsonl", [*rows, *[product(number, category=f"c{number}") for number in range(40)]])
-    found = plan(workplace).from_pilot(30, 0, 0, None)
-    assert (found.rows, found.dead_rows, len(found.categories)) == (70, 40, 1)
-
-
-@pytest.mark.full
 def test_a_pilot_asks_what_the_catalog_asks(workplace: Workplace) -> None:
     """Dates, lists, numbers and bytes are the same text in the sample as in the catalog."""
     day = datetime.datetime(2026, 11, 21, 8, 30)
@@ -193,17 +171,6 @@ def test_a_pilot_asks_what_the_catalog_asks(workplace: Workplace) -> None:
     records = [to_record(row.values or {}, "", config, schemas) for row in sample]
     assert len(records) == 20
     assert all(isinstance(record, Record) and record == originals[record.id] for record in records)
-
-
-@pytest.mark.full
-def test_nothing_to_price(workplace: Workplace) -> None:
-    workplace.write_jsonl("c.jsonl", [product(number, category="Hats") for number in range(30)])
-    with pytest.raises(UsageError, match="no row of the catalog can be extracted: 30 no_schema"):
-        plan(workplace).from_pilot(20, 0, 0, None)
-    too_long = Workplace(workplace.folder / "long", workplace.model)
-    too_long.write_jsonl("c.jsonl", [product(number, title="word " * 30_000) for number in range(21)])
-    with pytest.raises(UsageError, match=r"all 20 rows of the pilot are dead letters, nothing can be priced"):
-        plan(too_long).from_pilot(20, 0, 0, None)
 
 
 def test_from_an_earlier_run(workplace: Workplace) -> None:
@@ -238,17 +205,6 @@ def test_from_an_earlier_run(workplace: Workplace) -> None:
     assert hats.hours.estimate == pytest.approx(mean / 3600)
 
 
-@pytest.mark.full
-def test_an_earlier_run_that_says_nothing(workplace: Workplace) -> None:
-    workplace.write_jsonl("c.jsonl", products(3))
-    later = Workplace(workplace.folder, workplace.model, {"output": str(workplace.folder / "later")})
-    with pytest.raises(UsageError, match="--from-run: there is no run in"):
-        plan(later).from_run(str(workplace.folder / "out"), None)
-    workplace.run(shards={"target_tokens": 100_000, "ramp": []})
-    with pytest.raises(UsageError, match=r"has decoded too little to say what a product costs \(1 shard"):
-        plan(later).from_run(str(workplace.folder / "out"), None)
-
-
 def test_the_command(workplace: Workplace) -> None:
     catalog(workplace)
     (workplace.catalog / "old.csv").write_text("id\n")
@@ -280,35 +236,6 @@ def test_the_command(workplace: Workplace) -> None:
     assert small.startswith("at most 20 products were in the engine at a time: with 32 and more")
     assert Forecast.read(str(assumed)) == kept, "it lies beside"
     assert "95% of its time" in utilisation
-
-
-def write_costs(products_folder: Path) -> None:
-    """Gives every product of a run a cost made from its id.
-
-    What was measured in a second of a tiny model says more about what else the machine did than about products.
-    """
-    for part in products_folder.glob("*.parquet"):
-        table = pq.read_table(part)
-        costs = pa.array([1e-3 * (50 + zlib.crc32(key.encode()) % 50) for key in table["product_id"].to_pylist()])
-        at = table.schema.get_field_index("engine_seconds")
-        pq.write_table(table.set_column(at, table.schema.field(at), costs), part)
-
-
-@pytest.mark.full
-def test_a_backtest_on_a_finished_run(workplace: Workplace) -> None:
-    workplace.write_jsonl("c.jsonl", products(220))
-    config, output = str(workplace.write_config()), str(workplace.folder / "out")
-    workplace.run()
-    write_costs(Path(output) / "products")
-    result = CliRunner().invoke(app, ["--config", config, "--backtest", output, "--json"])
-    assert result.exit_code == 0, result.output
-    (found,) = json.loads(result.stdout.strip().splitlines()[-1])
-    assert (found["share"], found["num_rows"], found["num_trials"]) == (0.1, 22, 200), "5% of 220 are too few"
-    assert found["num_covered"] >= 178, "as in test_pilot_draws"
-    assert "of 200 intervals hold the truth" in result.stderr
-    workplace.write_jsonl("c.jsonl", products(221))
-    result = CliRunner().invoke(app, ["--config", config, "--backtest", output])
-    assert (result.exit_code, "c.jsonl has changed" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

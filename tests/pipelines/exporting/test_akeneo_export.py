@@ -24,35 +24,6 @@ def test_a_new_file(tmp_path: Path) -> None:
     assert "Empty cells empty the attribute" in result["notes"][0]
 
 
-def test_the_family_is_the_category_of_the_schemas(tmp_path: Path) -> None:
-    boots = CategorySchema(category="Boots", id="boots_2", attributes=(Attribute(name="Brand"),))
-    uri = write_normalised_run(tmp_path / "run", [Row("b", {"Brand": "Acme"}, "Acme", "Boots")], {"Boots": boots})
-    exported(uri, "--to", "akeneo", "--out", str(tmp_path / "new.csv"))
-    assert (tmp_path / "new.csv").read_text(encoding="utf-8").split() == ["sku;family;brand", "b;boots_2;Acme"]
-
-
-def test_codes_and_units_that_akeneo_does_not_have(tmp_path: Path) -> None:
-    schema = CategorySchema(
-        category="Bags",
-        attributes=(
-            Attribute(name="Family"),
-            Attribute(name="日本"),
-            Attribute(name="重さ (g)"),
-            Attribute(name="Stil", id="style_code", type="enum", values=("a", "b")),
-            Attribute(name="Run", type="number", unit="furlong"),
-        ),
-    )
-    row = Row("b", {"Family": "x", "日本": "y", "重さ (g)": "y", "Stil": "a", "Run": "3"}, "3 furlong x y a", "Bags")
-    uri = write_normalised_run(tmp_path / "run", [row], {"Bags": schema})
-    result = exported(uri, "--to", "akeneo", "--out", str(tmp_path / "new.csv"))
-    assert (tmp_path / "new.csv").read_text(encoding="utf-8").splitlines()[0] == "sku;style_code;run;run-unit"
-    assert result["left_out"] == {
-        "no column of the target for it; --columns names one": 3,
-        "no option code in the schema": 1,
-        "in furlong, which has no code there": 1,
-    }
-
-
 @table("kind", ["akeneo", "google"])
 def test_an_id_that_stands_twice_is_told(kind: str, tmp_path: Path) -> None:
     schemas = {"A": CategorySchema(category="A", attributes=(Attribute(name="Brand"),))}
@@ -87,33 +58,6 @@ def test_attributes_of_one_name_and_two_ids_are_two_columns(tmp_path: Path) -> N
         "sku;shoe_size;shirt_size",
         "a;shoe_size_m;",
         "b;;shirt_size_m",
-    ]
-
-
-@table("has_ids", [False, True])
-def test_attributes_of_one_name_and_two_types_need_ids(tmp_path: Path, has_ids: bool) -> None:
-    first, second = ("width_a", "width_b") if has_ids else (None, None)
-    text = Attribute(name="Width", id=first)
-    number = Attribute(name="Width", id=second, type="number", unit="cm")
-    schemas = {
-        "A": CategorySchema(category="A", attributes=(text,)),
-        "B": CategorySchema(category="B", attributes=(number,)),
-    }
-    rows = [Row("a", {"Width": "wide"}, "wide", "A"), Row("b", {"Width": "14"}, "14 inches", "B")]
-    uri = write_normalised_run(tmp_path / "run", rows, schemas)
-    arguments = [uri, "--to", "akeneo", "--out", str(tmp_path / "new.csv")]
-    if not has_ids:
-        message = (
-            "the attribute 'Width' of 'A' (string) and the attribute 'Width' of 'B' (number) would both be akeneo's"
-        )
-        code, _, error = ask(*arguments)
-        assert (code, message in error) == (2, True), error
-        return
-    exported(*arguments)
-    assert (tmp_path / "new.csv").read_text(encoding="utf-8").split() == [
-        "sku;width_a;width_b;width_b-unit",
-        "a;wide;;",
-        "b;;35.56;CENTIMETER",
     ]
 
 

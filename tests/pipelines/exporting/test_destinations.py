@@ -11,8 +11,7 @@ import pytest
 from pipelines.catalog.staging import measure
 from pipelines.store.folders import open_filesystem
 from tests.pipelines.comparing.made_runs import Row
-from tests.pipelines.exporting.made_runs import ask, exported, write_normalised_run
-from tests.tables import table
+from tests.pipelines.exporting.made_runs import ask, write_normalised_run
 
 ROWS = [Row("aa", {"Brand": "Acme"}, "Acme", "Bags", 0)]
 TEXTS = {"a/x.csv": "Handle,Title\naa,A\n", "b/x.csv": "Handle,Title\nbb,B\n", "b/products-000007.csv": "Handle\ncc\n"}
@@ -65,22 +64,3 @@ def test_what_the_run_read_and_holds_stays(
     assert code == 0 or (after == before and error.startswith("Error: ")), error
     if "/run" in str(place(Path("/"))):
         assert code == 2
-
-
-def test_a_refusal_says_which_file(run: str, tmp_path: Path) -> None:
-    target = tmp_path / "a" / "x.csv"
-    assert f"{target} is the file that the run read" in ask(run, "--to", "csv", "--out", str(target))[2]
-    assert "x.csv is the file that the run read" in ask(run, "--to", "shopify", "--out", str(tmp_path / "b"))[2]
-    parts = ["--to", "csv", "--out", str(tmp_path / "b"), "--partition-rows", "1"]
-    assert "products-000007.csv is the file that the run read" in ask(run, *parts)[2], "a later part would be removed"
-
-
-@table(("kind", "out"), [("xlsx", "new.csv"), ("wide.parquet", "new.jsonl"), ("google", "new.XML")])
-def test_a_file_of_another_kind_is_no_folder(kind: str, out: str, tmp_path: Path) -> None:
-    uri = write_normalised_run(tmp_path / "run", ROWS)
-    code, _, error = ask(uri, "--to", kind, "--out", str(tmp_path / out))
-    assert (code, "this kind of file ends with ." in error) == (2, True), error
-    assert not (tmp_path / out).exists()
-    (tmp_path / out).mkdir()
-    exported(uri, "--to", kind, "--out", str(tmp_path / out))
-    assert len(list((tmp_path / out).iterdir())) == 1

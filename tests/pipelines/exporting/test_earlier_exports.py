@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.exporting.made_runs import ask, bag, exported, write_normalised_run, write_shop_run
+from tests.pipelines.exporting.made_runs import ask, bag, exported, write_normalised_run
 
 
 @pytest.fixture
@@ -48,35 +48,6 @@ def test_parts_that_are_no_export_are_not_removed(run: str, tmp_path: Path) -> N
     other.unlink()
     assert len(exported(*arguments)["files"]) == 2
     assert len(exported(run, "--to", "csv", "--out", str(tmp_path), "--partition-rows", "2")["files"]) == 1
-
-
-def test_a_file_for_a_shop(tmp_path: Path) -> None:
-    path = tmp_path / "catalog.parquet"
-    path.write_bytes(b"")
-    uri = write_shop_run(tmp_path / "run", path, "parquet", "id", [bag("b")])
-    out = tmp_path / "feed.tsv"
-    arguments = (uri, "--to", "google", "--out", str(out))
-    exported(*arguments)
-    exported(*arguments)
-    out.write_text("mine")
-    assert refused(*arguments)
-
-
-@pytest.mark.parametrize("damaged", ["{", "[]"])
-def test_a_damaged_record_is_none(run: str, tmp_path: Path, damaged: str) -> None:
-    arguments = (run, "--to", "csv", "--out", str(tmp_path / "out.csv"))
-    exported(*arguments)
-    (Path(run) / "_exports.json").write_text(damaged)
-    assert refused(*arguments)
-    exported(*arguments, "--force")
-    exported(*arguments)
-
-
-def test_a_run_that_cannot_be_written_to_is_exported(run: str, tmp_path: Path) -> None:
-    # A folder where the record would be: nobody, root neither, can replace it by a file.
-    (Path(run) / "_exports.json").mkdir()
-    result = exported(run, "--to", "csv", "--out", str(tmp_path / "out.csv"))
-    assert "needs --force" in result["notes"][-1]
 
 
 def test_another_runs_folder_is_no_place(run: str, tmp_path: Path) -> None:

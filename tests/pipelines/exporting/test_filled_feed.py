@@ -14,7 +14,7 @@ from hpd_core import Attribute, CategorySchema
 from pipelines.catalog.feeds import item_values
 from pipelines.exporting import feed_places
 from tests.pipelines.comparing.made_runs import Row
-from tests.pipelines.exporting.made_runs import ask, exported, write_shop_run
+from tests.pipelines.exporting.made_runs import exported, write_shop_run
 from tests.tables import table
 
 URI = "http://base.google.com/ns/1.0"
@@ -154,10 +154,3 @@ def test_characters_that_xml_cannot_hold_are_left_out(tmp_path: Path, bad: str) 
     assert result["left_out"] == {"characters that XML cannot hold": 1}
     (item,) = defusedxml.ElementTree.fromstring(out.read_bytes())
     assert item_values(item) == {"id": "b", "color": "red and blue"}
-
-
-def test_a_prefix_that_nobody_declares_is_no_xml(tmp_path: Path) -> None:
-    path = tmp_path / "feed.xml"
-    path.write_text("<rss><item><g:id>b</g:id></item></rss>", encoding="utf-8")
-    uri = write_shop_run(tmp_path / "run", path, "xml", "id", [Row("b", VALUES, "", "A", 0)], schemas=SCHEMAS)
-    assert "is no XML that can be read: unbound prefix" in ask(uri, "--to", "google", "--out", str(tmp_path / "o"))[2]

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hpd_core import Attribute, CategorySchema
 from pipelines.exporting import feed_places
 from tests.pipelines.comparing.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, bag, exported, write_shop_run
-from tests.tables import table
 
 FEED = """<?xml version="1.0" encoding="UTF-8"?>
 <!-- a <item> that is none -->
@@ -29,11 +27,6 @@ FEED = """<?xml version="1.0" encoding="UTF-8"?>
 </channel></rss>
 """
 
-LINED = (
-    "<g:product_detail><g:attribute_name>Lined</g:attribute_name><g:attribute_value>true</g:attribute_value>"
-    "</g:product_detail>"
-)
-
 
 @pytest.fixture
 def feed(tmp_path: Path) -> Path:
@@ -45,12 +38,6 @@ def feed(tmp_path: Path) -> Path:
 def write_feed_run(folder: Path, feed: Path) -> str:
     rows = [bag("b", row=0), bag("c", row=1), Row("d", {"Brand": "Té & <Co>"}, "", "Bags", 2)]
     return write_shop_run(folder, feed, "xml", "id", rows)
-
-
-def test_without_answers_the_feed_is_the_same(feed: Path, tmp_path: Path) -> None:
-    uri = write_shop_run(tmp_path / "run", feed, "xml", "id", [Row("b", None, category="Bags", row=0)])
-    exported(uri, "--to", "google", "--out", str(tmp_path / "new.xml"))
-    assert (tmp_path / "new.xml").read_bytes() == FEED.encode()
 
 
 @pytest.mark.parametrize(
@@ -121,81 +108,3 @@ def test_a_run_on_other_files_makes_a_supplemental_feed(tmp_path: Path) -> None:
     assert result["left_out"]["longer than 70 characters"] == 1
     (note,) = result["notes"]
     assert "supplemental feed" in note
-
-
-def test_columns_that_are_none_of_googles(tmp_path: Path, feed: Path) -> None:
-    uri = write_feed_run(tmp_path / "run", feed)
-    assert "no attribute of Google's" in ask(uri, "--to", "google", "--columns", "Lined=lining")[2]
-
-
-def test_two_attributes_may_be_one_of_googles_where_no_product_has_both(tmp_path: Path) -> None:
-    path = tmp_path / "catalog.parquet"
-    path.write_bytes(b"")
-    schemas = {
-        "A": CategorySchema(category="A", attributes=(Attribute(name="Color"),)),
-        "B": CategorySchema(category="B", attributes=(Attribute(name="Colour"), Attribute(name="color"))),
-    }
-    rows = [
-        Row("a", {"Color": "Red"}, "Red", "A"),
-        Row("b", {"Colour": "Blue"}, "Blue", "B"),
-        Row("c", {"Colour": "Pink", "color": "Sand"}, "Pink Sand", "B"),
-    ]
-    uri = write_shop_run(tmp_path / "run", path, "parquet", "id", rows, schemas=schemas)
-    result = exported(uri, "--to", "google")
-    assert Path(result["files"][0]).read_text(encoding="utf-8").split() == [
-        "id",
-        "color",
-        "a",
-        "Red",
-        "b",
-        "Blue",
-        "c",
-        "Pink",
-    ]
-    assert result["left_out"] == {"another attribute of the product goes into the same column": 1}
-
-
-@table(
-    ("cell", "options", "new"),
-    [
-        ("", [], ":Lined:true"),
-        ("General:Lined:no", [], "General:Lined:no"),
-        ("General:Lined:no", ["--overwrite"], "General:Lined:true"),
-        ('A:Size:"2.5"""', [], 'A:Size:"2.5""",:Lined:true'),
-        ("a text", [], "a text"),
-        ("", ["--columns", "Lined="], ""),
-        ("", ["--columns", "Brand=product_detail"], ":Brand:Acme,:Lined:true"),
-    ],
-)
-def test_what_google_has_no_attribute_for_is_a_detail(tmp_path: Path, cell: str, options: list[str], new: str) -> None:
-    path = tmp_path / "feed.tsv"
-    text = "id\ttitle\tcolor\tproduct width\tproduct_detail\tbrand\nb\tA bag\tred\t5 cm\t{}\tX\n"
-    path.write_text(text.format(cell), encoding="utf-8")
-    uri = write_shop_run(tmp_path / "run", path, "csv", "id", [bag("b", row=0)])
-    result = exported(uri, "--to", "google", "--out", str(tmp_path / "new.tsv"), *options)
-    with open(tmp_path / "new.tsv", encoding="utf-8", newline="") as file:
-        (row,) = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-    found = row["product_detail"]
-    assert found == new or next(csv.reader([found])) == [new]
-    if cell == "a text":
-        assert result["left_out"]["the file has a value there that is not of the form section:name:value"] == 1
-
-
-@table(
-    ("there", "options", "now"),
-    [
-        ("", [], LINED),
-        (LINED.replace("true", "no"), [], LINED.replace("true", "no")),
-        (LINED.replace("true", "no"), ["--overwrite"], LINED),
-        (LINED.replace("true", " "), [], LINED),
-        (LINED.replace("Lined", "Lining"), [], LINED.replace("Lined", "Lining") + LINED),
-    ],
-)
-def test_a_detail_of_an_item_is_found_by_its_name(tmp_path: Path, there: str, options: list[str], now: str) -> None:
-    path = tmp_path / "feed.xml"
-    text = FEED.replace("<g:id>d</g:id>", "<g:id>d</g:id>{}")
-    path.write_text(text.format(there), encoding="utf-8")
-    rows = [Row("d", {"Lined": "true"}, "lined", "Bags", 2)]
-    uri = write_shop_run(tmp_path / "run", path, "xml", "id", rows)
-    exported(uri, "--to", "google", "--out", str(tmp_path / "new.xml"), *options)
-    assert "".join((tmp_path / "new.xml").read_text(encoding="utf-8").split()) == "".join(text.format(now).split())

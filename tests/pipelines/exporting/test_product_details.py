@@ -32,11 +32,6 @@ def test_cells(cell: str, details: list[Detail] | None) -> None:
     assert read_details(cell) == details
 
 
-@given(_details)
-def test_what_is_written_is_read_back(details: list[Detail]) -> None:
-    assert read_details(write_details(details)) == details
-
-
 @given(details=_details, name=_parts, value=_parts.filter(bool), overwrites=st.booleans())
 def test_a_detail_is_added_or_replaced_and_no_other_is_lost(
     details: list[Detail], name: str, value: str, overwrites: bool

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import io
 
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.catalog.delimited import Dialect, read_records
@@ -49,23 +48,6 @@ def test_cells_are_put_together_again_and_say_what_was_read(text: str, dialect: 
 
 
 _VALUES = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=8)
-
-
-@given(
-    st.lists(st.lists(_VALUES, min_size=2, max_size=2), min_size=1, max_size=5),
-    st.sampled_from([",", ";", "\t"]),
-    st.sampled_from(["\r\n", "\n"]),
-    st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
-)
-def test_well_formed_cells_are_all_told_apart(rows: list[list[str]], delimiter: str, end: str, quoting: int) -> None:
-    # The module leaves a carriage return without quotes where it ends no line of its own.
-    assume(quoting == csv.QUOTE_ALL or not any("\r" in value for row in rows for value in row))
-    file = io.StringIO(newline="")
-    csv.writer(file, delimiter=delimiter, lineterminator=end, quoting=quoting).writerows([["a", "b"], *rows])
-    dialect = Dialect(delimiter)
-    records = split(file.getvalue(), dialect)
-    assert [record.values for record in records] == [["a", "b"], *rows]
-    assert all(raw_cells(record, dialect) for record in records)
 
 
 @given(_VALUES, _DIALECTS)

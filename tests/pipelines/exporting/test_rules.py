@@ -131,16 +131,6 @@ def test_what_is_written_keeps_every_rule(texts: list[str]) -> None:
             assert set(filled.values) <= set(rule.choices)
 
 
-def test_units_of_akeneo() -> None:
-    assert [akeneo_unit(unit) for unit in ("cm", "Inch", "KILOGRAM", "furlong", None)] == [
-        "CENTIMETER",
-        "INCH",
-        "KILOGRAM",
-        None,
-        None,
-    ]
-
-
 def test_capitals_of_units_count_where_they_mean_another_unit() -> None:
     written = {
         **{"mV": "MILLIVOLT", "MV": None, "MB": "MEGABYTE", "Mb": None, "mb": None, "Gb": None, "kB": "KILOBYTE"},

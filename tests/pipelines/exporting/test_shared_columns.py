@@ -63,20 +63,6 @@ def test_a_name_that_loses_letters_is_no_code_of_akeneos(tmp_path: Path) -> None
     assert filled(uri, tmp_path / "named.csv", "akeneo", "--columns", "Размер EU=size_eu")["size_eu"] == "5"
 
 
-def test_long_names_that_begin_alike_are_no_column(tmp_path: Path) -> None:
-    uri = write(tmp_path, "shopify", [Attribute(name=LONG + "wall"), Attribute(name=LONG + "door")])
-    code, _, error = ask(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
-    assert (code, LONG + "door" in error) == (2, True), error
-
-
-@table("kind", list(HEADS))
-def test_what_the_user_puts_into_one_column_is_there(tmp_path: Path, kind: str) -> None:
-    uri = write(tmp_path, kind, [Attribute(name="Max. load"), Attribute(name="Max load")], **{"Max load": "5"})
-    column = {"shopify": "Max load (product.metafields.custom.max_load)", "akeneo": "max_load"}[kind]
-    row = filled(uri, tmp_path / "new.csv", kind, "--columns", f"Max load={column}")
-    assert (list(row.values())[2:], len(row)) == (["5"], 3)
-
-
 def test_a_column_of_the_file_is_not_for_two_names(tmp_path: Path) -> None:
     """One has its key, the other its label."""
     attributes = [Attribute(name="Material"), Attribute(name="Stuff")]
@@ -85,24 +71,5 @@ def test_a_column_of_the_file_is_not_for_two_names(tmp_path: Path) -> None:
     assert (code, "'Material'" in error, "'Stuff'" in error) == (2, True, True), error
 
 
-def test_a_key_without_most_of_the_name_is_not_that_of_another_column(tmp_path: Path) -> None:
-    """`eu` is all that a key has of "Размер EU": a column of that key is meant for it if it has its label."""
-    size = [Attribute(name="Размер EU")]
-    column = "{} (product.metafields.custom.eu)"
-    for label, is_filled in (("Size EU", False), ("размер eu", True)):
-        folder = tmp_path / label
-        folder.mkdir()
-        uri = write(folder, "shopify", size, f",{column.format(label)}")
-        row = filled(uri, folder / "new.csv", "shopify")
-        assert (row[column.format(label)], len(row)) == ("5" if is_filled else "", 3)
-
-
 def _attribute(name: str, **more: Any) -> Attribute:
     return Attribute.model_validate({"name": name, **more})
-
-
-def test_a_unit_has_its_column_alone(tmp_path: Path) -> None:
-    attributes = [_attribute("Width", type="number", unit="cm"), Attribute(name="Make")]
-    uri = write(tmp_path, "akeneo", attributes)
-    code, _, error = ask(*(uri, "--to", "akeneo", "--out", str(tmp_path / "new.csv")), "--columns", "Make=width-unit")
-    assert (code, "which has the unit of the attribute 'Width'" in error) == (2, True), error

@@ -119,28 +119,6 @@ def test_columns_are_named_by_the_user(shop: Path, tmp_path: Path) -> None:
     assert first["Width (product.metafields.my.width)"].startswith("{")
 
 
-def test_letters_that_the_encoding_lacks_are_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "shop.csv"
-    path.write_bytes("Handle,Title,Option1 Name\na,é,x\n".encode("cp1252"))
-    uri = write_shop_run(tmp_path / "run", path, "shopify", "Handle", [Row("a", {"Brand": "日本"}, "", "Bags", 0)])
-    config = tmp_path / "run" / "_plan.json"
-    config.write_text(config.read_text().replace('"fields"', '"encoding": "cp1252", "fields"'))
-    result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
-    assert result["left_out"] == {"letters that the file's encoding does not have": 1}
-    assert result["left_out_answers"][0]["value"] == "日本"
-
-
-def test_a_packed_file_comes_out_unpacked(tmp_path: Path) -> None:
-    import gzip
-
-    path = tmp_path / "shop.csv.gz"
-    path.write_bytes(gzip.compress(SHOP.encode()))
-    uri = write_shop_run(tmp_path / "run", path, "shopify", "Handle", [bag("rose-bag", row=2)])
-    result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "out"))
-    assert result["files"] == [str(tmp_path / "out" / "shop.csv")]
-    assert len(rows_of(result["files"][0])) == 4
-
-
 def test_a_file_that_has_changed_is_refused(shop: Path, tmp_path: Path) -> None:
     rows = [bag("black-bag", row=0), bag("tea-1", row=3)]
     uri = write_shop_run(tmp_path / "run", shop, "shopify", "Handle", rows)
@@ -180,73 +158,11 @@ def test_rows_that_are_not_the_runs_are_refused(shop: Path, tmp_path: Path, text
     assert (code, message in error) == (2, True), error
 
 
-def test_a_file_that_could_not_be_kept_is_refused(tmp_path: Path) -> None:
-    """UTF-7 has several ways to write a letter."""
-    path = tmp_path / "shop.csv"
-    path.write_bytes(b"Handle,Title,Option1 Name\na,+AGE-,x\n")
-    uri = write_shop_run(tmp_path / "run", path, "shopify", "Handle", [Row("a", {"Brand": "b"}, "", "Bags", 0)])
-    config = tmp_path / "run" / "_plan.json"
-    config.write_text(config.read_text().replace('"fields"', '"encoding": "utf-7", "fields"'))
-    code, _, error = ask(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
-    assert (code, "not every byte of it comes back in utf-7" in error) == (2, True), error
-    assert not (tmp_path / "new.csv").exists()
-
-
-def test_what_is_no_file_of_shopifys_is_refused(tmp_path: Path, shop: Path) -> None:
-    uri = write_shop_run(tmp_path / "run", shop, "parquet", "Handle", [bag("black-bag", row=0)])
-    assert "(parquet) is none" in ask(uri, "--to", "shopify")[2]
-    assert "has other rows" in ask(uri, "--to", "shopify", "--original", str(shop))[2]
-    uri = write_shop_run(tmp_path / "run2", shop, "shopify", "Handle", [bag("black-bag", row=0)])
-    assert "is the file that the run read" in ask(uri, "--to", "shopify", "--out", str(shop))[2]
-    assert "is the file that the run read" in ask(uri, "--to", "shopify", "--out", str(tmp_path))[2]
-    assert "no attribute 'Colour'" in ask(uri, "--to", "shopify", "--columns", "Colour=x")[2]
-    assert "write attribute=column" in ask(uri, "--to", "shopify", "--columns", "Colour")[2]
-
-
 def test_a_run_in_another_order_fills_the_file_in_its_own(shop: Path, tmp_path: Path) -> None:
     rows = [Row("tea-1", {"Brand": "Kona"}, "Kona", "Teas", 3), bag("rose-bag", row=2), bag("black-bag", row=0)]
     uri = write_shop_run(tmp_path / "run", shop, "shopify", "Handle", rows, shard_rows=1)
     exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
     assert [row[BRAND] for row in rows_of(str(tmp_path / "new.csv"))] == ["Acme", "", "Kona", "Kona"]
-
-
-@table(
-    ("column", "is_filled"),
-    [
-        ("Material (product.metafields.custom.material)", True),
-        ("Stuff (product.metafields.custom.material)", True),
-        ("Material (product.metafields.shopify.stuff)", False),  # handles are of the taxonomy alone
-        ("Fit (product.metafields.other.material)", False),
-        ("Material (product.metafields.reviews.material)", False),
-    ],
-)
-def test_only_metafields_of_the_shop_and_its_taxonomy_are_filled(tmp_path: Path, column: str, is_filled: bool) -> None:
-    path = tmp_path / "shop.csv"
-    path.write_text(f"Handle,Title,{column}\na,T,\n", encoding="utf-8")
-    schemas = {"A": CategorySchema(category="A", attributes=(Attribute(name="Material"),))}
-    rows = [Row("a", {"Material": "oak"}, "oak", "A", 0)]
-    uri = write_shop_run(tmp_path / "run", path, "shopify", "Handle", rows, schemas=schemas)
-    exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
-    (row,) = rows_of(str(tmp_path / "new.csv"))
-    assert row[column] == ("oak" if is_filled else "")
-    assert len(row) == (3 if is_filled else 4)
-    assert is_filled or row["Material (product.metafields.custom.material)"] == "oak"
-
-
-def test_colours_of_the_taxonomy_go_into_its_metafield_whatever_it_is_called(tmp_path: Path) -> None:
-    """A value that the taxonomy does not have is no handle."""
-    column = "Färg (product.metafields.shopify.color-pattern)"
-    (tmp_path / "shop.csv").write_text(f"Handle,Title,{column}\na,T,\nb,T,\n", encoding="utf-8")
-    values = [{"label": "Black", "id": "gid://shopify/TaxonomyValue/1"}, "Midnight denim"]
-    colour = Attribute.model_validate({"name": "Colour", "type": "enum", "values": values})
-    rows = [
-        Row(name, {"Colour": value}, "", "A", n) for n, (name, value) in enumerate((("a", "Black"), ("b", values[1])))
-    ]
-    schemas = {"A": CategorySchema(category="A", attributes=(colour,))}
-    uri = write_shop_run(tmp_path / "run", tmp_path / "shop.csv", "shopify", "Handle", rows, schemas=schemas)
-    result = exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
-    assert [row[column] for row in rows_of(str(tmp_path / "new.csv"))] == ["black", ""]
-    assert result["left_out"] == {"no value of Shopify's taxonomy: the schema has no id of it": 1}
 
 
 @table(

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,15 +17,12 @@ from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
-from pipelines.exporting import wide_export, writers
+from pipelines.exporting import writers
 from pipelines.exporting.wide_columns import wide_columns
-from pipelines.store.tables import to_table
-from tests.pipelines.comparing.made_runs import ABSENT, INVALID, Row, write_run
-from tests.pipelines.conftest import Workplace, products, read_table
+from tests.pipelines.comparing.made_runs import ABSENT, INVALID, Row
 from tests.pipelines.exporting.made_runs import (
     BAG_TEXT,
     SCHEMAS,
-    ask,
     bag,
     exported,
     read_wide,
@@ -37,79 +33,11 @@ from tests.tables import table
 
 TEA = Row("t", {"Brand": "Tea & Co", "Notes": ["malt", "oak", "malt"]}, "Tea & Co malt oak", "Teas")
 ROWS = [bag("b"), TEA, Row("dead", None, category="Bags"), bag("c", Color=["mauve"], Width=ABSENT, Lined=INVALID)]
-BAG_OUT = {
-    "product_id": "b",
-    "category": "Bags",
-    "source_file": "catalog.parquet",
-    "source_row": 0,
-    "Brand": "Acme",
-    "Color": ["Black", "Rose gold"],
-    "Width": 35.56,
-    "Width min": None,
-    "Width max": None,
-    "Width unit": "cm",
-    "Lined": True,
-}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_normalised_run(tmp_path_factory.mktemp("wide") / "run", ROWS, shard_rows=2)
-
-
-def test_csv(run: str, tmp_path: Path) -> None:
-    exported(run, "--to", "csv", "--out", str(tmp_path / "wide.csv"), "--separator", " | ")
-    with open(tmp_path / "wide.csv", encoding="utf-8", newline="") as file:
-        first, tea, _ = csv.DictReader(file)
-    assert (first["Color"], first["Width"], first["Width unit"], first["Lined"]) == (
-        *("Black | Rose gold", "35.56"),
-        *("cm", "true"),
-    )
-    assert (tea["Notes"], tea["Color"]) == ("malt | oak", "")
-
-
-def test_json_lines_have_the_attributes_of_their_category(run: str, tmp_path: Path) -> None:
-    exported(run, "--to", "jsonl", "--out", str(tmp_path / "wide.jsonl"))
-    first, tea, _ = map(json.loads, (tmp_path / "wide.jsonl").read_text(encoding="utf-8").splitlines())
-    assert first == BAG_OUT
-    assert list(tea) == ["product_id", "category", "source_file", "source_row", "Brand", "Notes"]
-
-
-def test_a_workbook(run: str, tmp_path: Path) -> None:
-    exported(run, "--to", "xlsx", "--out", str(tmp_path / "wide.xlsx"))
-    head, first, *_ = sheet(tmp_path / "wide.xlsx")
-    assert head == wide_columns(SCHEMAS, for_readers=True).schema.names
-    assert first == [
-        "b",
-        "Bags",
-        "catalog.parquet",
-        0.0,
-        "",
-        "",
-        "Acme",
-        "Black; Rose gold",
-        35.56,
-        "",
-        "",
-        "cm",
-        True,
-        "",
-    ]
-
-
-def test_a_sheet_has_titles_and_how_sure_the_least_certain_value_is(workplace: Workplace, tmp_path: Path) -> None:
-    workplace.write_jsonl("a.jsonl", products(3))
-    workplace.run()
-    uri, out = str(workplace.folder / "out"), tmp_path / "wide.xlsx"
-    exported(uri, "--to", "xlsx", "--out", str(out), "--all")
-    head, *rows = sheet(out)
-    known = [row for row in read_table(workplace.folder / "out", "attributes") if row["status"] == "value"]
-    for row, product in zip((dict(zip(head, row, strict=True)) for row in rows), products(3), strict=True):
-        assert row["product title"] == product["title"]
-        worth = [each["probability"] for each in known if each["product_id"] == product["id"]]
-        assert not worth or any(row["least confidence"] == pytest.approx(each) for each in worth)
-    taken = CategorySchema(category="A", attributes=(Attribute(name="product title"),))
-    assert wide_columns({"A": taken}, for_readers=True).schema.names[-1] == "product title (attribute)"
 
 
 WIDTH = Attribute.model_validate({"name": "Width", "type": "number", "unit": "cm"})
@@ -253,64 +181,6 @@ def test_names_of_columns_are_guarded_too(kind: str, tmp_path: Path) -> None:
     assert kind == "csv" or [each["attribute"] for each in result["left_out_answers"]] == ["-x"]
 
 
-def test_a_name_that_the_guard_makes_another_one_is_refused(tmp_path: Path) -> None:
-    schemas = {"A": CategorySchema(category="A", attributes=(Attribute(name="=x"), Attribute(name="'=x")))}
-    uri = write_normalised_run(tmp_path / "run", [Row("a", {"=x": "y", "'=x": "z"}, "y z", "A")], schemas)
-    code, _, error = ask(uri, "--to", "csv", "--out", str(tmp_path / "o.csv"), "--guard-formulas")
-    assert (code, '--guard-formulas makes two columns "\'=x"' in error) == (2, True), error
-
-
-@table("kind", list(wide_export.WIDE_KINDS))
-def test_files_of_so_many_rows(kind: str, run: str, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    result = exported(run, "--to", kind, "--out", str(out), "--partition-rows", "1")
-    suffix = wide_export.WIDE_KINDS[kind].suffix
-    names = [f"products-00000{number}{suffix}" for number in range(3)]
-    assert [Path(file).name for file in result["files"]] == names
-    result = exported(run, "--to", kind, "--out", str(out), "--partition-rows", "2")
-    assert sorted(path.name for path in out.iterdir()) == names[:2], "none of the earlier, larger export is left"
-
-
-def test_a_sheet_that_is_full_goes_on_in_another_file(
-    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    full = wide_export.WideKind(".xlsx", writers.ExcelWriter, max_rows=2)
-    monkeypatch.setitem(wide_export.WIDE_KINDS, "xlsx", full)  # type: ignore[arg-type]
-    result = exported(run, "--to", "xlsx", "--out", str(tmp_path / "wide.xlsx"))
-    assert [len(sheet(Path(file))) - 1 for file in result["files"]] == [2, 1]
-    assert "several workbooks" in result["notes"][0]
-
-
-def test_more_is_taken_if_that_is_wanted(run: str, tmp_path: Path) -> None:
-    result = exported(run, "--to", "jsonl", "--out", str(tmp_path / "raw.jsonl"), "--raw")
-    last = json.loads((tmp_path / "raw.jsonl").read_text(encoding="utf-8").splitlines()[-1])
-    assert (last["Color"], last["Lined"]) == (["mauve"], None)
-    assert result["left_out"] == {"absent": 1, "invalid": 1}
-
-
-def test_less_is_taken_if_that_is_wanted(run: str) -> None:
-    everything = exported(run, "--to", "csv")["values"]
-    result = exported(run, "--to", "csv", "--min-logprob", "-0.05")
-    assert (result["values"], result["left_out"]["below --min-logprob"]) == (0, everything)
-    result = exported(run, "--to", "csv", "--min-confidence", "0.5")
-    assert (result["values"], result["left_out"]["no confidence is known"]) == (0, everything)
-
-
-def test_ids_of_the_vocabulary(run: str, tmp_path: Path) -> None:
-    exported(run, "--to", "jsonl", "--out", str(tmp_path / "ids.jsonl"), "--ids")
-    assert json.loads((tmp_path / "ids.jsonl").read_text(encoding="utf-8").splitlines()[0])["Color"] == ["1", "2"]
-
-
-def test_a_run_without_normalised_values_is_taken_as_it_stands(tmp_path: Path) -> None:
-    asked = {category: list(schema.attributes) for category, schema in SCHEMAS.items()}
-    run = write_run(tmp_path / "run", [bag("b"), bag("c", Width="about 3")], schemas=asked)
-    result = exported(run, "--to", "jsonl", "--out", str(tmp_path / "old.jsonl"))
-    first, second = map(json.loads, (tmp_path / "old.jsonl").read_text(encoding="utf-8").splitlines())
-    assert (first["Width"], first["Width unit"], first["Color"]) == (14.0, None, ["Black", "rose"])
-    assert (second["Width"], second["Width unit"]) == (None, None)
-    assert result["left_out"] == {"neither a number nor a range": 1}
-
-
 _ANSWERS = {
     "Brand": st.one_of(st.just(ABSENT), st.sampled_from(["Acme", "Kona"])),
     "Color": st.one_of(st.just(ABSENT), st.lists(st.sampled_from(["Black", "rose", "mauve"]), min_size=1, max_size=3)),
@@ -388,68 +258,3 @@ def test_attributes_of_several_categories_are_united() -> None:
     clash = CategorySchema(category="C", attributes=(Attribute(name="X", type="number"), Attribute(name="X unit")))
     with pytest.raises(UsageError, match="'X unit' would be that of the attribute 'X unit' and of the attribute 'X'"):
         wide_columns({"C": clash})
-
-
-def test_other_storages(run: str) -> None:
-    memory = fsspec.filesystem("memory")
-    memory.put(run, "/exported/run", recursive=True)
-    try:
-        result = exported("memory://exported/run", "--to", "wide.parquet", "--partition-rows", "2")
-        assert result["files"] == [f"memory://exported/run/export/products-00000{number}.parquet" for number in (0, 1)]
-        with memory.open("/exported/run/export/products-000000.parquet") as file:
-            assert pq.read_table(file).num_rows == 2
-    finally:
-        memory.rm("/exported", recursive=True)
-
-
-@table(
-    ("kind", "place"),
-    [("csv", (writers.CsvWriter, "write")), ("xlsx", (writers.xlsxwriter.Workbook, "_store_workbook"))],
-)
-def test_an_error_leaves_no_file(
-    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, place: tuple[type, str]
-) -> None:
-    def fail(*arguments: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(*place, fail)
-    code, _, error = ask(run, "--to", kind, "--out", str(tmp_path / "out"))
-    assert (code, "no space is left" in error) == (2, True)
-    assert list((tmp_path / "out").iterdir()) == []
-
-
-def test_what_cannot_be_exported(run: str, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file").write_text("x")
-    stale = tmp_path / "stale"
-    write_normalised_run(stale, ROWS)
-    (stale / "_schemas.json").unlink()
-    mixed = tmp_path / "mixed"
-    write_normalised_run(mixed, ROWS)
-    part = mixed / "products" / "part-000000.parquet"
-    pq.write_table(to_table("products", pq.read_table(part).to_pylist()[::-1]), part)
-    for arguments, message in (
-        ([run, "--to", "csv", "--overwrite"], "--overwrite is for shopify, google, akeneo, not for csv"),
-        ([run, "--to", "akeneo", "--ids"], "--ids is for wide.parquet, csv, xlsx, jsonl, not for akeneo"),
-        ([run, "--to", "shopify", "--guard-formulas"], "--guard-formulas is for csv, xlsx, not for shopify"),
-        ([run, "--to", "jsonl", "--separator", "|"], "--separator is for csv, xlsx, not for jsonl"),
-        ([run, "--to", "google", "--identifier", "uuid"], "--identifier is for akeneo, not for google"),
-        ([run, "--to", "csv", "--separator", ""], "--separator '': name one without quotes"),
-        ([run, "--to", "csv", "--separator", '"'], "name one without quotes"),
-        ([run, "--to", "word"], "there is no such kind of file; there are wide.parquet, csv"),
-        ([str(tmp_path / "empty"), "--to", "csv"], "there is no run"),
-        ([str(stale), "--to", "csv"], "does not say what it asked for"),
-        ([str(mixed), "--to", "csv"], "do not belong together"),
-        ([run, "--to", "csv", "--out", str(tmp_path / "file" / "x")], "cannot write"),
-    ):
-        code, _, error = ask(*arguments)
-        assert (code, message in error) == (2, True), error
-
-
-def test_the_terminal_says_what_is_left_out(run: str) -> None:
-    code, out, _ = ask(run, "--to", "csv")
-    assert code == 0
-    assert "3 products, 10 unchecked answers" in out
-    assert "1 answer not stated in the text" in out
-    assert "Color: no normalised form (1), such as 'mauve' of c" in out
-    assert "1 row was given up" in out

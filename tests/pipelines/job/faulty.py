@@ -89,10 +89,6 @@ class RaisingDecode(_Raising, Decode):
     """The first model's."""
 
 
-class DyingAgain(_Dying, DecodeAgain):
-    """The larger model's."""
-
-
 class RaisingAgain(_Raising, DecodeAgain):
     """The larger model's."""
 
@@ -102,32 +98,6 @@ class HangingDecode(_WrappedDecode):
 
     def before(self, records: Sequence[Record]) -> Any:
         return ExtractionFuture() if any(record.fields["title"] == "poison" for record in records) else None
-
-
-class OnceFailingDecode(_WrappedDecode):
-    """The engine raises once in the life of the actor."""
-
-    has_failed = False
-
-    def before(self, records: Sequence[Record]) -> None:
-        if not self.has_failed:
-            self.has_failed = True
-            raise RuntimeError("boom")
-
-
-class MeasuringDecode(_WrappedDecode):
-    """Leaves behind how many shards were in the engine together. The first waits for a second: on a busy machine it
-    may take long until another is prepared."""
-
-    patience = 600.0
-
-    def before(self, records: Sequence[Record]) -> None:
-        end = time.monotonic() + self.patience
-        while self._decoder._gate.num_inside < 2 and time.monotonic() < end:
-            time.sleep(0.01)
-        self.patience = 0.0
-        time.sleep(0.2)
-        self._job.output.write(f"_seen/{self._decoder._gate.num_inside}", b"")
 
 
 GO = "_go"
@@ -155,15 +125,6 @@ def at_most_four_shards(output: Path) -> Iterator[None]:
         # Or its actor would hold a CPU for ever.
         output.mkdir(parents=True, exist_ok=True)
         (output / GO).touch()
-
-
-class StillbornDecode(Decode):
-    """Every process of the actor dies in its first call."""
-
-    def __call__(self, batch: Any) -> Any:
-        if self._problem is None:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__call__(batch)
 
 
 class BereavedDecode(_WrappedDecode):

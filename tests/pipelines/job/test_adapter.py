@@ -17,13 +17,9 @@ from transformers import AutoModelForCausalLM
 from hpd_core import EngineConfig
 from hpd_core.models.adapter_folder import open_adapter
 from hpd_core.models.adapter_record import AdapterRecord
-from pipelines.config.extraction import JobConfig
-from pipelines.config.result_identity import config_hash
 from pipelines.errors import UsageError
 from pipelines.job.preflight import plan_job
-from pipelines.job.rounds import job_context
 from pipelines.job.summary import outcome_json, print_outcome
-from pipelines.store.ledger import Ledger
 from tests.pipelines.conftest import Workplace, products, read_table
 
 
@@ -133,19 +129,3 @@ def test_an_adapter_of_other_weights_stops_the_run_before_anything_is_decoded(
     with pytest.raises(UsageError, match="it was trained on tiny with revision sha256:0, this model has revision"):
         catalog.run(adapter=str(adapter))
     assert not (catalog.folder / "out/attributes").exists()
-
-
-def test_the_adapter_decides_results_and_its_absence_changes_no_hash(catalog: Workplace, adapter: Path) -> None:
-    plain, adapted = catalog.config(), catalog.config(adapter=str(adapter))
-    assert config_hash(plain) != config_hash(adapted)
-    assert "adapter" not in plan_job(plain).plan.result_config
-    assert JobConfig.model_validate(adapted.model_dump(mode="json")) == adapted
-
-
-def test_actors_get_names_that_hold_everywhere(
-    catalog: Workplace, adapter: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(catalog.folder)
-    for name, expected in {"adapter": str(adapter), "shop/lora": "shop/lora", "s3://b/lora": "s3://b/lora"}.items():
-        job = plan_job(catalog.config(adapter=name), is_to_run=False)
-        assert job_context(job, Ledger(job.output, "s")).config.adapter == expected

@@ -256,24 +256,3 @@ def test_any_row_of_a_table_is_a_product_or_a_dead_letter(
     titles: list[str], broken: list[bytes], tiny_model_dir: Path
 ) -> None:
     check_table(titles, broken, tiny_model_dir)
-
-
-@pytest.mark.soak
-@given(titles=_TITLES, broken=_BROKEN)
-@settings(max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
-def test_very_many_tables(titles: list[str], broken: list[bytes], tiny_model_dir: Path) -> None:
-    check_table(titles, broken, tiny_model_dir)
-
-
-@pytest.mark.soak
-@given(drawn=lines())
-@settings(max_examples=3000, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-def test_very_many_lines(drawn: list[Line | bytes], tiny_model_dir: Path) -> None:
-    check_lines(drawn, tiny_model_dir)
-
-
-@pytest.mark.soak
-@given(kind=arrow_types, seed=_SEEDS, mapped=_MAPPED)
-@settings(max_examples=5000, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
-def test_very_many_columns(kind: pa.DataType, seed: int, mapped: str, tiny_model_dir: Path) -> None:
-    check_column(kind, seed, mapped, tiny_model_dir)

@@ -113,16 +113,6 @@ def test_only_what_has_changed_is_decoded(nightly: Workplace) -> None:
     assert rerun.changes == outcome.changes
 
 
-@pytest.mark.full
-def test_a_third_run_names_who_decoded(nightly: Workplace) -> None:
-    second(nightly, [product(100), *products(24)], run_id="second")
-    nightly.run(output=str(nightly.folder / "third"), base=str(nightly.folder / "second"))
-    rows = read_table(nightly.folder / "third", "attributes")
-    assert {row["carried_from"] for row in rows if row["product_id"] == "p100"} == {"second"}
-    assert {row["carried_from"] for row in rows if row["product_id"] != "p100"} == {"first"}
-    assert {row["carried_from"] for row in read_table(nightly.folder / "third", "products")} == {"second"}
-
-
 def change_schemas(workplace: Workplace) -> None:
     """Shoes get another order, a new attribute and a changed one, and lose one; Coffee stays."""
     document = copy.deepcopy(SCHEMAS)
@@ -166,23 +156,6 @@ def test_where_values_see_each_other_a_changed_schema_decodes_the_record(nightly
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"engine": {"dtype": "float32", "device": "cpu", "max_value_tokens": 5}}, "engine.max_value_tokens: 6 -> 5"),
-        ({"engine": {"dtype": "bfloat16", "device": "cpu", "max_value_tokens": 6}}, "dtype: 'float32' -> 'bfloat16'"),
-        ({"decoding": "ar"}, "decoding: 'hpd' -> 'ar'"),
-    ],
-)
-def test_other_settings_decode_everything_and_say_why(nightly: Workplace, changes: Any, reason: str) -> None:
-    outcome = second(nightly, products(24), **changes)
-    assert outcome.changes is not None
-    assert outcome.changes.obstacles == [reason]
-    assert (outcome.changes.carried, outcome.changes.decoded_again, outcome.changes.new) == (0, 24, 0)
-    assert all(row["carried_from"] is None for row in read_table(nightly.folder / "second", "attributes"))
-
-
-@pytest.mark.full
 def test_other_weights_decode_everything(nightly: Workplace, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -199,22 +172,6 @@ def test_other_weights_decode_everything(nightly: Workplace, tmp_path: Path) -> 
     outcome = nightly.run(output=str(nightly.folder / "moved"), base=str(nightly.folder / "first"), model=str(moved))
     assert outcome.changes is not None
     assert outcome.changes.carried == 24
-
-
-@pytest.mark.full
-def test_rows_that_failed_are_tried_again(workplace: Workplace) -> None:
-    rows: list[Any] = [*products(6), product(6, category="Hats"), product(7, title="long " * 20_000), '{"id": "p8"']
-    workplace.write_jsonl("c.jsonl", rows)
-    first = workplace.run(output=str(workplace.folder / "first"), max_dead_letter_share=1)
-    assert first.totals.dead_letters == 3
-    document = copy.deepcopy(SCHEMAS)
-    document["categories"]["Hats"] = [{"name": "Brand"}]
-    (workplace.folder / "schemas.yaml").write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-    outcome = second(workplace, [*rows[:7], product(7), rows[8]])
-    assert (outcome.totals.products, dict(outcome.totals.reasons)) == (8, {"broken_line": 1})
-    assert outcome.changes is not None
-    assert (outcome.changes.carried, outcome.changes.decoded_again, outcome.changes.new) == (6, 2, 0)
-    assert outcome.changes.dropped == 0
 
 
 @pytest.mark.full
@@ -288,25 +245,6 @@ def test_a_pattern_is_the_newest_finished_run(workplace: Workplace) -> None:
     assert again.changes.base_run_id == "2"
     with pytest.raises(UsageError, match="only the last name"):
         plan_job(workplace.config(base="runs/*/x"))
-
-
-def test_a_run_of_another_catalog_is_no_base(nightly: Workplace) -> None:
-    """Pass it over where a pattern matches it, however new it is; refuse it where it is named."""
-    nightly.write_jsonl("c.jsonl", [row | {"id": f"other-{row['id']}"} for row in products(4)])
-    pattern = str(nightly.folder / "fir*")
-    assert plan_job(nightly.config(base=pattern)).earlier is not None, "texts may have new ids"
-    schemas = nightly.folder / "others.yaml"
-    schemas.write_text(yaml.safe_dump({"categories": {"Tents": ["Brand"]}}))
-    assert plan_job(nightly.config(base=pattern, schemas=str(schemas))).earlier is None
-    with pytest.raises(UsageError, match="first is a run of another catalog"):
-        plan_job(nightly.config(base=str(nightly.folder / "first"), schemas=str(schemas)))
-
-
-@pytest.mark.full
-def test_another_base_is_another_run(nightly: Workplace) -> None:
-    second(nightly, products(24))
-    with pytest.raises(UsageError, match="base: "):
-        plan_job(nightly.config(output=str(nightly.folder / "second")))
 
 
 def test_a_column_that_has_the_value_is_copied_and_the_model_asked_for_the_rest(workplace: Workplace) -> None:

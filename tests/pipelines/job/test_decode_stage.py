@@ -129,16 +129,3 @@ def test_dead_rows_are_not_committed_without_their_text(workplace: Workplace) ->
     tables, _ = finish_shard(decoded, process.job)
     (row,) = pq.read_table(io.BytesIO(tables["dead_letter"].data)).to_pylist()
     assert json.loads(row["row_json"])["title"] == "poison"
-
-
-def test_an_engine_that_cannot_be_loaded_because_a_storage_is_away_stops_the_run(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process = Process(workplace, set(), dies_in="nowhere")
-
-    def away(*_: Any) -> None:
-        raise OSError(5, "s3://b/model: no network")
-
-    monkeypatch.setattr("pipelines.job.decode_stage.load_engine", away)
-    with pytest.raises(RunError, match=r"the engine does not start: .*no network"):
-        ShardDecoder(process.job)

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import threading
-import time
 from typing import Any
-from unittest import mock
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-import ray
-from ray.remote_function import RemoteFunction
 
 from hpd_core import Engine, EngineConfig, Record
-from pipelines.catalog.sharding import RowRange, Shard
-from pipelines.errors import RunError, UsageError
+from pipelines.errors import UsageError
 from pipelines.job import ray_stages, rounds
-from pipelines.job.context import unpack
 from pipelines.schemas.schema_file import load_schemas
-from pipelines.store.lease import RunLease
 from pipelines.store.tables import TABLES
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products, read_table
 from tests.pipelines.job import faulty
@@ -34,16 +25,6 @@ BAD_ROWS: list[Any] = [
     product(104, title=None, bullets=[]),
     '{"id": "p105", "category"',
 ]
-
-
-@pytest.mark.full
-def test_a_run_of_many_shards_begins_without_a_task_for_each(shared_ray: None) -> None:
-    """Ray Data's `from_arrow` asks the cluster for one: as many CPUs as there are shards, before any work."""
-    shards = [Shard(number, (RowRange(0, number, number + 1, 1),), 1, 10) for number in range(50)]
-    with mock.patch.object(RemoteFunction, "_remote", side_effect=AssertionError("a task")):
-        made = ray_stages.shard_dataset(shards)
-    blocks = [ray.get(ref) for bundle in made.iter_internal_ref_bundles() for ref in bundle.block_refs]
-    assert [unpack(ray_stages.unwrap(block)[1]) for block in blocks] == shards
 
 
 def test_a_run_gives_what_the_engine_gives_and_accounts_for_every_row(workplace: Workplace) -> None:
@@ -143,23 +124,6 @@ def test_a_run_gives_what_the_engine_gives_and_accounts_for_every_row(workplace:
 
 
 @pytest.mark.full
-def test_parquet_folders_and_ids_from_the_place_of_a_row(workplace: Workplace) -> None:
-    workplace.write_parquet("a.parquet", products(5), row_group_size=2)
-    workplace.write_parquet("deep/b.parquet", products(4, start=5))
-    outcome = workplace.run(limit=7, input={"path": str(workplace.catalog), "fields": {"name": "title"}})
-    assert outcome.totals.products == 7
-    rows = read_table(workplace.folder / "out", "products")
-    assert [row["product_id"] for row in rows] == ["a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1"]
-
-
-def test_the_baseline_runs_in_the_same_job(workplace: Workplace) -> None:
-    workplace.write_parquet("a.parquet", products(4))
-    outcome = workplace.run(decoding="ar")
-    assert outcome.totals.products == 4
-    assert {row["layout"] for row in read_table(workplace.folder / "out", "attributes")} == {"ar"}
-
-
-@pytest.mark.full
 def test_records_that_the_engine_refuses_are_dead_letters(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", [product(0), product(1, title="long " * 20_000), product(2)])
     outcome = workplace.run()
@@ -186,16 +150,6 @@ def test_a_damaged_page_costs_its_rows_only(workplace: Workplace) -> None:
     dead = read_table(workplace.folder / "out", "dead_letter")
     assert [row["source_row"] for row in dead] == list(range(200, 400))
     assert all("the file is damaged in row group 1" in row["error"] for row in dead)
-
-
-@pytest.mark.full
-def test_an_actor_has_two_shards_in_its_engine_at_once(on_ray: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_ray.write_parquet("a.parquet", products(30))
-    monkeypatch.setattr(ray_stages, "Decode", faulty.MeasuringDecode)
-    outcome = on_ray.run(shards={"target_tokens": 200, "ramp": []})
-    assert len(outcome.plan.shards) >= 6
-    seen = [int(path.name) for path in (on_ray.folder / "out/_seen").iterdir()]
-    assert max(seen) == 2
 
 
 @pytest.mark.parametrize(
@@ -232,29 +186,6 @@ def test_a_record_that_breaks_the_engine_is_found_and_takes_no_other_along(
     assert dead["attempts"] >= 1 + shard.num_rows + 1
 
 
-@pytest.mark.full
-def test_an_engine_that_fails_once_is_tried_again(on_ray: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_ray.write_parquet("a.parquet", products(8))
-    monkeypatch.setattr(ray_stages, "Decode", faulty.OnceFailingDecode)
-    outcome = on_ray.run()
-    assert (outcome.totals.products, outcome.totals.dead_letters) == (8, 0)
-    retries = [row["retries"] for row in read_table(on_ray.folder / "out", "metrics")]
-    assert max(retries) >= 1
-
-
-@pytest.mark.full
-def test_an_actor_that_dies_over_and_over_stops_the_run_and_a_rerun_continues_it(
-    on_ray: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_ray.write_parquet("a.parquet", products(4))
-    with monkeypatch.context() as patch:
-        patch.setattr(ray_stages, "Decode", faulty.StillbornDecode)
-        patch.setattr(ray_stages, "MAX_ACTOR_RESTARTS", 0)
-        with pytest.raises(RunError, match="Ray stopped the run: "):
-            on_ray.run()
-    assert on_ray.run().totals.products == 4
-
-
 def test_a_finished_run_whose_files_are_gone_is_not_said_to_be_finished(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(3))
     workplace.run()
@@ -265,51 +196,6 @@ def test_a_finished_run_whose_files_are_gone_is_not_said_to_be_finished(workplac
         workplace.run()
     first.write_bytes(kept)
     assert workplace.run().was_finished
-
-
-def drive_twice(workplace: Workplace) -> tuple[list[Any], list[Exception]]:
-    """Outcomes and errors of two drivers on one folder."""
-    outcomes, errors = [], []
-
-    def drive() -> None:
-        try:
-            # Half a CPU each, or the two actors leave none for the stages around them.
-            outcomes.append(workplace.run(actors={"num_cpus": 0.5}))
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=drive) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-        time.sleep(0.5)
-    for thread in threads:
-        thread.join()
-    return outcomes, errors
-
-
-@pytest.mark.full
-def test_a_second_driver_on_a_folder_is_refused_or_finds_it_finished(workplace: Workplace) -> None:
-    workplace.write_parquet("a.parquet", products(12))
-    outcomes, errors = drive_twice(workplace)
-    assert [outcome.totals.products for outcome in outcomes] == [12] * len(outcomes)
-    assert [isinstance(error, RunError) and "is working on" in str(error) for error in errors] == [True] * len(errors)
-    assert len(outcomes) + len(errors) == 2
-    assert outcomes
-    attempts = list((workplace.folder / "out/_attempts").rglob("*.json"))
-    assert len(attempts) == len(outcomes[0].plan.shards), "a shard was decoded twice"
-
-
-@pytest.mark.full
-def test_two_drivers_that_do_not_know_of_each_other_commit_the_work_once(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As when one has slept past its lease: rows do not depend on it."""
-    monkeypatch.setattr(RunLease, "hold", lambda lease, console: contextlib.nullcontext(lease))
-    workplace.write_parquet("a.parquet", products(12))
-    outcomes, errors = drive_twice(workplace)
-    assert errors == []
-    assert [outcome.totals.products for outcome in outcomes] == [12, 12]
-    assert len(read_table(workplace.folder / "out", "products")) == 12
 
 
 @pytest.mark.full

@@ -10,7 +10,6 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from pipelines.extract import app
-from pipelines.job.preflight import plan_job
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products
 
 
@@ -103,13 +102,6 @@ def test_a_resume_with_other_schemas_or_input_is_refused(catalog: Workplace) -> 
     assert f"{catalog.catalog}/a.parquet is gone; {catalog.catalog}/z.parquet is new" in refused(catalog)
 
 
-def test_a_plan_of_another_version_is_refused(catalog: Workplace) -> None:
-    begin(catalog)
-    path = catalog.folder / "out/_plan.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 99}))
-    assert "was written by another version of this project" in refused(catalog)
-
-
 def test_dry_run_counts_and_starts_nothing(catalog: Workplace) -> None:
     catalog.write_jsonl("b.jsonl", [product(6, category="Hats"), product(7, category=None), '{"id": "p9', product(8)])
     result = run(catalog, "--dry-run", "--json", model="no/such-model")
@@ -125,30 +117,3 @@ def test_dry_run_counts_and_starts_nothing(catalog: Workplace) -> None:
     assert "no schema: will be dead-lettered" in result.stderr
     assert not (catalog.folder / "out").exists()
     assert json.loads(run(catalog, "--dry-run", "--json", "--limit", "2").stdout)["rows"] == 2
-
-
-def test_a_plan_says_what_is_left_out_and_what_the_first_rows_say(catalog: Workplace) -> None:
-    (catalog.catalog / "old.csv").write_text("id,title\n1,shoe\n")
-    (catalog.catalog / "_SUCCESS").write_text("")
-    catalog.write_jsonl("b.jsonl", [product(6, title={"de": "Schuh"}), product(7), ""])
-    catalog.write_jsonl("c.jsonl", [])
-    result = run(catalog, "--dry-run", "--json")
-    assert result.exit_code == 0, result.output
-    answer = json.loads(result.stdout.splitlines()[-1])
-    folder = catalog.catalog
-    assert answer["left_out"] == {
-        "files": 2,
-        "kinds": {
-            "CSV": {"files": 1, "first": [f"{folder}/old.csv"]},
-            "hidden": {"files": 1, "first": [f"{folder}/_SUCCESS"]},
-        },
-        "named_again": 0,
-    }
-    assert f"  left out          2: 1 CSV ({folder}/old.csv), 1 hidden ({folder}/_SUCCESS)" in result.stderr
-    assert f"Note: not read: 1 CSV ({folder}/old.csv). To have it read, name it" in result.stderr
-    assert f"Note: 1 file(s) hold no rows: {folder}/c.jsonl" in result.stderr
-    job = plan_job(catalog.config())
-    assert len(job.sample_warnings) == 1
-    assert "1 will be dead letters: 1 wrong_type" in job.sample_warnings[0]
-    assert job.sample_warnings[0].startswith("of 8 rows looked at, the first 1,000 of each file, ")
-    assert "row 0: column 'title': text, a number or a list of them is needed, not an object" in job.sample_warnings[0]

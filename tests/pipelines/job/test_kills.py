@@ -39,7 +39,6 @@ KILLED: Counter[str] = Counter()
 """Kills of all tests here, by kind."""
 FINISHED: set[str] = set()
 """Tests that have come to their end."""
-WANTED_KILLS = 100
 
 
 @pytest.fixture(scope="module")
@@ -144,45 +143,12 @@ def test_the_clustering_is_killed_at_every_step(place: Workplace, undisturbed: P
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("victim", ["driver", "raylet", "machine"])
-def test_others_die_while_a_worker_is_at_a_step(place: Workplace, undisturbed: Path, victim: str) -> None:
-    draw = random.Random(f"{SEED} {victim}")
-    kills = spread(draw.sample(OF_WORKERS, 8), num_shards(undisturbed), [victim], draw)
-    with killed(place, f"by-{victim}", kills) as run:
-        run.drive(max_starts=12)
-        assert len(run.fired()) >= 5, run.explain("too few kills have happened")
-        settle(run, undisturbed, victim)
-
-
-@pytest.mark.soak
-def test_the_search_for_a_bad_record_is_killed(place: Workplace, undisturbed: Path) -> None:
-    """One death, and the shard is tried in parts: each of these has an end on record."""
-    kills = [Kill("begin", 2, "after"), *(Kill("end", 2 * n, moment) for n, moment in enumerate(["before", "torn"], 1))]
-    kills += [Kill("end", 7, "inside"), Kill("end", 9, "after"), Kill("end", 12, "after", "machine")]
-    with killed(place, "parts", kills, retries={"max_attempts": 1}) as run:
-        run.drive(max_starts=5)
-        assert len(run.fired()) == len(kills), run.explain("not every kill has happened")
-        settle(run, undisturbed, "parts")
-
-
-@pytest.mark.soak
 @pytest.mark.parametrize("number", range(3))
 def test_anybody_dies_at_random_moments(place: Workplace, undisturbed: Path, number: int) -> None:
     draw = random.Random(f"{SEED} {number}")
     with killed(place, f"random-{number}", []) as run:
         run.drive(40, draw, max_random=12)
         settle(run, undisturbed, f"random {number}")
-
-
-@pytest.mark.soak
-def test_a_run_with_a_model_is_killed(place: Workplace) -> None:
-    model, draw = {"decoding": "hpd"}, random.Random(f"{SEED} model")
-    calm = place.folder / "undisturbed-model"
-    place.run(output=str(calm), **model, executor="local")
-    kills = spread(draw.sample(OF_WORKERS, 8), num_shards(calm), ["self", "machine"], draw)
-    with killed(place, "model", kills, **model) as run:
-        run.drive(20, draw, max_random=5)
-        settle(run, calm, "model")
 
 
 @pytest.mark.soak
@@ -252,11 +218,3 @@ def test_of_two_drivers_at_once_one_does_the_run(place: Workplace, undisturbed: 
             assert "another driver" in (run.folder / "log").read_text()
         run.drive(max_starts=1)
         settle(run, undisturbed, "two")
-
-
-@pytest.mark.soak
-def test_these_were_enough() -> None:
-    if len(FINISHED) < 14:
-        pytest.skip("only some of the other tests ran before it")
-    print(dict(KILLED))
-    assert KILLED.total() >= WANTED_KILLS

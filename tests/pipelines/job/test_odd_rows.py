@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.pipelines.conftest import Workplace, product, products, read_table
+from tests.pipelines.conftest import Workplace, product, read_table
 
 LONG = "7" * 5000
 
@@ -90,16 +90,3 @@ def test_odd_rows_are_products_or_dead_letters_and_the_run_ends(workplace: Workp
     ids = [row["product_id"] for row in read_table(output, "products")]
     assert ids == ["p0", LONG, "p2", "p3", "4", "p13", "20", "21"]
     assert workplace.run(**changes).was_finished
-
-
-@pytest.mark.full
-def test_answers_of_odd_rows_are_taken_over(workplace: Workplace) -> None:
-    write_catalog(workplace)
-    first, second = str(workplace.folder / "first"), str(workplace.folder / "second")
-    before = workplace.run(output=first, decoding="made-up", max_dead_letter_share=1)
-    (workplace.catalog / "c.jsonl").write_text(json.dumps(products(1, start=50)[0]) + "\n")
-    after = workplace.run(output=second, base=first, decoding="made-up", max_dead_letter_share=1)
-    assert after.discrepancy is None
-    assert after.totals.products == before.totals.products + 1
-    assert after.changes is not None
-    assert after.changes.carried == before.totals.products

@@ -13,42 +13,21 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from pipelines.catalog.sharding import Shard
 from pipelines.config.operation import CostConfig
 from pipelines.console.money import dollars
 from pipelines.errors import BudgetError, RunError
-from pipelines.extract import app
 from pipelines.job import prices, summary
 from pipelines.job.context import JobContext
 from pipelines.job.driver import run_job
 from pipelines.job.local_executor import LocalExecutor
 from pipelines.job.preflight import plan_job
-from pipelines.job.prices import TABLE_SOURCE, Instance, engine_price, find_instance, price_table, usd_per_1k
-from pipelines.job.run_status import describe_cost
+from pipelines.job.prices import TABLE_SOURCE, Instance, engine_price, find_instance
 from tests.pipelines.conftest import Workplace, product, products, read_table
 from tests.tables import table
 
 BIG = "g6e.48xlarge"
-
-
-def test_the_papers_price_per_thousand_products() -> None:
-    """Table 1, Qwen3-8B: $30.13 an hour for 8 GPUs; 6.28 products/s on each with HPD, 0.77 without."""
-    gpu_hour = engine_price(CostConfig(instance_type=BIG, market="on-demand", usd_per_hour=30.13), 1 / 8).usd_per_hour
-    assert gpu_hour is not None
-    hpd, ar = usd_per_1k(gpu_hour, 6.28), usd_per_1k(gpu_hour, 0.77)
-    assert (round(hpd, 3), round(ar, 2)) == (0.167, 1.36)
-    # The paper's saving on 500 million products, from its rounded prices.
-    assert round((1.36 - 0.167) * 500_000, -3) == pytest.approx(597_000, abs=1_000)
-
-
-def test_the_table_knows_both_markets_and_leaves_gaps_empty() -> None:
-    table = price_table()
-    assert table[BIG].gpu_count == 8
-    assert table[BIG].on_demand == pytest.approx(30.13, abs=0.01)
-    assert table["p5e.48xlarge"].on_demand is None
-    assert all(row.spot is None or row.on_demand is None or 0 < row.spot <= row.on_demand for row in table.values())
 
 
 @table(
@@ -234,40 +213,4 @@ def test_a_budget_without_a_price_is_refused_before_much_is_spent(workplace: Wor
         workplace.run(cost={"max_usd": 5.0})
 
 
-def test_the_command_has_a_code_for_it(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.job import terminal_run
-
-    def spent(planned: Any, console: Any) -> None:
-        assert planned.config.cost.max_usd == 2.5
-        raise BudgetError("spent")
-
-    monkeypatch.setattr(terminal_run, "run_job", spent)
-    workplace.write_jsonl("c.jsonl", products(2))
-    result = CliRunner().invoke(app, ["--config", str(workplace.write_config()), "--max-cost-usd", "2.5"])
-    assert (result.exit_code, "larger budget continues" in result.stderr) == (4, True)
-
-
-@pytest.mark.full
-def test_without_a_price_there_is_no_account(workplace: Workplace) -> None:
-    workplace.write_jsonl("c.jsonl", products(4))
-    outcome = workplace.run()
-    for row in read_table(workplace.folder / "out", "metrics"):
-        assert row["billed_seconds"] > 0
-        assert [row[name] for name in ("price_per_hour", "cost_useful", "cost_billed", "currency")] == [None] * 4
-    assert outcome.totals.priced_shards == 0
-    assert "cost_billed" not in outcome.totals.metrics
-    mixed = outcome.totals
-    mixed.add({"counts": {**EMPTY}, "metrics": {"cost_billed": 1.0, "cost_useful": 0.5}})
-    assert "only 1 of" in describe_cost(mixed)
-
-
 EMPTY: dict[str, Any] = {"rows": 0, "products": 0, "dead_letters": 0, "statuses": {}, "reasons": {}}
-
-
-@pytest.mark.full
-def test_a_machine_without_gpus_is_shared_by_as_many_engines_as_its_cpus_hold(on_ray: Workplace) -> None:
-    """Of four engines two have room on a machine with two CPUs: each has half of it, and not a quarter."""
-    on_ray.write_jsonl("c.jsonl", products(6))
-    on_ray.run(decoding="made-up", actors={"max": 4, "num_cpus": 0.75}, cost={"usd_per_hour": 8.0})
-    shares = {(row["node_share"], row["price_per_hour"]) for row in read_table(on_ray.folder / "out", "metrics")}
-    assert shares == {(0.5, 4.0)}

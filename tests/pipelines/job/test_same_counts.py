@@ -120,11 +120,3 @@ def test_every_page_tells_the_same_of_a_run_with_retries(on_ray: Workplace, monk
     assert f"retries      {words}" in CliRunner().invoke(status.app, [str(run)]).stdout
     assert words in (run / "report.html").read_text()
     assert words in (run / "report.md").read_text()
-
-
-def test_retries_in_words() -> None:
-    assert [retries_text(*numbers) for numbers in ((0, 0), (1, 1), (6, 2))] == [
-        "none",
-        "1 try beyond the first, of 1 shard",
-        "6 tries beyond the first, of 2 shards",
-    ]

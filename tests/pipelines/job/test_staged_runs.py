@@ -6,13 +6,10 @@ import csv
 import shutil
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from pipelines.errors import RunError, UsageError
-from pipelines.job.category_counts import count_categories
-from pipelines.job.preflight import plan_job
 from pipelines.reporting.source_texts import Wanted, read_texts
 from tests.pipelines.conftest import Workplace, product, products, read_table
 
@@ -94,51 +91,6 @@ def test_a_run_goes_on_without_what_was_kept_and_not_with_another_file(
         workplace.run(input=source, **MADE_UP)
     assert workplace.run(**MADE_UP).totals.products == 20
     assert not (out / "_input").exists()
-
-
-def test_a_run_that_another_version_has_begun_goes_on_by_the_rows_that_it_has_kept(
-    workplace: Workplace, own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_csv(workplace.catalog / "c.csv", products(20))
-    out = workplace.folder / "out"
-    with monkeypatch.context() as patched:
-        patched.setattr("pipelines.catalog.staging._VERSION", 4)
-        patched.setattr("pipelines.job.driver.decode_pending", Mock(side_effect=RunError("stopped")))
-        with pytest.raises(RunError, match="stopped"):
-            workplace.run(**MADE_UP)
-    (kept,) = (out / "_input").iterdir()
-    shutil.rmtree(own_cache)
-    planned = plan_job(workplace.config(**MADE_UP))
-    assert [file.staged for file in planned.plan.files] == [kept.name]
-    counts = count_categories(planned.plan, planned.config.input, planned.schemas)
-    assert counts.categories.total() == 20, "they are on this machine again"
-
-    shutil.rmtree(own_cache)
-    away = kept.rename(workplace.folder / "away")
-    with pytest.raises(UsageError, match=r"c\.csv is the same, but the rows were kept by another version") as refused:
-        plan_job(workplace.config(**MADE_UP))
-    assert "put it back" not in str(refused.value)
-    away.rename(kept)
-    data = path.read_bytes()
-    path.write_bytes(data.replace(b"p3", b"p33", 1))
-    with pytest.raises(UsageError, match=r"the input has changed since: \S+c\.csv has changed; .*put it back"):
-        plan_job(workplace.config(**MADE_UP))
-    path.write_bytes(data)
-
-    outcome = workplace.run(**MADE_UP)
-    assert outcome.totals.products == 20
-    found = read_table(out, "products")
-    wanted = [Wanted(*(row[name] for name in Wanted._fields)) for row in found]
-    texts, notes = read_texts(outcome.plan, outcome.plan.result_config["input"], wanted)
-    assert (len(texts), notes) == (20, [])
-
-
-def test_one_category_for_all_rows_is_one_of_the_schemas(workplace: Workplace) -> None:
-    write_csv(workplace.catalog / "c.csv", products(3))
-    source = {"path": str(workplace.catalog), "id": "id", "fields": ["title"], "category": {"text": "Shoe"}}
-    with pytest.raises(UsageError, match=r"input.category: no schema for category 'Shoe'.*'Shoes'"):
-        plan_job(workplace.config(input=source))
-    assert plan_job(workplace.config(input=source | {"category": {"text": "Shoes"}})).plan.num_rows == 3
 
 
 @pytest.mark.full

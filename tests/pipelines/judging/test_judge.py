@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 from typer.testing import CliRunner
 
@@ -124,39 +122,6 @@ def test_an_answer_that_is_no_class_is_asked_for_once_more_and_then_undecided_by
     assert summary(ask(run, "http://localhost:1/v1", "--json"))["judge"]["undecided"] == found["undecided"]
 
 
-def test_an_attribute_that_is_undecided_has_no_rate_and_is_not_the_worst(tmp_path: Path) -> None:
-    run = write_judged_run(tmp_path)
-
-    def shy(request: dict[str, Any], _: int) -> Reply:
-        return judged(verdict(request, Brand="who knows", **({"Roast": "?"} if product_of(request) == 0 else {})))
-
-    with TroubleMaker(shy) as server:
-        result = ask(run, server.url, "--json")
-    assert result.exit_code == 0, result.output
-    found = json.loads((Path(run) / "judge.json").read_text())
-    roast, brand = found["judge"]["by_attribute"]
-    assert (roast["attribute"], brand["attribute"]) == ("Roast", "Brand")
-    assert (brand["rates"], brand["num_undecided"]) == (None, 6)
-    # Of five answers two are right, one is missing, one made up, one wrong.
-    assert roast["rates"]["f1"] == pytest.approx(2 * 2 / (4 + 4))
-    assert found["judge"]["rates"]["f1"]["value"] == pytest.approx(roast["rates"]["f1"])
-    (row,) = [line for line in result.stdout.splitlines() if "Brand" in line and "undecided:" not in line]
-    assert row.split()[-2] == "-"
-    (note,) = found["notes"]
-    assert note.startswith("m left 7 of 12 answers undecided: the rates are of the other 5 alone")
-    assert f"NOTE: {note}" in result.stdout
-
-
-def test_a_judge_that_decides_nothing_has_no_rates(tmp_path: Path) -> None:
-    run = write_judged_run(tmp_path)
-    with TroubleMaker(lambda request, _: judged(verdict(request, Brand="?", Roast="?"))) as server:
-        result = ask(run, server.url, "--json")
-    assert result.exit_code == 0, result.output
-    assert summary(result)["judge"]["rates"] is None
-    assert "no LLM-F1: no answer was decided" in result.stdout
-    assert "worst" not in result.stdout
-
-
 def test_two_judges_and_gold(tmp_path: Path) -> None:
     run, gold = write_judged_run(tmp_path, times=2), write_gold(tmp_path)
 
@@ -187,17 +152,6 @@ def test_two_judges_and_gold(tmp_path: Path) -> None:
     assert "With exact match, right or wrong: 12 answers, 100.0% alike" in result.stdout
     assert "judge: incorrect, second judge: correct: 2" in result.stdout
     assert json.loads((Path(run) / "judge.json").read_text())["verdicts"][0]["second"] is not None
-
-
-def test_products_whose_text_is_gone_are_not_judged_and_named(tmp_path: Path) -> None:
-    run = write_judged_run(tmp_path)
-    shutil.copy(tmp_path / "catalog.parquet", tmp_path / "kept.parquet")
-    (tmp_path / "catalog.parquet").unlink()
-    with TroubleMaker(good_judge) as server:
-        result = ask(run, server.url)
-        assert (result.exit_code, len(server.requests)) == (2, 0)
-        assert "no product's text can be read back" in result.stderr
-        assert "no such file" in result.stderr
 
 
 @table(
@@ -239,34 +193,3 @@ def test_wrong_options(tmp_path: Path, arguments: tuple[str, ...], message: str)
     result = CliRunner().invoke(app, [run, *arguments])
     assert result.exit_code == 2, result.output
     assert message in " ".join(result.stderr.split()), result.stderr
-
-
-def test_a_judge_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = write_judged_run(tmp_path)
-    monkeypatch.setenv("JUDGE_KEY", "s3cret")
-    with TroubleMaker(good_judge) as server:
-        file = tmp_path / "judge.yaml"
-        file.write_text(
-            f"base_url: {server.url}\nmodel: m\napi_key_env: JUDGE_KEY\nsystem: Be fair.\ntemperature: null\n"
-        )
-        result = CliRunner().invoke(app, [run, "--judge", str(file)])
-    assert result.exit_code == 0, result.output
-    assert set(server.authorizations) == {"Bearer s3cret"}
-    assert server.requests[0]["messages"][0] == {"role": "system", "content": "Be fair."}
-    assert "temperature" not in server.requests[0]
-
-
-def test_a_run_that_is_not_on_this_machine_needs_a_local_cache(tmp_path: Path) -> None:
-    memory = fsspec.filesystem("memory")
-    memory.put(write_judged_run(tmp_path), "/judged/run", recursive=True)
-    run, cache = "memory://judged/run", tmp_path / "answers.jsonl"
-    try:
-        with TroubleMaker(good_judge) as server:
-            refused = ask(run, server.url)
-            assert (refused.exit_code, len(server.requests)) == (2, 0)
-            assert "--judge-cache: name a local file for the judge's answers" in refused.stderr
-            assert ask(run, server.url, "--judge-cache", cache).exit_code == 0
-        assert json.loads(memory.cat("/judged/run/judge.json"))["judge"]["classes"] == COUNTS
-    finally:
-        memory.rm("/judged", recursive=True)
-    assert len(cache.read_text().splitlines()) == len(PRODUCTS)

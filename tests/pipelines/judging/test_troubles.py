@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
@@ -13,9 +12,6 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import UsageError
-from pipelines.judging.answer_cache import AnswerCache, JudgeAnswer, question_key
-from pipelines.judging.asking import judge_config
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.judging.judges import (
     COUNTS,
@@ -142,54 +138,7 @@ def test_a_killed_judge_pays_once(tmp_path: Path) -> None:
     assert summary(result)["judge"]["classes"] == {name: 5 * number for name, number in COUNTS.items()}
 
 
-def test_a_cache_that_is_none(tmp_path: Path) -> None:
-    run = write_judged_run(tmp_path)
-    other = tmp_path / "other.jsonl"
-    other.write_text('{"product_id": "p0"}\n')
-    result = ask(run, "http://localhost:1/v1", "--judge-cache", other)
-    assert result.exit_code == 2
-    assert "other.jsonl, line 1: no judge's answer; name another file with --judge-cache" in result.stderr
-    (tmp_path / "file").write_text("")
-    result = ask(run, "http://localhost:1/v1", "--judge-cache", tmp_path / "file" / "cache.jsonl")
-    assert (result.exit_code, "--judge-cache: cannot write" in result.stderr) == (2, True)
-
-
-def test_a_question_is_the_same_only_if_all_that_decides_its_answer_is(tmp_path: Path) -> None:
-    def config(*changes: str) -> Any:
-        return judge_config("http://localhost/v1", ["model=m", *changes], "--judge")
-
-    messages, answer = [{"role": "user", "content": "q"}], JudgeAnswer("a", input_tokens=1, output_tokens=2)
-    path = str(tmp_path / "cache.jsonl")
-    with AnswerCache(path) as cache:
-        cache.add(config(), messages, answer)
-        with pytest.raises(UsageError, match="is being written by another process"):
-            AnswerCache(path)
-    with AnswerCache(path) as cache:
-        assert cache.get(question_key(config(), messages)) == answer
-        free = config("max_concurrency=1", "price_per_million_input_tokens=1")
-        assert cache.get(question_key(free, messages)) == answer
-        for change in ("model=n", "temperature=1", "max_output_tokens=9", "request={seed: 1}"):
-            assert cache.get(question_key(config(change), messages)) is None, change
-        assert cache.get(question_key(config(), [*messages, {"role": "user", "content": ""}])) is None
-
-
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with transformers_serve(tmp_path_factory.mktemp("serve") / "log.txt") as url:
         yield url
-
-
-@pytest.mark.full
-def test_a_real_model_behind_a_real_server_that_knows_no_class(
-    tmp_path: Path, endpoint: str, tiny_model_dir: Path
-) -> None:
-    run = write_judged_run(tmp_path)
-    result = ask(run, endpoint, "--json", "--judge-limit", 2, keys=("max_output_tokens=20",), model=str(tiny_model_dir))
-    assert result.exit_code == 0, result.output
-    found = summary(result)["judge"]
-    assert found["rates"] is None
-    assert (len(found["undecided"]), sum(found["classes"].values())) == (4, 0)
-    assert found["usage"]["requests"] == 4, "each is asked once more"
-    assert found["usage"]["output_tokens"] == 4 * 20
-    kept = [json.loads(line) for line in (Path(run) / "judge-answers.jsonl").read_text().splitlines()]
-    assert [line["is_cut"] for line in kept] == [True] * 4

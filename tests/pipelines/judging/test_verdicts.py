@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute
-from pipelines.judging.agreement import JudgeAgreement
-from pipelines.judging.classes import CLASSES, count_classes, fits, llm_estimates, llm_rates, read_class
+from pipelines.judging.classes import CLASSES, fits, llm_estimates, llm_rates
 from pipelines.judging.questions import INSTRUCTION, asked_again, question
 from pipelines.judging.verdicts import read_verdicts
 from pipelines.quality.scoring import RateEstimates
-from tests.tables import table
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).map(str.strip).filter(bool)
 VALUES = st.dictionaries(NAMES, st.one_of(st.none(), st.text(max_size=8), st.lists(st.text(max_size=4), min_size=1)))
@@ -69,34 +64,7 @@ def test_the_last_object_in_the_last_tags_counts() -> None:
     assert both.classes == {"size": "correct", "Size": "incorrect"}
 
 
-@table(
-    ("text", "found"),
-    [("Correct Null", "correct null"), ("correct-null", "correct null"), (" HALLUCINATION. ", "hallucination")]
-    + [(text, None) for text in ("partially correct", "not correct", "", None, 1, ["correct"], {"class": "correct"})],
-)
-def test_classes_are_read_in_any_case_and_nothing_else_is(text: object, found: str | None) -> None:
-    assert read_class(text) == found
-
-
 COUNTS = st.lists(st.integers(0, 50), min_size=5, max_size=5)
-
-
-@given(COUNTS)
-def test_the_llm_f1_is_the_papers(counts: list[int]) -> None:
-    correct, null, incorrect, missing, made_up = counts
-    right = correct + null
-    precision = right / (right + made_up + incorrect) if right + made_up + incorrect else 0.0
-    recall = right / (right + missing + incorrect) if right + missing + incorrect else 0.0
-    f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
-    rates = llm_rates(counts)
-    if rates is None:
-        assert not any(counts)
-        return
-    assert (rates.precision, rates.recall, rates.f1) == pytest.approx((precision, recall, f1))
-    assert (
-        llm_rates(list(count_classes(CLASSES[n] for n, times in enumerate(counts) for _ in range(times)).values()))
-        == rates
-    )
 
 
 def estimated(by_product: list[list[int]], **options: int) -> RateEstimates:
@@ -113,24 +81,6 @@ def test_products_of_which_nothing_was_decided_are_in_no_rate_and_no_interval() 
     for nothing in ([], undecided * 3):
         assert llm_estimates(nothing) is None
     assert llm_rates(undecided[0]) is None
-
-
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1))
-def test_kappa_is_cohens(pairs: list[tuple[str, str]]) -> None:
-    found = JudgeAgreement.of(pairs)
-    number = len(pairs)
-    alike = sum(a == b for a, b in pairs) / number
-    firsts, seconds = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
-    chance = sum(firsts[each] / number * seconds[each] / number for each in "abc")
-    assert found.share is not None
-    assert found.share.value == pytest.approx(alike)
-    assert found.share.low <= found.share.value <= found.share.high
-    if math.isclose(chance, 1):
-        assert found.kappa is None
-    else:
-        assert found.kappa == pytest.approx((alike - chance) / (1 - chance))
-    assert sum(pair.number for pair in found.pairs) == number
-    assert JudgeAgreement.of([]).share is None
 
 
 @given(st.text(), st.text())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.pipelines.conftest import product, products
-from tests.pipelines.labelling.labellings import Labelling, ids, totals
+from tests.pipelines.labelling.labellings import Labelling, totals
 from tests.pipelines.labelling.served_teacher import TroubleMaker, right_answer
 
 
@@ -19,19 +19,3 @@ def test_rows_that_are_no_products_are_rejected_unasked(labelling: Labelling) ->
         again = labelling.ask(server.url, "--retry-rejected")
     assert "nothing was done" in again.stdout
     assert again.exit_code == 3
-
-
-def test_a_larger_sample_holds_the_smaller_one(labelling: Labelling) -> None:
-    labelling.workplace.write_jsonl("a.jsonl", products(50))
-    labelling.workplace.write_parquet("b.parquet", products(50, start=50), row_group_size=10)
-    with TroubleMaker(right_answer) as server:
-        assert labelling.ask(server.url, sample=8, seed=1).exit_code == 0
-        small = ids(labelling.labelled())
-        assert len(small) == 8
-        assert labelling.ask(server.url, sample=20, seed=1).exit_code == 0
-        assert len(server.requests) == 20
-        large = ids(labelling.labelled())
-        assert set(small) < set(large)
-        assert any(int(name[1:]) >= 50 for name in large)
-        both = labelling.ask(server.url, "--limit", "3", sample=20, seed=1)
-    assert "give one of the two" in both.stderr

@@ -57,21 +57,6 @@ def test_an_answer_in_any_form(name: str) -> None:
 
 
 @table(
-    ("body", "words"),
-    [
-        (chat(None, refusal="I cannot help"), "I cannot help"),
-        (chat([{"type": "refusal", "refusal": "I cannot help"}]), "I cannot help"),
-        (chat("", "content_filter"), "content filter"),
-        (chat('{"Br', "content_filter"), '{"Br'),
-    ],
-)
-def test_a_teacher_that_declines(body: Any, words: str) -> None:
-    completion = read(body)
-    assert isinstance(completion, ChatCompletion)
-    assert completion.declined == words
-
-
-@table(
     ("body", "status", "message"),
     [
         ({"error": {"message": "slow down", "code": 429}}, 429, "an error inside: slow down"),
@@ -146,9 +131,3 @@ BODIES = st.recursive(
 @settings(max_examples=examples(400))
 def test_any_body_is_survived(body: Any) -> None:
     assert isinstance(read(json.dumps(body).encode()), ChatCompletion | BodyError)
-
-
-@given(st.binary(max_size=80))
-@settings(max_examples=examples(100))
-def test_any_bytes_are_survived(sent: bytes) -> None:
-    assert isinstance(read(sent), ChatCompletion | BodyError)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,46 +52,3 @@ def test_a_key_that_runs_out_loses_no_answer_under_way(labelling: Labelling, hea
         teacher = {"max_concurrency": 3, "instruction": INSTRUCTION}
         again = labelling.ask(server.url, "--json", teacher=teacher)
     assert (again.exit_code, totals(again)["labelled"], len(server.requests)) == (0, 6, 3)
-
-
-def test_after_the_end_nothing_new_is_asked(labelling: Labelling, heard: list[str]) -> None:
-    """Whoever waits for its turn, or had a useless answer, sends nothing any more: the end comes at once."""
-
-    def behave(request: dict[str, Any], number: int) -> Reply:
-        if number == 2:
-            return Reply({"error": {"message": "no such deployment"}}, 404)
-        wait_until(lambda: "the end" in heard)
-        return Reply("No idea.")
-
-    with TroubleMaker(behave) as server:
-        teacher = {"max_concurrency": 6, "requests_per_minute": 60}
-        started = time.monotonic()
-        result = labelling.ask(server.url, "--json", teacher=teacher)
-        assert (result.exit_code, len(server.requests)) == (2, 2), result.output
-        assert time.monotonic() - started < 30
-    (line,) = labelling.rejected()
-    assert (line["reason"], line["raw"]) == ("teacher_ended", "No idea.")
-
-
-@pytest.mark.parametrize("is_useful", [True, False])
-def test_refusals_before_an_answer_that_was_under_way(labelling: Labelling, heard: list[str], is_useful: bool) -> None:
-    """The configuration is not wrong, since it answered; the refused ones are rejected, the rest is asked later.
-
-    Behind a useless answer there is a second question; that it is refused, too, does not make the first unanswered.
-    """
-
-    def behave(request: dict[str, Any], number: int) -> Reply:
-        if number > 1:
-            return Reply({"error": {"message": "too long"}}, 400)
-        wait_until(lambda: heard.count("refused") >= 3)
-        return right_answer(request) if is_useful else Reply("No idea.")
-
-    with TroubleMaker(behave) as server:
-        result = labelling.ask(server.url, "--json", teacher={"max_concurrency": 4})
-        assert result.exit_code == 1, result.output
-    assert "the teacher refused the first questions: " in result.stderr
-    assert len(labelling.labelled()) == is_useful
-    assert {line["reason"] for line in labelling.rejected()} == {"refused"}
-    assert len(labelling.rejected()) == len(server.requests) - 1
-    attempts = sorted((line["provenance"]["attempts"], line["raw"]) for line in labelling.rejected())
-    assert attempts[-1] == ((1, "") if is_useful else (2, "No idea."))

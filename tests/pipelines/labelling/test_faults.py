@@ -65,11 +65,3 @@ def test_timeouts_are_rejections_that_a_rerun_asks_again(labelling: Labelling) -
     assert again.exit_code == 0, again.output
     assert (totals(again)["labelled"], totals(again)["rejected"], totals(again)["asked"]) == (6, 0, 1)
     assert len(read_gold(str(labelling.output))) == 6
-
-
-@pytest.mark.usefixtures("no_greeting")
-def test_a_trickle_of_bytes_is_no_answer(labelling: Labelling) -> None:
-    """Every byte comes in time, the answer never does."""
-    with TroubleMaker(lambda request, _: Reply(right_answer(request).body, trickle=0.1)) as server:
-        result = labelling.ask(server.url, "--limit", "1", "--json", teacher={"timeout_seconds": 0.5, "max_retries": 1})
-    assert totals(result)["rejected_by_reason"] == {"timeout": 1}

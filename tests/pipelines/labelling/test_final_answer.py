@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.labelling.final_answer import NoAnswer, read_answer
-from tests.examples import examples
 from tests.tables import table
 
 SCHEMA = CategorySchema(
@@ -176,24 +175,3 @@ def test_a_value_that_lost_a_letter_is_none() -> None:
     found = read_answer(SCHEMA, '{"Brand": "Corv\ufffdna"}', {"title": "Corv\ufffdna lamp"})
     assert not isinstance(found, str)
     assert found.values["Brand"].text == "Corv\ufffdna", "the product text has it so"
-
-
-NESTED = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8) | st.just("\ud83d"),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["Brand", "value", "unit", "answer", "\ud83d", "attribute"]), inner, max_size=3
-        )
-    ),
-    max_leaves=10,
-)
-
-
-@given(st.lists(NESTED | st.sampled_from(["<think>", "</think>", "Final: ", "Example: "]), max_size=5), st.booleans())
-@settings(max_examples=examples(300))
-def test_any_answer_is_survived(parts: list[Any], is_cut: bool) -> None:
-    text = "\n".join(part if isinstance(part, str) else json.dumps(part) for part in parts)
-    found = read_answer(SCHEMA, text, FIELDS, is_cut=is_cut)
-    if not isinstance(found, str):
-        assert set(found.values) <= set(LABELS)

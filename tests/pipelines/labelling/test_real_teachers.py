@@ -20,7 +20,7 @@ from pipelines.quality.gold import GoldValue, read_gold
 from pipelines.schemas.schema_file import parse_schemas
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.conftest import SCHEMAS, products
-from tests.pipelines.labelling.labellings import PRICES, Labelling, ids, totals
+from tests.pipelines.labelling.labellings import PRICES, Labelling, totals
 from tests.pipelines.labelling.served_teacher import INSTRUCTION, TroubleMaker
 
 
@@ -56,19 +56,6 @@ def test_a_real_model_labels_a_catalog(labelling: Labelling, endpoint: str, taug
     assert again.exit_code == 0
     assert "is finished already; nothing was done" in again.stdout
     assert labelling.output.read_bytes() == before
-
-
-def test_a_real_model_that_answers_rubbish(labelling: Labelling, endpoint: str, tiny_model_dir: Path) -> None:
-    teacher = {"model": str(tiny_model_dir), "instruction": INSTRUCTION, "max_output_tokens": 20}
-    result = labelling.ask(endpoint, "--limit", "2", "--json", teacher=teacher)
-    assert result.exit_code == 3, result.output
-    assert totals(result)["rejected_by_reason"] == {"cut_off": 2}
-    assert ids(labelling.rejected()) == ["p0", "p1"]
-    for line in labelling.rejected():
-        assert line["raw"]
-        assert line["provenance"]["attempts"] == 2
-        assert line["provenance"]["output_tokens"] == 40
-        assert line["provenance"]["cost_usd"] is None
 
 
 def test_killed_and_continued(labelling: Labelling, endpoint: str, taught_model_dir: Path) -> None:
@@ -145,11 +132,3 @@ def test_the_model_itself_as_teacher(labelling: Labelling, taught_model_dir: Pat
     result = CliRunner().invoke(app, ["--config", str(untaught), "--limit", "2", "--json"])
     assert result.exit_code == 3, result.output
     assert totals(result)["rejected_by_reason"] == {"no_labels": 2}
-
-
-def test_a_model_that_is_not_there(labelling: Labelling) -> None:
-    config = labelling.config({"kind": "self", "model": str(labelling.workplace.folder / "nothing")})
-    result = CliRunner().invoke(app, ["--config", str(config)])
-    assert result.exit_code == 2
-    assert result.stderr.startswith("Error: teacher.model: ")
-    assert not labelling.output.exists()

@@ -22,14 +22,6 @@ def test_nobody_there(labelling: Labelling) -> None:
     assert not labelling.manifest_path.exists()
 
 
-def test_a_server_that_is_silent(labelling: Labelling) -> None:
-    with TroubleMaker(right_answer) as server:
-        server._server.shutdown()  # accepts connections, answers none
-        result = labelling.ask(server.url, teacher={"timeout_seconds": 0.5})
-        assert result.exit_code == 2
-        assert f"{server.url} does not answer within 0.5 s" in result.stderr
-
-
 @pytest.mark.parametrize("models_status", [200, 401])
 def test_a_wrong_key_stops_at_once(labelling: Labelling, monkeypatch: pytest.MonkeyPatch, models_status: int) -> None:
     def behave(*_: Any) -> Reply:
@@ -53,29 +45,6 @@ def test_the_key_is_sent_and_written_nowhere(labelling: Labelling, monkeypatch: 
     assert set(server.authorizations) == {"Bearer sk-secret-1"}
     for path in (labelling.output, labelling.manifest_path):
         assert "sk-secret" not in path.read_text()
-
-
-def test_a_key_that_is_none(labelling: Labelling, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEACHER_KEY", "sk-sécret")
-    result = labelling.ask("http://localhost:1/v1", teacher={"api_key_env": "TEACHER_KEY"})
-    assert result.exit_code == 2
-    assert "teacher.api_key_env: TEACHER_KEY holds characters that no key has" in result.stderr
-    assert "sécret" not in result.output
-
-
-def test_an_unknown_model(labelling: Labelling) -> None:
-    with TroubleMaker(lambda *_: Reply({"error": {"message": "no such model"}}, 404)) as server:
-        result = labelling.ask(server.url)
-    assert result.exit_code == 2
-    assert "check teacher.base_url and teacher.model ('m')" in result.stderr
-
-
-def test_no_quota(labelling: Labelling) -> None:
-    error = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
-    with TroubleMaker(lambda *_: Reply(error, 429)) as server:
-        result = labelling.ask(server.url, teacher={"max_retries": 0})
-    assert result.exit_code == 1
-    assert "no quota is left" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -71,39 +71,6 @@ def test_absent_is_a_label_and_missing_is_none() -> None:
     assert judged.problems == {"missing_key": 2, "placeholder": 1}
 
 
-def test_placeholders_are_absent_but_counted() -> None:
-    judged = labels(ANSWER | {"Brand": "None", "Notes": ["-", "plum"]})
-    assert judged.values["Brand"] is None
-    assert judged.values["Notes"] == [["plum"]]
-    assert judged.problems == {"placeholder": 2}
-
-
-@table("name", ["Unknown", "NA", "Nil"])
-def test_names_that_are_words_for_nothing_elsewhere(name: str) -> None:
-    """Spelled as the text spells them they are values; what may be a name, or not, is no label."""
-    assert judge_brand(name, f"{name} Pleasures, by hand").values == {"Brand": [name]}
-    assert judge_brand(f"{name}.", f"The {name}, a novel").values == {"Brand": [f"{name}."]}
-    assert judge_brand(name, f"Brand: {name}").values == {"Brand": None}, "a text's own word for nothing"
-    other = judge_brand(name, f"{name.swapcase()} pleasures")
-    assert (other.values, other.problems) == ({}, {"placeholder": 1}), "the text has it in other capitals"
-    assert judge_brand(name, f"{name}s of pleasure").values == {"Brand": None}, "not in the text"
-    fields = {"title": f"Adapter, ships to {name} and EU"}
-    everywhere = read(SCHEMA, {"Brand": name, "Notes": [name]}, fields).values
-    filled = judge(SCHEMA, everywhere, fields, require_evidence=False)
-    assert filled.values == {"Brand": None, "Notes": None}, "the teacher's own word for nothing"
-    assert filled.problems == {"placeholder": 2}
-
-
-def test_longer_names_are_values() -> None:
-    for name in ("Unknown Pleasures", "NA-KD", "No Brand", "Not Your Mother's", "None Such"):
-        assert judge_brand(name, f"{name} cup").values == {"Brand": [name]}
-
-
-def judge_brand(answer: str, title: str) -> Labels:
-    values, _ = read(SCHEMA, {"Brand": answer}, {"title": title})
-    return judge(SCHEMA, values, {"title": title}, require_evidence=False)
-
-
 @table(
     ("change", "in_text"),
     [

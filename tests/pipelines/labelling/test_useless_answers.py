@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -44,43 +43,6 @@ def test_rubbish_is_rejected_with_its_reason(labelling: Labelling, name: str) ->
         server.behaviour = right_answer
         last = labelling.ask(server.url, "--retry-rejected", "--json", teacher=PRICES)
     assert (last.exit_code, totals(last)["labelled"], totals(last)["asked"]) == (0, 6, 1)
-
-
-def test_a_useless_answer_is_asked_for_again(labelling: Labelling) -> None:
-    def behave(request: dict[str, Any], number: int) -> Reply:
-        return Reply("No idea.") if number == 1 else right_answer(request)
-
-    with TroubleMaker(behave) as server:
-        result = labelling.ask(server.url, "--limit", "1", teacher=PRICES)
-    assert result.exit_code == 0, result.output
-    question, answer, reminder = server.requests[1]["messages"]
-    assert question == server.requests[0]["messages"][0]
-    assert answer == {"role": "assistant", "content": "No idea."}
-    assert "That answer cannot be used: it holds no complete JSON object." in reminder["content"]
-    (line,) = labelling.labelled()
-    assert (line["provenance"]["attempts"], line["provenance"]["input_tokens"]) == (2, 200)
-
-
-def test_problems_are_counted_and_hallucinations_can_be_dropped(labelling: Labelling) -> None:
-    values = {"Brand": "Adidas", "Colour": "green", "Weight": 14, "Price": 3}
-    with TroubleMaker(lambda *_: Reply(json.dumps(values))) as server:
-        result = labelling.ask(server.url, "--limit", "2", "--json")
-        assert result.exit_code == 0, result.output
-        problems = {"not_in_text": 3, "unknown_key": 4, "missing_key": 1, "not_in_enum": 1}
-        assert totals(result)["problems"] == problems
-        assert totals(result)["values"] == {"value": 3, "absent": 0, "unlabelled": 2}
-        shoe = next(line for line in labelling.labelled() if line["product_id"] == "p0")
-        assert (shoe["values"], shoe["provenance"]["not_in_text"]) == ({"Brand": ["Adidas"]}, ["Brand"])
-        dropping = labelling.ask(
-            server.url,
-            "--limit",
-            "2",
-            "--json",
-            require_evidence=True,
-            output=str(labelling.output.with_name("b.jsonl")),
-        )
-    assert dropping.exit_code == 3
-    assert totals(dropping)["rejected_by_reason"] == {"no_labels": 2}
 
 
 def test_a_text_that_the_endpoint_refuses_is_rejected_alone(labelling: Labelling) -> None:

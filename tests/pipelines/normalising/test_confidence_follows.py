@@ -86,24 +86,6 @@ def test_confidence_follows_the_normalised_value(run: Path) -> None:
     assert normalise(run)[1]["decided_otherwise"] == 0
 
 
-def test_decisions_are_counted_of_the_models_answers_whoever_corrected_them(run: Path) -> None:
-    before = decisions(run)
-    assert before == {"review": 12}
-    at = desk(run)
-    say(at, key_of(run, 0, "Brand"), "correct", "Acme")
-    say(at, key_of(run, 1, "Brand"), "accept")
-    say(at, key_of(run, 2, "Notes"), "absent")
-    write_reviews(str(run), Console(quiet=True))
-    at.undo("undo-this-one", "Ada")
-    at.close()
-    confidence = RunConfidence.read(Folder(str(run)))
-    assert confidence is not None
-    for is_trial in (True, False):
-        found = decide_run(str(run), confidence, Console(quiet=True), is_trial=is_trial)
-        assert (found.decisions, found.num_values, found.num_changed, found.num_parts) == (before, 12, 0, 2)
-    assert decisions(run) == before
-
-
 def test_killed_at_any_write_while_people_have_answered_the_same_again_ends_the_same(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -207,17 +207,6 @@ def test_three_digits_behind_a_sign_are_left_open_behind_any_sign(raw: str, unit
     assert found.status == ("ambiguous" if unit else "ok")
 
 
-def test_what_a_unit_or_another_number_settles_is_settled() -> None:
-    assert text("1,250 mAh", "mAh").num == text("1.250 mAh", "mAh").num == 1250
-    assert text("0,250 kg", "g").num == text("0.250 kg", "g").num == 250
-    assert text("1,250.5 kg", "kg").num == text("1.250,5 kg", "kg").num == 1250.5
-
-
-@table("raw", ["1990s", "90s", "80's", "1960’s"])
-def test_decades_are_no_seconds(raw: str) -> None:
-    assert (text(raw).norm, text(raw).num, text(raw).unit) == (raw, None, None)
-
-
 @table("end", ["", ",", ".", ")", "]", ";", ":", "\n", " and soft"])
 def test_every_spelling_is_read_in_a_sentence(end: str) -> None:
     for each in unit_names():

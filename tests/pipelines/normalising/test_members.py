@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute
-from pipelines.normalising import member_names
 from pipelines.normalising.member_names import one_form, written_signs
 from pipelines.normalising.normalise import normalise
 from pipelines.normalising.normalised import Normalised
@@ -46,39 +44,7 @@ def test_numbers_and_signs_have_to_be_the_same(label: str, raws: list[str]) -> N
     assert {raw: member(raw, label).status for raw in raws} == dict.fromkeys(raws, "no_rule")
 
 
-@table(
-    ("label", "raws"),
-    [
-        ("1.5 L", ["1,5 l", "1.5L", "1.5-L"]),
-        ('1/2"', ["½ ″", "1 / 2”", "1/2''", "1/2′′"]),
-        ("-5 °C", ["−5°c", "- 5 ℃"]),
-        ("≤ 5 kg", ["<= 5kg", "≤5 KG"]),
-        ("0-3 months", ["0–3 Months", "0 - 3 months"]),
-        ("A4", ["A-4", "a 4"]),
-        ("4-season", ["4 Season"]),
-        ("10 x 20", ["10×20"]),
-        ("Black/White", ["black & white", "Black + White", "black-white"]),
-        ("Women's", ["womens", "WOMEN’S"]),
-    ],
-)
-def test_another_form_of_the_same_signs_is_the_same(label: str, raws: list[str]) -> None:
-    assert {raw: member(raw, label).norm for raw in raws} == dict.fromkeys(raws, label)
-
-
 SIGNED = ["A+++", "A++", "A+", "A", "B", "C", "C++", "C#", "USB", "USB+", "8", "8+", "12", "12'", "0", "0-", "D--", "D"]
-
-
-@table(
-    ("raw", "norm"),
-    [
-        *[("A +", "A+"), ("A ++", "A++"), ("a + + +", "A+++"), ("(A +)", "A+"), ("A +, ", "A+"), ("A ＋", "A+")],
-        *[("C ++", "C++"), ("C #", "C#"), ("USB +", "USB+"), ("8 +", "8+"), ("12 ′", "12'"), ("0 −", "0-")],
-        *[("B-", None), ("B -", None), ("(B–)", None), ("A+ +++", None), ("D - -", "D--"), ("D -", None)],
-        *[("8++", None), ("C+", None), ("USB -", None)],
-    ],
-)
-def test_a_sign_is_of_the_word_before_it_whatever_space_is_between(raw: str, norm: str | None) -> None:
-    assert member(raw, *SIGNED).norm == norm
 
 
 @given(
@@ -123,12 +89,3 @@ def test_no_member_of_the_samples_is_taken_for_another_one() -> None:
                 looked_up += 1
                 assert member(one.label, *others).status == "no_rule", (attribute.name, one.label)
     assert looked_up > 50
-
-
-def test_vocabularies_are_forgotten_by_how_many_labels_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(member_names, "_MAX_LABELS", 25)
-    remembered = member_names._Remembered()
-    monkeypatch.setattr(member_names, "_remembered", remembered)
-    for number in range(6):
-        assert member(f"V{number} 1", *(f"v{number} {index}" for index in range(10))).norm == f"v{number} 1"
-    assert sum(len(key.members) for key in remembered._names) <= 25

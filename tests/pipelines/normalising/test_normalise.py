@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hpd_core import Attribute
 from pipelines.normalising.normalise import normalise
 from pipelines.normalising.normalised import NORM_STATUSES, Normalised
-from pipelines.normalising.units import convert, wanted_unit
 from tests.examples import examples
 from tests.tables import table
 
@@ -195,16 +194,6 @@ def test_a_text_with_a_unit_is_a_measure(raw: str, norm: str | None, columns: tu
     assert [found.num, found.min, found.max] == [pytest.approx(each) for each in columns]
 
 
-def test_ranges_of_temperature_keep_their_signs() -> None:
-    found = text("-10...+40 °C", "°C")
-    assert (found.norm, found.min, found.max) == ("-10 to 40 °C", -10, 40)
-
-
-def test_a_measure_finds_its_unit_where_it_stands() -> None:
-    assert text("10 x 120", "cm", "| in").status == "ambiguous"
-    assert text("130 x 20", "cm", "| in").norm == "330.2 x 50.8 cm"
-
-
 @table("raw", ["5G", "4K", "3M", "Size 10", "2-in-1", "200", "A4", "12.05.2024", "501"])
 def test_names_are_no_measures(raw: str) -> None:
     assert text(raw) == Normalised("ok", raw)
@@ -232,11 +221,6 @@ def test_texts_are_tidied_and_tell_their_quantity() -> None:
 )
 def test_a_member_is_found_by_what_texts_call_it(raw: str, label: str, id_: str | None) -> None:
     assert normalise(Attribute(name="a", type="enum", values=ROAST), raw) == Normalised("ok", label, id=id_)
-
-
-def test_two_members_equally_near_leave_it_open() -> None:
-    colours = Attribute(name="a", type="enum", values=["aluminium", "aluminnum"])
-    assert normalise(colours, "aluminum").status == "ambiguous"
 
 
 @table(("raw", "norm"), [("true", "true"), ("Oui", "true"), ("nein", "false"), ("いいえ", "false"), ("perhaps", None)])
@@ -317,24 +301,3 @@ def test_any_text_is_normalised_or_left_open(attribute: Attribute, raw: str, bef
         return  # a range, of which the table's number is empty
     again = normalise(attribute, found.norm, around)
     assert (again.status, again.norm, again.id) == ("ok", found.norm, found.id)
-
-
-SAME_KIND = [("cm", "in"), ("kg", "lb"), ("ml", "fl oz"), ("°C", "°F"), ("h", "min"), ("Nm", "in-lb"), ("m²", "sq ft")]
-
-
-@given(st.sampled_from(SAME_KIND), st.fractions(min_value=-(10**6), max_value=10**6, max_denominator=1000))
-def test_there_and_back_is_the_same(pair: tuple[str, str], amount: Any) -> None:
-    one, other = (wanted_unit(name) for name in pair)
-    assert convert(convert(amount, one, other), other, one) == amount
-
-
-@table("name", ["", " ", "9**9**9**9", "m**9**9**9", "m^99999999", "a.b.c", "1e9999", "\\", '"', "k" * 200])
-def test_a_schema_may_name_any_unit(name: str) -> None:
-    found = number(name, "5", "| kg")
-    assert found.status in NORM_STATUSES
-
-
-def test_a_unit_that_only_pint_knows_is_converted() -> None:
-    assert number("parsec", "5", "| parsecs").norm == "5"
-    assert number("light_year", "9460730472580800", "| m").norm == "1"
-    assert number("kg/m^3", "1", "| g/cm³").norm == "1000"

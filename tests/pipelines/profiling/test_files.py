@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -95,27 +92,6 @@ def test_files_that_are_written_differently_are_named(tmp_path: Path) -> None:
     assert set(job.schemas) == set(PATHS)
 
 
-def test_a_packed_file_beside_others(tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
-    lines = "".join(json.dumps(row) + "\n" for row in rows()).encode()
-    (folder / "a.jsonl.gz").write_bytes(gzip.compress(lines))
-    found, job, said = started(folder)
-    assert (found["format"], job.plan.num_rows) == ("jsonl", 40)
-    (folder / "a.jsonl").write_bytes(lines)
-    shutil.rmtree(tmp_path / "mine")
-    found, job, said = started(folder)
-    assert "1 gzip around JSON Lines beside the same file" in said
-    assert (found.get("format", "auto"), job.plan.num_rows) == ("auto", 40)
-    (folder / "b.jsonl").write_bytes(lines)
-    shutil.rmtree(tmp_path / "mine")
-    _, job, _ = started(folder)
-    assert any("2 files have the same content, and all are read" in each for each in job.warnings)
-    (folder / "c.jsonl").write_bytes(lines.replace(b'"name"', b'"title"'))
-    shutil.rmtree(tmp_path / "mine")
-    assert "Note: not in every file, so not proposed: name, title" in started(folder)[2]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -129,20 +105,6 @@ def test_what_looks_as_if_rows_were_no_products_is_said(tmp_path: Path, name: st
     (tmp_path / name).write_text(text)
     result = CliRunner().invoke(app, [str(tmp_path / name), "--output", str(tmp_path / "mine")])
     assert said in result.output
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("a.csv", 'id, title\n"1", "a, b"\n', "a quote behind a space opens no cell"),
-        ("a.csv", "id,title\n1,2,3\n", "none of its first rows can be read: line 2: 3 cells for 2 columns"),
-        ("a.jsonl", '{"id": 1,}\n{"id": 2,}\n', "none of its first rows can be read: not JSON: a comma"),
-    ],
-)
-def test_why_no_row_can_be_read(tmp_path: Path, name: str, text: str, message: str) -> None:
-    (tmp_path / name).write_text(text)
-    result = CliRunner().invoke(app, [str(tmp_path / name), "--output", str(tmp_path / "mine")])
-    assert (result.exit_code, message in result.output) == (2, True), result.output
 
 
 def test_shopify(tmp_path: Path) -> None:
@@ -162,28 +124,6 @@ def test_shopify(tmp_path: Path) -> None:
         "option": "Option1 Name",
         "option values": "Option1 Value",
         "description": "Body (HTML)",
-    }
-    assert (job.plan.num_rows, list(job.sample_warnings)) == (30, [])
-
-
-def test_a_google_feed(tmp_path: Path) -> None:
-    item = (
-        "<item><g:id>{0}</g:id><g:title>Bag {0}</g:title><g:description>Soft</g:description><g:link>https://x</g:link>"
-        "<g:price>1 EUR</g:price><g:product_type>Home &gt; Bags</g:product_type><g:brand>Acme</g:brand>"
-        "<g:product_detail><g:attribute_name>Weight</g:attribute_name><g:attribute_value>2 kg</g:attribute_value>"
-        "</g:product_detail></item>"
-    )
-    path = tmp_path / "feed.xml"
-    items = "".join(item.format(number) for number in range(30))
-    path.write_text(f'<rss xmlns:g="http://base.google.com/ns/1.0"><channel>{items}</channel></rss>')
-    found, job, _ = started(path)
-    assert (found["format"], found["id"]) == ("xml", "id")
-    assert found["category"] == {"column": "product_type", "separator": ">"}
-    assert found["fields"] == {
-        "title": "title",
-        "brand": "brand",
-        "details": "product_detail.attribute_value",
-        "description": "description",
     }
     assert (job.plan.num_rows, list(job.sample_warnings)) == (30, [])
 

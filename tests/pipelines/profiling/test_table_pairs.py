@@ -9,20 +9,6 @@ from tests.tables import table
 
 
 @table(
-    ("text", "pairs"),
-    [
-        ("<dl><dt class=x>Color</dt>\n <dd>red</dd><dt>Size<dd>L</dl><dd>stray", [("Color", "red"), ("Size", "L")]),
-        ("<DT>Color</DT><dd>red<dd>blue<dt>Size", [("Color", "red")]),
-        ("<table><tr><th>Color<td>red<tr><td>Size</td><td>L</td></table>", [("Color", "red"), ("Size", "L")]),
-        ("|Name|Value|\n|---|---|\n|Color|red|\n| Size | L\n", [("Color", "red"), ("Size", "L")]),
-        ("Color\tred\nSize\tL\tXL", [("Color", "red")]),
-    ],
-)
-def test_pairs(text: str, pairs: list[tuple[str, str]]) -> None:
-    assert list(table_pairs(text)) == pairs
-
-
-@table(
     "piece",
     [
         "<dt>a ",

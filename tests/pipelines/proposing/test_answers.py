@@ -55,31 +55,6 @@ def test_any_form_is_read(text: str) -> None:
     assert read_attributes(text) == [COLOUR, WEIGHT]
 
 
-def test_names_as_keys() -> None:
-    text = '{"Colour": {"description": "x", "datatype": "categorical"}, "Weight": {"type": "numeric", "unit": "kg"}}'
-    assert [(each.name, each.is_number, each.unit) for each in read_attributes(text)] == [
-        ("Colour", False, None),
-        ("Weight", True, "kg"),
-    ]
-
-
-@table(
-    "text",
-    [
-        "",
-        "I cannot help with that.",
-        "<attribute id='1'><description>no name</description></attribute>",
-        "<attribute><name></name></attribute>",
-        "<attribute><name>Price</name></attribute>",
-        f"<attribute><name>{'x' * 200}</name></attribute>",
-        "<think><attribute><name>Colour</name></attribute>",
-        '{"name": null}',
-    ],
-)
-def test_what_names_nothing(text: str) -> None:
-    assert read_attributes(text) == []
-
-
 @given(st.text(st.sampled_from('<>/abnmetriu "={}[]:,|\n'), max_size=200))
 def test_nothing_that_a_model_writes_breaks_it(text: str) -> None:
     for text_around in (text, f"<attribute>{text}</attribute>", f'{{"name": {text}}}'):

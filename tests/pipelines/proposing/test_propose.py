@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import xlsxwriter
 from typer.testing import CliRunner
 
 from hpd_core import Unit
@@ -101,31 +96,6 @@ def test_the_forms_of_keys_and_values(tmp_path: Path, cell: Any) -> None:
     assert "# in 5 of 5 products (100%): S, M 5" in proposed.text
 
 
-def test_a_catalog_without_categories_is_one(tmp_path: Path) -> None:
-    rows = [
-        {"title": f"thing {number} of a kind", "text": f"Maker: M{number}\nSize: {number} cm"} for number in range(30)
-    ]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "things.parquet")
-    proposed = done(tmp_path, tmp_path / "things.parquet")
-    assert {name: proposed.names(name) for name in proposed.schemas} == {"products": ["Maker", "Size"]}
-
-
-def test_only_some_categories(toys: Path, tmp_path: Path) -> None:
-    assert list(done(tmp_path, toys, "--category", "kites").schemas) == ["Kites"]
-    assert "no product that was looked at is of it, but of Balls, Kites" in refused(
-        tmp_path, toys, "--category", "Hats"
-    )
-
-
-def test_texts_that_name_nothing(tmp_path: Path) -> None:
-    rows = [{"category": "Hats", "title": f"a hat of felt, number {number}"} for number in range(30)]
-    assert "--endpoint and --model" in refused(tmp_path, catalog(tmp_path, rows))
-    odd = [{**row, "category": "Caps", "text": "Maker: Velor"} for row in rows[:5]]
-    proposed = done(tmp_path, catalog(tmp_path, rows + odd))
-    assert list(proposed.schemas) == ["Caps"]
-    assert "1 categories name no attribute in their texts: Hats" in proposed.printed
-
-
 def test_the_configuration_of_a_job(toys: Path, tmp_path: Path) -> None:
     config = write(
         tmp_path,
@@ -173,32 +143,6 @@ def test_what_cannot_be_done(toys: Path, tmp_path: Path, arguments: list[str], m
     assert not any(key in told for key in ("teacher.", "base_url", "api_key_env", "'configuration'"))
 
 
-def test_the_configuration_of_a_job_that_maps_its_columns(tmp_path: Path) -> None:
-    rows = [
-        {
-            "kind": {"path": f"Toys > {'Kites' if number % 2 else 'Balls'}"},
-            "a": {"text": f"Maker: M{number}"},
-            "b": "Size: 3",
-        }
-        for number in range(20)
-    ]
-    config = write(
-        tmp_path,
-        "job.yaml",
-        f"""
-        input:
-          path: {catalog(tmp_path, rows)}
-          category: {{column: kind.path, separator: ">", level: -1}}
-          fields: {{all: {{join: [a.text, b]}}, shop: {{text: "Shop: ours"}}}}
-        """,
-    )
-    proposed = done(tmp_path, config)
-    assert {name: proposed.names(name) for name in proposed.schemas} == {
-        "Balls": ["Maker", "Size"],
-        "Kites": ["Maker", "Size"],
-    }
-
-
 GOLD: dict[str, dict[str, Any]] = {
     "ours": {"product_id": "1", "category": "Hats", "values": {"Lining": ["silk"]}},
     "a label's": {
@@ -218,12 +162,6 @@ GOLD: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("layout", GOLD)
-def test_labelled_products_are_for_import(tmp_path: Path, layout: str) -> None:
-    path = catalog(tmp_path, [GOLD[layout]] * 3)
-    assert f"hpd schema import {path} --from gold makes a schema of them" in refused(tmp_path, path)
-
-
 def table() -> list[list[str]]:
     rows = [product(number) for number in range(40)]
     return [list(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
@@ -232,51 +170,6 @@ def table() -> list[list[str]]:
 def as_csv(path: Path, delimiter: str = ",", encoding: str = "utf-8") -> None:
     with path.open("w", encoding=encoding, newline="") as file:
         csv.writer(file, delimiter=delimiter).writerows([*table()[:-1], [*table()[-1][:-1], "Größe: 3 cm"]])
-
-
-def as_workbook(path: Path) -> None:
-    with xlsxwriter.Workbook(path) as book:
-        for name in ("Stock", "Other"):
-            sheet = book.add_worksheet(name)
-            for number, row in enumerate(table()):
-                sheet.write_row(number, 0, row)
-
-
-def as_feed(path: Path) -> None:
-    head, *rows = table()
-    items = (
-        "".join(f"<g:{name}>{escape(cell)}</g:{name}>" for name, cell in zip(head, row, strict=True)) for row in rows
-    )
-    google = 'xmlns:g="http://base.google.com/ns/1.0"'
-    path.write_text(f"<rss {google}><channel>{''.join(f'<item>{item}</item>' for item in items)}</channel></rss>")
-
-
-@pytest.mark.parametrize(
-    ("name", "made", "options", "note"),
-    [
-        ("toys.csv", as_csv, (), ""),
-        ("toys.csv", lambda path: as_csv(path, ";"), ("--format", "csv"), ""),
-        ("toys.tsv", lambda path: as_csv(path, "\t"), (), ""),
-        ("toys.csv", lambda path: as_csv(path, encoding="cp1252"), (), "a guess of encoding: "),
-        ("toys.csv", lambda path: as_csv(path, encoding="cp1252"), ("--encoding", "cp1252"), ""),
-        ("toys.xlsx", as_workbook, (), "a guess of sheet: there are 'Stock', 'Other'"),
-        ("toys.xlsx", as_workbook, ("--sheet", "Other"), ""),
-        ("toys.xml", as_feed, (), ""),
-    ],
-)
-def test_every_kind_of_file(
-    tmp_path: Path, name: str, made: Callable[[Path], None], options: tuple[str, ...], note: str
-) -> None:
-    made(tmp_path / name)
-    proposed = done(tmp_path, tmp_path / name, *options)
-    assert proposed.names("Balls") == ["Colour", "Net weight", "Washable"]
-    assert proposed.attribute("Balls", "Net weight").unit == Unit(want="g")
-    assert note in proposed.printed
-    assert note or "a guess of" not in proposed.printed
-
-
-def test_how_a_configured_catalog_is_read_is_in_its_configuration(tmp_path: Path) -> None:
-    assert "is said in its section 'input'" in refused(tmp_path, tmp_path / "job.yaml", "--encoding", "cp1252")
 
 
 # By a model
@@ -315,21 +208,6 @@ def test_a_model_is_asked_about_each_category(toys: Path, tmp_path: Path) -> Non
     assert proposed.attribute("Kites", "Line length").unit == Unit(want="m")
     assert "m was asked about 2 categories: 200 tokens in, 20 out" in proposed.printed
     assert not proposed.remarks()
-
-
-def test_a_useless_answer_is_asked_again_and_then_told(toys: Path, tmp_path: Path) -> None:
-    def behaviour(request: dict[str, Any], _: int) -> Reply:
-        is_second = len(request["messages"]) > 1
-        is_kites = "category Kites" in request["messages"][0]["content"]
-        return Reply(ANSWER if is_second and is_kites else "I would rather not.")
-
-    with TroubleMaker(behaviour) as server:
-        proposed = ask(server, tmp_path, toys)
-    assert len(server.requests) == 4
-    assert "That answer cannot be used" in server.texts()[-1]
-    assert "no attribute in the answers about Balls" in proposed.printed
-    assert proposed.names("Balls") == ["Colour", "Net weight", "Washable"]
-    assert proposed.names("Kites")[1] == "Play style"
 
 
 @pytest.mark.parametrize(

@@ -45,11 +45,6 @@ def test_surrounding_white_space_of_accepted_forms_is_dropped(tmp_path: Path) ->
         assert product.values["Country"] == GoldValue((("Japan",),))
 
 
-def test_layouts_are_told_apart_line_by_line_and_blank_lines_keep_their_number(tmp_path: Path) -> None:
-    path = write(tmp_path / "gold.jsonl", theirs(Brand={"A": 1}), "", ours(Brand=["B"]), "", "")
-    assert [(product.row, product.product_id) for product in read_gold(path)] == [(0, None), (2, "p1")]
-
-
 @table(
     ("line", "message"),
     [
@@ -110,22 +105,6 @@ def test_bad_lines_are_named(tmp_path: Path, line: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         read_gold(path)
     assert str(caught.value).startswith(f"{path}, line 2: ")
-
-
-@table(
-    ("line", "message"),
-    [
-        (ours(**{"Br\ud83d": ["Acme"]}), r"'values' > 'Br\\ud83d': the name holds half a surrogate pair"),
-        (theirs(**{"Br\ud83d": {"Acme": 1}}), r"'target_scores' > 'Br\\ud83d': the name holds half a surrogate pair"),
-        (mave(**{"Br\ud83d": []}), "'attributes': 'key': holds half a surrogate pair"),
-        ({**theirs(Brand={"Acme": 1}), "input": "mug \ud83d"}, "'input': holds half a surrogate pair"),
-        ({**ours(Brand=["Acme"]), "input": {"ti\ud83d": "mug"}}, "'input' > .*: the name holds half a surrogate pair"),
-    ],
-)
-def test_half_a_surrogate_pair_is_no_text(tmp_path: Path, line: Any, message: str) -> None:
-    path = write(tmp_path / "gold.jsonl", json.dumps(line))
-    with pytest.raises(UsageError, match=f"line 1: {message}"):
-        read_gold(path)
 
 
 def test_numbers_and_nestings_without_end(tmp_path: Path) -> None:

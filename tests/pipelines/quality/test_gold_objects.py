@@ -9,15 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from hpd_core import Attribute, CategorySchema
 from hpd_core.data.nesting import MAX_DEPTH, dotted, flattened, nested
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldValue, read_gold
-from pipelines.schema import app
-from pipelines.schemas.from_gold import schemas_from_gold
-from pipelines.schemas.schema_file import load_schemas
 from tests.examples import examples
 from tests.pipelines.quality.test_gold import ours, write
 from tests.tables import table
@@ -28,7 +24,6 @@ SCHEMA = CategorySchema(
     attributes=tuple(Attribute(name=dotted(each), path=each if len(each) > 1 else ()) for each in PLACES),
 )
 WIDTH, ZIP, ABSENT = GoldValue((("12",),)), GoldValue((("zip", "zipper"),)), GoldValue(())
-LID = {"lid": {"closure": ["zip", "zipper"]}}
 
 
 def read(folder: Path, values: dict[str, Any], *, with_schemas: bool = True) -> dict[str, GoldValue]:
@@ -75,19 +70,3 @@ def test_every_tree_of_labels_is_read_by_whole_names(
 ) -> None:
     expected = {dotted(place): GoldValue((tuple(forms),)) for place, forms in flattened(tree)}
     assert read(tmp_path_factory.mktemp("drawn"), tree, with_schemas=False) == expected
-
-
-def test_a_schema_of_gold_has_the_objects_of_its_labels(tmp_path: Path) -> None:
-    path = write(tmp_path / "gold.jsonl", ours(size={"width": ["12"], **LID}))
-    (schema,) = schemas_from_gold(read_gold(path)).values()
-    assert {attribute.place for attribute in schema.attributes} == {("size", "width"), ("size", "lid", "closure")}
-    assert dict(read_gold(path, {"Coffee": schema})[0].values) == {"size.width": WIDTH, "size.lid.closure": ZIP}
-    out = tmp_path / "schemas.yaml"
-    for plain in ([], ["--plain"]):
-        result = CliRunner().invoke(app, ["import", path, "--out", str(out), "--force", *plain])
-        assert result.exit_code == 0, result.output
-        assert "name: size" in out.read_text()
-        assert {each.place for each in load_schemas(str(out))["Coffee"].attributes} == {
-            ("size", "width"),
-            ("size", "lid", "closure"),
-        }

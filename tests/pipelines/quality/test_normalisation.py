@@ -65,32 +65,6 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     assert score.normalised == Share(8, 7)
 
 
-def test_a_run_of_before_has_no_such_score(tmp_path: Path) -> None:
-    gold = write_gold(tmp_path / "gold.jsonl", [None for _ in CASES])
-    run = write_run(tmp_path / "run", [{"A": raw} for _, _, raw, _ in CASES])
-    assert evaluate_run(run, gold).normalisation is None
-    for path in (tmp_path / "run" / "attributes").glob("*.parquet"):
-        pq.write_table(pq.read_table(path).drop(["norm_status", "value_id"]), path)
-    assert evaluate_run(run, gold).normalisation is None
-
-
-@table(
-    "norm",
-    [
-        {"norm": []},
-        {"norm": {"A": 5}},
-        {"norm": {"A": {"unit": "g"}}},
-        {"norm": {"A": {"num": "5"}}},
-        {"norm": {"A": {"num": 5, "printed": "5"}}},
-        {"norm": {"A": {"num": 5, "units": "g"}}},
-    ],
-)
-def test_gold_that_does_not_say_what_it_means_is_refused(tmp_path: Path, norm: Any) -> None:
-    gold = write_gold(tmp_path / "gold.jsonl", [norm, *(None for _ in CASES[1:])])
-    with pytest.raises(UsageError, match=r"gold\.jsonl, line 1: 'norm'"):
-        evaluate_run(run_of(tmp_path), gold)
-
-
 @table(
     ("entry", "said"),
     [
@@ -106,14 +80,3 @@ def test_what_is_no_number_or_no_unit_is_refused(tmp_path: Path, entry: str, sai
     with pytest.raises(UsageError) as caught:
         evaluate_run(run_of(tmp_path), gold)
     assert f"{gold}, line 1: {said}" in str(caught.value)
-
-
-def test_an_attribute_that_is_not_labelled_is_noted(tmp_path: Path) -> None:
-    norms: list[Any] = [{"norm": {"a ": {"num": 340}}}, *({"norm": {"B": {"id": "x"}}} for _ in CASES[1:])]
-    evaluation = evaluate_run(run_of(tmp_path), write_gold(tmp_path / "gold.jsonl", norms))
-    number = len(CASES) - 1
-    assert (
-        f"Coffee: 'norm' of 'B' ({number} times) where the line does not label it, so it is not scored"
-        in evaluation.notes
-    )
-    assert any("'norm' of 'a ' (1 times)" in note and "did you mean 'A'" in note for note in evaluation.notes)

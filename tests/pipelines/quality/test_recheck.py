@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from hpd_core import Attribute, CategorySchema
-from pipelines.errors import UsageError
 from pipelines.evaluate import app
 from pipelines.quality.doubtful_labels import DoubtfulLabel, DoubtKind, recheck_labels
 from pipelines.quality.gold import parse_gold
@@ -99,89 +97,12 @@ def test_what_a_run_has_not_gave_up_or_was_not_asked_is_not_doubted(tmp_path: Pa
     assert alone.notes == [f"Coffee: 1 labels of 'Origin', which {pair[0]} was not asked for"]
 
 
-def test_a_run_that_is_not_finished_says_so(tmp_path: Path) -> None:
-    gold = gold_file(tmp_path, {"Brand": ["Acme"]})
-    rows = [Row(f"p{row}", {"Brand": "Apex"}) for row in range(6)]
-    run = write_run(tmp_path / "[red]run", rows, unfinished_shards=1)
-    output = recheck(run, "--gold", gold).output
-    assert f"NOTE: {run} is not finished" in output.replace("\n", "")
-
-
 def test_what_people_said_is_no_models_voice(tmp_path: Path) -> None:
     gold = gold_file(tmp_path, {"Brand": ["Acme"], "Roast": ["dark"]})
     rows = [Row("p0", {"Brand": "Apex", "Roast": "light"}, reviewed=["Brand"])]
     found = recheck_labels([write_run(tmp_path / name, rows) for name in "ab"], gold)
     assert [each.attribute for each in found.doubtful] == ["Roast"]
     assert found.num_silent == 1
-
-
-@table(
-    ("named", "message"),
-    [
-        (("a", "a/"), "is named twice"),
-        (("a", "./a"), "is named twice"),
-        (("a", "link"), "is named twice"),
-        (("a", "nowhere"), "there is no run in"),
-        (("a", "other"), "does not belong to"),
-        (("a", "later"), "no product of .* is in all of"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(tmp_path: Path, named: Sequence[str], message: str) -> None:
-    gold = gold_file(tmp_path, {"Brand": ["Acme"]}, {"Brand": ["Acme"]})
-    write_run(tmp_path / "a", [Row("p0", {"Brand": "Apex"})])
-    write_run(tmp_path / "later", [Row("p1", {"Brand": "Apex"})])
-    write_run(tmp_path / "other", [Row("q", {"Brand": "Apex"})])
-    (tmp_path / "link").symlink_to(tmp_path / "a")
-    with pytest.raises(UsageError, match=message):
-        recheck_labels([f"{tmp_path}/{name}" for name in named], gold)
-    result = recheck(*(f"{tmp_path}/{name}" for name in named), "--gold", gold)
-    assert result.exit_code == 2
-    assert result.output.startswith("Error: ")
-
-
-@table(
-    ("arguments", "message"),
-    [
-        (["a", "b", "--gold", "g"], "2 runs are for --recheck"),
-        (["a", "--gold", "g", "--recheck-out", "o"], "--recheck-out belongs to --recheck"),
-        (["a", "--recheck"], "--recheck needs --gold FILE"),
-        (["a", "--gold", "g", "--recheck", "--brief"], "--recheck is of labels"),
-    ],
-)
-def test_options_without_their_fellows(arguments: list[str], message: str) -> None:
-    result = CliRunner().invoke(app, arguments)
-    assert (result.exit_code, message in result.stderr) == (2, True)
-
-
-def test_the_file_without_them_is_a_gold_file_and_says_what_they_were(tmp_path: Path) -> None:
-    labels = [{"Brand": ["Acme"], "Roast": ["dark"]}, {"Brand": None}, {"Brand": ["Acme"]}]
-    gold, out = gold_file(tmp_path, *labels), str(tmp_path / "kept.jsonl")
-    pair = runs(tmp_path, *[[{"Brand": "Apex", "Roast": "dark"}, {"Brand": "Apex"}, {"Brand": "Acme"}]] * 2)
-    result = recheck(*pair, "--gold", gold, "--recheck-out", out, "--json")
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.output.splitlines()[-1])["num_doubtful"] == 2
-    assert f"Without them: {out}" in result.output
-    before, after = (Path(path).read_bytes().split(b"\n") for path in (gold, out))
-    assert after[2:] == before[2:]
-    assert [json.loads(line) for line in after[:2]] == [
-        {
-            "product_id": "p0",
-            "category": "Coffee",
-            "values": {"Roast": ["dark"]},
-            "doubtful": {"Brand": {"label": ["Acme"], "answer": ["Apex"], "sureness": pytest.approx(0.8187, abs=1e-4)}},
-        },
-        {
-            "product_id": "p1",
-            "category": "Coffee",
-            "values": {},
-            "doubtful": {"Brand": {"label": None, "answer": ["Apex"], "sureness": pytest.approx(0.8187, abs=1e-4)}},
-        },
-    ]
-    # Again: it is there. The file itself can be rechecked; nothing in it is doubtful any more, and what was stays.
-    assert recheck(*pair, "--gold", gold, "--recheck-out", out).exit_code == 0
-    again = str(tmp_path / "again.jsonl")
-    assert recheck(*pair, "--gold", out, "--recheck-out", again).exit_code == 0
-    assert Path(again).read_bytes() == Path(out).read_bytes()
 
 
 @table("place", ["labels.jsonl", "folder", "folder/", "labels.jsonl/kept.jsonl", "labels.jsonl/a/kept.jsonl", "..", ""])
@@ -196,32 +117,6 @@ def test_no_other_file_is_written_over(tmp_path: Path, place: str) -> None:
     assert "Error: " in result.output
     assert "Labels" not in result.output, "nothing is shown of what could not be written"
     assert {path: path.read_bytes() for path in before} == before
-
-
-def test_names_for_a_terminal_are_not_markup_and_do_not_steer_it(tmp_path: Path) -> None:
-    gold = gold_file(tmp_path, {"Brand": ["[red]\u001b[2J"]})
-    (run,) = runs(tmp_path, [{"Brand": "[bold]Apex"}])
-    output = recheck(run, "--gold", gold).output
-    assert "[red]\ufffd[2J" in output
-    assert "[bold]Apex" in output
-    assert "The surest of them" not in recheck(run, "--gold", gold, "--recheck-limit", "0").output
-
-
-@table(
-    ("more", "message"),
-    [
-        ({"doubtful": ["Brand"]}, "'doubtful' is no object"),
-        ({"doubtful": "by Ann"}, "'doubtful' is no object"),
-        ({"note": float("inf")}, "a number that JSON cannot say"),
-    ],
-)
-def test_a_line_that_cannot_be_written_is_named(tmp_path: Path, more: Mapping[str, Any], message: str) -> None:
-    gold = gold_file(tmp_path, {"Brand": ["Acme"]}, **more)
-    (run,) = runs(tmp_path, [{"Brand": "Apex"}])
-    result = recheck(run, "--gold", gold, "--recheck-out", str(tmp_path / "kept.jsonl"))
-    assert result.exit_code == 2
-    assert f"{gold}, line 1: " in result.output
-    assert message in result.output
 
 
 def test_what_no_command_reads_stays_in_the_line(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hpd_core import Attribute, Member
 from pipelines.quality import scoring
 from pipelines.quality.gold import GoldValue
-from pipelines.quality.scoring import Answer, AnswerJudgement, AnswerOutcome, Comparison, Counts, Rates, judge
+from pipelines.quality.scoring import Answer, AnswerJudgement, AnswerOutcome, Comparison, Rates, judge
 from tests.tables import table
 
 ACME = GoldValue((("Acme", "ACME Inc."),))
@@ -68,28 +68,6 @@ def test_gold_spelled_as_a_synonym_is_the_member(
     assert judge(accepted, value(*answer), attribute=colours) is outcome
 
 
-def test_rates_by_hand() -> None:
-    counts = Counts(nn=7, nv=1, vn=4, vc=6, vw=3)
-    assert counts.num_labels == 21
-    assert counts.rates.precision == pytest.approx(6 / 10)
-    assert counts.rates.recall == pytest.approx(6 / 13)
-    assert counts.rates.f1 == pytest.approx(2 * 0.6 * (6 / 13) / (0.6 + 6 / 13))
-    assert counts.hallucination_rate == pytest.approx(1 / 8)
-
-
-def test_undefined_rates_are_zero_and_an_undefined_hallucination_rate_is_none() -> None:
-    assert Counts(nn=3).rates == Rates(0, 0, 0)
-    assert Counts(nn=3).hallucination_rate == 0
-    assert Counts(vc=3).hallucination_rate is None
-
-
-def test_macro_by_hand() -> None:
-    """The mean of F1s over pairs; a pair of nothing but NN is left out, one of nothing but NV is not."""
-    pairs = [Counts(vc=1), Counts(vc=1, vw=1), Counts(nn=5), Counts(nv=1)]
-    assert scoring.macro_rates(pairs) == Rates((1 + 0.5 + 0) / 3, (1 + 0.5 + 0) / 3, (1 + 0.5 + 0) / 3)
-    assert scoring.macro_rates([]) == Rates(0, 0, 0)
-
-
 # Bootstrap
 
 
@@ -126,16 +104,6 @@ def test_the_bootstrap_equals_a_naive_one_whatever_its_chunks(monkeypatch: pytes
             assert row == pytest.approx([rates.precision, rates.recall, rates.f1])
 
 
-def test_the_bootstrap_is_repeatable_and_its_interval_holds_the_value() -> None:
-    judgements = sample()
-    first, second = (scoring.bootstrap(judgements, 60) for _ in range(2))
-    assert np.array_equal(first.micro, second.micro)
-    rates = scoring.count(each.outcome for each in judgements).rates
-    f1 = scoring.estimate_rates(rates, first.micro).f1
-    assert 0 <= f1.low < f1.value < f1.high <= 1
-    assert f1.value == rates.f1
-
-
 # Properties
 
 words = st.sampled_from(["a", "b", "c", "A", "n/a", "None", "two words"])
@@ -148,41 +116,6 @@ answers = st.lists(words, max_size=3).map(lambda items: value(*items)) | st.samp
 labels = st.lists(st.tuples(gold_values, answers), max_size=30)
 
 
-@given(labels=labels, comparison=st.sampled_from(Comparison))
-def test_every_label_is_counted_once_and_rates_stay_in_bounds(
-    labels: list[tuple[GoldValue, Answer]], comparison: Comparison
-) -> None:
-    counts = scoring.count(judge(gold, answer, comparison) for gold, answer in labels)
-    assert counts.num_labels == len(labels)
-    assert counts.nn + counts.nv == sum(gold.is_absent for gold, _ in labels)
-    rates = counts.rates
-    assert all(0 <= rate <= 1 for rate in (rates.precision, rates.recall, rates.f1))
-    assert min(rates.precision, rates.recall) <= rates.f1 + 1e-12
-    assert rates.f1 <= max(rates.precision, rates.recall) + 1e-12
-
-
-@given(labels=labels, seed=st.integers(0, 100))
-def test_the_order_of_labels_does_not_matter(labels: list[tuple[GoldValue, Answer]], seed: int) -> None:
-    judgements = [
-        AnswerJudgement(index, "C", f"a{index % 3}", gold, answer, judge(gold, answer))
-        for index, (gold, answer) in enumerate(labels)
-    ]
-    shuffled = random.Random(seed).sample(judgements, len(judgements))
-    assert scoring.count_by_pair(judgements) == scoring.count_by_pair(shuffled)
-    first, second = (scoring.macro_rates(scoring.count_by_pair(each).values()) for each in (judgements, shuffled))
-    assert (first.precision, first.recall, first.f1) == pytest.approx((second.precision, second.recall, second.f1))
-    resamples = [scoring.bootstrap(each, len(labels), num_resamples=5) for each in (judgements, shuffled)]
-    assert np.array_equal(resamples[0].micro, resamples[1].micro)
-
-
-@given(gold=gold_values, choose=st.randoms(use_true_random=False))
-def test_accepted_forms_in_any_order_are_right(gold: GoldValue, choose: random.Random) -> None:
-    items = [choose.choice(forms) for forms in gold.items]
-    choose.shuffle(items)
-    answer = value(*items) if items else Answer("absent")
-    assert judge(gold, answer) is (AnswerOutcome.NN if gold.is_absent else AnswerOutcome.VC)
-
-
 @given(gold=gold_values, items=st.lists(words, min_size=1, max_size=3))
 def test_matching_equals_trying_every_order(gold: GoldValue, items: list[str]) -> None:
     if gold.is_absent or set(items) <= {"n/a", "None"}:
@@ -192,18 +125,6 @@ def test_matching_equals_trying_every_order(gold: GoldValue, items: list[str]) -
         for order in itertools.permutations(gold.items)
     )
     assert judge(gold, value(*items)) is (AnswerOutcome.VC if right else AnswerOutcome.VW)
-
-
-@given(labels=labels)
-def test_folding_never_makes_a_right_answer_wrong(labels: list[tuple[GoldValue, Answer]]) -> None:
-    for gold, answer in labels:
-        if judge(gold, answer) is AnswerOutcome.VC and not {"N/A", "NONE", "none"} & set(answer.items):
-            assert judge(gold, answer, Comparison.FOLDED) in (AnswerOutcome.VC, AnswerOutcome.VN)
-
-
-@given(st.text())
-def test_folding_is_idempotent(text: str) -> None:
-    assert scoring.fold(scoring.fold(text)) == scoring.fold(text)
 
 
 @table("comparison", list(Comparison))

@@ -6,11 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from hpd_core import Attribute, CategorySchema
-from hpd_core.text.template import render_answer_line
 from hpd_core.text.values import parse_value
 from pipelines.errors import UsageError
 from pipelines.labelling.final_answer import read_answer
@@ -18,7 +14,6 @@ from pipelines.labelling.teacher_answers import judge
 from pipelines.quality.evaluation import evaluate_run
 from pipelines.quality.gold import read_gold
 from pipelines.quality.scoring import Comparison
-from pipelines.schemas.from_gold import schemas_from_gold
 from tests.pipelines.comparing.made_runs import Row, write_run
 from tests.tables import table
 
@@ -83,19 +78,6 @@ def test_a_word_says_the_same_everywhere(word: str, text: str, decision: Decisio
     assert gold(asked, word, fields, tmp_path) == decision
 
 
-@given(members=st.lists(st.sampled_from(MEMBERS), min_size=1, unique=True), multiple=st.booleans())
-def test_every_member_of_an_enum_is_a_value(members: list[str], multiple: bool) -> None:
-    (attribute,) = schemas(type="enum", values=tuple(members), multiple=multiple)[CATEGORY].attributes
-    text = Attribute(name="Brand", multiple=multiple)
-    for member in members:
-        line = render_answer_line(attribute, [member])
-        value = parse_value(attribute, line, closed=True, fields={"title": "mug"})
-        assert (value.status, value.items) == ("value", (member,))
-        read = parse_value(text, line, closed=True, fields={"title": "mug"})
-        assert (read.status, read.items) == (("value", ("zip",)) if member == "zip" else ("absent", ()))
-    assert parse_value(attribute, " null,\n", closed=True).status == "absent", "a null without quotes is no member"
-
-
 @table("member", MEMBERS)
 def test_a_member_is_one_for_all(member: str, tmp_path: Path) -> None:
     fields, asked = {"title": "mug"}, schemas(type="enum", values=MEMBERS)
@@ -125,18 +107,3 @@ def test_scores_know_the_run_s_types(tmp_path: Path) -> None:
     for score in evaluate_run(run, str(path), comparison=Comparison.FOLDED).scores:
         assert (score.counts.vc, score.counts.vw) == (4, 2)
         assert {each.attribute for each in score.by_attribute if each.counts.vw} == {"Size"}
-
-
-def test_a_schema_is_made_of_what_is_labelled(tmp_path: Path) -> None:
-    """ExtractGPT's lines cannot say null: their words for nothing do."""
-    path = tmp_path / "gold.jsonl"
-    scores = {"Brand": {"-": 1}, "Form": {"Not applicable": 1, "mug": 1}, "Use": {"tea": 1, "unknown": 1}}
-    path.write_text(json.dumps({"input": "a mug", "category": CATEGORY, "target_scores": scores}), encoding="utf-8")
-    (product,) = read_gold(str(path))
-    assert {name: str(value) for name, value in product.values.items()} == {
-        "Brand": "(absent)",
-        "Form": "(absent)",
-        "Use": "tea",
-    }
-    (schema,) = schemas_from_gold([product], require_values=True).values()
-    assert [attribute.name for attribute in schema.attributes] == ["Use"]

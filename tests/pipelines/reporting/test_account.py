@@ -31,28 +31,6 @@ def test_the_engines_time(facts: Facts) -> None:
     assert (account.bytes_read, account.bytes_written) == (2000, 20)
 
 
-def test_the_money(facts: Facts) -> None:
-    money = facts.account.money  # type: ignore[union-attr]
-    assert money is not None
-    assert money.billed == pytest.approx(180 * 3.6 / 3600)
-    assert money.useful == pytest.approx(105 * 3.6 / 3600)
-    assert money.overhead == pytest.approx(75 * 3.6 / 3600)
-    assert money.per_1k == pytest.approx(0.18 / 5 * 1000)
-    assert (money.usd_per_hour, money.sources, money.priced_afterwards) == (pytest.approx(3.6), ("a table",), False)
-
-
-def test_tokens_by_kind(facts: Facts) -> None:
-    assert facts.account.tokens == {  # type: ignore[union-attr]
-        "prefix_tokens_computed": 20,
-        "prefix_tokens_reused": 40,
-        "document_tokens": 120,
-        "document_tokens_shared": 0,
-        "key_tokens": 40,
-        "value_tokens": 40,
-        "scored_tokens": 30,
-    }
-
-
 def test_the_cost_of_a_category_is_its_share_of_the_work(facts: Facts) -> None:
     coffees, shoes = facts.categories
     assert (coffees.category, coffees.products, coffees.decoded, coffees.dead_letters) == ("Coffee", 3, 2, 1)
@@ -126,16 +104,3 @@ def test_an_engine_that_computed_longer_than_its_bill_makes_no_negative_dollars(
     assert (money.billed, money.useful, money.overhead) == pytest.approx((0.135, 0.105, 0.03))
     assert (money.retry, money.rest) == pytest.approx((0, 0))
     assert money.usd_per_hour == pytest.approx(3.6)
-
-
-def test_shards_at_the_same_time_are_one_wall(tmp_path: Path) -> None:
-    rows = [
-        metrics(0, 100, busy_seconds=90.0, actor_id="a"),
-        metrics(10, 110, busy_seconds=90.0, actor_id="b"),
-        # Billed from its engine's start on, which was before the shard.
-        metrics(150, 160, busy_seconds=10.0, actor_id="c", billed_seconds=30.0),
-    ]
-    account = facts_of(write_run(tmp_path, [[coffee(0)], [coffee(1)], [coffee(2)]], rows)).account
-    assert account is not None
-    assert account.wall_seconds == 110 + 30
-    assert (account.time.billed, account.time.rest, account.time.retry) == (230, 40, None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,22 +11,6 @@ from hypothesis import strategies as st
 from pipelines.reporting.answer_sums import AnswerSums
 from pipelines.reporting.table_scan import certainties
 from pipelines.store.tables import TABLES
-from tests.pipelines.reporting.reports import facts_of, write_gold
-
-
-def test_over_all_categories_and_in_each(run: Path, tmp_path: Path) -> None:
-    gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru", "c1": "Chile"})
-    facts = facts_of(run, gold=str(gold))
-    over_all = {each.attribute: each for each in facts.attributes}
-    assert (over_all["Brand"].num_categories, over_all["Brand"].values, over_all["Brand"].category) == (2, 6, None)
-    assert (over_all["Form"].values, over_all["Form"].absent, over_all["Form"].fill_rate) == (0, 3, 0.0)
-    origin = over_all["Origin"]
-    assert (origin.num_labels, origin.precision, origin.recall, origin.f1) == (2, 0.5, 0.5, 0.5)
-    assert (over_all["Brand"].num_labels, over_all["Brand"].f1) == (0, None), "nobody labelled it: no zero"
-    pairs = {(each.category, each.attribute): each.values for each in facts.by_category}
-    assert (pairs["Coffee", "Brand"], pairs["Shoes", "Brand"]) == (3, 3)
-    assert sum(each.answers for each in facts.by_category) == sum(facts.totals.statuses.values())
-
 
 _ROWS = st.lists(
     st.fixed_dictionaries(

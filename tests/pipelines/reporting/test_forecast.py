@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
 
 from pipelines.reporting.page import render_html
-from tests.pipelines.reporting.reports import ask, change_metrics, facts_of, forecast, verdicts
+from tests.pipelines.reporting.reports import change_metrics, facts_of, forecast, verdicts
 
 
 def test_the_forecast_beside_what_came_true(decoded_run: Path) -> None:
@@ -46,18 +45,6 @@ def test_the_forecast_beside_what_came_true(decoded_run: Path) -> None:
     assert (repriced["Cost"].estimate, repriced["Cost"].actual) == pytest.approx((2.4, 1.8))
 
 
-def test_a_forecast_of_other_rows_gets_no_verdict(run: Path, tmp_path: Path) -> None:
-    other = dataclasses.replace(forecast(rows=1000, usd=None), device="a large GPU")
-    (tmp_path / "f.json").write_bytes(other.to_json())
-    expected = facts_of(run, forecast=str(tmp_path / "f.json")).forecast
-    assert expected is not None
-    assert not expected.is_comparable
-    assert "Cost" not in {line.what for line in expected.lines}
-    assert any("of 1,000 rows, the run took 7" in note for note in expected.notes)
-    assert any("for a large GPU, the run was on cpu" in note for note in expected.notes)
-    assert ">outside<" not in render_html(facts_of(run, forecast=str(tmp_path / "f.json")))
-
-
 def test_no_verdict_where_the_run_is_another_one_than_was_forecast(decoded_run: Path) -> None:
     assert verdicts(decoded_run, forecast())[1] == {True, False}
     found, inside = verdicts(decoded_run, dataclasses.replace(forecast(), device="a large GPU"))
@@ -68,27 +55,3 @@ def test_no_verdict_where_the_run_is_another_one_than_was_forecast(decoded_run: 
     assert any("lack metrics or a price" in note for note in found.notes)
     by_row = next(line for line in found.lines if line.what.startswith("Cost of 1,000"))
     assert by_row.actual is None, "some shards' dollars by all shards' rows"
-
-
-def test_no_verdict_on_a_run_that_took_products_over(run: Path) -> None:
-    found, inside = verdicts(run, forecast())
-    assert (found.is_comparable, inside) == (False, {None})
-    assert any("1 products were taken over" in note for note in found.notes)
-
-
-def without_engines() -> str:
-    return json.dumps(json.loads(forecast().to_json()) | {"engines": 0})
-
-
-@pytest.mark.parametrize("content", ["{", "[]", "{}", without_engines()])
-def test_a_broken_forecast_at_the_usual_place_is_left_out(run: Path, content: str) -> None:
-    place = run.with_name("run.pilot")
-    place.mkdir()
-    (place / "forecast.json").write_text(content)
-    facts = facts_of(run)
-    assert facts.forecast is None
-    assert any("The forecast is left out" in note for note in facts.notes)
-    assert render_html(facts)
-    code, text = ask(run, "--forecast", place / "forecast.json")
-    assert code == 2, "one that was named must be one"
-    assert len(text.strip().splitlines()) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.reporting.page import render_html, render_markdown
-from tests.pipelines.reporting.reports import change_answers, facts_of, undo, write_gold
+from tests.pipelines.reporting.reports import facts_of, write_gold
 
 
 def test_scores_and_what_gold_says_of_each_value(run: Path, tmp_path: Path) -> None:
@@ -35,35 +35,3 @@ def test_scores_and_what_gold_says_of_each_value(run: Path, tmp_path: Path) -> N
     assert "wrong" in page
     too_narrow = ", too narrow: of 4 products alone"
     assert (page.count(too_narrow), render_markdown(facts).count(too_narrow)) == (2, 2)
-
-
-def test_the_curve_is_of_the_confidence_where_there_is_one(run: Path, tmp_path: Path) -> None:
-    gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru", "c1": "Chile", "c3": "Peru"})
-    quality = facts_of(run, gold=str(gold)).quality
-    assert quality is not None
-    assert quality.reliability is not None
-    # Two of three are right, each was given 0.4.
-    assert (quality.reliability_of, quality.reliability.ece) == ("probability", pytest.approx(2 / 3 - 0.4))
-    assert [(each.count, each.share_right) for each in quality.reliability.bins] == [(3, pytest.approx(2 / 3))]
-    change_answers(run, confidence=0.7)
-    facts = facts_of(run, gold=str(gold))
-    quality = facts.quality
-    assert quality is not None
-    assert quality.reliability is not None
-    assert (quality.reliability_of, quality.reliability.ece) == ("confidence", pytest.approx(0.7 - 2 / 3))
-    assert quality.ece_of_probability == pytest.approx(2 / 3 - 0.4)
-    page, text = render_html(facts), render_markdown(facts)
-    assert "Can its confidence be believed?" in page
-    assert 'class="truth"' in page
-    assert "Expected calibration error of the confidence: 0.033." in text
-    assert "| 0.6 – 0.7 | 3 | 0.700 | 66.7% |" in text or "| 0.7 – 0.8 | 3 | 0.700 | 66.7% |" in text
-
-
-def test_a_run_that_has_not_come_to_labelled_products_is_not_scored(run: Path, tmp_path: Path) -> None:
-    undo(run, 1)
-    for table in ("products", "attributes"):
-        (run / table / "part-000001.parquet").unlink()
-    gold = write_gold(tmp_path / "gold.jsonl", {"c3": "Peru"})
-    facts = facts_of(run, gold=str(gold))
-    assert facts.quality is None
-    assert any(note.startswith("Not scored yet") for note in facts.notes)

@@ -18,9 +18,3 @@ def test_cutting_loses_nothing(text: str, places: list[tuple[int, int, int]]) ->
         here = {mark.value for mark in marks if mark.start <= position < mark.end}
         assert set(segment.values) == here
         position += len(segment.text)
-
-
-def test_the_middle_of_a_long_text_is_left_out() -> None:
-    (before, omitted, after, marked, rest) = cut("a" * 5000 + "Acme" + "b" * 10, [Mark(5000, 5004, 0, "exact")])
-    assert (len(before.text), omitted.omitted, len(after.text)) == (400, 4200, 400)
-    assert (marked.text, rest.text) == ("Acme", "b" * 10)

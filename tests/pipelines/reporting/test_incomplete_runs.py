@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import UsageError
-from pipelines.reporting.page import render_html, render_json, render_markdown
+from pipelines.reporting.page import render_html, render_markdown
 from pipelines.store.ledger import Ledger
 from tests.pipelines.reporting.made_runs import metrics, write_run
 from tests.pipelines.reporting.reports import coffee, facts_of, undo
@@ -36,16 +35,6 @@ def test_a_run_that_ends_meanwhile_is_reported_as_a_whole(run: Path, monkeypatch
     assert (facts.identity.state, facts.totals.rows, facts.notes) == ("finished", 7, ())
 
 
-def test_a_run_without_a_committed_shard(run: Path) -> None:
-    undo(run, 1)
-    (run / "_shards" / "000000.json").unlink()
-    facts = facts_of(run)
-    assert "nothing to report" in facts.notes[0]
-    assert (facts.account, facts.categories, facts.sample.products, facts.outlook) == (None, (), (), None)
-    for render in (render_html, render_markdown, render_json):
-        assert render(facts)
-
-
 def test_answers_that_no_model_gave_are_called_so(run: Path) -> None:
     plan = json.loads((run / "_plan.json").read_text())
     plan["result_config"]["decoding"] = "made-up"
@@ -67,9 +56,3 @@ def test_every_row_dead_lettered(tmp_path: Path) -> None:
     assert (facts.account.products_per_second, facts.outlook) == (0, None)  # type: ignore[union-attr]
     assert "5 × <bdi>no schema for category &#39;Coffee&#39;</bdi>" in render_html(facts)
     assert "- 5 rows: no schema for category 'Coffee'" in render_markdown(facts)
-
-
-def test_a_part_that_is_gone(run: Path) -> None:
-    (run / "products" / "part-000001.parquet").unlink()
-    with pytest.raises(UsageError, match="part-000001"):
-        facts_of(run)

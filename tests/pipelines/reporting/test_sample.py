@@ -47,10 +47,3 @@ def test_the_sample_is_bounded_and_each_category_is_in_it() -> None:
     assert drawn != draw(products, 60, seed=2)
     assert len(draw(products, 10_000, seed=1)) == len(products)
     assert draw(products, 0, seed=1) == draw([], 10, seed=1) == []
-
-
-def test_a_thousand_categories_do_not_make_a_thousand_heaps_full() -> None:
-    products = [product for index in range(1000) for product in scored(60, f"c{index}", 100 * index)]
-    drawn = draw(products, 200, seed=0)
-    assert len(drawn) == 200
-    assert len({each.scored.category for each in drawn}) > 75

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from pipelines.reporting.answer_sums import AnswerSum
 from pipelines.reporting.facts.report import Facts
-from pipelines.reporting.page import render_html, render_markdown
+from pipelines.reporting.page import render_markdown
 from pipelines.reporting.verdict import verdict_of
 from pipelines.reviewing.log_files import ReviewLog
 from pipelines.store.folders import Folder
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Answer, Product, write_run
-from tests.pipelines.reporting.reports import coffee, facts_of, page_text
+from tests.pipelines.reporting.reports import facts_of, page_text
 from tests.pipelines.reviewing import said
 
 
@@ -55,39 +55,6 @@ def test_what_can_be_taken(promised: Facts) -> None:
     assert (category.accepted, category.review) == (6, 6)
 
 
-def test_what_a_product_shows_of_its_values(promised: Facts) -> None:
-    product = promised.sample.products[0]
-    by_name = {value.attribute: value for value in product.values}
-    assert product.lowest == pytest.approx(0.4), "by confidence, not by the model's own probability"
-    assert product.num_review == 2
-    assert (by_name["Brand"].certainty, by_name["Brand"].probability) == (0.98, pytest.approx(0.2))
-    page = render_html(promised)
-    assert '<th scope="col" class="n">confidence</th><th scope="col" class="n">probability</th>' in page
-    assert "a person&#39;s" in page or "a person's" in page
-
-
-def test_what_a_person_said_is_no_promise_of_the_run_and_right(tmp_path: Path) -> None:
-    answers = {"Brand": Answer("Acme", 0.2, columns=decided(0.75, None))}
-    reviewed = {"Brand": Answer("Acme", 0.2, columns=decided(None, "accept", source="review"))}
-    products = [*(coffee(number, answers=answers) for number in range(4)), coffee(4, answers=reviewed)]
-    verdict = facts_of(write_run(tmp_path, [products])).verdict
-    assert (verdict.accepted, verdict.review, verdict.corrected) == (None, None, 1)
-    assert "about 4 of them are right" in verdict.headline
-
-
-def test_a_run_without_answers(tmp_path: Path) -> None:
-    dead = [coffee(0, dead=("no_text", "no text"))]
-    facts = facts_of(write_run(tmp_path, [dead]))
-    assert facts.verdict.headline == "0 values found in 0 products."
-    assert (facts.attributes, facts.verdict.certain) == ((), None)
-
-
-def test_values_without_a_decision_are_told(tmp_path: Path) -> None:
-    verdict = facts_of(write_run(tmp_path, [[*_products(), coffee(7)]], precision=0.9)).verdict
-    assert verdict.headline == "6 of 11 values can be taken at 90% precision; 6 to review."
-    assert verdict.advice.startswith("2 values without a decision")
-
-
 @given(
     sums=st.builds(AnswerSum, **{name: st.integers(0, 10**9) for name in ("values", "decided", "review", "scored")}),
     precision=st.none() | st.floats(0.5, 0.999),
@@ -97,34 +64,6 @@ def test_a_promise_only_where_one_was_asked_for(sums: AnswerSum, precision: floa
     is_decided = precision is not None or sums.decided > 0
     assert (verdict.accepted is not None) == is_decided == ("can be taken" in verdict.headline)
     assert f"{sums.values:,} value" in verdict.headline
-
-
-def test_normal_forms_ids_and_what_was_replaced(tmp_path: Path) -> None:
-    replaced = [{"source": "model", "model_id": "small", "status": "value", "value": "Akme", "probability": 0.3}]
-    answers = {
-        "Weight": Answer("1.5kg", columns={"value_norm": "1500", "unit": "g", "norm_status": "ok"}),
-        "Size": Answer("5 to 10", columns={"value_min": 5.0, "value_max": 10.0, "unit": "cm", "norm_status": "ok"}),
-        "Age": Answer("3+", columns={"value_norm": "3", "value_min": 3.0, "norm_status": "ok"}),
-        "Roast": Answer("dark", columns={"value_norm": "dark", "value_id": "roast-2", "norm_status": "ok"}),
-        "Power": Answer("13", columns={"norm_status": "conflict"}),
-        "Brand": Answer("Acme", columns={"replaced": replaced}),
-    }
-    facts = facts_of(write_run(tmp_path, [[Product("p", {"title": "Acme"}, answers)]]))
-    values = {value.attribute: value for value in facts.sample.products[0].values}
-    normal = {name: value.normal for name, value in values.items()}
-    assert normal == {
-        "Weight": "1500 g",
-        "Size": "5 to 10 cm",
-        "Age": "at least 3",
-        "Roast": None,
-        "Power": None,
-        "Brand": None,
-    }
-    assert (values["Roast"].value_id, values["Power"].norm_status) == ("roast-2", "conflict")
-    assert [(each.text, each.model) for each in values["Brand"].replaced] == [("Akme", "small")]
-    page = page_text(facts)
-    for shown in ("1500 g", "5 to 10 cm", "at least 3", "roast-2", "conflict", "in place of", "Akme"):
-        assert shown in page
 
 
 def test_what_people_said_counts_though_it_is_not_written_into_the_run(tmp_path: Path) -> None:

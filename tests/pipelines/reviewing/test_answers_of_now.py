@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from pipelines.review_desk.queue import Wish
 from pipelines.reviewing.layer import Layer
 from pipelines.rewriting.reviewed_run import write_reviews
 from pipelines.store.asked_schemas import read_schemas
@@ -76,25 +75,6 @@ def test_right_is_said_of_the_very_answer_and_another_value_of_the_text(run: Pat
     assert f"Brand (Ada: right): {_REASON}" in out.getvalue()
     written = {row["attribute"]: row for row in read_table(run, "attributes") if row["source_row"] == 0}
     assert {name: written[name]["value_raw"] for name in ("Brand", "Roast")} == {"Brand": "Slowly", "Roast": "dark"}
-
-
-def test_who_judged_the_other_answer_is_asked_again(run: Path) -> None:
-    at = desk(run)
-    key = key_of(run, 0, "Brand")
-    say(at, key, "accept")
-    at.close()
-    answered_again(run, Brand="Slowly")
-    at = desk(run)
-    assert (at.state("Ada")["reviewed"], at.state("Ada")["mine"]) == (0, 0)
-    assert at.answer(key, "Ada")["mine"] is None
-    wish = Wish(category="Coffee", attribute="Brand")
-    asked = at.next("Ada", wish)
-    say(at, key, "accept")
-    at.close()
-    assert asked is not None
-    layer = layer_of(run)
-    assert (set(layer.corrections), layer.left_out) == ({key}, [])
-    assert layer.corrections[key].items == ("Slowly",)
 
 
 @pytest.mark.parametrize("first", ["Ada", "Bob"])

@@ -38,23 +38,12 @@ def test_where_precision_is_asked_for_those_that_are_to_be_reviewed_wait_alone(r
     assert {each.certainty for line in found.lines for each in line} == {0.4}
 
 
-def test_what_a_person_said_is_no_decision_of_the_run(run: Path) -> None:
-    edit(run, 0, source="review", decision="accept", carried_from="an earlier run")
-    found = find_candidates(Run.open(str(run)).parts, {})
-    assert (found.kind, rows_of(found, "Brand")) == ("all", [2, 3])
-
-
 def test_of_more_than_can_be_held_the_least_certain_are_and_those_reviewed_do_not_count(tmp_path: Path) -> None:
     run = reviewable_run(tmp_path, [[coffee(number % 10, Weight=Answer("1")) for number in range(100)]])
     found = find_candidates(Run.open(str(run)).parts, {("Coffee", "Roast"): 3}, max_held=4)
     assert {len(line) for line in found.lines} == {20, 23}
     assert found.waiting["Coffee", "Roast"] == 100
     assert rows_of(found, "Roast")[:12] == [*range(9, 100, 10), 8, 18]
-
-
-def test_an_answer_that_is_none_is_the_least_certain(tmp_path: Path) -> None:
-    run = reviewable_run(tmp_path, [[coffee(0), coffee(1, Roast=Answer("m", 0.99, "truncated")), coffee(2)]])
-    assert rows_of(find_candidates(Run.open(str(run)).parts, {}), "Roast")[0] == 1
 
 
 def test_a_sample_is_whole_products_and_the_same_every_time(run: Path) -> None:

@@ -31,14 +31,6 @@ def test_the_last_word_counts_and_who_differs_is_known() -> None:
     assert [each.reviewer for each in other.others] == ["Bob"]
 
 
-def test_what_is_taken_back_leaves_what_was_said_before_and_a_skip_says_nothing() -> None:
-    accepted, corrected = verdict(0), verdict(1, kind="correct", items=["Velor"])
-    taken_back = verdict(2, kind="undo", undoes=corrected.id)
-    (found,) = settle([verdict(-1, kind="skip"), accepted, corrected, taken_back]).values()
-    assert (found.is_accepted, found.is_corrected, found.items) == (True, False, ("Acme",))
-    assert settle([corrected, taken_back]) == {}
-
-
 def test_who_skips_an_answer_that_they_judged_does_not_know_any_more() -> None:
     bobs = verdict(1, "Bob", "correct", items=["Velor"])
     (found,) = settle([verdict(0), bobs, skipped := verdict(2, kind="skip")]).values()

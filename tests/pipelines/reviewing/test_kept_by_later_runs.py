@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from rich.console import Console
 
-from pipelines.job.driver import run_job
-from pipelines.job.preflight import plan_job
 from pipelines.reviewing.verdicts import AnswerKey
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products, read_table
 from tests.pipelines.reviewing.said import desk, say
@@ -105,30 +101,3 @@ def test_an_edited_attribute_keeps_what_it_may_still_have_and_every_night_keeps_
     reviewed.run(base=str(reviewed.folder / "second"), output=str(third))
     assert answers(third)["p0", "Brand"][0]["carried_from"] == found["p0", "Brand"][0]["carried_from"]
     assert json.loads((third / "manifest.json").read_text())["changes"]["reviewed"] == 3
-
-
-def test_what_is_of_another_text_there_is_left_out_and_said(reviewed: Workplace) -> None:
-    (log,) = (reviewed.folder / "first/reviews").glob("*.jsonl")
-    said = [json.loads(line) for line in log.read_text().splitlines()]
-    said[0]["input_hash"] = "0" * 16
-    log.write_text("".join(f"{json.dumps(line)}\n" for line in said))
-    out, output = io.StringIO(), reviewed.folder / "second"
-    config = reviewed.config(base=str(reviewed.folder / "first"), output=str(output))
-    outcome = run_job(plan_job(config), Console(file=out))
-    assert "of what people said of this run's answers 1 verdict is left out" in out.getvalue()
-    changes = json.loads((output / "manifest.json").read_text())["changes"]
-    assert (changes["reviewed"], changes["reviews_left_out"]) == (3, 1)
-    assert outcome.changes is not None
-    assert outcome.changes.reviews_left_out == 1
-
-
-def test_what_was_written_and_then_taken_back_is_the_models_again(reviewed: Workplace) -> None:
-    from pipelines.rewriting.reviewed_run import write_reviews
-
-    write_reviews(str(reviewed.folder / "first"), Console(quiet=True))
-    at = desk(reviewed.folder / "first")
-    assert at.undo("0" * 8, "Ada") == key(reviewed, 2, "Colour")
-    at.close()
-    found, changes = second(reviewed)
-    assert changes["reviewed"] == 3
-    assert found["p2", "Colour"][0]["source"] == "model"

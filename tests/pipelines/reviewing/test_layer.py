@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
@@ -17,13 +16,11 @@ from typer.testing import CliRunner
 from hpd_core import Attribute, CategorySchema
 from pipelines import export
 from pipelines.review import app
-from pipelines.reviewing.checked_items import ItemError
 from pipelines.reviewing.layer import Layer
 from pipelines.rewriting.normalised_run import normalise_run
 from pipelines.rewriting.reviewed_run import ReviewedRun, write_reviews
 from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
-from pipelines.store.tables import ATTRIBUTES
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Answer
 from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
@@ -161,15 +158,6 @@ def test_killed_at_any_write_doing_it_again_ends_the_same(
             assert entry["sha256"] == hashlib.sha256((reviewed / entry["public"]).read_bytes()).hexdigest()
 
 
-def test_a_run_of_an_older_version_gets_the_columns_in_all_of_its_parts(reviewed: Path) -> None:
-    for path in (reviewed / "attributes").glob("*.parquet"):
-        pq.write_table(pq.read_table(path).drop_columns(["source", "decision", "replaced", "choice"]), path)
-    write(reviewed)
-    assert {pq.read_schema(path) for path in (reviewed / "attributes").glob("*.parquet")} == {ATTRIBUTES}
-    query = f"select count(*) from '{reviewed}/attributes/*.parquet' where source = 'review' and value_index = 0"
-    assert duckdb.sql(query).fetchall() == [(6,)]
-
-
 def test_normalised_anew_a_persons_bare_number_stays_in_the_unit_that_they_saw(reviewed: Path) -> None:
     at = desk(reviewed)
     say(at, key_of(reviewed, 1, "Weight"), "correct", "300")
@@ -237,53 +225,6 @@ def test_the_gold_file_holds_what_was_found_right_with_the_texts(reviewed: Path)
     write(reviewed)
     assert review(str(reviewed), "--gold", str(path))[0] == 0
     assert [json.loads(line) for line in path.read_text().splitlines()] == lines
-
-
-def test_a_fair_gold_file_has_the_products_of_the_draw_alone(reviewed: Path) -> None:
-    path = reviewed.parent / "gold.jsonl"
-    drawn = set()
-    for seed in range(8):
-        assert review(str(reviewed), "--gold", str(path), "--sample", "1", "--seed", str(seed))[0] == 0
-        (line,) = path.read_text().splitlines()
-        drawn.add(json.loads(line)["product_id"])
-    assert len(drawn) > 1
-
-
-def test_the_command_says_what_it_wrote_and_what_is_missing(reviewed: Path, tmp_path: Path) -> None:
-    code, said = review(str(reviewed), "--write")
-    assert (code, said) == (
-        0,
-        "1 accepted, 4 corrected, 1 absent, 0 disputed, 0 taken back, 0 left out, 2 parts, 2 rewritten\n",
-    )
-    (tmp_path / "other").mkdir()
-    fresh = reviewable_run(tmp_path / "other")
-    code, said = review(str(fresh), "--gold", str(tmp_path / "x.jsonl"))
-    assert code == 2
-    assert "nothing of" in said
-    assert review(str(tmp_path / "nowhere"))[0] == 2
-
-
-def test_of_a_text_that_has_changed_the_answer_is_kept_as_gold_without_it(reviewed: Path) -> None:
-    catalog = reviewed.parent / "catalog.jsonl"
-    catalog.write_text(catalog.read_text().replace("coffee 0", "coffee X"))
-    path = reviewed.parent / "gold.jsonl"
-    said = json.loads(review(str(reviewed), "--gold", str(path), "--json")[1])
-    assert (said["products"], said["without_text"]) == (3, 1)
-
-
-def test_a_number_that_is_not_clear_cannot_be_accepted(run: Path) -> None:
-    part = run / "attributes" / "part-000000.parquet"
-    unclear = {"norm_status": "ambiguous", "value_norm": None, "value_num": None, "unit": None}
-    found = [row | (unclear if row["attribute"] == "Weight" else {}) for row in pq.read_table(part).to_pylist()]
-    pq.write_table(pa.Table.from_pylist(found, schema=ATTRIBUTES), part)
-    at = desk(run)
-    key = key_of(run, 0, "Weight")
-    with pytest.raises(ItemError, match="not clear"):
-        say(at, key, "accept")
-    assert at.answer(key, "Ada")["answer"]["items"][0]["is_unclear"]
-    say(at, key, "correct", "500 g")
-    at.close()
-    assert [each["value_num"] for each in rows(layered(run), 0, "Weight")] == [500.0]
 
 
 def in_kilograms(run: Path) -> dict[str, CategorySchema]:

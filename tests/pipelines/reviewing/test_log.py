@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pipelines.errors import UsageError
 from pipelines.reviewing.corrections import corrections, settle
 from pipelines.reviewing.log_files import ReviewLog, in_order, read_verdicts
-from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict, parse_log
+from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict
 from pipelines.store.folders import Folder
 from tests.examples import examples
 from tests.pipelines.commands import ROOT
@@ -100,15 +100,6 @@ def test_the_order_in_which_logs_are_read_does_not_matter(
     shuffled = generator.sample(lines, len(lines)) + generator.sample(lines, len(lines) // 2)
     assert in_order(shuffled) == in_order(lines)
     assert settle(in_order(shuffled)) == settle(in_order(lines))
-
-
-@settings(max_examples=examples(100))
-@given(st.lists(texts, min_size=1, max_size=5), st.integers(0, 3000))
-def test_of_a_log_that_is_cut_anywhere_the_whole_lines_count(items: list[str], cut: int) -> None:
-    lines = [answer(index, "Ada", "Brand", item) for index, item in enumerate(items)]
-    data = b"".join(line.line() for line in lines)[:cut]
-    whole = [line for index, line in enumerate(lines) if len(b"".join(x.line() for x in lines[: index + 1])) - 1 <= cut]
-    assert list(parse_log(data, "log")) == whole
 
 
 @table(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from pipelines.reviewing.corrections import corrections
 from pipelines.reviewing.log_files import read_verdicts
@@ -14,7 +13,6 @@ from tests.pipelines.browser import Page
 from tests.pipelines.reporting.made_runs import HOSTILE, Answer
 from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
 from tests.pipelines.reviewing.page import (
-    PHONE,
     choose,
     enter,
     idle,
@@ -123,66 +121,6 @@ def test_the_button_saves_what_is_typed_and_an_empty_line_says_what_is_missing(
         browser.until("document.querySelector('#problem').innerText.includes('a value is needed')")
         idle(browser)
     assert len(read_verdicts(Folder(str(run)))) == 1
-
-
-def test_the_keys_of_an_input_method_are_its_own(browser: Page, server: Server) -> None:
-    visit(browser, server.address)
-    enter(browser)
-    choose(browser, "Roast")
-    browser.press("c")
-    browser.until("document.activeElement.id == 'typed'")
-    type_in(browser, "l")
-    marked = browser.evaluate("typed.getAttribute('aria-activedescendant')")
-    for key in ("ArrowDown", "Enter", "Escape"):
-        for sign in ("isComposing: true", "keyCode: 229"):  # the latter with the key that ends it, in Safari
-            taken = f"""!typed.dispatchEvent(new KeyboardEvent("keydown",
-                {{key: "{key}", {sign}, bubbles: true, cancelable: true}}))"""
-            assert not browser.evaluate(taken), (key, sign)
-    assert browser.evaluate("typed.getAttribute('aria-activedescendant')") == marked
-    assert browser.evaluate("!document.querySelector('#editor').hidden && typed.value == 'l'")
-
-
-def test_everything_has_a_name_for_who_cannot_see(browser: Page, server: Server) -> None:
-    visit(browser, server.address)
-    enter(browser)
-    browser.press("c")
-    browser.until("document.activeElement.id == 'typed'")
-    browser.call("Accessibility.enable")
-    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
-    browser.call("Accessibility.disable")
-    roles = ("button", "combobox", "textbox", "listbox", "option", "region", "DisclosureTriangle")
-    nameless = [
-        node["role"]["value"]
-        for node in nodes
-        if not node.get("ignored") and node["role"]["value"] in roles and not node.get("name", {}).get("value")
-    ]
-    assert nameless == []
-    assert browser.evaluate("document.querySelector('#problem').getAttribute('role')") == "alert"
-    legend = browser.evaluate("[...document.querySelectorAll('#actions kbd')].map((each) => each.innerText)")
-    assert legend == ["a", "c", "n", "s", "u", "←", "→"]
-
-
-def test_by_touch_on_a_phone(browser: Page, run: Path, server: Server) -> None:
-    visit(browser, server.address, PHONE)
-    enter(browser)
-    choose(browser, "Roast")
-    tap(browser, "[data-do=correct]")
-    browser.until("document.querySelectorAll('#choices li').length == 4")
-    tap(browser, "#choices li:nth-child(3)")
-    browser.until("document.querySelector('#progress').innerText.startsWith('1 reviewed')")
-    (said,) = read_verdicts(Folder(str(run)))
-    assert said.items == ("light",)
-
-
-def tap(page: Page, selector: str) -> None:
-    page.evaluate(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})")
-    box: dict[str, Any] = page.evaluate(
-        f"(({{x, y, width, height}}) => ({{x: x + width / 2, y: y + height / 2}}))"
-        f"(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
-    )
-    for kind in ("mousePressed", "mouseReleased"):
-        page.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **box)
-    page.settle(0.1)
 
 
 def test_texts_that_mean_harm_are_only_texts(browser: Page, tmp_path: Path) -> None:

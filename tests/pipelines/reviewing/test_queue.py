@@ -114,15 +114,3 @@ def test_everybody_is_asked_once_and_every_answer_by_as_many_as_it_needs(
             enough = len(answered[key]) >= (2 if overlap == 1 else 1)
             assert enough or len(answered[key] + skipped[key]) == len(reviewers), "all were asked"
     assert sum(found.reviews.values()) == sum(bool(names) for names in answered.values())
-
-
-def test_the_tables_are_read_again_only_for_what_is_not_held() -> None:
-    held = candidates(Brand=[0.5], Roast=[0.1])
-    held.waiting["Coffee", "Roast"] = 3
-    found = Queue(held, [], 0.0, Clock())
-    assert (found.has_more(ANY), found.has_more(Wish(attribute="Roast"))) == (True, True)
-    assert not found.has_more(Wish(attribute="Brand"))
-    roast = found.next("Ada", Wish(attribute="Roast"))
-    assert roast is not None
-    found.record(said_of(roast, "Ada", "skip"))
-    assert found.touched == {("Coffee", "Roast"): 1}, "so many more are held then"

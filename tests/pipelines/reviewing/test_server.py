@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import signal
 import threading
 import time
 import urllib.error
@@ -106,12 +105,6 @@ def test_killed_in_the_midst_nothing_that_was_acknowledged_is_lost(tmp_path: Pat
             server.say("Eve", answer["key"], "skip")
 
 
-def test_ctrl_c_is_no_error(run: Path) -> None:
-    with serving(run) as server:
-        server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(60) == 0
-
-
 @pytest.fixture(scope="module")
 def stays(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """One server for all who only look, or are refused."""
@@ -184,24 +177,3 @@ def test_a_verdict_that_cannot_be_is_refused_and_leaves_no_trace(stays: tuple[Pa
     assert server.say("Ada", weight, "correct", "x" * 2001)["problem"]
     assert server.ask("undo", {"reviewer": "Ada", "id": "12345678"})[1] == {"key": None}
     assert read_verdicts(Folder(str(run))) == []
-
-
-def test_hostile_texts_come_through_as_they_are(stays: tuple[Path, Server]) -> None:
-    run, server = stays
-    for number, text in enumerate(HOSTILE):
-        key = key_of(run, number, "Notes")._asdict()
-        answer = server.ask("answer", {"reviewer": "Ada", "key": key})[1]["answer"]
-        assert [item["text"] for item in answer["answer"]["items"]] == [text, "b"]
-
-
-def test_a_port_that_is_taken_is_said(stays: tuple[Path, Server]) -> None:
-    from typer.testing import CliRunner
-
-    from pipelines.review import app
-
-    run, server = stays
-    port = server.address.split(":")[2].split("/")[0]
-    result = CliRunner().invoke(app, [str(run), "--port", port])
-    assert result.exit_code == 2
-    assert f"port {port}" in result.output
-    assert "--port 0" in result.output

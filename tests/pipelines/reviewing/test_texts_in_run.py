@@ -12,12 +12,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from pipelines import calibrate
-from pipelines.comparing.comparison import compare_runs
 from pipelines.confidence.calibration_file import CalibratedModel
-from pipelines.exporting.driver import ExportWishes, export_run
 from pipelines.quality.labelled_answers import reviewed_answers
-from pipelines.reporting.gather_facts import ReportWishes, gather
-from pipelines.review_desk.desk import OtherTextError, UnknownAnswerError
+from pipelines.review_desk.desk import OtherTextError
 from pipelines.review_desk.gold_file import write_gold
 from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.log_files import read_verdicts
@@ -98,18 +95,6 @@ def test_what_is_judged_anew_is_not_left_out(reviewed: Path) -> None:
     assert not any(each.is_disputed for each in found.corrections.values()), "the earlier one was of another text"
 
 
-def test_everybody_who_shows_answers_says_that_some_are_left_out(reviewed: Path, tmp_path: Path) -> None:
-    made_again(reviewed, coffee(5), coffee(1), coffee(2))
-    said = "of what people said of this run's answers 1 verdict is left out"
-    assert any(note.startswith(said) for note in gather(str(reviewed), ReportWishes()).notes)
-    exported = export_run(str(reviewed), ExportWishes(kind="csv", out=str(tmp_path / "out.csv")))
-    assert any(note.startswith(said) for note in exported.notes)
-    other = tmp_path / "other"
-    other.mkdir()
-    shutil.copytree(reviewed, other / "run")
-    assert any(note.startswith(f"B: {said}") for note in compare_runs(str(reviewed), str(other / "run")).notes)
-
-
 def test_what_a_page_shows_of_an_earlier_text_is_not_taken_for_the_text_of_now(reviewed: Path) -> None:
     key = key_of(reviewed, 0, "Brand")
     at = desk(reviewed)
@@ -143,18 +128,3 @@ def test_undo_takes_back_what_stands_in_this_run(reviewed: Path) -> None:
     assert at.undo("undo-no-more", "Ada") is None
     at.close()
     assert not layer_of(reviewed).corrections
-
-
-def test_undo_of_a_row_that_is_gone_while_the_page_is_open(reviewed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.review_desk.products._REMEMBERED", 0)
-    at = desk(reviewed)
-    made_again(reviewed, coffee(0), coffee(1))
-    last = key_of(reviewed, 2, "Brand")
-    with pytest.raises(UnknownAnswerError):
-        at.answer(last, "Ada")
-    assert at.undo("undo-the-one", "Ada") == last, "who said it can take it back without seeing it"
-    assert at.undo("undo-the-one", "Ada") == last
-    assert at.undo("undo-another", "Ada") == key_of(reviewed, 1, "Brand")
-    at.close()
-    found = layer_of(reviewed)
-    assert (set(found.corrections), found.left_out) == ({key_of(reviewed, 0, "Brand")}, [])

@@ -22,7 +22,7 @@ from pipelines.job.preflight import plan_job
 from pipelines.normalise import app
 from pipelines.normalising.normalised import NORMALISED_COLUMNS
 from pipelines.rewriting import normalised_run
-from pipelines.rewriting.normalised_run import NormalisedRun, normalise_run, unknown_notes
+from pipelines.rewriting.normalised_run import NormalisedRun, normalise_run
 from pipelines.store.asked_schemas import read_asked_schemas, read_schemas, store_schemas
 from pipelines.store.columns import ATTRIBUTE_COLUMNS, COLUMNS
 from pipelines.store.folders import Folder
@@ -176,13 +176,6 @@ def test_a_kill_at_any_write_leaves_what_the_next_pass_ends(
     assert [cells["norm_status"] for cells in table(run)[:3]] == ["ok", "ok", "conflict"]
 
 
-def test_the_command_says_what_changed(run: Path) -> None:
-    result = CliRunner().invoke(app, [str(run), "--json"])
-    assert result.exit_code == 0, result.output
-    assert "12 values, 9 changed; 3 of 3 parts written" in result.output
-    assert json.loads(result.output.splitlines()[-1])["after"] == {"ok": 6, "conflict": 3, "none": 3}
-
-
 SCARLET = Attribute(name="Color", type="enum", values=({"label": "Scarlet", "id": "c9", "synonyms": ["red"]},))
 
 
@@ -249,34 +242,6 @@ def edited_file(folder: Path, categories: dict[str, list[str]]) -> str:
     path = folder / "edited.yaml"
     path.write_text(json.dumps({"categories": categories}))
     return str(path)
-
-
-def test_names_that_the_run_does_not_have_are_noted_with_those_that_were_meant(run: Path, tmp_path: Path) -> None:
-    path = edited_file(tmp_path, {"Shoes": ["Colour", "Width", "Heel"], "Hats": ["Brim"]})
-    result = CliRunner().invoke(app, [str(run), "--schemas", path, "--dry-run", "--json"])
-    assert result.exit_code == 0, result.output
-    notes = [
-        f"{path}: the run has no attribute 'Colour' in 'Shoes'; did you mean 'Color'?",
-        f"{path}: the run has no attribute 'Heel' in 'Shoes'",
-        f"{path}: the run has no category 'Hats'",
-    ]
-    assert [line for line in result.output.splitlines() if line.startswith("NOTE")] == [f"NOTE: {n}" for n in notes]
-    assert json.loads(result.output.splitlines()[-1])["notes"] == notes
-
-
-def test_of_many_unknown_names_the_misspelled_ones_come_first() -> None:
-    before = {"Shoes": CategorySchema(category="Shoes", attributes=SHOES)}
-    others = tuple(Attribute(name=f"Feature {letter}") for letter in "abcdefghijkl")
-    edited = {"Shoes": CategorySchema(category="Shoes", attributes=(*others, SHOES[0], Attribute(name="Widht")))}
-    notes = unknown_notes(before, edited, "F")
-    assert notes[0] == "F: the run has no attribute 'Widht' in 'Shoes'; did you mean 'Width'?"
-    assert (len(notes), notes[-1]) == (11, "and 3 more names in F that the run does not have")
-
-
-def test_a_name_that_the_file_has_itself_is_not_what_another_was_meant_to_be() -> None:
-    before = {"Shoes": CategorySchema(category="Shoes", attributes=SHOES)}
-    edited = {"Shoes": CategorySchema(category="Shoes", attributes=(*SHOES, Attribute(name="Colors")))}
-    assert unknown_notes(before, edited, "F") == ["F: the run has no attribute 'Colors' in 'Shoes'"]
 
 
 @pytest.mark.parametrize(

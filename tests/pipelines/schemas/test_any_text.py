@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema
-from pipelines.config.yaml_dumping import comment_text, dump_flow, dump_key, dump_yaml
 from pipelines.config.yaml_files import parse_yaml
 from pipelines.schemas.importing.imported import Imported, SourceCategory
 from pipelines.schemas.importing.schema_text import schema_text
@@ -52,14 +50,3 @@ def test_any_text_is_read_back_as_it_was(
     schema = parse_schemas(parse_yaml(text, "F"), "F")[category]
     assert [each.name for each in schema.attributes] == [name, f"{name} 2"]
     assert schema.attributes[0] == attribute
-
-
-@given(ANY)
-@example("\x85")
-@example("\ufffe")
-def test_a_text_is_on_one_line_as_a_value_a_key_or_a_comment(text: str) -> None:
-    for written in (dump_flow(text), comment_text(text)):
-        assert not any(mark in written for mark in BREAKS.values())
-    assert yaml.safe_load(f"# {comment_text(text)}\n[{dump_flow(text)}]") == [text]
-    assert yaml.safe_load(dump_yaml([{"a": text}])) == [{"a": text}]
-    assert yaml.safe_load(f"{dump_key(text)}\n  - 1") == {text: [1]}

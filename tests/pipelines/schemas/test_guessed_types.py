@@ -6,12 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Member, Unit
 from pipelines.schemas.guessed_types import GuessedType, guessed_type
-from tests.pipelines.schemas.imports import done
 from tests.tables import table
 
 
@@ -59,12 +57,6 @@ def test_the_type_of_values(values: dict[str, int], kind: GuessedType) -> None:
 values = st.text(max_size=12) | st.sampled_from(["12 cm", "red", "yes", "1e9", "½", "12 \x00", "3 ²"])
 
 
-@given(st.dictionaries(values, st.integers(1, 50), max_size=8))
-def test_every_kind_makes_an_attribute(counts: dict[str, int]) -> None:
-    attribute = guessed_type(counts).attribute("x", multiple=True)
-    assert (attribute.type == "enum") == (attribute.values is not None)
-
-
 def gold(path: Path, *products: tuple[str, dict[str, Any]]) -> Path:
     lines = [
         json.dumps({"product_id": str(number), "category": category, "values": values})
@@ -72,39 +64,3 @@ def gold(path: Path, *products: tuple[str, dict[str, Any]]) -> Path:
     ]
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
-
-
-def test_gold_proposes_types_with_their_counts(tmp_path: Path) -> None:
-    bags = [
-        (
-            "Bags",
-            {
-                "Width": [f"{number} cm"],
-                "Colour": [["red"], ["blue", "navy"]],
-                "Lined": ["yes"],
-                "Name": [f"n{number}"],
-            },
-        )
-        for number in range(6)
-    ]
-    hats = [("Hats", {"Colour": ["red", "crimson"], "Name": None}) for _ in range(4)]
-    path = gold(tmp_path / "gold.jsonl", *bags, *hats)
-    typed = done(tmp_path, path)
-    assert typed.attribute("Bags", "Width").unit == Unit(want="cm")
-    colour = typed.attribute("Bags", "Colour")
-    assert colour.multiple
-    assert colour.values == (Member(label="red", synonyms=("crimson",)), Member(label="blue", synonyms=("navy",)))
-    assert typed.attribute("Hats", "Colour").values == colour.values
-    assert not typed.attribute("Hats", "Colour").multiple
-    assert typed.attribute("Bags", "Lined").type == "boolean"
-    assert typed.attribute("Bags", "Name").type == "string"
-    assert "# 16 values, 2 different: red 10, blue 6" in typed.text
-    assert "types: 2 enum, 1 boolean, 1 string, 1 number" in typed.printed
-    assert not typed.remarks()
-
-    plain = done(tmp_path, path, "--plain")
-    assert {each.type for schema in plain.schemas.values() for each in schema.attributes} == {"string"}
-    assert plain.names("Bags") == typed.names("Bags")
-    assert plain.text.startswith("categories:\n  Bags:\n  - ")
-    assert list(done(tmp_path, path, "--plain", "--category", "Hats").schemas) == ["Hats"]
-    assert list(done(tmp_path, path, "--category", "Hats").schemas) == ["Hats"]

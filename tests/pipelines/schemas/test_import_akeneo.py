@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from hpd_core import Attribute, Member, Unit
-from pipelines.normalising.units import is_known, wanted_unit
-from pipelines.schemas.importing.akeneo import SYMBOLS, unit_of
 from tests.pipelines.schemas.imports import done, refused, write
 
 ATTRIBUTES = """
@@ -77,67 +75,8 @@ def test_csv_exports(export: list[Path], tmp_path: Path) -> None:
     assert not shop.remarks()
 
 
-def test_what_is_not_imported_is_told(export: list[Path], tmp_path: Path) -> None:
-    shop = done(tmp_path, *export)
-    assert "left out: 1 identifiers, 1 long texts, 1 prices" in shop.printed
-    assert "1 attributes of families are not in the files: side_view" in shop.printed
-    assert "are choices without options, and texts here; give the options' export as well: size" in shop.printed
-    assert shop.attribute("Boots", "Size").type == "string"
-
-
-def test_another_language(export: list[Path], tmp_path: Path) -> None:
-    for language in ("de", "de_DE", "de-AT"):
-        shop = done(tmp_path, *export, "--language", language)
-        assert list(shop.schemas) == ["Stiefel", "Hats"]
-        color = shop.attribute("Stiefel", "Farbe")
-        assert color.values is not None
-        assert color.values[0] == Member(label="Schwarz", id="blk", synonyms=("Black",))
-    assert "the files have no such labels, but en_US, de_DE" in refused(tmp_path, *export, "--language", "fr")
-
-
 def page(*items: dict[str, Any]) -> dict[str, Any]:
     return {"_links": {"self": {"href": "x"}}, "current_page": 1, "_embedded": {"items": list(items)}}
-
-
-def test_answers_of_the_rest_interface(tmp_path: Path) -> None:
-    labels = {"en_US": "Color", "fr_FR": "Couleur"}
-    attributes = page(
-        {
-            "code": "color",
-            "type": "pim_catalog_simpleselect",
-            "labels": labels,
-            "guidelines": {"en_US": "the main one"},
-        },
-        {"code": "weight", "type": "pim_catalog_metric", "metric_family": "Weight", "default_metric_unit": "KILOGRAM"},
-    )
-    options = page({"code": "red", "attribute": "color", "sort_order": 1, "labels": {"en_US": "Red", "fr_FR": "Rouge"}})
-    families = page({"code": "bags", "attributes": ["color", "weight"], "labels": {}})
-    files = [
-        write(tmp_path, "a.json", attributes),
-        write(tmp_path, "o.jsonl", options),
-        write(tmp_path, "f.json", families),
-    ]
-    shop = done(tmp_path, *files)
-    color = shop.attribute("Bags", "Color")
-    assert (color.description, color.aliases) == ("the main one", ("Couleur",))
-    assert color.values == (Member(label="Red", id="red", synonyms=("Rouge",)),)
-    assert shop.attribute("Bags", "Weight").unit == Unit(want="kg")
-
-
-def test_attributes_alone_are_one_category(export: list[Path], tmp_path: Path) -> None:
-    assert list(done(tmp_path, export[0]).schemas) == ["products"]
-    assert "no attributes in it; give the attributes' export as well" in refused(tmp_path, export[2])
-
-
-def test_units_of_the_standard_families_are_understood() -> None:
-    for family, codes in SYMBOLS.items():
-        unknown = [symbol for symbol in codes.values() if not is_known(wanted_unit(symbol))]
-        assert not unknown, family
-    assert unit_of("Volume", "OUNCE") == Unit(want="fl oz")
-    assert unit_of("Weight", "OUNCE") == Unit(want="oz")
-    assert unit_of("my_lengths", "CENTIMETER") == Unit(want="cm")
-    assert unit_of("Knots", "KNOT") == Unit(want="knot")
-    assert unit_of("Length", "") is None
 
 
 def test_a_row_with_too_many_cells(tmp_path: Path) -> None:

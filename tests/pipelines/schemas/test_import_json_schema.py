@@ -67,47 +67,11 @@ def test_every_form(tmp_path: Path) -> None:
     assert not model.remarks()
 
 
-def test_what_stands_beside_others_is_joined_and_what_holds_at_times_is_told(tmp_path: Path) -> None:
-    def of(name: str) -> dict[str, object]:
-        return {"properties": {name: {"type": "string"}}}
-
-    schema = {"title": "Bag", "type": "object", **of("colour"), "allOf": [of("size")], "then": of("zip")}
-    model = done(tmp_path, write(tmp_path, "bag.json", schema))
-    assert {each.name for each in model.schemas["Bag"].attributes} == {"colour", "size"}
-    assert "left out, asked for in some cases only: then" in model.printed
-
-
 def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
     many = {f"p{number}": {"type": "string"} for number in range(100)}
     levels = {f"L{number}": {"properties": {**many, "in": {"$ref": f"#/$defs/L{number + 1}"}}} for number in range(15)}
     schema = {"$ref": "#/$defs/L0", "$defs": {**levels, "L15": {"properties": many}}}
     assert "more than 1,000 properties; give a part of it" in refused(tmp_path, write(tmp_path, "big.json", schema))
-
-
-def test_several_objects_are_several_categories(tmp_path: Path) -> None:
-    shapes = {"Bag": {"properties": {"brand": {}}}, "Hat": {"properties": {"size": {}}}, "Size": {"enum": [1]}}
-    definitions = done(tmp_path, write(tmp_path, "d.json", {"$defs": shapes}))
-    assert {name: definitions.names(name) for name in definitions.schemas} == {"Bag": ["brand"], "Hat": ["size"]}
-    union = {"$defs": shapes, "oneOf": [{"$ref": "#/$defs/Hat"}, {"$ref": "#/$defs/Bag"}]}
-    assert list(done(tmp_path, write(tmp_path, "u.json", union)).schemas) == ["Hat", "Bag"]
-
-
-def test_all_of_is_joined(tmp_path: Path) -> None:
-    schema = {
-        "allOf": [{"$ref": "#/definitions/Base"}, {"properties": {"size": {"type": "number"}}}],
-        "definitions": {"Base": {"title": "Base", "properties": {"brand": {}}}},
-        "properties": {},
-        "title": "Hat",
-    }
-    del schema["properties"]
-    assert done(tmp_path, write(tmp_path, "h.json", schema)).names("Hat") == ["brand", "size"]
-
-
-def test_what_cannot_be_read(tmp_path: Path) -> None:
-    away = write(tmp_path, "a.json", {"properties": {"x": {"$ref": "other.json#/x"}}})
-    assert "$ref 'other.json#/x' leads nowhere in this file" in refused(tmp_path, away)
-    nothing = write(tmp_path, "n.json", {"properties": {"x": {"const": 1}}})
-    assert "no property that can be asked for: left out, a constant: x" in refused(tmp_path, nothing)
 
 
 MODELS = """
@@ -175,38 +139,3 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "shop_models", raising=False)
     return "shop_models"
-
-
-def test_the_types_of_python(tmp_path: Path, models: str) -> None:
-    model = done(tmp_path, f"{models}:Types")
-    found = {each.id or each.name: each for each in model.schemas["Types"].attributes}
-    kinds = {name: (each.type, each.multiple) for name, each in found.items()}
-    one, several = False, True
-    assert kinds == {
-        **dict.fromkeys(("price", "weight", "count", "litres"), ("number", one)),
-        **dict.fromkeys(("sizes", "span"), ("number", several)),
-        "made": ("date", one),
-        "seen": ("date", several),
-        **dict.fromkeys(("key", "page", "mixed"), ("string", one)),
-        "tags": ("string", several),
-        "grade": ("enum", one),
-        "grades": ("enum", several),
-    }
-    assert found["grade"].values == (Member(label="LOW", id="1"), Member(label="HIGH", id="2"))
-    assert "of several types, texts here: mixed" in model.printed
-    assert "left out, bytes and passwords: picture" in model.printed
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("shop_models:Nothing", "shop_models:Nothing cannot be imported: AttributeError"),
-        ("no_models:Shop", "cannot be imported: ModuleNotFoundError"),
-        ("broken_models:Shop", "cannot be imported: RuntimeError: no database"),
-        ("ending_models:Shop", "cannot be imported: SystemExit: 0"),
-        ("shop_models:number", "shop_models:number has no JSON Schema"),
-    ],
-)
-@pytest.mark.usefixtures("models")
-def test_what_is_no_model(tmp_path: Path, source: str, message: str) -> None:
-    assert message in refused(tmp_path, source)

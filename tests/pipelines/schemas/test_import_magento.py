@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hpd_core import Member
-from tests.pipelines.schemas.imports import done, refused, write
+from tests.pipelines.schemas.imports import done, write
 
 EMPTY = {"label": " ", "value": ""}
 COLOR = {
@@ -34,29 +34,6 @@ ATTRIBUTES: list[dict[str, Any]] = [
 ]
 
 
-def test_the_attributes_alone_are_one_category(tmp_path: Path) -> None:
-    path = write(tmp_path, "attributes.json", {"items": ATTRIBUTES, "search_criteria": {}, "total_count": 8})
-    shop = done(tmp_path, path, "--name", "Bags")
-    assert {each.name: (each.type, each.multiple) for each in shop.schemas["Bags"].attributes} == {
-        "Color": ("enum", False),
-        "Features": ("enum", True),
-        "Organic": ("boolean", False),
-        "Made on": ("date", False),
-        "RRP": ("number", False),
-        "Weight": ("number", False),
-    }
-    color = shop.attribute("Bags", "Color")
-    assert color.id == "color"
-    assert color.values == (Member(label="Red", id="13"), Member(label="Blue", id="14"))
-    assert "left out: 1 of the shop's own machinery, 1 pictures, files and long texts" in shop.printed
-    assert (
-        "2 of 6 attributes are numbers, whose units Magento does not say; write your shop's: rrp, weight"
-        in shop.printed
-    )
-    assert list(done(tmp_path, path).schemas) == ["products"]
-    assert not shop.remarks()
-
-
 def test_csv(tmp_path: Path) -> None:
     path = write(
         tmp_path,
@@ -77,10 +54,3 @@ def test_csv(tmp_path: Path) -> None:
     assert shop.attribute("Shoe", "Color").values == (Member(label="Red", id="13"), Member(label="Blue", id="14"))
     assert shop.attribute("Bag", "Closure").values == (Member(label="Zip", id="5"),)
     assert shop.attribute("Bag", "Lining").labels == ("Silk", "Wool")
-
-
-def test_what_cannot_be_read(tmp_path: Path) -> None:
-    broken = write(tmp_path, "a.csv", "attribute_code,frontend_input,options\ncolor,select,[not JSON\n")
-    assert "attribute 'color': its options are no JSON" in refused(tmp_path, broken)
-    machinery = write(tmp_path, "m.json", ATTRIBUTES[-1:])
-    assert "no attribute that texts could answer" in refused(tmp_path, machinery)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hpd_core import Member, Unit
-from tests.pipelines.schemas.imports import done, refused, write
+from tests.pipelines.schemas.imports import done, write
 
 GID = "gid://shopify/Taxonomy"
 CATEGORIES = """
@@ -194,54 +194,6 @@ def published() -> dict[str, Any]:
     }
 
 
-def test_the_data_of_a_checkout(data: Path, tmp_path: Path) -> None:
-    taxonomy = done(tmp_path, data)
-    assert list(taxonomy.schemas) == [
-        "Toys & Games",
-        "Kites",
-        "Toys & Games > Kites > Parts",
-        "Balls",
-        "Toys & Games > Balls > Parts",
-    ]
-    kites = taxonomy.schemas["Kites"]
-    assert (kites.id, kites.aliases) == (f"{GID}Category/xx-1", ("Toys & Games > Kites",))
-    color = taxonomy.attribute("Kites", "Color")
-    assert (color.id, color.description, color.type) == (f"{GID}Attribute/1", "The main colour", "enum")
-    assert color.values == (
-        Member(label="Black", id=f"{GID}Value/1"),
-        Member(label="Off-white", id=f"{GID}Value/21"),
-        Member(label="No", id=f"{GID}Value/7"),
-    )
-    sail = taxonomy.attribute("Kites", "Kite/sail shape")
-    assert (sail.labels, sail.description, sail.aliases) == (
-        ("Delta", "Box"),
-        "The form of the sail",
-        ("kite-sail-shape",),
-    )
-    height = taxonomy.attribute("Kites", "Height")
-    assert (height.type, height.unit, height.values) == ("number", Unit(want="cm"), None)
-
-
-def test_what_is_not_in_the_files_is_told(data: Path, tmp_path: Path) -> None:
-    taxonomy = done(tmp_path, data)
-    assert taxonomy.attribute("Toys & Games > Kites > Parts", "Tail fastening").type == "string"
-    assert "1 of 4 attributes are not defined in the files, and are texts here: tail_fastening" in taxonomy.printed
-    assert "1 categories without attributes are left out: Toys & Games > Balls > Nothing Known" in taxonomy.printed
-    assert "values without names" not in taxonomy.printed
-    assert not taxonomy.remarks()
-
-    (data / "values.yml").unlink()
-    unnamed = done(tmp_path, data)
-    assert (
-        "have values without names in the files (values.yml has them), made from their ids here: color" in unnamed.text
-    )
-    assert unnamed.attribute("Balls", "Color").values == (
-        Member(label="Black", id="color__black"),
-        Member(label="Off white", id="color__off_white"),
-        Member(label="No", id="color__no"),
-    )
-
-
 def test_the_published_json(tmp_path: Path) -> None:
     taxonomy = done(tmp_path, write(tmp_path, "taxonomy.json", published()))
     assert "from Shopify's product taxonomy 2026-08" in taxonomy.printed
@@ -252,52 +204,3 @@ def test_the_published_json(tmp_path: Path) -> None:
     assert sail.description == "About Kite/sail shape"
     assert taxonomy.attribute("Kites", "Height").unit == Unit(want="cm")
     assert not taxonomy.remarks()
-
-
-def test_the_published_json_in_two_files_is_the_same(tmp_path: Path) -> None:
-    whole = done(tmp_path, write(tmp_path, "taxonomy.json", published()))
-    taxonomy = published()
-    attributes = write(tmp_path, "attributes.json", {"version": "2026-08", "attributes": taxonomy.pop("attributes")})
-    categories = write(tmp_path, "categories.json", taxonomy)
-    assert done(tmp_path, categories, attributes).schemas == whole.schemas
-    assert "attributes without categories" in refused(tmp_path, attributes)
-    bare = done(tmp_path, categories)
-    assert {each.type for each in bare.schemas["Kites"].attributes} == {"string"}
-    assert bare.attribute("Kites", "Color").id == f"{GID}Attribute/1"
-
-
-@pytest.mark.parametrize(
-    ("wanted", "categories"),
-    [
-        ("Kites", ["Kites", "Parts"]),
-        ("toys & games > balls", ["Balls", "Parts"]),
-        ("xx-2-1", ["Parts"]),
-        (f"{GID}Category/xx-1-1", ["Parts"]),
-    ],
-)
-def test_a_part_of_it(data: Path, tmp_path: Path, wanted: str, categories: list[str]) -> None:
-    assert list(done(tmp_path, data, "--category", wanted).schemas) == categories
-
-
-def test_a_category_that_is_not_one(data: Path, tmp_path: Path) -> None:
-    several = refused(tmp_path, data, "--category", "Parts")
-    assert "2 categories are called so, name one by its path" in several
-    assert "'Toys & Games > Kites > Parts', 'Toys & Games > Balls > Parts'" in several
-    assert "did you mean 'Kites'" in refused(tmp_path, data, "--category", "Kite")
-    assert "no category of it has an attribute" in refused(tmp_path, data, "--category", "Nothing Known")
-
-
-def test_two_attributes_of_one_name(tmp_path: Path) -> None:
-    categories = """
-        - {id: xx, name: Kites, children: [], attributes: [size, kite_size]}
-        - {id: yy, name: Balls, children: [], attributes: [size]}
-    """
-    attributes = """
-        base_attributes:
-        - {id: 1, name: Size, friendly_id: size, handle: size, values: [size__s, size__m]}
-        - {id: 2, name: Size, friendly_id: kite_size, handle: kite-size, values: [kite_size__big, kite_size__small]}
-    """
-    taxonomy = done(tmp_path, write(tmp_path, "c.yml", categories), write(tmp_path, "a.yml", attributes))
-    assert taxonomy.names("Kites") == ["Size", "Size (kite_size)"]
-    assert taxonomy.names("Balls") == ["Size"]
-    assert taxonomy.attribute("Kites", "Size (kite_size)").labels == ("Big", "Small")

@@ -9,10 +9,9 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from hpd_core import Attribute, CategorySchema, Unit
-from hpd_core.data.nesting import MAX_DEPTH, dotted, flattened, nested
+from hpd_core.data.nesting import MAX_DEPTH, dotted, flattened
 from hpd_core.text.template import render_attribute, render_key
 from pipelines.errors import UsageError
 from pipelines.schemas.importing.imported import one_line
@@ -61,17 +60,6 @@ def test_what_is_in_an_object_is_asked_for_by_its_path(tmp_path: Path) -> None:
     totes = [each.name for each in schemas["Totes"].attributes]
     assert totes[:3] == ["Brand", "size.handle", "pack.width"], "its own object is in the place of the other"
     assert [remark.message for remark in lint(schemas) if "object" in remark.message] == []
-
-
-@table("path", [("size",), ("size", "depth"), ("", "size.width"), ("size.width",)])
-def test_a_path_is_how_it_is_called(path: tuple[str, ...]) -> None:
-    with pytest.raises(ValidationError, match="which is not how it is called"):
-        Attribute(name="size.width", path=path)
-
-
-def test_a_value_that_is_an_object_is_refused() -> None:
-    with pytest.raises(ValidationError, match=r"the attribute 'size' as a value, and as an object"):
-        CategorySchema(category="A", attributes=(WIDTH, Attribute(name="size")))
 
 
 def category(*entries: str) -> str:
@@ -154,12 +142,6 @@ trees = st.recursive(
 ).filter(lambda tree: isinstance(tree, dict))
 
 
-@settings(max_examples=examples(100))
-@given(trees)
-def test_what_is_taken_apart_is_put_together_again(tree: dict[str, Any]) -> None:
-    assert nested(flattened(tree)) == tree
-
-
 def listed(tree: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {"name": name, "type": "object", "attributes": listed(node)}
@@ -183,30 +165,6 @@ def test_every_tree_is_a_schema_and_its_values_are_the_tree(tree: dict[str, Any]
     assert schemas["A"].nested(dict(zip(places, (each for _, each in flattened(tree)), strict=True))) == tree
     assert parse_schemas(yaml.safe_load(dump_schemas(schemas)), "dumped") == schemas
     assert CategorySchema.model_validate(schemas["A"].model_dump(mode="json")) == schemas["A"]
-
-
-def test_a_json_schema_keeps_its_objects(tmp_path: Path) -> None:
-    lid = {"description": "on top", "properties": {"closure": {"enum": ["zip", "clip"]}}}
-    size = {"properties": {"width": {"type": "number", "x-unit": "cm", "description": "outside"}, "lid": lid}}
-    read = done(tmp_path, write(tmp_path, "bag.json", {"title": "Bag", "properties": {"size": size, "brand": {}}}))
-    assert yaml.safe_load(read.text)["categories"]["Bag"] == [
-        {
-            "name": "size",
-            "type": "object",
-            "attributes": [
-                {"name": "width", "description": "outside", "type": "number", "unit": "cm"},
-                {
-                    "name": "lid",
-                    "type": "object",
-                    "attributes": [
-                        {"name": "closure", "description": "on top", "type": "enum", "values": ["zip", "clip"]}
-                    ],
-                },
-            ],
-        },
-        {"name": "brand"},
-    ]
-    assert read.attribute("Bag", "size.lid.closure").path == ("size", "lid", "closure")
 
 
 odd_names = st.text("aA. \n", max_size=3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -64,30 +63,6 @@ def test_every_form(tmp_path: Path) -> None:
     )
     assert schemas["Cans"].attributes == cans
     assert schemas["Coolers"].attributes == (brand, color, *cans)
-
-
-@settings(max_examples=examples(100))
-@given(st.lists(st.lists(st.integers(0, 8), max_size=3, unique=True), min_size=1, max_size=9))
-def test_several_parents_count_in_the_order_of_pythons_classes(parents: list[list[int]]) -> None:
-    classes: dict[int, type] = {}
-    entries: dict[str, Any] = {}
-    for number, numbers in enumerate(parents):
-        chosen = [parent for parent in numbers if parent in classes]
-        says = [{"name": "shared", "description": str(number)}] if number % 2 == 0 or not chosen else []
-        entry = {"extends": [f"c{parent}" for parent in chosen], "attributes": [*says, f"own {number}"]}
-        document = {"categories": {**entries, f"c{number}": entry}}
-        try:
-            made = type(
-                f"c{number}", tuple(classes[parent] for parent in chosen), {"says": str(number)} if says else {}
-            )
-        except TypeError:
-            with pytest.raises(UsageError, match="leave open whose attributes count first"):
-                parse_schemas(document, "s.yaml")
-            continue
-        classes[number], entries = made, document["categories"]
-        found = {each.name: each for each in parse_schemas(document, "s.yaml")[f"c{number}"].attributes}
-        assert found["shared"].description == getattr(made, "says", None)
-        assert found.keys() == {"shared", *(f"own {each.__name__[1:]}" for each in made.__mro__[:-1])}
 
 
 def library(entry: str) -> str:
@@ -225,20 +200,3 @@ def test_what_is_written_is_read_again(schemas: Mapping[str, CategorySchema]) ->
     assert again == schemas
     assert schemas_hash(again) == schemas_hash(schemas)
     assert dump_schemas(again) == text
-
-
-def test_a_vocabulary_that_categories_share_is_written_once() -> None:
-    color = Attribute(name="Color!", type="enum", values=tuple(Member(label=f"c{n}", id=str(n)) for n in range(40)))
-    other = color.model_copy(update={"description": "of the lid"})
-    name = Attribute(name="Brand", description="as printed")
-    schemas = {
-        category: CategorySchema(category=category, attributes=(name, color if category < "c" else other))
-        for category in "abcd"
-    }
-    document = yaml.safe_load(dump_schemas(schemas))
-    assert list(document["attributes"]) == ["color", "color-2"]
-    assert document["categories"]["a"] == [
-        {"name": "Brand", "type": "string", "description": "as printed"},
-        {"use": "color"},
-    ]
-    assert document["categories"]["d"][1] == {"use": "color-2"}

@@ -113,36 +113,6 @@ ORDER: Any = {
 }
 
 
-@table("text", TEXTS)
-def test_so_is_a_stream_of_lists_and_of_objects_that_may_miss(
-    client: openai.OpenAI, engine: Engine, server: Served, text: str
-) -> None:
-    result = expected(engine, text, ORDER)
-    assert server.chat(text, ORDER).data == result.data
-    order: Any = {"type": "json_schema", "json_schema": {"name": "order", "schema": ORDER}}
-    pieces, paths = "", []
-    for chunk in client.chat.completions.create(
-        model=MODEL, messages=messages(text), response_format=order, stream=True
-    ):
-        pieces += "".join(choice.delta.content or "" for choice in chunk.choices)
-        paths += [each["path"] for each in (chunk.model_extra or {}).get("hpd", {}).get("fields", [])]
-    assert pieces == json.dumps(result.data, ensure_ascii=False)
-    assert sorted(paths) == sorted(result.fields)
-
-
-@table(
-    ("schema", "text"),
-    [
-        ({"type": "object", "properties": {"kind": {"const": "invoice"}}}, '{"kind": "invoice"}'),
-        ({"type": "object", "properties": {}, "additionalProperties": False}, "{}"),
-    ],
-)
-def test_a_stream_without_any_field_has_its_constants(client: openai.OpenAI, schema: Any, text: str) -> None:
-    asked: Any = {"type": "json_schema", "json_schema": {"name": "any", "schema": schema}}
-    chunks = client.chat.completions.create(model=MODEL, messages=messages("x"), response_format=asked, stream=True)
-    assert "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices) == text
-
-
 def test_a_stream_of_a_response_is_the_answer_in_pieces(client: openai.OpenAI, engine: Engine) -> None:
     result = expected(engine, TEXTS[0])
     with client.responses.stream(model=MODEL, input=TEXTS[0], text_format=Shoe) as stream:
@@ -174,9 +144,3 @@ def test_a_tool_that_must_be_called_is_called(client: openai.OpenAI, engine: Eng
     (item,) = response.output
     assert item.type == "function_call"
     assert (item.name, json.loads(item.arguments)) == ("shoe", data)
-
-
-def test_the_model_has_a_card(client: openai.OpenAI, server: Served) -> None:
-    assert [model.id for model in client.models.list()] == [MODEL]
-    assert client.models.retrieve(MODEL).owned_by == "hpd"
-    assert server.ask("/health").body == {"status": "ok"}

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from typer.testing import CliRunner
 
 from pipelines.serve import app
 from tests.pipelines.commands import wait_until
-from tests.pipelines.serving.served import Served, chat, serving_apart
+from tests.pipelines.serving.served import Served, serving_apart
 from tests.pipelines.serving.test_many_clients import ask_all
 from tests.tables import table
 
@@ -40,36 +38,6 @@ def test_under_load_it_answers_what_it_has_taken_and_ends(tiny_model_dir: Path) 
         assert server.process.wait(60) == 0
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(server.place, timeout=10)
-
-
-@pytest.mark.full
-def test_without_work_it_ends_at_once(tiny_model_dir: Path) -> None:
-    with serving_apart(tiny_model_dir, HPD_API_KEY="secret") as server:
-        assert server.process is not None
-        assert server.ask("/v1/models").status == 401
-        assert server.ask("/v1/models", Authorization="Bearer secret").status == 200
-        server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(20) == 0
-
-
-@pytest.mark.full
-def test_told_twice_it_ends_at_once_and_tells_who_waits(tiny_model_dir: Path) -> None:
-    fields = {f"field {number}": {"type": "string"} for number in range(60)}
-    body = json.dumps(chat("Velor", {"type": "object", "properties": fields})).encode()
-    arguments = ("--set", "engine.max_tokens_per_step=2", "--set", "engine.constrain_values=false")
-    with serving_apart(tiny_model_dir, *arguments) as server, server.sent(body) as sock:
-        process = server.process
-        assert process is not None
-        assert process.stdout is not None
-        wait_until(lambda: server.counted("hpd_server_open_requests") == 1, 60)
-        for _ in range(2):
-            process.send_signal(signal.SIGINT)
-            time.sleep(0.5)
-        answer = b"".join(iter(lambda: sock.recv(10_000), b""))
-        assert answer.startswith(b"HTTP/1.1 503 ")
-        assert b"server_ended" in answer
-        assert process.wait(60) == 0
-        assert "Traceback" not in process.stdout.read()
 
 
 @table(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack
@@ -19,7 +17,6 @@ import pytest
 from hpd_core import Engine, EngineConfig
 from pipelines.serving.api_errors import ApiError
 from pipelines.serving.chat_reply import ChatReply
-from pipelines.serving.gate import ServingLimits
 from pipelines.serving.question import ServedQuestion
 from pipelines.serving.responses_reply import ResponsesReply
 from tests.pipelines.commands import wait_until
@@ -89,19 +86,6 @@ def test_two_hundred_clients_get_the_answers_that_each_gets_alone(engine: Engine
     assert server.counted("hpd_server_open_requests") == 0
 
 
-@pytest.mark.full
-def test_a_connection_that_was_idle_is_used_again(server: Served) -> None:
-    """6 seconds: uvicorn closes it after 5 by itself, and fails the client who uses it just then."""
-    client = http.client.HTTPConnection(*server.place)
-    for pause in (6, 0):
-        client.request("GET", "/health")
-        client.getresponse().read()
-        taken = client.sock
-        time.sleep(pause)
-    assert client.sock is taken
-    client.close()
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_a_client_that_went_has_asked_leaves_the_engine(
     slow_engine: Remembering, slow_server: Served, stream: bool
@@ -133,32 +117,6 @@ def test_what_no_thread_has_begun_with_is_not_begun_for_a_client_that_went(slow_
         assert server.chat("Velor").status == 200
     most_threads = 32
     assert len(slow_engine.futures) - before <= most_threads + 1 < count
-
-
-def test_so_does_what_has_run_out_of_time(slow_engine: Remembering) -> None:
-    with serving_here(slow_engine, ServingLimits(timeout_seconds=0.3)) as server:
-        started = time.monotonic()
-        assert server.chat(LONG, many("late")).status == 504
-        assert time.monotonic() - started < 30
-        future = slow_engine.futures[-1]
-        wait_until(future.done, 60)
-        assert isinstance(future.exception(), CancelledError)
-
-
-def test_a_stream_that_runs_out_of_time_ends_with_an_error(slow_engine: Remembering) -> None:
-    """Before its first field by its status, behind that by its last event."""
-    shape: Any = {"type": "json_schema", "json_schema": {"name": "many", "schema": many("streamed")}}
-    question: list[Any] = [{"role": "user", "content": LONG}]
-
-    def read(client: openai.OpenAI) -> None:
-        list(client.chat.completions.create(model=MODEL, messages=question, response_format=shape, stream=True))
-
-    with (
-        serving_here(slow_engine, ServingLimits(timeout_seconds=0.5)) as server,
-        openai.OpenAI(base_url=server.address, api_key="any", max_retries=0) as client,
-        pytest.raises(openai.APIError, match=r"no answer within 0\.5 s"),
-    ):
-        read(client)
 
 
 def test_a_stream_that_has_begun_ends_with_its_error() -> None:

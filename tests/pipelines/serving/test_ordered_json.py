@@ -56,16 +56,3 @@ def test_fields_in_any_order_make_the_answer(schema: Schema, data: st.DataObject
             written += text.add([field])
     result = JsonResult(Assembly(questions.answers, questions.lengths).of(form))
     assert written + text.rest(result) == json.dumps(result.data, ensure_ascii=False)
-
-
-def test_text_comes_when_its_turn_has_come() -> None:
-    text = ordered(an_object(a=TEXT, b=an_object(c=TEXT, d=TEXT), e=TEXT))
-    assert text.add([answer("/b/d", "4")]) == "{"
-    assert text.add([answer("/a", "1"), answer("/b/c", "é\n")]) == '"a": "1", "b": {"c": "é\\n", "d": "4"}'
-    assert text.add([answer("/e", "5")]) == ', "e": "5"}'
-    assert text.rest(JsonResult({"a": "1", "b": {"c": "é\n", "d": "4"}, "e": "5"})) == ""
-
-
-def test_an_empty_list_is_known_at_once() -> None:
-    text = ordered(an_object(lines={"type": "array", "items": an_object(sku=TEXT)}, z=TEXT))
-    assert text.add([answer("/lines", []), answer("/z", "z")]) == '{"lines": [], "z": "z"}'

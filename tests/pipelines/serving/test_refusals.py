@@ -87,13 +87,6 @@ def test_a_model_of_no_numbers_fails_and_answers_nothing(tiny_model_dir: Path, s
         assert server.counted("hpd_server_fields_total") == 0
 
 
-def test_a_text_that_is_too_long_for_the_model_is_refused(server: Served) -> None:
-    for stream in (False, True):
-        reply = server.chat("word " * 20_000, stream=stream)
-        assert (reply.status, reply.body["error"]["code"]) == (400, "no_answer")
-        assert "tokens" in reply.message
-
-
 def test_plain_chat_is_refused_with_the_way_out(server: Served) -> None:
     with openai.OpenAI(base_url=server.address, api_key="any", max_retries=0) as client:
         with pytest.raises(openai.BadRequestError, match="does not chat") as caught:
@@ -101,14 +94,6 @@ def test_plain_chat_is_refused_with_the_way_out(server: Served) -> None:
         assert caught.value.code == "schema_required"
         with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-4' here"):
             client.responses.create(model="gpt-4", input="Hello!")
-
-
-def test_other_addresses_and_methods_are_refused_as_json(server: Served) -> None:
-    assert server.ask("/v1/embeddings", {}).status == 404
-    assert "POST /v1/responses" in server.ask("/v1/embeddings", {}).message
-    assert server.ask(CHAT).status == 405
-    assert server.ask("/v1/models/other").status == 404
-    assert server.ask("/health/").status == 404, "no redirect to where a Host header says"
 
 
 def test_a_body_of_ten_megabytes_is_refused_before_it_is_read(engine: Engine, server: Served) -> None:

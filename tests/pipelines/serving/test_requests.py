@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from pipelines.serving.api_errors import ApiError
 from pipelines.serving.chat_request import read_chat
-from pipelines.serving.endpoint import parse_body
 from pipelines.serving.responses_request import read_response
 from tests.examples import examples
 from tests.tables import table
@@ -57,10 +56,6 @@ def test_texts_of_the_user_are_the_document_and_those_of_the_system_the_instruct
     assert response.schema == SCHEMA
 
 
-def test_tools_that_are_not_to_be_called_are_none() -> None:
-    assert not read_chat({**CHAT, "tools": CALL["tools"], "tool_choice": "none"}).as_call
-
-
 @table(
     ("change", "param", "said"),
     [
@@ -101,25 +96,6 @@ def test_what_cannot_be_had_is_refused_by_its_key(change: dict[str, Any], param:
     assert set(caught.value.body()["error"]) == {"message", "type", "param", "code"}
 
 
-@table(
-    ("change", "param"),
-    [
-        ({"text": None}, "text.format"),
-        ({"previous_response_id": "resp_1"}, "previous_response_id"),
-        ({"background": True}, "background"),
-        ({"instructions": ["x"]}, "instructions"),
-        ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].role"),
-        ({"input": 7}, "input"),
-        ({"text": {"format": {"type": "json_schema", "schema": SCHEMA}}}, "text.format.name"),
-        ({"text": {"format": {"type": "json_schema", "name": "x", "schema": [SCHEMA]}}}, "text.format.schema"),
-    ],
-)
-def test_so_are_keys_of_a_response(change: dict[str, Any], param: str) -> None:
-    with pytest.raises(ApiError) as caught:
-        read_response({**RESPONSE, **change})
-    assert caught.value.param == param
-
-
 _anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -148,7 +124,3 @@ def test_whatever_stands_at_any_place_is_read_or_refused(body: dict[str, Any], d
             question = read(changed)
             assert question.document.strip()
             assert isinstance(question.schema, dict)
-
-
-def test_a_body_may_hold_any_character() -> None:
-    assert parse_body('{"a": "Größe 42 😀 \\ud83d\\ude00"}'.encode()) == {"a": "Größe 42 😀 😀"}

@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import errno
 import os
-import pickle
 import threading
 from pathlib import Path
 
 import pytest
 
-from pipelines.errors import UsageError
 from pipelines.store.folders import Folder
 from tests.tables import table
 
@@ -43,13 +41,6 @@ def test_objects_are_written_read_listed_copied_and_removed(folder: Folder) -> N
         folder.copy("a/y.json", "public/z.json")
 
 
-def test_create_lets_the_first_win(folder: Folder) -> None:
-    assert folder.create("_shards/1.json", b"first")
-    assert not folder.create("_shards/1.json", b"second")
-    assert folder.read("_shards/1.json") == b"first"
-    assert folder.list("_shards") == ["1.json"]
-
-
 def assert_one_writer_wins(folder: Folder, num_writers: int, num_objects: int) -> None:
     """Of several that create the same objects at once, each is told the truth."""
     winners: list[tuple[int, int]] = []
@@ -73,18 +64,6 @@ def assert_one_writer_wins(folder: Folder, num_writers: int, num_objects: int) -
 def test_of_many_writers_at_once_exactly_one_wins(tmp_path: Path) -> None:
     assert_one_writer_wins(Folder(str(tmp_path)), 8, 20)
     assert not list(tmp_path.rglob(".*")), "temporary files are left"
-
-
-def test_a_local_folder_is_the_same_from_another_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = Folder("out")
-    folder.write("x", b"1")
-    message = pickle.dumps(folder)
-    monkeypatch.chdir("/")
-    assert pickle.loads(message).read("x") == b"1"
-    assert folder.describe("x") == "out/x"
 
 
 def test_a_half_written_file_of_a_killed_start_does_not_make_a_folder_a_foreign_one(tmp_path: Path) -> None:
@@ -133,26 +112,3 @@ def test_what_does_not_fit_on_the_disk_leaves_nothing_behind_and_is_named(
     with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/out/a/b.json'"):
         folder.put(str(source), "a/b.json") if change == "put" else getattr(folder, change)("a/b.json", b"1")
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
-
-
-@table("number", [errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP])
-def test_a_disk_without_hard_links_is_refused_with_the_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    def link(source: str, target: str) -> None:
-        raise OSError(number, os.strerror(number), source, None, target)
-
-    monkeypatch.setattr(os, "link", link)
-    with pytest.raises(
-        UsageError, match=r"no hard links, .*; name a folder on another disk, or one in an object store"
-    ):
-        Folder(str(tmp_path)).create("_plan.json", b"{}")
-    assert not list(tmp_path.iterdir())
-
-
-def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(UsageError, match="is a file, a folder is needed"):
-        Folder(str(tmp_path / "file")).require()
-    with pytest.raises(UsageError, match="cannot open nosuch://x"):
-        Folder("nosuch://x/y")

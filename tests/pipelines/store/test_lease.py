@@ -85,17 +85,6 @@ def test_a_successor_of_a_silent_driver_waits_and_takes_over(folder: Folder, mon
         lease.check()
 
 
-def test_the_successor_of_a_process_of_this_machine_that_is_gone_waits_for_nothing(folder: Folder) -> None:
-    process = subprocess.Popen(["true"])
-    process.wait()
-    gone = RunLease(folder, 60)
-    gone._owner["pid"] = process.pid
-    gone._take(console())
-    said = io.StringIO()
-    with RunLease(folder, 60).hold(Console(file=said)):
-        assert said.getvalue() == ""
-
-
 NEEDS_PROC = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="no /proc tells when processes began")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -11,15 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from pipelines.errors import UsageError
 from pipelines.store.folders import Folder
 from pipelines.store.isolation import Span, Try
 from pipelines.store.ledger import History, Ledger
 from pipelines.store.tables import EncodedTable
-from tests.examples import examples
 from tests.tables import table
 
 TABLES = ("attributes", "products")
@@ -27,31 +23,6 @@ TABLES = ("attributes", "products")
 
 class CrashError(Exception):
     """The process dies here."""
-
-
-class CrashingFolder(Folder):
-    """Dies before the n-th change."""
-
-    def __init__(self, uri: str, changes_left: int) -> None:
-        super().__init__(uri)
-        self.changes_left = changes_left
-
-    def _count(self) -> None:
-        if self.changes_left == 0:
-            raise CrashError
-        self.changes_left -= 1
-
-    def write(self, name: str, data: bytes) -> None:
-        self._count()
-        super().write(name, data)
-
-    def create(self, name: str, data: bytes) -> bool:
-        self._count()
-        return super().create(name, data)
-
-    def copy(self, source: str, target: str) -> None:
-        self._count()
-        super().copy(source, target)
 
 
 def tables(shard: int, attempt: str) -> dict[str, EncodedTable]:
@@ -81,45 +52,6 @@ def recover(ledger: Ledger) -> None:
         pass
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    max_examples=examples(40),
-    deadline=None,
-)
-@given(crashes=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 8)), max_size=8))
-def test_rows_are_published_once_and_whole_wherever_attempts_die(
-    tmp_path_factory: pytest.TempPathFactory, crashes: list[tuple[int, int]]
-) -> None:
-    folder = tmp_path_factory.mktemp("run")
-    for number, (shard, changes) in enumerate(crashes):
-        with contextlib.suppress(CrashError):
-            commit(Ledger(CrashingFolder(str(folder), changes), "s"), shard, f"attempt{number}")
-        ledger = Ledger(Folder(str(folder)), "s")
-        # What a reader sees between two attempts is committed, always, and never two versions of a shard.
-        for seen, attempts in published(folder).items():
-            assert ledger.is_committed(seen)
-            assert set(attempts) == {ledger.manifest(seen)["attempt_id"]}
-    ledger = Ledger(Folder(str(folder)), "s")
-    for shard in range(3):
-        commit(ledger, shard, "last")
-    recover(ledger)
-    final = published(folder)
-    assert sorted(final) == [0, 1, 2]
-    assert all(len(attempts) == len(TABLES) and len(set(attempts)) == 1 for attempts in final.values())
-
-
-def test_the_first_attempt_wins_and_the_second_publishes_the_first_ones_rows(tmp_path: Path) -> None:
-    folder = Folder(str(tmp_path))
-    commit(Ledger(folder, "s"), 3, "first")
-    (tmp_path / "attributes/part-000003.parquet").unlink()
-    commit(Ledger(folder, "t"), 3, "second")
-    assert published(tmp_path) == {3: ["first", "first"]}
-    assert not list(tmp_path.rglob(".*")), "publishing what is published leaves a temporary file behind"
-    manifest = Ledger(folder, "s").manifest(3)
-    part = manifest["tables"]["products"]
-    assert (part["public"], part["num_rows"]) == ("products/part-000003.parquet", 1)
-
-
 def test_a_shard_with_any_missing_part_is_published_again(tmp_path: Path) -> None:
     ledger = Ledger(Folder(str(tmp_path)), "s")
     commit(ledger, 0, "a")
@@ -130,46 +62,6 @@ def test_a_shard_with_any_missing_part_is_published_again(tmp_path: Path) -> Non
     assert list(ledger.publish_missing(ledger.manifests({1, 0}))) == wanted
     assert published(tmp_path) == {0: ["a", "a"], 1: ["a", "a"]}
     assert (tmp_path / "products/part-000000.parquet").stat().st_ctime_ns == kept, "what is there is left alone"
-
-
-def test_manifests_are_read_as_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = Ledger(Folder(str(tmp_path)), "s")
-    for shard in range(5):
-        commit(ledger, shard, "a")
-    monkeypatch.setattr("pipelines.store.folders._ANSWERS_AT_ONCE", 2)
-    asked: list[int] = []
-    real = ledger.manifest
-    monkeypatch.setattr(ledger, "manifest", lambda shard: asked.append(shard) or real(shard))
-    found = ledger.manifests({4, 2, 0, 1, 3})
-    assert next(found)["shard"] == 0
-    assert set(asked) <= {0, 1}, "whatever the threads have come to, nothing beyond the first two is asked for"
-    assert [manifest["shard"] for manifest in found] == [1, 2, 3, 4]
-
-
-def test_publishing_again_after_the_parts_are_cleaned_up_is_harmless(tmp_path: Path) -> None:
-    ledger = Ledger(Folder(str(tmp_path)), "s")
-    commit(ledger, 0, "a")
-    ledger.finish({"done": True})
-    ledger.publish(ledger.manifest(0))
-    assert published(tmp_path) == {0: ["a", "a"]}
-    assert ledger.finished() == {"done": True}
-    assert not (tmp_path / "_parts").exists()
-    (tmp_path / "products/part-000000.parquet").unlink()
-    with pytest.raises(FileNotFoundError):
-        ledger.publish(ledger.manifest(0))
-
-
-def test_a_clean_up_that_a_killed_driver_left_is_done_later(tmp_path: Path) -> None:
-    ledger = Ledger(Folder(str(tmp_path)), "s")
-    commit(ledger, 0, "a")
-    ledger.finish({"done": True})
-    (tmp_path / "_parts/products").mkdir(parents=True)
-    (tmp_path / "_parts/products/late.parquet").write_bytes(b"")
-    (tmp_path / "products/.part-000000.parquet.12ab.tmp").write_bytes(b"")
-    ledger.clean_up()
-    assert not (tmp_path / "_parts").exists()
-    assert [path.name for path in (tmp_path / "products").iterdir()] == ["part-000000.parquet"]
-    ledger.clean_up()
 
 
 def test_a_copy_whose_temporary_name_is_swept_away_under_it_is_published_all_the_same(tmp_path: Path) -> None:

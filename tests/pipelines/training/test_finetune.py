@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,15 +18,12 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, Record
-from hpd_core.models.adapter_record import AdapterRecord
 from pipelines.errors import RunError, UsageError
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
 from pipelines.training import driver, ray_training
-from pipelines.training.driver import run_finetuning
 from pipelines.training.labelled_products import is_held_out
-from pipelines.training.trained_weights import TrainedModel
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.kills import Kill, KilledRun
 from tests.pipelines.training.trainings import Training, train_in_this_process
@@ -103,33 +99,6 @@ def test_full_fine_tuning_writes_a_model(training: Training) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("place", ["{}", "file://{}"])
-def test_a_whole_model_that_is_continued_says_what_it_was_validated_on(training: Training, place: str) -> None:
-    model = training.folder / "tuned"
-    shutil.copytree(training.document["model"], model)
-    record = AdapterRecord(
-        base_model="tiny",
-        base_revision=None,
-        layout="tree",
-        prompt_hash="",
-        max_value_tokens=8,
-        stack_size=2,
-        held_out="those",
-    )
-    record.write(model)
-    named = TrainedModel(training.config(model=place.format(model)))
-    plain = TrainedModel(training.config())
-    assert (named.has_never_seen("those"), named.has_never_seen("others")) == (True, False)
-    assert plain.has_never_seen("others"), "a model as it comes"
-    for trained, kept in ((named, None), (plain, "others")):
-        trained.save(training.folder / "saved", "others")
-        saved = AdapterRecord.read(training.folder / "saved")
-        assert saved is not None
-        assert saved.held_out == kept
-        assert saved.rendered_prompt_hash == trained.config.engine.prompt.rendered_hash(trained.tokenizer)
-
-
-@pytest.mark.full
 @pytest.mark.usefixtures("shared_ray")
 def test_two_workers_learn_what_one_learns(training: Training) -> None:
     """The same steps, dealt to two: gradients are averaged over workers, losses over the targets of all.
@@ -182,59 +151,6 @@ def test_an_adapter_can_be_continued(training: Training) -> None:
     )
     moved = max((old[name] - new[name]).abs().max().item() for name in old)
     assert 0 < moved < 1e-3
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.soak)])
-def test_training_stops_when_validation_no_longer_improves(training: Training, workers: int) -> None:
-    training.document["scaling"] |= {"num_workers": workers, "num_cpus": 0.5}
-    optimizer = training.document["optimizer"] | {"learning_rate": 1e-12, "epochs": 50}
-    validation = {"share": 0.2, "max_products": 4, "evaluations_per_epoch": 1, "patience": 2}
-    training.run(optimizer=optimizer, validation=validation)
-    result = training.result()
-    steps_per_epoch = result["num_steps"] / 50
-    assert result["step"] == pytest.approx(3 * steps_per_epoch, abs=1)
-    assert result["best_step"] == pytest.approx(steps_per_epoch, abs=1)
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
-def test_a_diverging_run_says_so(training: Training) -> None:
-    optimizer = training.document["optimizer"] | {"learning_rate": 1e30, "max_gradient_norm": 1e30}
-    with pytest.raises(UsageError, match=r"not finite at step \d+: .* Lower optimizer.learning_rate"):
-        training.run(optimizer=optimizer)
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
-def test_what_only_the_workers_find_out_is_told(training: Training) -> None:
-    with pytest.raises(UsageError, match="does not fit the model: Target modules"):
-        training.run(lora={"target_modules": ["no_such_layer"]})
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
-def test_what_two_workers_find_out_is_told_once(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray Train would start them again, and they would say it again."""
-    monkeypatch.setattr(ray_training, "_SECONDS_BETWEEN_LOOKS", 2)
-    heard = ray_training.Heard()
-    monkeypatch.setattr(ray_training, "Heard", lambda: heard)
-    scaling = {"num_workers": 2, "num_cpus": 0.5, "num_threads": 1, "max_failures": 10}
-    with pytest.raises(UsageError, match="does not fit the model: Target modules"):
-        training.run(lora={"target_modules": ["no_such_layer"]}, scaling=scaling)
-    assert 1 <= len(heard.failures) <= 4, "once a worker, and once again at most"
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
-def test_what_cannot_be_decoded_is_found_before_the_first_step(training: Training) -> None:
-    """Only the engine knows that these two do not go together; training itself needs neither."""
-    training.document["engine"] |= {"attention": "eager", "layers": "native"}
-    text = io.StringIO()
-    with pytest.raises(UsageError, match=r"engine\.layers is 'native', but attention is 'eager'"):
-        run_finetuning(training.config(log_seconds=1e-6), Console(file=text, width=300))
-    assert "loss" not in text.getvalue()
 
 
 @pytest.mark.soak
@@ -321,20 +237,6 @@ def test_changed_labels_that_are_scored_alone_are_noticed(training: Training) ->
     assert "finished already" in training.run(), "a run that was begun without this hash"
 
 
-@pytest.mark.soak
-@pytest.mark.usefixtures("shared_ray")
-def test_gradient_checkpointing_changes_nothing_but_memory(training: Training) -> None:
-    options = {"epochs": 0.3, "documents_per_step": 8, "max_tokens_per_pack": 900}
-    for output, checkpointing in (("plain", False), ("checkpointed", True)):
-        optimizer = options | {"gradient_checkpointing": checkpointing}
-        training.run(optimizer=optimizer, output=str(training.folder / output))
-    plain, checkpointed = (
-        load_file(training.folder / name / "model/adapter_model.safetensors") for name in ("plain", "checkpointed")
-    )
-    for name, tensor in plain.items():
-        torch.testing.assert_close(checkpointed[name], tensor, atol=1e-5, rtol=1e-4)
-
-
 def test_wrong_use(training: Training) -> None:
     gold = training.folder / "gold.jsonl"
     with pytest.raises(UsageError, match="takes them all"):
@@ -355,42 +257,6 @@ def test_wrong_use(training: Training) -> None:
     with pytest.raises(UsageError, match="no attribute 'Weight'"):
         training.run()
     assert not (training.folder / "out").exists(), "nothing was started"
-
-
-def test_a_key_that_is_newer_than_the_run_is_no_change_at_its_default(
-    training: Training, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    catalog = training.folder / "catalog.jsonl"
-    catalog.write_text(json.dumps({"id": "0", "category": "Shoes", "title": "red item 0"}) + "\n")
-    dataset = training.document["datasets"][0]
-    known = {"gold": str(training.folder / "more.jsonl"), "schemas": dataset["schemas"]}
-    Path(known["gold"]).write_text(json.dumps({"product_id": "0", "category": "Shoes", "values": {"Colour": ["red"]}}))
-    known["input"] = {"path": str(catalog), "id": "id", "fields": ["title"]}
-    training.document["datasets"] = [dataset, known]
-    with monkeypatch.context() as patched:
-        patched.setattr(driver, "train", lambda *_: None)
-        with pytest.raises(RunError, match="without a result"):
-            training.run()
-    place = training.folder / "out/config.json"
-    record = json.loads(place.read_text())
-    config = record["config"]
-    del config["optimizer"]["label_smoothing"], config["labels"]
-    del config["validation"]["patience"], config["datasets"][1]["input"]["list_separator"]
-    place.write_text(json.dumps(record))
-    run_finetuning(training.config(), Console(file=io.StringIO()), dry_run=True)
-    for changes, message in (
-        ({"optimizer": training.document["optimizer"] | {"label_smoothing": 0.1}}, r"label_smoothing: 0\.0 -> 0\.1"),
-        ({"validation": training.document["validation"] | {"patience": 3}}, r"validation\.patience: not set -> 3"),
-        ({"labels": {"absent_share": 0.5}}, r"labels\.absent_share: 1\.0 -> 0\.5"),
-        ({"validation": training.document["validation"] | {"max_products": 3}}, r"validation\.max_products: 16 -> 3"),
-        ({"scaling": {"num_workers": 2}}, r"scaling\.num_workers: 1 -> 2"),
-    ):
-        with pytest.raises(UsageError, match=f"another configuration: [a-z.]*{message}. Continue"):
-            training.run(**changes)
-    config["optimizer"]["of_another_version"] = 1
-    place.write_text(json.dumps(record))
-    with pytest.raises(UsageError, match=r"config\.json.*\n.*unknown key 'optimizer\.of_another_version'"):
-        training.run()
 
 
 def command(training: Training, **changes: Any) -> list[str]:

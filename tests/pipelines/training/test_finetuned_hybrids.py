@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from hpd_core import CategorySchema, Engine, EngineConfig, Record
-from hpd_core.errors import ModelError
-from pipelines.errors import UsageError
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.training.course import Course
 from pipelines.training.optimizer_step import Stepper
@@ -80,37 +78,9 @@ def test_it_learns(family: str, layout: str, method: str, checkpointing: bool, t
         assert answers_of(training, tmp_path / "trained", numbers) == found
 
 
-@pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
-@pytest.mark.parametrize("family", MOST_USED[:2])
-def test_what_was_learned_is_what_is_answered(family: str, tmp_path: Path) -> None:
-    """A model as small and random as these learns which colour a text names; not all of them that it may name none."""
-    training = training_of(family, tmp_path)
-    training.document["optimizer"] |= {"epochs": 16}
-    text = training.run()
-    assert training.result()["best_f1"] > 0.8, text
-    numbers = range(201, 213)
-    found = answers_of(training, tmp_path / "out/model", numbers)
-    named = {n: training.line(n)["values"]["Colour"] for n in numbers}
-    right = [colour[0] in str(answer) for colour, answer in zip(named.values(), found, strict=True) if colour]
-    assert sum(right) >= 7, found
-
-
 @table("family", ["falcon_h1", "mamba2", "granitemoehybrid", "mamba", "jamba"])
 def test_what_fused_kernels_multiply_themselves_gets_no_adapter(family: str, tmp_path: Path) -> None:
     training = training_of(family, tmp_path)
     names = [name for name, _ in TrainedModel(training.config()).model.named_modules() if name.endswith("lora_A")]
     assert any(".in_proj." in name for name in names)
     assert not any(".out_proj." in name or ".dt_proj." in name for name in names)
-
-
-def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
-    training = training_of("lfm2", tmp_path)
-    with pytest.raises(UsageError, match=r"lfm2 has layers of type conv.* Set layout to 'tree' or 'ar'"):
-        training.run(layout="stacked")
-    assert not (tmp_path / "out").exists(), "nothing was started"
-    experts = training_of("qwen3_next", tmp_path)
-    with pytest.raises(ModelError, match="name layers other than gate_proj, up_proj and down_proj"):
-        TrainedModel(experts.config())
-    attention = experts.config(lora={"target_modules": ["q_proj", "v_proj", "in_proj_qkvz"]})
-    assert TrainedModel(attention).parameters

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -120,16 +119,6 @@ def test_labels_that_contradict_each_other_are_not_taught_as_absent(tmp_path: Pa
     assert (product.answers, product.assumed_absent) == ({"Brand": ["Velor"]}, [])
 
 
-def test_null_must_fit(files: Files) -> None:
-    lines = [gold_line(1, "Shoes", "Velor red", {"Brand": ["Velor"]})]
-    with pytest.raises(
-        UsageError, match=r"category 'Shoes', attribute 'Brand': max_value_tokens is 1, null alone takes"
-    ):
-        files.load(lines, k_max=1)
-    with pytest.raises(UsageError, match=r"labels\.variants: max_value_tokens is 1, null alone takes"):
-        files.load(lines, k_max=1, variants=0.5)
-
-
 @pytest.mark.parametrize(
     ("text", "taught"),
     [
@@ -186,31 +175,6 @@ def test_what_is_left_out_is_counted_and_named(files: Files) -> None:
     assert "4: every field is empty" in text
 
 
-def test_attributes_that_the_schema_does_not_have(files: Files) -> None:
-    lines = [gold_line(1, "Coffee", "beans", {"Brand": ["x"]}), gold_line(2, "Coffee", "beans", {"Colour": ["red"]})]
-    with pytest.raises(UsageError, match=r"line 2: category 'Coffee' has no attribute 'Colour'.*unknown_attributes"):
-        files.load(lines)
-    _, report = files.load(lines, unknown_attributes="skip")
-    assert report.not_taught == {"not in the schema": 1}
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (gold_line(1, "Tea", "x", {}), "line 1: .* has no category 'Tea'$"),
-        (gold_line(1, "coffee", "x", {}), r"has no category 'coffee'; did you mean 'Coffee' \(differs in capitals\)"),
-        (gold_line(1, "Coffee", "x", {"Brand": [""]}), "line 1: 'values' > 'Brand': an accepted form is empty"),
-        ({"product_id": "1", "category": "Coffee", "values": {}}, "line 1: no 'input'"),
-        (gold_line(1, "Coffee", "x", {}) | {"input": {"title": 3}}, "line 1: 'input' > 'title': text is needed"),
-        (gold_line(1, "Coffee", "\ud83d", {}), "line 1: 'input' > 'title': holds half a surrogate pair"),
-        (gold_line(1, "Coffee", "x", {"Brand": ["\ud83d"]}), "'Brand': an accepted form holds half a surrogate pair"),
-    ],
-)
-def test_bad_gold(files: Files, line: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        files.load([line])
-
-
 def test_gold_with_a_catalog_of_its_own(files: Files, tmp_path: Path) -> None:
     catalog = tmp_path / "catalog" / "part-0.jsonl"
     catalog.parent.mkdir()
@@ -239,35 +203,3 @@ def test_gold_with_a_catalog_of_its_own(files: Files, tmp_path: Path) -> None:
     catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UsageError, match="do the two files belong together"):
         load_products([dataset], LabelPolicy(), builder)
-
-
-def test_gold_of_a_catalog_without_ids(files: Files, tmp_path: Path) -> None:
-    """label.py and extract.py call its rows by file and number; so does the training."""
-    for name, text in (("north", "Velor red"), ("south", "Velor blue")):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"category": "Shoes", "name": text}) + "\nno JSON\n")
-    lines: list[dict[str, Any]] = [
-        {"product_id": name, "category": "Shoes", "values": {"Brand": ["Velor"]}}
-        for name in ("south:0", "0", "north:1")
-    ]
-    source = {"path": [str(tmp_path / "north.jsonl"), str(tmp_path / "south.jsonl")], "fields": {"title": "name"}}
-    builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
-    (product,), report = load_products([files.dataset(lines, input=source)], LabelPolicy(), builder)
-    assert product.record.fields == {"title": "Velor blue"}
-    assert report.not_taught == {"the catalog has no such product": 1, "the record cannot be used": 1}
-    assert report.examples["the record cannot be used"][0].startswith("north:1: not JSON")
-
-
-def test_where_nothing_is_left_to_teach_it_is_said_why(files: Files, tmp_path: Path) -> None:
-    builder = ExampleBuilder(TOKENIZER, EngineConfig(), "tree", None)
-    unfit = gold_line(1, "Shoes", "Velor", {"Size": ["wide"]})
-    with pytest.raises(
-        UsageError, match=rf"nothing to train on\n  left out, {re.escape(NO_NUMBER)}: 1 .*line 1, Size: wide"
-    ):
-        files.load([unfit], unlabelled="untaught")
-    (tmp_path / "catalog.csv").write_text("id,category,title\nx1,Shoes,Velor red\n")
-    source = {"path": str(tmp_path / "catalog.csv"), "id": "id", "category": "category", "fields": ["title"]}
-    of_others = files.dataset([gold_line(1, "Shoes", "Velor", {"Brand": ["Velor"]})], input=source)
-    with pytest.raises(
-        UsageError, match=r"nothing to train on\n  left out, the catalog has no such product: 1 \(e.g. 1\)"
-    ):
-        load_products([of_others], LabelPolicy(), builder)

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
-import yaml
 from typer.testing import CliRunner, Result
 
-from hpd_core import Record
-from pipelines.config.extraction import JobConfig
-from pipelines.config.loading import load_config
-from pipelines.config.mapping import Mapped
 from pipelines.label import app
 from pipelines.quality.gold import read_gold
-from pipelines.training.labelled_products import is_held_out
 from tests.tables import table
 
 
@@ -88,27 +81,6 @@ def test_every_line_is_on_one_side_as_it_was(tmp_path: Path) -> None:
     assert split(gold, "--split-share", 0.2).exit_code == 0, "there already, and the same"
 
 
-def test_what_is_printed_is_read_as_it_is_meant(tmp_path: Path) -> None:
-    """By a shell and as YAML, whatever the fields are called; columns of its own make room for them."""
-    names = ["Item name, long", "a: b", "no", "1", "It's", "category", "Größe"]
-    lines = [gold_line(number) | {"input": dict.fromkeys(names, f"x {number}")} for number in range(60)]
-    folder = tmp_path / "a #b"
-    folder.mkdir()
-    result = split(write(folder / "g.jsonl", lines))
-    assert result.exit_code == 0, result.output
-    option, setting = shlex.split(result.output.splitlines()[-1])
-    assert option == "--set"
-    document = {"output": "o", "model": "m", "schemas": "s"}
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
-    job = load_config(JobConfig, str(tmp_path / "job.yaml"), [setting])
-    assert job.input.path == (f"{folder}/g.test-products.jsonl",)
-    assert (job.input.id, job.input.category) == (Mapped(column="product_id"), Mapped(column="_category"))
-    assert dict(job.input.fields) == {name: Mapped(column=name) for name in names}
-    row = json.loads((folder / "g.test-products.jsonl").read_text().splitlines()[0])
-    assert row["_category"] == "Shoes"
-    assert row["category"] == row["Größe"]
-
-
 def test_a_grown_file_keeps_its_test_products(tmp_path: Path) -> None:
     lines = [gold_line(number) for number in range(600)]
     few, many = write(tmp_path / "few.jsonl", lines[:300]), write(tmp_path / "many.jsonl", lines)
@@ -116,23 +88,6 @@ def test_a_grown_file_keeps_its_test_products(tmp_path: Path) -> None:
         assert split(gold, "--split-out", tmp_path / "out").exit_code == 0
     small, large = ids(tmp_path / "out/few.test.jsonl"), ids(tmp_path / "out/many.test.jsonl")
     assert small == [name for name in large if int(name[1:]) < 300]
-
-
-def test_texts_that_read_alike_are_on_one_side(tmp_path: Path) -> None:
-    texts = [f"Velor shoe {number // 2}" for number in range(400)]
-    lines = [gold_line(number, text.upper() if number % 2 else text) for number, text in enumerate(texts)]
-    assert split(write(tmp_path / "g.jsonl", lines)).exit_code == 0
-    test = {int(name[1:]) for name in ids(tmp_path / "g.test.jsonl")}
-    assert test == {number ^ 1 for number in test}
-
-
-def test_validation_takes_other_products(tmp_path: Path) -> None:
-    """Both are drawn by the text; by one hash, no product of the validation would be left to train with."""
-    lines = [gold_line(number) for number in range(1000)]
-    assert split(write(tmp_path / "g.jsonl", lines)).exit_code == 0
-    products = read_gold(str(tmp_path / "g.train.jsonl"))
-    held_out = sum(is_held_out(Record("", product.category, product.fields or {}), 0.1) for product in products)
-    assert 60 < held_out < 125
 
 
 def test_corrected_labels_are_not_overwritten(tmp_path: Path) -> None:
@@ -169,8 +124,3 @@ def test_wrong_use(tmp_path: Path, lines: list[dict[str, Any]], options: list[st
     assert result.exit_code == 2
     assert message in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["g.jsonl"]
-
-
-def test_neither_a_job_nor_a_gold_file() -> None:
-    result = CliRunner().invoke(app, ["--limit", "3"])
-    assert (result.exit_code, "name --config FILE" in result.stderr) == (2, True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import bisect
 import random
 import re
 from collections import Counter
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,17 +73,6 @@ def shown_products(examples: list[Example]) -> Counter[str]:
     )
 
 
-def least_positions(products: list[LabelledProduct]) -> int:
-    """Positions of the smallest model that every product fits into alone."""
-
-    def fits(positions: int) -> bool:
-        planner = make_planner(products, positions, layout="stacked", engine={"stack_size": 1})
-        planner.epoch(0)
-        return planner.num_too_long == 0
-
-    return bisect.bisect_left(range(4096), True, key=fits)
-
-
 @table("layout", ["tree", "stacked", "ar"])
 def test_how_many_products_are_in_a_prompt(layout: str) -> None:
     """J is drawn from 1..J_max for `stacked` (paper, 4.4), each as often as the others; it is 1 elsewhere."""
@@ -99,41 +86,6 @@ def test_how_many_products_are_in_a_prompt(layout: str) -> None:
     assert set(drawn) == {1, 2, 3, 4}
     assert all(abs(count / len(examples) - 0.25) < 0.07 for count in drawn.values()), drawn
     assert set(shown_products(examples).values()) == {5}
-
-
-def test_products_without_anything_to_teach_are_not_too_long() -> None:
-    """They fill a prompt at most: where it must be cut down to them, there is nothing to learn, and nothing is lost."""
-    taught = make_products(40)
-    untaught = [LabelledProduct(each.record, each.schema, each.gold, {}, [], {}) for each in taught[:30]]
-    products = untaught + taught[30:]
-    longest = least_positions(taught)
-    for epoch in range(10):
-        planner = make_planner(products, longest, layout="stacked")
-        shown = shown_products(examples_of(planner, epoch))
-        assert planner.num_too_long == 0
-        assert {str(number): shown[str(number)] for number in range(30, 40)} == {str(n): 1 for n in range(30, 40)}
-
-
-def test_epochs_differ_but_are_drawn_from_the_seed() -> None:
-    products = make_products(40)
-
-    def order(seed: int, epoch: int) -> list[Any]:
-        planner = make_planner(products, seed=seed)
-        return [example.filled.token_ids.tolist() for example in examples_of(planner, epoch)]
-
-    assert order(0, 0) == order(0, 0)
-    assert order(0, 0) != order(0, 1)
-    assert order(0, 0) != order(1, 0)
-
-
-def test_assumed_absents_are_drawn_anew_each_epoch() -> None:
-    planner = make_planner(make_products(60), labels={"absent_share": 0.5})
-    nulls = len(TOKENIZER(" null,\n")["input_ids"])
-    full = sum(example.num_targets for example in examples_of(make_planner(make_products(60)), 0))
-    taught = [sum(example.num_targets for example in examples_of(planner, epoch)) for epoch in range(4)]
-    counts = [60 - (full - targets) / nulls for targets in taught]
-    assert all(15 < count < 45 for count in counts), counts
-    assert len(set(counts)) > 1
 
 
 def test_equal_texts_are_on_one_side_of_the_split() -> None:

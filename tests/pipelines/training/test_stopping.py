@@ -8,8 +8,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,6 @@ from safetensors.torch import load_file
 from hpd_core import Engine, EngineConfig, Record
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.training.driver import run_finetuning
-from pipelines.training.validation import seconds_for
-from pipelines.training.worker import note_score
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.training.test_finetune import command
 from tests.pipelines.training.trainings import Training
@@ -111,15 +107,6 @@ def test_time_is_up_with_evaluated_weights_that_can_be_used(training: Training) 
     assert text.getvalue().count(measured) == 1, "it is known from the session before"
 
 
-def test_a_few_say_how_long_all_take() -> None:
-    def score(products: Sequence[Any]) -> None:
-        time.sleep(0.01 * len(products))
-
-    products: list[Any] = [object()] * 200
-    assert 2.0 <= seconds_for(products, score) < 4.0
-    assert seconds_for([], score) == 0.0
-
-
 class Driver:
     """The real command in a process of its own."""
 
@@ -193,30 +180,3 @@ def test_signals_at_a_step_and_in_a_validation_and_the_same_weights(training: Tr
     assert [entry["step"] for entry in training.log() if "validation" in entry] == [last]
     assert training.result()["best_step"] == training.result("undisturbed")["best_step"]
     assert_equal_weights(training.folder / "undisturbed", training.folder / "out")
-
-
-@pytest.mark.full
-@pytest.mark.ray
-def test_a_second_signal_ends_at_once(training: Training) -> None:
-    """And one before the first step does, too: nothing would be lost."""
-    optimizer = training.document["optimizer"] | {"epochs": 10_000}
-    with Driver(training, optimizer=optimizer) as early:
-        early.signal_at("starting: ", signal.SIGINT)
-        assert early.end() == 130, early.said
-        assert "tokens right" not in early.said
-    with Driver(training, optimizer=optimizer) as twice:
-        twice.signal_at("tokens right", signal.SIGINT)
-        twice.signal_at("stopping: ", signal.SIGINT)
-        started = time.monotonic()
-        assert twice.end() == 130, twice.said
-        assert time.monotonic() - started < 60
-
-
-def test_a_validation_that_the_clock_asks_for_tries_nobodys_patience() -> None:
-    progress: dict[str, Any] = {"step": 3, "best_f1": 0.5, "best_step": 2, "bad": 1}
-    assert not note_score(progress, 0.4, is_extra=True)
-    assert progress["bad"] == 1
-    assert not note_score(progress, 0.5, is_extra=False)
-    assert progress["bad"] == 2
-    assert note_score(progress, 0.6, is_extra=True)
-    assert progress == {"step": 3, "best_f1": 0.6, "best_step": 3, "bad": 0}

@@ -15,7 +15,7 @@ from hpd_core import CategorySchema, Record
 from pipelines.quality.gold import GoldProduct
 from pipelines.quality.scoring import words_pattern
 from pipelines.training.labelled_products import Items, LabelledProduct
-from pipelines.training.swapped_values import swap_values, swappable_values
+from pipelines.training.swapped_values import swap_values
 from tests.examples import examples
 from tests.pipelines.training.planners import TOKENIZER, examples_of, make_planner
 from tests.tables import table
@@ -61,28 +61,12 @@ def test_what_is_not_clear_stays(labels: dict[str, Items], title: str) -> None:
         assert swap(labels, seed, title=title) == ({"title": title}, labels)
 
 
-def test_a_value_that_goes_from_one_field_into_the_next_stays() -> None:
-    labels: dict[str, Items] = {"Brand": ["Ellie\nShoes"]}
-    for seed in range(20):
-        assert swap(labels, seed, title="Ellie", text="Shoes") == ({"title": "Ellie", "text": "Shoes"}, labels)
-
-
 def test_a_value_that_would_stand_twice_is_not_put_in() -> None:
     """'Blue' would be the colour and stand in the model's name as well."""
     for seed in range(40):
         fields, told = swap({"Colour": ["Red Patent"]}, seed, title="Red Patent with Blue laces")
         assert told == {"Colour": ["Red Patent"]}
         assert fields == {"title": "Red Patent with Blue laces"}
-
-
-def test_the_values_of_a_category_are_those_that_stand_in_its_texts() -> None:
-    found = swappable_values(
-        [
-            product({"Brand": ["Crocs"], "Weight": ["3"], "Tags": ["a"]}, title="Crocs, 3, a"),
-            product({"Brand": ["Crocs"], "Model": ["Jayna"], "Colour": None}, title="Crocs Classic"),
-        ]
-    )
-    assert found == {"Brand": ["Crocs", "Crocs"]}
 
 
 HATS = CategorySchema.model_validate(

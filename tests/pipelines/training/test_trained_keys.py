@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from hpd_core import ModelError
 from hpd_core.models.adapter_record import AdapterRecord
-from hpd_core.training.examples import ExampleBuilder
-from pipelines.errors import UsageError
 from pipelines.training.trained_weights import TrainedModel
 from tests.pipelines.training.trainings import Training
 from tests.tables import table
@@ -44,14 +38,3 @@ def test_how_documents_are_read_is_written_down_and_kept(tmp_path: Path, tiny_mo
     records = [AdapterRecord.read(folder) for folder in (first, second, third, fourth)]
     read = [each and each.document_attention for each in records]
     assert read == ["bidirectional", "bidirectional", "causal", "causal"], "in other layouts documents are causal"
-
-
-@table("layout", ["stacked", "ar"])
-def test_other_layouts_do_not_read_both_ways(layout: Any, tmp_path: Path, tiny_model_dir: Path) -> None:
-    training = Training(tmp_path, tiny_model_dir)
-    training.document["engine"]["document_attention"] = "bidirectional"
-    trained = TrainedModel(training.config(layout="tree"))
-    with pytest.raises(ModelError, match=f"layout '{layout}' with engine.document_attention 'bidirectional'"):
-        ExampleBuilder(trained.tokenizer, trained.config.engine, layout, None)
-    with pytest.raises(UsageError, match="set it to 'causal'"):
-        training.run(layout=layout)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
-from hpd_core.errors import StorageError
 from pipelines.catalog.finding import find_files
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
-from pipelines.config.yaml_files import load_yaml
-from pipelines.errors import RunError, UsageError
+from pipelines.errors import UsageError
 from pipelines.extract import app
-from pipelines.store.folders import Folder, open_filesystem
-from pipelines.store.lease import RunLease
+from pipelines.store.folders import Folder
 from tests.pipelines.conftest import Workplace, products
 from tests.pipelines.job.on_s3.places import everything_on_s3, upload
 from tests.pipelines.job.on_s3.s3_server import (
@@ -31,17 +26,6 @@ from tests.pipelines.job.on_s3.s3_server import (
     S3Server,
 )
 from tests.pipelines.store.test_folders import assert_one_writer_wins
-from tests.pipelines.store.test_lease import lasting
-
-
-def test_an_input_that_is_deleted_during_the_run_is_no_damaged_data(bucket: str, tmp_path: Path) -> None:
-    path = Workplace(tmp_path, tmp_path).write_parquet("a.parquet", products(30), row_group_size=10)
-    uri = upload(path, f"{bucket}/a.parquet")
-    rows = read_piece(uri, "parquet", RowRange(0, 0, 30, 30), None)
-    assert [next(rows).number for _ in range(10)] == list(range(10))
-    Folder(bucket).remove("a.parquet")
-    with pytest.raises(RunError, match="cannot read s3://"):
-        list(rows)
 
 
 def test_a_listing_that_breaks_leaves_no_file_out(server: S3Server, reach: Any, bucket: str) -> None:
@@ -91,81 +75,8 @@ def test_every_object_of_a_folder_is_read_or_named(bucket: str, tmp_path: Path) 
         find_files([f"{bucket}/x/nothing.parquet"])
 
 
-def test_folders_on_s3(bucket: str) -> None:
-    folder = Folder(f"{bucket}/out")
-    folder.require()
-    assert folder.is_empty()
-    assert folder.read_json("_plan.json") is None
-    assert folder.create("_shards/1.json", b"1")
-    assert not folder.create("_shards/1.json", b"2")
-    folder.write("a/x.json", b"1")
-    folder.write("a/x.json", b"2")
-    folder.copy("a/x.json", "public/y.json")
-    assert (folder.read("_shards/1.json"), folder.read("public/y.json")) == (b"1", b"2")
-    assert folder.list("a") == ["x.json"]
-    assert folder.list("nothing") == []
-    with folder.open("a/x.json") as file:
-        assert file.read() == b"2"
-    with pytest.raises(FileNotFoundError):
-        folder.copy("a/nothing", "public/z")
-    folder.remove("a")
-    folder.remove("a")
-    assert not folder.exists("a/x.json")
-    assert not folder.is_empty()
-
-
 def test_of_many_writers_of_one_object_exactly_one_wins(bucket: str) -> None:
     assert_one_writer_wins(Folder(f"{bucket}/out"), 6, 10)
-
-
-def test_a_lease_on_s3_is_held_by_one(bucket: str) -> None:
-    folder, console = Folder(f"{bucket}/out"), Console(file=io.StringIO())
-    with lasting(folder, 9).hold(console) as lease:
-        with pytest.raises(RunError, match="is working on"), RunLease(folder, 9).hold(console):
-            pass
-        lease.check()
-    with RunLease(folder, 9).hold(console):
-        assert len(folder.list("_lease")) <= 2
-
-
-def test_without_access_the_message_says_what_to_do(
-    workplace: Workplace, server: S3Server, reach: Any, bucket: str
-) -> None:
-    workplace.write_parquet("a.parquet", products(3))
-    config = everything_on_s3(workplace, bucket)
-    reads = InputConfig.model_validate({"path": f"{bucket}/catalog", "id": "id", "fields": ["title"]})
-
-    reach(server, AWS_SECRET_ACCESS_KEY="wrong-secret-5c1d")
-    with pytest.raises(UsageError, match="access denied") as wrong:
-        scan_sources(reads)
-    assert "wrong-secret-5c1d" not in str(wrong.value)
-
-    reach(server, AWS_ACCESS_KEY_ID=None, AWS_SECRET_ACCESS_KEY=None, HOME="/nonexistent")
-    with pytest.raises(UsageError, match=r"no usable AWS credentials.*input\.anonymous"):
-        scan_sources(reads)
-
-    reach(server, AWS_PROFILE="nobody")
-    with pytest.raises(UsageError, match=r"nobody"):
-        load_yaml(config)
-
-    reach(server, AWS_ENDPOINT_URL="http://127.0.0.1:9", AWS_MAX_ATTEMPTS="1")
-    with pytest.raises(UsageError, match="AWS_ENDPOINT_URL"):
-        scan_sources(reads)
-    with pytest.raises(StorageError, match="AWS_ENDPOINT_URL"):
-        Folder(f"{bucket}/out").read_json("_plan.json")
-
-    reach(server, AWS_ENDPOINT_URL="localhost:9000")
-    with pytest.raises(UsageError, match="AWS_ENDPOINT_URL must begin with http"):
-        load_yaml(config)
-
-    reach(server)
-    with pytest.raises(UsageError, match="Invalid bucket name"):
-        load_yaml("s3://No Such Name!/x.yaml")
-    reach(server, AWS_ACCESS_KEY_ID=None, AWS_SECRET_ACCESS_KEY=None, HOME="/nonexistent")
-    with pytest.raises(StorageError, match="no usable AWS credentials"), open_filesystem(f"{bucket}/x")[0].open(
-        f"{bucket}/x", "wb"
-    ) as file:  # fmt: skip
-        file.write(b"1")
 
 
 def test_missing_buckets_and_read_only_ones_stop_the_command_before_any_work(
