@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SECONDS = 240
 FILES = {
-    "hpd_core/layout.py": "tests/core/test_layout.py tests/core/test_exactness.py",
+    "hpd_core/layout.py": "tests/core/test_exactness.py tests/core/training",
     "hpd_core/decoding/scheduler.py": "tests/core/decoding tests/core/test_engine.py",
     "hpd_core/decoding/cohort.py": "tests/core/decoding tests/core/test_exactness.py",
     "hpd_core/text/constraints.py": "tests/core/text/test_constraints.py tests/core/test_exactness.py",

@@ -13,8 +13,6 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from hpd_core import Attribute
 from hpd_core.baselines.reference import CAUSAL, Choices, choose_member
-from hpd_core.layout import Members
-from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.endings import Endings
 from hpd_core.text.number_atoms import VULGAR_FRACTIONS
@@ -86,11 +84,6 @@ def choices_by(pattern: str, tokenizer: Any) -> Choices:
 def start_of(constraints: Constraints, attribute: Attribute) -> int:
     """The state in which an answer begins."""
     return constraints.lease(attribute_kind(attribute), attribute.name).kept
-
-
-def members_of(closed: ClosedAnswers, attribute: Attribute) -> Members | None:
-    """Return the members that an answer is chosen among."""
-    return closed.lease(attribute_kind(attribute), attribute.name).kept
 
 
 def answer_lines(attribute: Attribute) -> list[tuple[str, str | None]]:

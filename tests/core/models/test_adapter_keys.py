@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -81,28 +78,6 @@ def test_the_same_weights_under_other_keys(spelling: str, base: Any, adapter: Pa
     assert not torch.equal(logits(base), expected)
 
 
-def test_training_goes_on_from_them(base: Any, adapter: Path) -> None:
-    expected = logits(use(base, adapter, merge=False))
-    rename(adapter, SPELLINGS["injected, state dict"])
-    settings = {key: json.loads((adapter / "adapter_config.json").read_text())[key] for key in ("r", "lora_alpha")}
-    shape = LoraConfig(**settings, target_modules=["embed_tokens", "q_proj", "up_proj"], task_type="CAUSAL_LM")
-    trained = get_peft_model(build_model("llama"), shape)
-    trained.load_state_dict(base.state_dict(), strict=False)
-    with open_adapter(str(adapter)) as opened:
-        load_weights(trained, opened)
-    torch.testing.assert_close(logits(trained.eval()), expected)
-
-
-def test_a_state_dict_of_a_model_in_training(base: Any, adapter: Path) -> None:
-    """Saved as training code does it by hand: what has lora in its name."""
-    expected = logits(use(base, adapter))
-    model = PeftModel.from_pretrained(build_model("llama"), str(adapter))
-    weights = {key: weight.contiguous() for key, weight in model.state_dict().items() if "lora_" in key}
-    assert any(".lora_A.default.weight" in key for key in weights)
-    save_file(weights, adapter / "adapter_model.safetensors")
-    assert torch.equal(logits(use(base, adapter)), expected)
-
-
 Q_PROJ = f"{PREFIX}model.layers.0.self_attn.q_proj"
 FOREIGN = {
     f"{Q_PROJ}.lora_B.bias": "its matrices have biases; only plain LoRA is supported, train it without lora_bias",
@@ -136,28 +111,6 @@ def test_other_weights_are_refused_by_their_name(key: str, base: Any, adapter: P
     assert key in message
 
 
-def test_magnitudes_of_dora_that_the_settings_say_nothing_of(base: Any, adapter: Path) -> None:
-    message = refusal(base, adapter, {f"{Q_PROJ}.lora_magnitude_vector": torch.ones(4)})
-    assert "weights find no layer, such as model.layers.0.self_attn.q_proj.lora_magnitude_vector" in message
-
-
-def test_whole_layers_are_found_by_any_key(base: Any, tmp_path: Path) -> None:
-    """As peft saves them, and as a state dict in training has them."""
-    train(base, tmp_path, modules_to_save=["lm_head"])
-    expected = logits(use(base, tmp_path))
-    for middle in ("modules_to_save.", "modules_to_save.default."):
-        rename(tmp_path, lambda key, middle=middle: re.sub(r"lm_head\.(.*\.)?weight", f"lm_head.{middle}weight", key))  # type: ignore[misc]
-        assert torch.equal(logits(use(base, tmp_path)), expected)
-
-
-def test_a_whole_layer_of_another_size_is_refused(base: Any, tmp_path: Path) -> None:
-    train(base, tmp_path, modules_to_save=["lm_head"])
-    key = f"{PREFIX}lm_head.weight"
-    stored = load_file(tmp_path / "adapter_model.safetensors")
-    message = refusal(base, tmp_path, {key: torch.cat([stored[key], stored[key][:3]])})
-    assert "it has learned added tokens: merge it into its model, and save that with its tokenizer" in message
-
-
 def test_training_does_not_go_on_from_whole_layers(base: Any, tmp_path: Path) -> None:
     trained = train(base, tmp_path, modules_to_save=["lm_head"])
     with (
@@ -165,22 +118,3 @@ def test_training_does_not_go_on_from_whole_layers(base: Any, tmp_path: Path) ->
         pytest.raises(ModelError, match=r"it holds whole layers, such as lm_head"),
     ):
         load_weights(trained, opened)
-
-
-def test_several_adapters_in_one_file(base: Any, adapter: Path) -> None:
-    weights = load_file(adapter / "adapter_model.safetensors")
-    message = refusal(base, adapter, {named("other")(key): weight for key, weight in weights.items()})
-    assert "it holds several adapters: (without a name), other; save one alone" in message
-
-
-def test_a_weight_that_is_there_twice(base: Any, adapter: Path) -> None:
-    key = f"{Q_PROJ}.lora_A.weight"
-    message = refusal(base, adapter, {f"_orig_mod.{key}": load_file(adapter / "adapter_model.safetensors")[key]})
-    assert f"it holds {key} twice; save it again" in message
-
-
-def test_a_layer_that_the_model_has_under_another_name(base: Any, adapter: Path) -> None:
-    """Such as of a model with eyes, whose language model is a part."""
-    rename(adapter, lambda key: key.replace("model.layers", "model.language_model.layers"))
-    with pytest.raises(ModelError, match=r"weights find no layer, such as model\.language_model\.layers"):
-        use(base, adapter)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import save_file
 
 from hpd_core import Engine, EngineConfig, ModelError
-from hpd_core.baselines.autoregressive import AutoregressiveBaseline
 from hpd_core.layers import fp8
 from hpd_core.layers.fp8 import Fp8Linear, quantize_model, quantize_rows
 from hpd_core.models.loading import load_model
@@ -35,38 +32,6 @@ def answers(engine: Any) -> list[list[tuple[str | None, str]]]:
 # Of weights in full precision.
 
 
-def test_weights_are_put_into_fp8_at_load(tiny_model_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with (
-        caplog.at_level(logging.WARNING),
-        Engine.from_pretrained(str(tiny_model_dir), EngineConfig(**CPU, quantization="fp8")) as engine,
-    ):
-        assert "FP8 is emulated on a CPU: slower than without it" in caplog.text
-        described = engine.describe()
-        model = engine._weights.model
-        assert sum(isinstance(module, Fp8Linear) for module in model.modules()) == 14
-        found = answers(engine)
-    whole = load_model(str(tiny_model_dir), EngineConfig(**CPU))
-    quantize_model(whole)
-    with Engine(whole, answering_tokenizer(), EngineConfig(**CPU)) as engine:
-        assert answers(engine) == found
-        assert engine.describe()["quantization"] == described["quantization"] == "fp8"
-    with Engine.from_pretrained(str(tiny_model_dir), EngineConfig(**CPU)) as engine:
-        assert answers(engine) != found, "nothing worth testing"
-        size = engine.describe()["model_size"]
-        assert engine.describe()["quantization"] is None
-    in_fp8 = described["model_size"]
-    assert size is not None
-    assert in_fp8 is not None
-    assert in_fp8["layer_parameters"] == size["layer_parameters"]
-    assert in_fp8["weight_bytes"] < size["weight_bytes"]
-
-
-def test_the_baseline_runs_in_fp8(tiny_model_dir: Path) -> None:
-    with AutoregressiveBaseline.from_pretrained(str(tiny_model_dir), EngineConfig(**CPU, quantization="fp8")) as it:
-        assert it.describe()["quantization"] == "fp8"
-        assert len(it.extract(products(2), SCHEMAS)) == 2
-
-
 def test_an_adapter_is_merged_before(tiny_model_dir: Path, tmp_path: Path) -> None:
     pytest.importorskip("peft")
     base = load_model(str(tiny_model_dir), EngineConfig(**CPU))
@@ -85,22 +50,6 @@ def test_an_adapter_is_merged_before(tiny_model_dir: Path, tmp_path: Path) -> No
         assert torch.equal(logits(model), expected)
         assert not [name for name, _ in model.named_modules() if "lora" in name]
     assert float((logits(load_model(str(tiny_model_dir), config)) - expected).abs().mean()) > 0.05
-
-
-def test_a_gpu_without_it_is_refused_before_anything_is_loaded(
-    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA A10G")
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
-    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", None)
-    in_bf16 = {"device": "cuda", "dtype": "bfloat16"}
-    reason = r"FP8 cannot be had: NVIDIA A10G does not multiply in FP8 .* 8\.6.*; set engine\.quantization to null, "
-    with pytest.raises(ModelError, match=reason + "or to 'nf4'"):
-        load_model(str(tiny_model_dir), EngineConfig(**in_bf16, quantization="fp8"))
-    write(tmp_path, scheme())
-    with pytest.raises(ModelError, match=reason + "with the model in bfloat16"):
-        load_model(str(tmp_path), EngineConfig(**in_bf16))
 
 
 # Of a checkpoint in FP8.
@@ -201,13 +150,6 @@ def test_scales_that_nobody_names_are_not_left_out_in_silence(tmp_path: Path) ->
     assert torch.equal(model.get_parameter(name), plain[name].float())
 
 
-def test_what_is_not_used_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    stored = write(tmp_path, scheme()) | {"model.layers.0.self_attn.k_scale": torch.ones(1)}
-    save_file(stored, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    load_model(str(tmp_path), EngineConfig(**CPU))
-    assert "1 tensors of the checkpoint are not used, such as model.layers.0.self_attn.k_scale" in caplog.text
-
-
 _SCALE = "model__layers__1__mlp__up_proj__weight_scale"
 
 
@@ -226,24 +168,3 @@ def test_a_checkpoint_that_is_not_whole_is_refused(changes: dict[str, Any], reas
     write(tmp_path, scheme(), **changes)
     with pytest.raises(ModelError, match=reason):
         load_model(str(tmp_path), EngineConfig(**CPU))
-
-
-def test_what_does_not_go_with_it(tmp_path: Path, tiny_model_dir: Path) -> None:
-    write(tmp_path / "fp8", scheme())
-    model = str(tmp_path / "fp8")
-    with pytest.raises(ModelError, match=r"in FP8 already: set engine\.quantization to null or fp8, not 'nf4'"):
-        load_model(model, EngineConfig(**CPU, quantization="nf4"))
-    with pytest.raises(ModelError, match=r"the checkpoint is in FP8.*set tensor_parallel to 1"):
-        Engine.from_pretrained(model, EngineConfig(**CPU, tensor_parallel=2))
-    pytest.importorskip("peft")
-    train(load_model(str(tiny_model_dir), EngineConfig(**CPU)), tmp_path / "adapter")
-    with pytest.raises(ModelError, match=r"in bfloat16 with engine\.quantization: fp8, which merges the adapter first"):
-        Engine.from_pretrained(model, EngineConfig(**CPU), adapter=str(tmp_path / "adapter"))
-    # Quantized in another way, whichever: nothing is quantized twice.
-    shutil.copytree(tiny_model_dir, tmp_path / "gptq")
-    config = json.loads((tmp_path / "gptq" / "config.json").read_text())
-    (tmp_path / "gptq" / "config.json").write_text(
-        json.dumps(config | {"quantization_config": {"quant_method": "gptq", "bits": 4}})
-    )
-    with pytest.raises(ModelError, match=r"quantized already \(gptq\): FP8 is made of one in bfloat16"):
-        load_model(str(tmp_path / "gptq"), EngineConfig(**CPU, quantization="fp8"))

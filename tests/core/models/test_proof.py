@@ -52,24 +52,3 @@ def test_weights_that_give_no_numbers_are_no_disobedience(dtype: torch.dtype) ->
         model.model.layers[1].mlp.down_proj.weight[3, 3] = math.nan if dtype == torch.float32 else 1e30
     with pytest.raises(ModelError, match=r"own numbers are not finite.*try another engine\.dtype"):
         Engine(model.to(dtype), answering_tokenizer(), EngineConfig(device="cpu"))
-
-
-def test_a_forward_that_fails_by_itself_is_an_error_in_words() -> None:
-    """As that of some models in half precision."""
-    model = half("llama")
-    forward = model.forward
-
-    def failing(*args: Any, **options: Any) -> Any:
-        if options.keys() == {"input_ids", "use_cache"}:  # as nobody steers it
-            raise RuntimeError("expected scalar type Float but found BFloat16")
-        return forward(*args, **options)
-
-    model.forward = failing
-    with pytest.raises(ModelError, match=r"transformers itself fails to run llama.*set engine.dtype to float32"):
-        Engine(model, tiny_tokenizer(), EngineConfig(device="cpu"))
-
-
-@pytest.mark.parametrize("name", ["rwkv", "xlstm", "zaya"])
-def test_what_is_not_kept_up_is_refused_by_name(name: str) -> None:
-    with pytest.raises(ModelError, match=f"{name} models cannot be used: HPD no longer runs"):
-        Engine(build(name, REACHES["loose"]), tiny_tokenizer(), EngineConfig(device="cpu"))

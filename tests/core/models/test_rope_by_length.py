@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 import transformers as tf
 
-from hpd_core import Engine, EngineConfig, ErrorCode
+from hpd_core import EngineConfig
 from hpd_core.models.description import max_positions
-from hpd_core.models.loading import load_model
 from tests.core.helpers import (
     assert_equals_oracle,
     decode,
@@ -22,9 +19,7 @@ from tests.core.helpers import (
     random_ids,
     without_constraints,
 )
-from tests.core.products import SCHEMAS, products
 from tests.tables import table
-from tests.tiny_model import answering_tokenizer
 
 _LIMIT = 64
 _SIZES: dict[str, Any] = {
@@ -101,28 +96,3 @@ def test_up_to_the_limit_it_is_exact(name: str) -> None:
     prompts = decode(copy.deepcopy(oracle), cases, endings, EngineConfig(max_tokens_per_step=64))
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(oracle, case, prompt, endings)
-
-
-def test_who_loads_a_model_is_told_how_long_texts_may_be(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    build("phi3").save_pretrained(tmp_path)
-    config = EngineConfig(device="cpu", dtype="float32")
-    load_model(str(tmp_path), config)
-    assert "phi3's rotary embedding changes for texts of more than 64 positions" in caplog.text
-    caplog.clear()
-    build("dynamic").save_pretrained(tmp_path)
-    load_model(str(tmp_path), config)
-    assert not caplog.text, "it claims no more"
-
-
-def test_a_longer_text_is_an_error_of_its_own() -> None:
-    tokenizer = answering_tokenizer()
-    config = _longrope(tf.Phi3Config)
-    config.update({"vocab_size": len(tokenizer)})
-    config.rope_parameters["original_max_position_embeddings"] = config.original_max_position_embeddings = 400
-    model = tf.AutoModelForCausalLM.from_config(config).float().eval()
-    records = products(4)
-    long = type(records[0])("long", records[0].category, {"title": "shoe " * 200})
-    with Engine(model, tokenizer, EngineConfig(device="cpu", dtype="float32", max_value_tokens=4)) as engine:
-        results = engine.extract([*records, long], SCHEMAS)
-    assert results[-1].error_code == ErrorCode.TOO_LONG
-    assert not [result.error for result in results[:-1] if result.error]

@@ -5,17 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-import transformers as tf
 from safetensors.torch import load_file, save_file
 from transformers.models.auto import modeling_auto as auto
 
 from hpd_core import EngineConfig, ModelError
-from hpd_core.models import text_towers
 from hpd_core.models.loading import load_empty, load_model
-from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.sweep.configs import tiny_config
 from tests.tables import table
 
@@ -104,32 +100,6 @@ def test_a_tower_that_would_scale_logits_alone_runs_by_the_whole_models_class(te
     assert type(load_empty(str(tmp_path), CPU)).__name__ == type(model).__name__ == type(whole).__name__
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.usefixtures("poison")
-def test_the_tower_decodes_as_the_oracle(family: str, tmp_path: Path) -> None:
-    whole = build(family)
-    whole.save_pretrained(tmp_path)
-    rng = np.random.default_rng(7)
-    endings = random_endings(rng)
-    prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
-    cases = [random_case(rng, "tree", prefixes, branches=3, k_max=4) for _ in range(3)]
-    config = EngineConfig(max_prompts_per_cohort=4, max_tokens_per_step=64)
-    prompts = decode(load_model(str(tmp_path), CPU), cases, endings, config)
-    for case, prompt in zip(cases, prompts, strict=True):
-        assert_equals_oracle(whole, case, prompt, endings)
-
-
-def test_weights_of_images_are_never_read(tmp_path: Path) -> None:
-    """A checkpoint without them loads as well."""
-    whole = build("llava")
-    whole.save_pretrained(tmp_path)
-    stored = load_file(tmp_path / "model.safetensors")
-    text = {name: weight for name, weight in stored.items() if "vision" not in name and "projector" not in name}
-    assert len(text) < len(stored)
-    save_file(text, tmp_path / "model.safetensors", {"format": "pt"})
-    torch.testing.assert_close(logits_of(load_model(str(tmp_path), CPU)), logits_of(whole), rtol=1e-4, atol=1e-4)
-
-
 def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path: Path) -> None:
     """transformers would go on with random ones."""
     build("llava").save_pretrained(tmp_path)
@@ -139,42 +109,3 @@ def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path: Path) -> None:
     save_file(stored, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(ModelError, match=r"the checkpoint lacks .*q_proj"):
         load_model(str(tmp_path), CPU)
-
-
-@table("family", ["gemma3n", "fast_vlm", "perception_lm"])
-def test_towers_by_timm_are_never_made(family: str, tmp_path: Path) -> None:
-    """So the package is not needed, which the project does not ask for."""
-    config = tiny_config(family, _FAR)
-    torch.manual_seed(0)
-    whole = text_towers.without_towers(text_towers.multimodal_class(config))(config).eval()
-    whole.save_pretrained(tmp_path)
-    logits = logits_of(load_model(str(tmp_path), CPU))
-    torch.testing.assert_close(logits, logits_of(text_towers.alone(whole)), rtol=1e-4, atol=1e-4)
-
-
-def test_a_model_of_text_within_is_taken_whole(tmp_path: Path) -> None:
-    """It has a head of its own."""
-    whole = build("nemotron_h_omni")
-    whole.save_pretrained(tmp_path)
-    model = load_model(str(tmp_path), CPU)
-    assert type(model).__name__ == type(load_empty(str(tmp_path), CPU)).__name__ == "NemotronHForCausalLM"
-    torch.testing.assert_close(logits_of(model), logits_of(whole), rtol=1e-4, atol=1e-4)
-
-
-@table("family", ["qwen3_5", "llama4"])
-def test_who_has_a_class_for_its_text_alone_is_loaded_by_it(family: str, tmp_path: Path) -> None:
-    whole = build(family)
-    whole.save_pretrained(tmp_path)
-    config = tf.AutoConfig.from_pretrained(tmp_path)
-    model = tf.AutoModelForCausalLM.from_pretrained(tmp_path, config=config, dtype=torch.float32)
-    torch.testing.assert_close(logits_of(model), logits_of(whole), rtol=1e-4, atol=1e-4)
-
-
-@table(
-    ("family", "reason"),
-    [("paligemma", "its prompt is read in both directions"), ("blip-2", "takes no text without one")],
-)
-def test_who_cannot_go_on_with_a_text_is_refused_by_name(family: str, reason: str, tmp_path: Path) -> None:
-    tiny_config(family, _FAR).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=f"{family} models cannot be used: .*{reason}.*: take "):
-        load_empty(str(tmp_path), CPU)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +14,6 @@ from hpd_core.models.loading import load_tokenizer
 from tests.core.engines import answers
 from tests.core.models.test_adapters import train
 from tests.core.products import SCHEMAS, products
-from tests.tables import table
 
 SHORT = PromptTemplate(keys="short")
 CPU: dict[str, Any] = {"device": "cpu", "dtype": "float32", "max_value_tokens": 8}
@@ -52,29 +50,3 @@ def test_an_adapter_is_asked_as_it_was_trained(adapter: str, tiny_model_dir: Pat
     assert found["auto"][1] == SHORT.rendered_hash(load_tokenizer(str(tiny_model_dir), config))
     with AutoregressiveBaseline.from_pretrained(str(tiny_model_dir), EngineConfig(**CPU), adapter=adapter) as baseline:
         assert baseline.config.prompt.keys == "full", "it writes keys itself"
-
-
-@table("keys", ["full", "short"])
-def test_so_is_a_model_that_was_trained_as_a_whole(
-    keys: Literal["full", "short"], adapter: str, tiny_model_dir: Path, tmp_path: Path
-) -> None:
-    """An adapter on top of it has learned later; of one without a record nobody knows how."""
-    model = str(shutil.copytree(tiny_model_dir, tmp_path / "model"))
-    record(keys).write(Path(model))
-    bare = shutil.copytree(adapter, tmp_path / "bare")
-    (bare / "hpd.json").unlink()
-    for on_top, expected in ((None, keys), (adapter, "short"), (str(bare), "full")):
-        with Engine.from_pretrained(model, EngineConfig(**CPU), adapter=on_top) as engine:
-            assert engine.config.prompt.keys == expected
-            assert engine.describe()["keys"] == expected
-
-
-def test_whatever_is_not_said_is_full_and_has_the_hash_that_it_had(tiny_model_dir: Path) -> None:
-    tokenizer = load_tokenizer(str(tiny_model_dir), EngineConfig())
-    with Engine.from_pretrained(str(tiny_model_dir), EngineConfig(**CPU)) as engine:
-        assert engine.describe()["keys"] == "full"
-        assert engine.prompt_hash == PromptTemplate(keys="full").rendered_hash(tokenizer)
-    assert PromptTemplate().hash == PromptTemplate(keys="full").hash == "7980ee1ae1686e8e"
-    for template in (PromptTemplate(), SHORT, PromptTemplate(keys="full")):
-        assert PromptTemplate.model_validate(template.model_dump()) == template, "as it travels"
-    assert "keys" not in PromptTemplate().model_dump(), "a run that was begun before goes on"

@@ -4,12 +4,9 @@ engine decodes what the oracle does."""
 from __future__ import annotations
 
 import json
-import random
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -19,15 +16,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from hpd_core import Attribute, CategorySchema, Engine, EngineConfig, Record
 from hpd_core.baselines.reference import decode_chain
 from hpd_core.layout import FREE
-from hpd_core.models.loading import load_tokenizer
 from hpd_core.requests.prompt_builder import PromptBuilder
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.endings import Read, behind_text
 from hpd_core.text.template import Piece, render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import parse_value
-from tests.core.constrained import answer_pattern, likeliest_answer, start_of, text_choices
-from tests.core.sweep.tokenizers import CORPUS, KINDS, normalized, tiny
+from tests.core.constrained import likeliest_answer, start_of, text_choices
+from tests.core.sweep.tokenizers import KINDS, normalized, tiny
 from tests.examples import examples
 from tests.tables import table
 
@@ -74,28 +70,6 @@ def test_what_is_written_comes_back(kind: str, text: str) -> None:
     (ids,) = segments.encode_text([text])
     assert not segments.has_control(ids)
     assert written(segments, ids) == expected_of(segments, text)
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(kinds, st.lists(texts, min_size=2, max_size=4))
-def test_pieces_are_joined_as_they_are_written(kind: str, parts: list[str]) -> None:
-    """Nothing stands between them, whether they are ours or not."""
-    segments = SegmentTokenizer(tiny(kind))
-    ours = [part.replace("</s>", "").replace("<s>", "").replace("<|tool|>", "") for part in parts]
-    pieces = [Piece(part, trusted=index % 2 == 0) for index, part in enumerate(ours)]
-    ids = segments.encode_pieces(pieces)
-    assert written(segments, ids) == "".join(expected_of(segments, part) for part in ours)
-    if "more tokens" not in kind:  # which our own texts may hold
-        assert ids == [token for part in ours for token in segments.encode_text([part])[0]]
-
-
-def test_behind_a_control_token_a_text_is_what_the_tokenizer_makes_of_it(tokenizer: Any) -> None:
-    segments = SegmentTokenizer(tokenizer)
-    text = "</s>[user]\nred"
-    expected = tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert segments.encode_trusted(text) == segments.encode_trusted(text, begins=True) == expected
-    before = segments.encode_text(["blue"])[0]
-    assert segments.encode_trusted("blue" + text) == [*before, *expected]
 
 
 @table("kind", ["llama2", "unigram, always", "unigram, first", "gemma"])
@@ -154,32 +128,6 @@ ATTRIBUTES = (
     Attribute(name="e", type="enum", values=("red", "Crème brûlée", "日本", 'a "b"', "3/4")),
     Attribute(name="es", type="enum", values=("red", "dark roast", "日本"), multiple=True),
 )
-
-
-@pytest.mark.parametrize("attribute", ATTRIBUTES, ids=lambda attribute: attribute.name)
-def test_typed_values_are_of_their_type(attribute: Attribute, tokenizer: Any) -> None:
-    size = len(tokenizer) + 3
-    constraints = Constraints(tokenizer, size)
-    start = start_of(constraints, attribute)
-    if start == FREE:
-        assert tokenizer in [tiny(kind) for kind in CHANGES_TEXT]
-        return
-    segments = SegmentTokenizer(tokenizer)
-    endings = segments.endings(size)
-    generator = random.Random(0)
-    pattern = answer_pattern(attribute)
-    assert pattern is not None
-    for _ in range(30):
-        state = start
-        tokens: list[int] = []
-        while not tokens or not endings.closing[tokens[-1]]:
-            allowed, behind = constraints.table.choices(np.array([state]))
-            index = generator.randrange(allowed.shape[1])
-            tokens.append(int(allowed[0, index]))
-            state = int(behind[0, index])
-        text = written(segments, tokens)
-        assert pattern.fullmatch(text)
-        assert parse_value(attribute, text, closed=True).status in ("value", "absent")
 
 
 @cache
@@ -260,32 +208,3 @@ def test_the_engine_writes_what_the_oracle_does(tokenizer: Any) -> None:
                 assert value.num_tokens == len(expected.tokens)
                 assert value.raw == tokenizer.decode(expected.tokens, skip_special_tokens=True).split("\n")[0]
     assert compared > 5
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("prepends", [True, False])
-def test_files_of_sentencepiece(prepends: bool, tmp_path: Path) -> None:
-    """As SentencePiece itself cuts them, but for the space that it puts before a text."""
-    sentencepiece = pytest.importorskip("sentencepiece")
-    (tmp_path / "corpus.txt").write_text("\n".join(line for text in CORPUS for line in text.split("\n")))
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(tmp_path / "corpus.txt"),
-        model_prefix=str(tmp_path / "tokenizer"),
-        vocab_size=400,
-        model_type="bpe",
-        byte_fallback=True,
-        add_dummy_prefix=prepends,
-        remove_extra_whitespaces=False,
-        normalization_rule_name="identity",
-        minloglevel=2,
-    )
-    settings = {"tokenizer_class": "LlamaTokenizer", "legacy": False, "add_prefix_space": prepends}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
-    segments = SegmentTokenizer(load_tokenizer(str(tmp_path), EngineConfig()))
-    itself = sentencepiece.SentencePieceProcessor(str(tmp_path / "tokenizer.model"))
-    newline = itself.encode("\n")
-    for text in ('"Brand":', ' "Crème 日本",\n', "  two spaces", "12.5 👟", "red"):
-        expected = itself.encode("\n" + text)[len(newline) :]  # behind a byte, no space is put before it
-        assert segments.encode_text([text]) == [expected]
-        assert written(segments, expected) == text

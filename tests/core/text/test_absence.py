@@ -93,12 +93,6 @@ def test_however_it_is_written(phrase: str, form: str, around: str, write: objec
     assert read(written, "Brand") is Reading.NOTHING
 
 
-@given(st.text(max_size=100), st.text(max_size=10), st.text(max_size=200))
-def test_any_text_is_read(item: str, attribute: str, text: str) -> None:
-    assert read(item, attribute, {"title": text}) in Reading
-    assert read(f"{item} Kestrel", attribute) is Reading.VALUE, "a word that says something makes a value of it"
-
-
 @table(
     ("name", "texts", "reading"),
     [

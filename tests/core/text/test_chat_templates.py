@@ -6,7 +6,6 @@ import copy
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from hpd_core import Attribute, CategorySchema, PromptError, PromptTemplate
 from hpd_core.text.template import render_frame
@@ -65,21 +64,6 @@ def test_a_chat_template_that_tells_the_date_tells_the_same_one_for_ever(family:
     tokenizer = build_tokenizer()
     tokenizer.chat_template, shown = CLOCKS[family]
     assert rendered(PromptTemplate(), tokenizer).startswith(f"{shown}Extract")
-
-
-@table(
-    ("family", "shown"),
-    [("gpt-oss", "Current date: 2026-11-05\n"), ("llama 3.1 without a clock", "Today Date: 05 Nov 2026\n")],
-)
-def test_another_date_is_another_prompt(family: str, shown: str) -> None:
-    tokenizer = build_tokenizer()
-    tokenizer.chat_template, _ = CLOCKS[family]
-    later = PromptTemplate(date="2026-11-05")
-    assert rendered(later, tokenizer).startswith(shown)
-    assert later.rendered_hash(tokenizer) != PromptTemplate().rendered_hash(tokenizer)
-    assert PromptTemplate.model_validate(later.model_dump(mode="json")) == later
-    with pytest.raises(ValidationError, match="date"):
-        PromptTemplate(date="today")
 
 
 @table(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 import random
-import threading
 import time
 import tracemalloc
 from typing import Any
@@ -15,13 +13,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken
 
 from hpd_core import Attribute, Member, Unit
-from hpd_core.decoding import next_token
 from hpd_core.decoding.next_token import greedy
 from hpd_core.layout import FREE
-from hpd_core.text import constraints
 from hpd_core.text.constraints import Constraints, StateTable
 from hpd_core.text.kind_automata import kind_automaton
 from hpd_core.text.template import render_answer_line
@@ -106,25 +101,6 @@ def test_every_walk_is_an_answer_of_the_type(
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(attribute=attributes(), data=st.data())
-def test_every_answer_is_a_walk_as_the_tokenizer_writes_it(
-    attribute: Attribute, data: st.DataObject, token_bytes: TokenBytes, tokenizer: Any
-) -> None:
-    choice: st.SearchStrategy[str] = {
-        "number": st.one_of(st.integers().map(str), st.floats(allow_nan=False, allow_infinity=False).map(str)),
-        "boolean": st.sampled_from(["true", "false"]),
-        "enum": st.sampled_from(attribute.labels or ("",)),
-    }[attribute.type]
-    items = data.draw(st.none() | st.lists(choice, min_size=1, max_size=3 if attribute.multiple else 1))
-    states = _compiled(attribute, token_bytes)
-    state = 0
-    for token in SegmentTokenizer(tokenizer).encode_text([render_answer_line(attribute, items)])[0]:
-        assert token in states[state]
-        state = states[state][token]
-    assert state == len(states) - 1
-
-
-@settings(max_examples=examples(60), deadline=None)
 @given(values=vocabularies())
 def test_a_vocabulary_allows_its_labels_its_synonyms_and_null_and_nothing_else(values: tuple[Member, ...]) -> None:
     automaton = kind_automaton(attribute_kind(Attribute(name="a", type="enum", values=values)))
@@ -147,16 +123,6 @@ def test_a_vocabulary_allows_its_labels_its_synonyms_and_null_and_nothing_else(v
     spellings = {text for text, meant in owners.items() if len(meant) == 1}
     literals = ["null", *(json.dumps(text, ensure_ascii=False) for text in spellings)]
     assert found == {f"{spaces}{text}{end}" for spaces in ("", " ", "  ") for text in literals for end in ("\n", ",\n")}
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(values=vocabularies())
-def test_every_allowed_spelling_is_read_as_its_members_label(values: tuple[Member, ...]) -> None:
-    attribute = Attribute(name="a", type="enum", values=values)
-    for spelling, label in attribute.vocabulary.spellings.items():
-        line = f" {json.dumps(spelling, ensure_ascii=False)},\n"
-        value = parse_value(attribute, line, closed=True, fields={"title": spelling})
-        assert (value.items, value.raw) == ((label,), line.removesuffix("\n"))
 
 
 @table("count", [3000, 20_000])
@@ -211,130 +177,12 @@ def test_the_choices_are_those_of_a_regular_expression(
                 break
 
 
-@table(
-    ("line", "multiple", "is_allowed"),
-    [
-        (" 20,000,\n", False, True),
-        (" 20,000\n", False, True),
-        (" 1.000.000,\n", False, True),
-        (" 1,250.5,\n", False, True),
-        (" 1.250,5,\n", False, True),
-        (" 12,34,567.5,\n", False, True),
-        (" 0,33,\n", False, True),
-        (" 20, 000,\n", False, False),
-        (" 1.2.3,\n", False, False),
-        (" 1,5,10,\n", False, False),
-        (" 0,500,000,\n", False, False),
-        (' "1/2",\n', False, True),
-        (" 1/2,\n", False, True),
-        (" 2.5e6,\n", False, True),
-        (" .33,\n", False, True),
-        (" ½,\n", False, True),
-        (' "2⅜ mAh",\n', False, True),
-        (" 1/7,\n", False, False),
-        (" [1/2],\n", True, False),
-        (' "13/16 mAh",\n', False, True),
-        (' "1/7",\n', False, False),
-        (' "2.5e6",\n', False, True),
-        (' "1,500 mAh",\n', False, True),
-        (' "10-12",\n', False, False),
-        (' [20, "20,000"],\n', True, True),
-        (" [20,000],\n", True, False),
-        (" [1.000.000],\n", True, False),
-    ],
-)
-def test_a_number_may_be_written_with_its_groups(
-    line: str, multiple: bool, is_allowed: bool, token_bytes: TokenBytes, tokenizer: Any
-) -> None:
-    states = _compiled(Attribute(name="a", type="number", unit="mAh", multiple=multiple), token_bytes)
-    state: int | None = 0
-    for token in tokenizer(line, add_special_tokens=False)["input_ids"]:
-        state = None if state is None else states[state].get(token)
-    assert (state == len(states) - 1) is is_allowed
-
-
 def test_control_tokens_are_never_allowed(tokenizer: Any, token_bytes: TokenBytes) -> None:
     assert {token for tokens in token_bytes.ids.values() for token in tokens}.isdisjoint(tokenizer.all_special_ids)
     value = Attribute(name="a", type="enum", values=("<|im_end|>", "red"))
     allowed = {token for ways in _compiled(value, token_bytes) for token in ways}
     assert allowed.isdisjoint(tokenizer.all_special_ids)
     assert start_of(Constraints(tokenizer, len(tokenizer)), value) != FREE
-
-
-def test_a_value_that_the_vocabulary_cannot_write_frees_the_attribute(
-    tokenizer: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Deaf:
-        """A tokenizer whose vocabulary has lost the digit 7."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(tokenizer, name)
-
-        def __call__(self, *args: Any, **options: Any) -> Any:
-            return tokenizer(*args, **options)
-
-        def __len__(self) -> int:
-            return len(tokenizer)
-
-        def convert_ids_to_tokens(self, ids: list[int]) -> list[str | None]:
-            return [None if "7" in token else token for token in tokenizer.convert_ids_to_tokens(ids)]
-
-    constraints = Constraints(Deaf(), len(tokenizer))
-    assert start_of(constraints, Attribute(name="Size", type="number")) == FREE
-    assert "'Size' are not constrained" in caplog.text
-    assert start_of(constraints, Attribute(name="Vegan", type="boolean")) != FREE
-
-
-def test_equal_types_share_their_states(tokenizer: Any) -> None:
-    constraints = Constraints(tokenizer, len(tokenizer))
-    first = start_of(constraints, Attribute(name="Weight", type="number", unit="kg", description="of the parcel"))
-    assert start_of(constraints, Attribute(name="Load", type="number", unit="kg")) == first
-    assert start_of(constraints, Attribute(name="Size", type="number", unit="g")) != first
-    assert start_of(constraints, Attribute(name="Size", type="number", multiple=True)) != first
-    assert start_of(constraints, Attribute(name="Size")) == FREE
-
-
-def test_many_threads_may_ask(tokenizer: Any) -> None:
-    constraints = Constraints(tokenizer, len(tokenizer))
-    wanted = [Attribute(name="a", type="enum", values=(f"v{n}", "other")) for n in range(40)]
-    found: list[list[int]] = []
-
-    def ask() -> None:
-        found.append([start_of(constraints, attribute) for attribute in wanted])
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(starts == found[0] for starts in found)
-    assert len(set(found[0])) == len(wanted)
-
-
-@given(
-    automata=st.lists(
-        st.integers(1, 5).flatmap(
-            lambda size: st.lists(
-                st.dictionaries(st.integers(0, 30), st.integers(0, size - 1), min_size=1, max_size=20),
-                min_size=size,
-                max_size=size,
-            )
-        ),
-        min_size=1,
-        max_size=6,
-    )
-)
-def test_the_table_gives_back_what_was_added(automata: list[list[dict[int, int]]]) -> None:
-    table = StateTable()
-    starts = [table.add(token_states(states)) for states in automata]
-    for start, states in zip(starts, automata, strict=True):
-        ids, behind = table.choices(np.arange(start, start + len(states)))
-        for state, (row, after) in enumerate(zip(ids, behind, strict=True)):
-            assert {int(t): int(b) - start for t, b in zip(row, after, strict=True)} == states[state]
-            assert row.tolist()[: len(states[state])] == sorted(states[state])
-            for token in range(-1, max(states[state]) + 2):
-                expected = states[state].get(token)
-                assert table.behind(start + state, token) == (None if expected is None else start + expected)
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -367,41 +215,6 @@ def test_the_table_has_what_is_in_it_whatever_was_removed(data: st.DataObject) -
     assert len(table._ids) <= max(8192, 4 * most)
 
 
-def test_a_state_without_tokens_is_refused() -> None:
-    with pytest.raises(ValueError, match="must allow some token"):
-        StateTable().add(token_states([{1: 1}, {}]))
-
-
-@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
-@pytest.mark.parametrize("special", [-math.inf, math.nan])
-def test_of_many_tokens_that_are_impossible_one_is_taken(native: bool, special: float) -> None:
-    table = StateTable()
-    first = table.add(token_states([dict.fromkeys(range(10, 610, 2), 0)]))
-    logits = torch.randn(3, 700, generator=torch.Generator().manual_seed(0))
-    logits[0, 10:610:2] = logits[1] = special
-    chosen = greedy([logits], np.full(3, first), table, torch.device("cpu"), by="native" if native else "").fetch()
-    assert chosen.states.tolist() == [first] * 3
-    assert set(chosen.tokens.tolist()) <= set(range(10, 610, 2))
-    assert not np.isfinite(chosen.logprobs[:2]).any()
-
-
-def test_masks_of_thousands_of_states_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constraints, "_MOST_MASKED", 5_000)
-    monkeypatch.setattr(next_token, "_LOGITS_AT_ONCE", 3_000)
-    table = StateTable()
-    ways = [dict.fromkeys(range(token, token + 300), token) for token in range(40)]
-    first = table.add(token_states(ways))
-    states = np.tile(np.arange(first, first + 40), 3)
-    logits = torch.randn(120, 1000, generator=torch.Generator().manual_seed(0))
-    chosen = greedy([logits], states, table, torch.device("cpu")).fetch()
-    expected = [
-        state - first + int(row[state - first :][:300].argmax()) for state, row in zip(states, logits, strict=True)
-    ]
-    assert chosen.tokens.tolist() == expected
-    assert chosen.states.tolist() == states.tolist()
-    assert 0 < len(table._masks) <= 8
-
-
 @pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
 @given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 12), cut=st.integers(0, 12))
 @settings(max_examples=examples(20), deadline=None)
@@ -420,14 +233,3 @@ def test_few_and_many_choices_stand_side_by_side(native: bool, seed: int, rows: 
         token = max(sorted(allowed), key=lambda each: float(logits[row, each]))
         assert chosen.tokens[row] == token, "of equals the lowest id"
         assert chosen.states[row] == (FREE if state == FREE else first + ways[state - first][token])
-
-
-def test_tokens_beyond_the_models_vocabulary_are_not_allowed() -> None:
-    """As an added run of spaces that the model has no row for."""
-    tokenizer = build_tokenizer()
-    size = len(tokenizer)
-    tokenizer.add_tokens([AddedToken("  ", normalized=False)])
-    constraints = Constraints(tokenizer, size)
-    start = start_of(constraints, Attribute(name="a", type="number"))
-    assert start != FREE
-    assert constraints.table.choices(np.array([start]))[0].max() < size

@@ -7,9 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpd_core.text.grounding import ground
 from hpd_core.text.values import parse_value
-from hpd_core.types import Attribute, CategorySchema, Record, RecordResult
+from hpd_core.types import Attribute
 from tests.tables import table
 
 TEXT = Attribute(name="a")
@@ -83,14 +82,6 @@ def test_a_member_is_copied_as_it_stands(member: str, fields: dict[str, str] | N
             assert parse_value(attribute, line, closed=True, fields=fields).items == (member,)
 
 
-def test_it_stands_exactly_where_the_text_has_it() -> None:
-    record = Record("p", "c", {"title": r"Shirt, cotton\nylon, size L\XL"})
-    schema = CategorySchema(category="c", attributes=(TEXT,))
-    value = parse_value(TEXT, r' "cotton\nylon",' + "\n", closed=True, fields=record.fields)
-    (places,) = ground(record, schema, RecordResult("p", "c", {"a": value})).values["a"].evidence
-    assert [(place.start, place.end, place.match) for place in places] == [(7, 19, "exact")]
-
-
 @given(st.text(alphabet="abnrtuf0\\'\"/é ", max_size=12))
 def test_what_is_copied_from_the_text_survives(letters: str) -> None:
     """Written as JSON wants it, it is what the text says; copied as it stands, too, if it can be told where it ends."""
@@ -99,9 +90,3 @@ def test_what_is_copied_from_the_text_survives(letters: str) -> None:
     assert parse_value(TEXT, f" {json.dumps(word)},\n", closed=True, fields=fields).text == word
     if '"' not in word:
         assert parse_value(TEXT, f' "{word}",\n', closed=True, fields=fields).text == word
-
-
-@given(st.text(max_size=30), st.text(max_size=30), st.booleans())
-def test_any_text_is_read_or_refused(raw: str, text: str, closed: bool) -> None:
-    value = parse_value(LIST, f' "{raw}\\{text}",', closed=closed, fields={"title": text})
-    assert value.status in ("value", "absent", "invalid", "truncated")

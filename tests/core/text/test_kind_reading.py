@@ -19,7 +19,6 @@ from hpd_core.text.value_kinds import (
     OneOf,
     Pattern,
     ValueKind,
-    Verbatim,
 )
 from tests.examples import examples
 from tests.tables import table
@@ -97,31 +96,6 @@ def test_what_is_read(kind: ValueKind, line: str, expected: tuple[Any, str]) -> 
     assert repr(read_value(kind, line, closed=True, fields={"": ""})) == repr(expected)
 
 
-@table(
-    ("most", "line", "closed", "expected"),
-    [
-        (2, ' ["a, b", "c\\"]", "d", "e"],\n', True, (["a, b", 'c"]'], "value")),
-        (2, ' ["a", "b"],\n', True, (["a", "b"], "value")),
-        (2, ' ["a", "b", "c", "d', False, (["a", "b"], "value")),
-        (2, ' ["a", "b', False, (None, "truncated")),
-        (0, ' ["a', False, ([], "value")),
-        (0, " [],\n", True, ([], "value")),
-        (10**30, ' ["a"],\n', True, (["a"], "value")),
-    ],
-)
-def test_no_more_items_are_read_than_a_list_may_have(
-    most: int, line: str, closed: bool, expected: tuple[Any, str]
-) -> None:
-    """And those are whole, wherever it was cut behind them."""
-    assert read_value(ListOf(JsonString(), most=most), line, closed=closed, fields={"": ""}) == expected
-
-
-def test_of_numbers_the_last_one_that_is_read_is_whole() -> None:
-    kind = ListOf(Number(), most=2)
-    assert read_value(kind, ' ["1,250.5", 12, 13', closed=False, fields={}) == ([1250.5, 12], "value")
-    assert read_value(kind, " [1, 12", closed=False, fields={}) == (None, "truncated")
-
-
 @settings(max_examples=examples(400), deadline=None)
 @given(kind=st.sampled_from(KINDS), line=LINES, closed=st.booleans(), text=LINES)
 def test_whatever_is_written_there_is_a_value_or_a_status(kind: ValueKind, line: str, closed: bool, text: str) -> None:
@@ -132,19 +106,3 @@ def test_whatever_is_written_there_is_a_value_or_a_status(kind: ValueKind, line:
         assert not isinstance(kind, ListOf) or kind.most is None or len(value) <= kind.most
     elif not isinstance(kind, FreeText):
         assert value is None
-
-
-@table(
-    ("line", "fields", "nullable", "found"),
-    [
-        ('"N/A"', {"a": "brand: N/A"}, True, (None, "absent")),
-        ('"|"', {"a": "red | blue"}, True, (None, "absent")),
-        ('"Not Your Mother\'s"', {"a": "Not Your Mother's shampoo"}, True, ("Not Your Mother's", "value")),
-        # What may not be null is answered in any case.
-        ('"N/A"', {"a": "brand: N/A"}, False, ("N/A", "value")),
-    ],
-)
-def test_a_run_of_the_text_that_says_nothing_is_none(
-    line: str, fields: dict[str, str], nullable: bool, found: Any
-) -> None:
-    assert read_value(Verbatim(nullable), f" {line},", closed=True, fields=fields) == found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, EngineConfig
-from hpd_core.layout import NO_NODE
 from hpd_core.models.loading import load_tokenizer
 from hpd_core.text.closed_answers import ClosedAnswers, closed_lines
-from hpd_core.text.member_tries import MemberTrie, TrieTable, spelling_of
+from hpd_core.text.member_tries import MemberTrie, spelling_of
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import attribute_kind
 from hpd_core.text.values import parse_value
-from tests.core import constrained
-from tests.core.constrained import members_of
-from tests.core.member_vocabularies import Spellings, texts_of, trie_of, vocabularies
+from tests.core.member_vocabularies import Spellings, texts_of
 from tests.tiny_model import sentencepiece_tokenizer
 
 
@@ -56,48 +52,10 @@ def check(trie: Any, spellings: Spellings, root: int = 0, first_spelling: int = 
         assert [texts[node] for node in path.tolist()] == [tokens[:size] for size in range(len(tokens))]
 
 
-@given(vocabularies())
-def test_a_trie_holds_its_spellings(spellings: Spellings) -> None:
-    trie = trie_of(spellings)
-    check(trie, spellings)
-    assert trie.longest == max(len(tokens) for tokens, _ in spellings)
-
-
-@given(st.lists(vocabularies(max_size=8), min_size=1, max_size=5), st.data())
-def test_a_table_holds_tries_side_by_side(several: list[Spellings], data: st.DataObject) -> None:
-    table = TrieTable()
-    roots = [table.add(trie_of(spellings)) for spellings in several]
-    num_spellings = 0
-    for root, spellings in zip(roots, several, strict=True):
-        check(table, spellings, root, num_spellings, root + len(trie_of(spellings)))
-        num_spellings += len(spellings)
-    nodes = data.draw(st.lists(st.sampled_from([NO_NODE, *roots]), max_size=6))
-    rows, ids = table.wanted(np.array(nodes, dtype=np.int64))
-    wanted = [
-        (row, token)
-        for row, node in enumerate(nodes)
-        if node != NO_NODE
-        for token in sorted({tokens[0] for tokens, _ in several[roots.index(node)]})
-    ]
-    assert list(zip(rows.tolist(), ids.tolist(), strict=True)) == wanted
-    assert table.num_ways(np.array(nodes, dtype=np.int64)) == len(wanted)
-
-
 def test_what_cannot_be_told_apart_is_no_trie() -> None:
     assert MemberTrie.of([(1, 2), (1, 2)], [0, 1]) is None, "two members are the same tokens"
     assert MemberTrie.of([(1, 2), (1, 2, 3)], [0, 1]) is None, "one is the beginning of another"
     assert MemberTrie.of([(1, 2), (1, 2)], [4, 4]) is not None
-
-
-def test_what_has_no_choice_is_fed_at_once() -> None:
-    """1 leads to 2 and 3, each with a long way behind it; 5 to 6, which ends or goes on."""
-    trie = trie_of([((1, 2, 2, 2, 2, 9), 0), ((1, 3, 3, 3, 3, 9), 1), ((5, 6, 9), 2), ((5, 6, 7, 9), 3)])
-    texts = texts_of(trie)
-    runs = {text: int(trie.runs[node]) for node, text in texts.items()}
-    assert runs[(1,)] == 1, "behind it one has to choose"
-    assert runs[(1, 2)] == 4, "there is one way on"
-    assert runs[(5,)] == 2
-    assert runs[(5, 6)] == runs[(5, 6, 7)] == 1
 
 
 ENUM = Attribute.model_validate(
@@ -164,66 +122,3 @@ def tokenizer(request: pytest.FixtureRequest, tiny_tokenizer: Any) -> Any:
 
 def closed_answers(tokenizer: Any, max_fed: int = 1000) -> ClosedAnswers:
     return ClosedAnswers(tokenizer, SegmentTokenizer(tokenizer).endings(len(tokenizer)), max_fed)
-
-
-@pytest.mark.parametrize("attribute", [ENUM, BOOLEAN])
-def test_spellings_are_the_tokens_of_training_up_to_the_one_that_ends_them(
-    attribute: Attribute, tokenizer: Any
-) -> None:
-    closed = closed_answers(tokenizer)
-    members = members_of(closed, attribute)
-    assert members is not None
-    assert (members.root, members.max_fed) == (0, members.num_nodes - 1)
-    endings = SegmentTokenizer(tokenizer).endings(len(tokenizer))
-    encoded = SegmentTokenizer(tokenizer).encode_text([line for line, _ in constrained.answer_lines(attribute)])
-    expected = [tokens[: endings.length(tokens, True)] for tokens in encoded]
-    spelled = [closed.table.spelling(number)[0].tolist() for number in range(len(expected))]
-    assert sorted(spelled) == sorted(expected)
-    assert members.longest == max(map(len, expected))
-    for tokens, member in zip(spelled, closed.table.members.tolist(), strict=False):
-        raw = tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
-        value = parse_value(attribute, raw, closed=True)
-        labels = ["true", "false"] if attribute.type == "boolean" else list(attribute.labels)
-        assert value.text == (None, *labels)[member]
-
-
-def test_a_trie_is_made_once_and_bounded(tiny_tokenizer: Any) -> None:
-    closed = closed_answers(tiny_tokenizer, max_fed=5)
-    first = members_of(closed, ENUM) or pytest.fail("no trie")
-    assert first.max_fed == 5
-    assert members_of(closed, ENUM.model_copy(update={"name": "Tint", "description": "another"})) == members_of(
-        closed, ENUM
-    )
-    other = members_of(closed, BOOLEAN)
-    assert other is not None
-    assert other.root > first.root
-    assert [place.firsts["nodes"] for place in closed.table.added_since(0)] == [first.root, other.root]
-
-
-def test_without_room_there_is_none(tiny_tokenizer: Any) -> None:
-    assert members_of(closed_answers(tiny_tokenizer, max_fed=0), BOOLEAN) is None
-
-
-class Forgetful:
-    """A tokenizer that writes two letters alike."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tokenizer, name)
-
-    def __len__(self) -> int:
-        return len(self._tokenizer)
-
-    def __call__(self, texts: list[str], **options: Any) -> Any:
-        return self._tokenizer([text.replace("b", "d") for text in texts], **options)
-
-
-def test_members_that_a_tokenizer_writes_alike_are_not_scored(
-    tiny_tokenizer: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    attribute = Attribute.model_validate({"name": "Side", "type": "enum", "values": ["bed", "ded"]})
-    with caplog.at_level(logging.WARNING):
-        assert members_of(closed_answers(Forgetful(tiny_tokenizer)), attribute) is None
-    assert "values of 'Side' are not scored" in caplog.text

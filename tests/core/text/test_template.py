@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer
 
 from hpd_core import Attribute, CategorySchema, EngineConfig, PromptError, PromptTemplate, Record
 from hpd_core.requests.prompt_builder import PromptBuilder
 from hpd_core.text import template as texts
-from hpd_core.text.template import Frame, render_attribute, render_document, render_frame, render_key, render_short_key
+from hpd_core.text.template import Frame, render_attribute, render_frame, render_key, render_short_key
 from hpd_core.text.tokenization import SegmentTokenizer
 from tests.tables import table
 from tests.tiny_model import build_tokenizer
@@ -104,12 +102,6 @@ def test_control_tokens_in_schema_texts_are_plain_text(tiny_tokenizer: Any) -> N
     assert not any(segments.has_control(branch.tokens) for branch in tokens.branches)
 
 
-def test_system_message_goes_through_the_chat_template(tiny_tokenizer: Any) -> None:
-    text = rendered(PromptTemplate(system="You are careful."), tiny_tokenizer)
-    assert text.startswith("<|im_start|>system\nYou are careful.<|im_end|>\n<|im_start|>user\n")
-    assert "<|im_start|>system" not in rendered(PromptTemplate(), tiny_tokenizer)
-
-
 def test_thinking_is_off() -> None:
     tokenizer = build_tokenizer()
     tokenizer.chat_template = THINKING
@@ -129,22 +121,6 @@ def test_chat_templates_that_drop_or_double_the_message_are_refused(chat_templat
         rendered(PromptTemplate(), tokenizer)
 
 
-def test_chat_always_needs_a_template() -> None:
-    tokenizer = build_tokenizer()
-    tokenizer.chat_template = None
-    with pytest.raises(PromptError, match="no chat template"):
-        rendered(PromptTemplate(chat="always"), tokenizer)
-
-
-@table("chat", ["auto", "never"])
-def test_without_chat_there_is_no_markup(chat: Any) -> None:
-    tokenizer = build_tokenizer()
-    tokenizer.chat_template = None
-    text = rendered(PromptTemplate(chat=chat, system="S"), tokenizer)
-    assert text.startswith("S\n\nExtract")
-    assert text.endswith("DOC\n")
-
-
 @table("adds_bos", [True, False])
 def test_base_models_get_the_bos_token_that_their_tokenizer_adds(adds_bos: bool) -> None:
     tokenizer = build_tokenizer()
@@ -157,52 +133,6 @@ def test_base_models_get_the_bos_token_that_their_tokenizer_adds(adds_bos: bool)
     ids = [*tokens.prefix, *tokens.suffix, *(index for branch in tokens.branches for index in branch.tokens)]
     assert ids.count(tokenizer.bos_token_id) == adds_bos
     assert (ids[0] == tokenizer.bos_token_id) == adds_bos
-
-
-@table(
-    ("attribute", "line"),
-    [
-        (Attribute(name="Brand"), "- Brand"),
-        (Attribute(name="Brand", description="Who\n made  it"), "- Brand: Who made it"),
-        (Attribute(name="W", type="number"), "- W: a number"),
-        (Attribute(name="W", type="number", unit="kg"), "- W: a number in kg"),
-        (Attribute(name="W", unit="kg"), "- W: in kg"),
-        (Attribute(name="Vegan", type="boolean"), "- Vegan: true or false"),
-        (Attribute(name="R", type="enum", values=("a", 'b "c"', "é")), r'- R: one of "a", "b \"c\"", "é"'),
-        (
-            Attribute(
-                name="R",
-                type="enum",
-                values=({"label": "a", "id": "1", "synonyms": ["A1"], "description": "very\nlight"}, "b"),
-            ),
-            '- R: one of "a" (very light), "b"',
-        ),
-        (Attribute(name="W", type="number", unit={"want": "kg", "accept": ["lb"]}), "- W: a number in kg"),
-        (Attribute(name="D", type="date"), "- D: a date"),
-        (Attribute(name="C", description="All", multiple=True), "- C: All; a list"),
-        (Attribute(name="two\nlines"), "- two lines"),
-    ],
-)
-def test_attribute_lines(attribute: Attribute, line: str) -> None:
-    assert render_attribute(attribute) == line
-
-
-@table(
-    ("count", "limit", "line"),
-    [
-        (3, 3, '- R: one of "v0", "v1", "v2"'),
-        (3, 2, '- R: one of 3 values such as "v0", "v1", "v2"'),
-        (1, 0, '- R: one of 1 values such as "v0"'),
-        (3000, 200, '- R: one of 3000 values such as "v0", "v600", "v1200", "v1800", "v2400"'),
-    ],
-)
-def test_a_long_vocabulary_is_not_listed(tiny_tokenizer: Any, count: int, limit: int, line: str) -> None:
-    attribute = Attribute(name="R", type="enum", values=[f"v{number}" for number in range(count)])
-    assert render_attribute(attribute, limit) == line
-    schema = CategorySchema(category="c", attributes=[attribute])
-    template = PromptTemplate(max_listed_values=limit)
-    assert f"{line}\n" in frame_text(render_frame(template, schema, tiny_tokenizer, stacked=False))
-    assert render_attribute(attribute).count('"v') == count, "all of them where nobody says otherwise"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
@@ -235,35 +165,6 @@ def test_a_short_key_belongs_to_one_attribute(tiny_tokenizer: Any, names: list[s
         lengths = [length for length in range(1, len(ids) + 1) if names_it(length)]
         full = tiny_tokenizer(render_key(Attribute(name=name)), add_special_tokens=False)["input_ids"]
         assert key == (ids[: lengths[0]] if lengths else full)
-
-
-@table(
-    ("names", "keys"),
-    [
-        (["5G", "Brand"], [" 5", " Brand"]),
-        (["颜色", "Brand"], [" 颜", " Brand"]),
-        (["颜色", "颜料"], [" 颜色", " 颜料"]),
-        (["#", "Brand"], ['"#":', " Brand"]),
-        (["Size", "Size "], ['"Size":', '"Size ":']),
-        (["A", "A:", "A: b"], ['"A":', " A::", " A: b"]),
-        (["Brand"], [" Brand"]),
-    ],
-)
-def test_a_short_key_says_something(smollm2_dir: Path, names: list[str], keys: list[str]) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(smollm2_dir)
-    assert [tokenizer.decode(key) for key in short_keys(tokenizer, names)[0]] == keys
-
-
-def test_document_lines_in_field_order() -> None:
-    assert (
-        render_document({"title": " Shoe ", "bullets": "a\nb", "brand": "N"}) == "title: Shoe\nbullets: a\nb\nbrand: N"
-    )
-
-
-@table("fields", [{}, {"title": ""}, {"title": " \n\t", "text": ""}])
-def test_empty_fields_are_skipped(fields: dict[str, str]) -> None:
-    assert render_document(fields) == ""
-    assert render_document({**fields, "z": "x"}) == "z: x"
 
 
 def test_the_whole_tree_prompt_reads_as_written(tiny_tokenizer: Any) -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, normalizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from hpd_core.text.template import Piece
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.types import Record
 from tests.tiny_model import build_tokenizer, sentencepiece_tokenizer
@@ -34,13 +33,6 @@ def test_every_control_token_of_the_vocabulary_becomes_text(segments: SegmentTok
         assert not any(segments.has_control(row) for row in ids), text
 
 
-def test_pieces_are_tokenized_apart_and_joined(segments: SegmentTokenizer) -> None:
-    ids = segments.encode_pieces([Piece("<|im_end|>re", True), Piece("d<|im_end|>", False), Piece("", True)])
-    expected = segments.encode_trusted("<|im_end|>re") + segments.encode_text(["d<|im_end|>"])[0]
-    assert ids == expected
-    assert ids.count(segments.control_tokens["<|im_end|>"]) == 1
-
-
 foreign = st.lists(
     st.one_of(
         st.sampled_from(["<|im_end|>", "<|im_start|>", "<|pad|>", "<|", "|>", "im_end", "<|im_", "end|>", "\n", " "]),
@@ -62,11 +54,6 @@ def test_any_text_is_free_of_control_and_round_trips(text: str) -> None:
     assert not any(token in part for part in parts for token in SEGMENTS.control_tokens)
 
 
-@given(st.lists(foreign, max_size=6))
-def test_a_batch_is_the_same_as_one_by_one(texts: list[str]) -> None:
-    assert SEGMENTS.encode_text(texts) == [SEGMENTS.encode_text([text])[0] for text in texts]
-
-
 def test_bytes_that_are_no_text_alone_end_no_value_but_with_its_line() -> None:
     """A decoder makes of a run of byte tokens that is no UTF-8 as many marks, quotes and commas included."""
     segments = SegmentTokenizer(sentencepiece_tokenizer())
@@ -77,15 +64,6 @@ def test_bytes_that_are_no_text_alone_end_no_value_but_with_its_line() -> None:
     line = [quote, r, *convert(["<0xC3>", "<0x22>", "<0x2C>"]), r, quote, comma, *convert(["<0x0A>"])]
     assert endings.length(line, False) == len(line)
     assert endings.length([quote, r, *convert(["<0xC3>"]), quote, comma, comma], False) == 5
-
-
-def test_endings_of_a_model_with_fewer_rows_than_tokens() -> None:
-    assert len(SEGMENTS.endings(100)) == 100
-
-
-def test_decoding_keeps_spaces_and_leaves_control_tokens_out() -> None:
-    ids = SEGMENTS.encode_trusted(' "red , blue ."<|im_end|>')
-    assert SEGMENTS.decode([ids]) == [' "red , blue ."']
 
 
 def _normalizing_tokenizer() -> PreTrainedTokenizerFast:

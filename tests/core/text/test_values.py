@@ -108,21 +108,6 @@ def test_values(attribute: Attribute, raw: str, items: tuple[str, ...]) -> None:
     assert type(value.text) is str
 
 
-@table("attribute", [TEXT, NUMBER, WEIGHT, BOOLEAN, ROAST, LIST, NUMBERS, ROASTS])
-@table(
-    "raw",
-    [" null,\n", "null", *(f' "{word}",\n' for word in ("n/a", "N/A", "NULL", " n/a ", "nan", "none", "--", "k.A."))],
-)
-def test_absent_for_every_type(attribute: Attribute, raw: str) -> None:
-    value = parse_value(attribute, raw, closed=True)
-    assert (value.status, value.text, value.items) == ("absent", None, ())
-
-
-@table("raw", [" [],\n", " [null],\n", ' [null, "n/a"],\n'])
-def test_a_list_without_items_is_absent(raw: str) -> None:
-    assert parse_value(LIST, raw, closed=True).status == "absent"
-
-
 INVALID: list[tuple[Attribute, str]] = [
     (TEXT, "\n"),
     (TEXT, ""),
@@ -204,21 +189,6 @@ def test_invalid(attribute: Attribute, raw: str) -> None:
 def test_a_lone_separator_is_read_as_the_texts_have_it(raw: str, text: str, item: str) -> None:
     value = parse_value(NUMBER, raw, closed=True, fields={"title": "a thing", "text": text})
     assert (value.status, value.items, value.raw) == ("value", (item,), raw.rstrip("\n"))
-
-
-@table(
-    ("raw", "items", "num_dropped"),
-    [
-        (' "red", "Colour": "blue",\n', ("red",), len('"Colour": "blue",')),
-        (' "red"}\n', ("red",), 1),
-        (' "red" and more\n', ("red",), len("and more")),
-        (" 12cm,\n", ("12",), len("cm,")),
-        (" null, really\n", (), len("really")),
-    ],
-)
-def test_rest_of_the_line_is_dropped_and_counted(raw: str, items: tuple[str, ...], num_dropped: int) -> None:
-    value = parse_value(TEXT, raw, closed=True)
-    assert (value.items, value.num_dropped) == (items, num_dropped)
 
 
 @table(

@@ -103,28 +103,6 @@ def test_every_answer_stands_at_its_own_document_and_key(tokenizer: Any, layout:
     assert next_value == len(filled.token_ids)
 
 
-@table("layout", ["tree", "stacked"])
-def test_what_is_learned_reads_back_as_the_answers(tokenizer: Any, layout: TrainedLayout) -> None:
-    example = build(tokenizer, layout, ANSWERS)
-    builder = ExampleBuilder(tokenizer, CONFIG, layout, 4096)
-    for attribute in SCHEMA.attributes:
-        ids = builder.value_ids(attribute, ANSWERS[attribute.name])
-        value = parse_value(attribute, tokenizer.decode(ids), closed=True, num_tokens=len(ids))
-        expected = ANSWERS[attribute.name]
-        assert (value.status, list(value.items)) == (("absent", []) if expected is None else ("value", expected))
-    assert example.num_targets == sum(len(builder.value_ids(a, ANSWERS[a.name])) for a in SCHEMA.attributes)
-
-
-@table("config", [CONFIG, SHORT])
-def test_the_autoregressive_answer_is_one_json_object(tokenizer: Any, config: EngineConfig) -> None:
-    example = build(tokenizer, "ar", ANSWERS, config=config)
-    text = learned(tokenizer, example)
-    assert text == '"Brand": "Velor",\n"Size": 42,\n"Colour": ["red", "blue"],\n"Vegan": null,\n}<|im_end|>'
-    assert example.filled.positions.tolist() == list(range(len(example.filled.token_ids))), "one causal row"
-    prompt = tokenizer.decode(example.filled.token_ids)
-    assert prompt.index('{\n"Brand"') > prompt.index("Velor shoe 0")
-
-
 @table("layout", ["tree", "stacked", "ar"])
 def test_what_is_not_taught_is_not_learned(tokenizer: Any, layout: TrainedLayout) -> None:
     example = build(tokenizer, layout, {"Brand": ["Velor"]})
@@ -133,12 +111,6 @@ def test_what_is_not_taught_is_not_learned(tokenizer: Any, layout: TrainedLayout
         assert text == '"Brand": "Velor",\n"Size":"Colour":"Vegan":}<|im_end|>', "keys are learned, their values not"
     else:
         assert text == ' "Velor",\n'
-
-
-def test_tree_leaves_untaught_branches_out(tokenizer: Any) -> None:
-    assert len(build(tokenizer, "tree", {"Brand": ["Velor"]}).filled.token_ids) < len(
-        build(tokenizer, "tree", ANSWERS).filled.token_ids
-    )
 
 
 def test_what_cannot_be_an_example(tokenizer: Any) -> None:

@@ -18,16 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
-from hpd_core import EngineConfig
 from hpd_core.errors import ModelError
-from hpd_core.layout import Branch, fill_layout, tree_layout, visible
+from hpd_core.layout import Branch, fill_layout, tree_layout
 from hpd_core.mixers.running import running_anew
 from hpd_core.training.examples import IGNORED, Example
 from hpd_core.training.loss import TrainingBatch, attach_training, collate, forward_logits, forward_loss
-from hpd_core.training.text_order import TextOrder
-from tests.core.helpers import LOGPROB_TOLERANCE, decode, random_case, random_endings, random_ids
+from tests.core.helpers import random_case, random_ids
 from tests.core.mixers.hybrids import HYBRID_PARAMETERS, HYBRIDS, MOST_USED, build_hybrid
-from tests.core.training.test_loss import expected_logprobs, target_logprobs, to_example
 from tests.examples import examples
 from tests.tables import table
 
@@ -144,20 +141,6 @@ def test_any_packing_has_the_gradients_of_the_chains(
 
 
 @pytest.mark.parametrize("family", PARAMETERS)
-def test_teacher_forcing_gives_the_logits_of_decoding(family: str) -> None:
-    rng = np.random.default_rng(7)
-    endings = random_endings(rng)
-    prefix = random_ids(rng, 4, 8)
-    cases = [random_case(rng, "tree", [prefix], branches=4, k_max=6) for _ in range(5)]
-    model = build_hybrid(family)
-    prompts = decode(model, cases, endings, EngineConfig())
-    attach_training(model)
-    found = target_logprobs(model, collate([to_example(prompt) for prompt in prompts]))
-    expected = np.concatenate([expected_logprobs(prompt) for prompt in prompts])
-    np.testing.assert_allclose(found, expected, atol=LOGPROB_TOLERANCE)
-
-
-@pytest.mark.parametrize("family", PARAMETERS)
 def test_a_layer_that_is_run_anew_in_backward_finds_its_batch(family: str) -> None:
     """Two batches, whose backwards come after both forwards."""
     rng = np.random.default_rng(3)
@@ -173,19 +156,6 @@ def test_a_layer_that_is_run_anew_in_backward_finds_its_batch(family: str) -> No
         return gradients(model, torch.stack([forward_loss(model, batch)[0] for batch in batches]).sum())
 
     assert_same(run(checkpointing=True), run(checkpointing=False), 1e-5)
-
-
-@table("family", ["lfm2", "qwen3_5"])
-def test_half_precision_is_as_near_as_the_model_itself(family: str) -> None:
-    """bfloat16 moves the loss; forking moves it no further than the plain forward of the same weights is moved."""
-    drawn, chains = draw(np.random.default_rng(1), 5, (4, 4, 4))
-    exact = plain_loss(build_hybrid(family), chains).item()
-    model, plain = build_hybrid(family).bfloat16(), build_hybrid(family).bfloat16()
-    attach_training(model)
-    found, _ = forward_loss(model, collate(drawn))
-    moved = abs(plain_loss(plain, chains).item() - exact)
-    assert abs(found.item() - exact) < max(3 * moved, 0.01 * exact)
-    assert all(weight.isfinite().all() for weight in gradients(model, found).values())
 
 
 @table(("family", "fused"), [("granitemoehybrid", "mamba2_split_conv1d_scan_combined"), ("mamba", "mamba_inner_fn")])
@@ -209,17 +179,6 @@ def test_what_is_not_trained_is_refused_with_the_reason() -> None:
         assert "picks 1024 tokens for each token" in reason or "through which no gradient is computed here" in reason
 
 
-def test_documents_of_one_row_do_not_hear_of_each_other() -> None:
-    """The layout of `ar`: each a plain causal row."""
-    drawn, chains = draw(np.random.default_rng(4), 6, (1, 1, 1, 1))
-    model = build_hybrid("qwen3_5")
-    attach_training(model)
-    with torch.no_grad():
-        alone = sum(forward_loss(model, collate([example]))[0].item() for example in drawn)
-        assert forward_loss(model, collate(drawn))[0].item() == pytest.approx(alone, rel=1e-5)
-        assert plain_loss(build_hybrid("qwen3_5"), chains).item() == pytest.approx(alone, rel=1e-5)
-
-
 @table("family", ["lfm2", "qwen3_5"])
 def test_stacked_texts_are_refused(family: str) -> None:
     layout = random_case(np.random.default_rng(2), "stacked", [[5, 6]], branches=3, k_max=4).prompt().layout
@@ -228,38 +187,3 @@ def test_stacked_texts_are_refused(family: str) -> None:
     attach_training(model)
     with pytest.raises(ModelError, match="trained in the layouts 'tree' and 'ar' alone"):
         forward_loss(model, collate([example]))
-
-
-@settings(max_examples=examples(40))
-@given(
-    st.integers(0, 10_000),
-    st.integers(0, 4),
-    st.lists(st.integers(0, 4), min_size=1, max_size=4),
-    st.integers(1, 5),
-    st.integers(0, 3),
-)
-def test_windows_are_what_a_token_sees_last(
-    seed: int, num_prefix: int, branches: list[int], width: int, num_padding: int
-) -> None:
-    """Against the rule of layout.py, example by example."""
-    drawn, _ = draw(np.random.default_rng(seed), num_prefix, branches, longest=3)
-    own = [example.num_own_tokens for example in drawn]
-    first = drawn[0].filled
-    scopes, positions = (
-        np.concatenate([getattr(first, name)[:num_prefix], *(getattr(e.filled, name)[num_prefix:] for e in drawn)])
-        for name in ("scopes", "positions")
-    )
-    num_tokens = len(scopes) + num_padding
-    found = TextOrder(num_prefix, own, scopes, positions, num_padding, "cpu").windows(width).numpy()
-    assert found.shape == (num_tokens, width)
-    assert (found[len(scopes) :] == num_tokens).all()
-    start = num_prefix
-    for example, length in zip(drawn, own, strict=True):
-        filled = example.filled
-        rows = np.concatenate([np.arange(num_prefix), np.arange(start, start + length)])
-        for place, row in enumerate(rows):
-            seen = visible(filled.scopes[place], filled.positions[place], filled.scopes, filled.lasts, filled.positions)
-            before = sorted(np.nonzero(seen)[0].tolist(), key=lambda at: -filled.positions[at])[1 : width + 1]
-            expected = [*rows[before].tolist(), *[num_tokens] * width][:width]
-            assert found[row].tolist() == expected
-        start += length

@@ -20,10 +20,10 @@ from torch import Tensor
 from hpd_core.layout import Branch, fill_layout, tree_layout
 from hpd_core.mixers.running import running_anew
 from hpd_core.native import library, linear
-from hpd_core.training import cross_entropy, native_attention, native_layers, native_linear, native_steps
+from hpd_core.training import cross_entropy, native_attention, native_steps
 from hpd_core.training.examples import IGNORED, Example
 from hpd_core.training.loss import TrainingBatch, attach_training, collate, forward_loss
-from tests.core.families import VOCABULARY, build_model, random_model
+from tests.core.families import VOCABULARY, random_model
 from tests.core.helpers import random_ids
 from tests.core.native import needs_native, threads
 from tests.examples import examples
@@ -66,49 +66,6 @@ def assert_same(
         assert other is not None
         bound = unit * (other.abs() + 0.5 * other.abs().max().clamp(min=1e-6)) + noise
         assert ((one.double() - other).abs() <= bound).all()
-
-
-@settings(max_examples=examples(60))
-@given(SEEDS, DTYPES, ROWS, SIZES, st.booleans(), THREADS)
-def test_add_norm(seed: int, dtype: torch.dtype, rows: int, size: int, adds: bool, num_threads: int) -> None:
-    torch.manual_seed(seed)
-    x, delta, weight = (numbers(*shape, dtype=dtype) for shape in ((rows, size), (rows, size), (size,)))
-
-    def plain(x: Tensor, weight: Tensor, *delta: Tensor) -> tuple[Tensor, Tensor]:
-        total = x + delta[0].double() if delta else x
-        # The sum is rounded before its mean square is computed: that is what is kept.
-        kept = total + (total.detach().to(dtype).double() - total.detach())
-        return kept, kept * (kept.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt() * weight
-
-    def ours(x: Tensor, weight: Tensor, *delta: Tensor) -> tuple[Tensor, Tensor]:
-        return native_layers.add_norm(x, delta[0] if delta else None, weight, 1e-5)
-
-    with threads(num_threads):
-        assert_same(ours, plain, [x, weight, delta] if adds else [x, weight])
-
-
-@settings(max_examples=examples(40))
-@given(SEEDS, DTYPES, ROWS, st.integers(1, 4), st.sampled_from([1, 5, 16, 32, 48]), THREADS)
-def test_rotated(seed: int, dtype: torch.dtype, rows: int, heads: int, half: int, num_threads: int) -> None:
-    torch.manual_seed(seed)
-    cos, sin = torch.randn(2, rows, 2 * half).to(dtype)
-
-    def plain(x: Tensor) -> Tensor:
-        turned = torch.cat([-x[..., half:], x[..., :half]], -1)
-        expected: Tensor = x * cos[:, None].double() + turned * sin[:, None].double()
-        return expected
-
-    with threads(num_threads):
-        assert_same(lambda x: native_layers.rotated(x, cos, sin), plain, [numbers(rows, heads, 2 * half, dtype=dtype)])
-
-
-@settings(max_examples=examples(40))
-@given(SEEDS, DTYPES, ROWS, SIZES, st.sampled_from([0.1, 1.0, 100.0]), THREADS)
-def test_swiglu(seed: int, dtype: torch.dtype, rows: int, size: int, scale: float, num_threads: int) -> None:
-    torch.manual_seed(seed)
-    gate, up = numbers(rows, size, dtype=dtype, scale=scale), numbers(rows, size, dtype=dtype)
-    with threads(num_threads):
-        assert_same(native_layers.swiglu, lambda gate, up: F.silu(gate) * up, [gate, up])
 
 
 @settings(max_examples=examples(40))
@@ -185,52 +142,6 @@ def test_attention(
             [q, k, v],
             bits=6,  # weights and the gradients of scores are rounded on the way
         )
-
-
-@needs_tiles
-def test_gradients_do_not_depend_on_threads() -> None:
-    torch.manual_seed(0)
-    q, k, v = (numbers(150, heads, 64, dtype=torch.bfloat16) for heads in (6, 2, 2))
-    seen = [torch.ones(50, columns, dtype=torch.bool).tril(columns - 64) for columns in (64, 128, 128)]
-    for whom, own in zip(seen, (50, 100, 100), strict=True):
-        whom[:, own:] = False
-    problems = native_attention.Problems([50, 50, 50], [0, 50, 50], seen)
-    found = []
-    for number in (1, 2, 3):
-        with threads(number):
-            out = native_attention.attend(q, k, v, problems, 0.125)
-            found.append(torch.autograd.grad(out.float().pow(2).sum(), [q, k, v]))
-    for other in found[1:]:
-        assert all(torch.equal(x, y) for x, y in zip(found[0], other, strict=True))
-
-
-@needs_tiles
-@settings(max_examples=examples(40))
-@given(SEEDS, st.integers(1, 100), st.integers(1, 40), st.integers(1, 9), st.booleans(), THREADS)
-def test_linear(seed: int, num_tokens: int, rows: int, columns: int, biased: bool, num_threads: int) -> None:
-    torch.manual_seed(seed)
-    layer = torch.nn.Linear(32 * columns, 16 * rows, biased, dtype=torch.bfloat16)
-    x = numbers(num_tokens, 32 * columns, dtype=torch.bfloat16)
-    parameters = list(layer.parameters())
-
-    def ours(x: Tensor, *_: Tensor) -> Tensor:
-        made = native_linear.call(layer, x)
-        assert made.grad_fn is not None
-        assert "_Linear" in type(made.grad_fn.next_functions[0][0]).__name__  # behind it is the view
-        return made
-
-    with threads(num_threads):
-        assert_same(ours, F.linear, [x, *parameters])
-
-
-@needs_tiles
-def test_no_tokens_teach_nothing() -> None:
-    layer = torch.nn.Linear(64, 32, dtype=torch.bfloat16)
-    made = native_linear.forward(layer, numbers(2, 0, 64, dtype=torch.bfloat16))
-    made.sum().backward()  # type: ignore[no-untyped-call]
-    assert made.shape == (2, 0, 32)
-    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in layer.parameters() if p.grad is not None)
-    assert layer.weight.grad is not None
 
 
 def small_llama(dtype: torch.dtype, kind: type[Any] = tf.LlamaConfig) -> Any:
@@ -342,15 +253,6 @@ def test_in_bfloat16_no_less_precisely(lora: bool, checkpointing: bool) -> None:
     assert all("forward" not in module.__dict__ for module in model.modules())
 
 
-@table("family", ["gemma2", "gpt_oss", "phi3"])
-def test_other_models_run_by_their_own_code(family: str) -> None:
-    model = build_model(family).train()
-    attach_training(model)
-    with layers_by_ours() as ours:
-        gradients(model, some_batch())
-    assert not ours
-
-
 def test_a_changed_model_runs_by_its_own_code() -> None:
     model = small_llama(torch.float32)
     attach_training(model)
@@ -360,12 +262,3 @@ def test_a_changed_model_runs_by_its_own_code() -> None:
         gradients(model, some_batch())
     assert calls
     assert not ours
-
-
-def test_what_torch_casts_runs_by_its_own_code() -> None:
-    model = small_llama(torch.float32)
-    attach_training(model)
-    with layers_by_ours() as ours, torch.autocast("cpu", dtype=torch.bfloat16):
-        loss, _ = forward_loss(model, some_batch())
-    assert not ours
-    assert float(loss) == pytest.approx(gradients(model, some_batch())[0], rel=0.01)

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from hpd_core.errors import ModelError
-from hpd_core.layers.forward import wanted_logits
 from hpd_core.models import text_towers
 from hpd_core.training.loss import attach_training, collate, forward_loss
 from tests.core.sweep.configs import REACHES
@@ -36,15 +35,6 @@ def test_loss_is_that_of_each_chain_alone(name: str) -> None:
         expected = plain_loss(tight(name), chains).item()
     assert loss.item() == pytest.approx(expected, rel=1e-4)
     assert all(weight.isfinite().all() for weight in gradients(model, loss).values())
-
-
-def test_wanted_rows_are_in_their_order_also_where_all_are_wanted() -> None:
-    rows = torch.tensor([2, 0, 1])
-    logits = torch.arange(3.0)[:, None]
-    makes_all, makes_wanted = tight(MAKE_ALL_LOGITS[0]), tight(LOSE_KEYWORDS[0])
-    assert wanted_logits(makes_all, logits, rows, 3)[:, 0].tolist() == [2, 0, 1]
-    assert wanted_logits(makes_all, logits, rows[:2], 3)[:, 0].tolist() == [2, 0]
-    assert wanted_logits(makes_wanted, logits[rows], rows, 3)[:, 0].tolist() == [2, 0, 1]
 
 
 @table("name", ["bloom", "falcon", "gptj"])
