@@ -19,7 +19,9 @@ from tests.tables import table
 
 from .constrained import likeliest_answer
 from .engines import answers, config
-from .helpers import ROOTS, TreeCase, random_ids
+from .families import build_model
+from .helpers import ROOTS, TreeCase, assert_equals_oracle, decode, random_endings, random_ids
+from .native import WAYS
 from .products import products
 
 
@@ -45,6 +47,25 @@ SCHEDULES: list[dict[str, Any]] = [
     {"max_tokens_per_step": 300, "max_prompts_per_cohort": 8},
     {"max_tokens_per_step": 120, "max_cached_tokens": 1},
 ]
+
+
+@pytest.mark.parametrize(
+    ("way", "settings"),
+    [
+        # Each schedule by the first way, each way by one schedule; make test-all has every pair.
+        pytest.param(way, settings, marks=() if way == WAYS[0] or number == 2 else pytest.mark.full)
+        for way in WAYS
+        for number, settings in enumerate(SCHEDULES)
+    ],
+)
+@pytest.mark.usefixtures("poison")
+def test_every_schedule_and_way_to_attend(way: str, settings: dict[str, Any]) -> None:
+    """Values begin in different steps of a prefill, wait for room, and move along when cohorts shrink or merge."""
+    cases, endings = closed_cases(24), random_endings(np.random.default_rng(0), 0.03)
+    prompts = decode(build_model("llama"), cases, endings, EngineConfig(attention=way, **settings))
+    oracle = build_model("llama")
+    for case, prompt in list(zip(cases, prompts, strict=True))[::4]:
+        assert_equals_oracle(oracle, case, prompt, endings)
 
 
 # The engine, from text to value.

@@ -51,6 +51,14 @@ def test_rows_in_are_rows_out_in_order(engine: Engine) -> None:
         assert (value.num_tokens == K_MAX) or value.status != "truncated"
 
 
+def test_order_and_company_do_not_matter_in_tree(tree: Engine) -> None:
+    records = products(24)
+    together = answers(tree.extract(records, SCHEMAS))
+    assert answers(tree.extract(records[::-1], SCHEMAS))[::-1] == together
+    assert [answers(tree.extract([record], SCHEMAS))[0] for record in records[:8]] == together[:8]
+    assert len({str(row) for row in together}) > 15, "answers that hardly differ would prove nothing"
+
+
 def _value(reference: ReferenceValue, tokenizer: Any) -> tuple[str, int, bool]:
     raw = tokenizer.decode(reference.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return raw.split("\n")[0], len(reference.tokens), reference.closed

@@ -111,6 +111,16 @@ def check_places(record: Record, result: RecordResult) -> None:
         assert text is None or sum(line.count(text) for line in lines) > len(alike)
 
 
+def test_who_is_a_rival_of_whom() -> None:
+    assert SHOES.rivals == {
+        "Brand": {"Model", "Colour", "Line"},
+        "Model": {"Brand", "Colour"},
+        "Colour": {"Brand", "Model", "Line"},
+        "Line": {"Brand", "Colour"},
+    }
+    assert HATS.rivals == {}, "one alone has nobody to give way to"
+
+
 def test_values_are_those_of_the_oracle(engine: Engine, tiny_model_dir: Path) -> None:
     oracle, records = Oracle(engine, tiny_model_dir), shoes(3)
     results = engine.extract(records, SCHEMAS)

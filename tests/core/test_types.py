@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -79,3 +80,19 @@ def test_what_a_text_means(text: str, label: str | None) -> None:
 
 
 texts = st.text("aAbB ", max_size=3)
+
+
+@given(
+    st.lists(
+        st.builds(Member, label=texts.filter(str.strip), synonyms=st.tuples(texts, texts)),
+        unique_by=lambda member: member.label,
+    )
+)
+def test_every_spelling_means_one_member(members: list[Member]) -> None:
+    vocabulary = Vocabulary(members)
+    labels = {member.label for member in members}
+    assert {text: label for text, label in vocabulary.spellings.items() if text in labels} == {x: x for x in labels}
+    for text in {*labels, *(text for member in members for text in member.synonyms)}:
+        owners = {member.label for member in members if text in member.synonyms} if text not in labels else {text}
+        is_one = len(owners) == 1 and (bool(text.strip()) or text in labels)
+        assert vocabulary.spellings.get(text) == (owners.pop() if is_one else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -12,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from hpd_core import SchemaError, SchemaLimits, check_schema
 from hpd_core.json_schema.form import FormGroup, Leaf, Node
-from hpd_core.json_schema.schema_reader import read_schema
+from hpd_core.json_schema.schema_reader import as_mapping, read_schema
 from hpd_core.json_schema.validation import checker
 from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, Pattern
 from tests.tables import table
@@ -252,6 +253,14 @@ def test_fields_that_nobody_asked_for_are_not_looked_for() -> None:
     assert time.perf_counter() - started < 10
 
 
+def test_what_pydantic_cannot_describe_is_refused() -> None:
+    class Called(BaseModel):
+        call: Callable[[], int]
+
+    with pytest.raises(SchemaError, match="pydantic makes no JSON Schema of Called"):
+        check_schema(Called)
+
+
 class Inner(BaseModel):
     name: str
 
@@ -271,3 +280,15 @@ class Model(BaseModel):
     price: Decimal = Field(gt=0, max_digits=5)
     prices: list[Decimal] = []
     paid: Annotated[Card | Cash, Field(discriminator="by")] | None = None
+
+
+def test_a_pydantic_model() -> None:
+    assert check_schema(Model).branches == 6
+    fields = read_schema(as_mapping(Model)).fields
+    for name, kind in {"price": Number(), "prices": ListOf(Number(), nullable=True)}.items():
+        node = fields[name].node
+        assert isinstance(node, Leaf)
+        assert node.kind == kind
+    assert checker(as_mapping(Model))({"price": -1})[0].path == "/price"
+    with pytest.raises(SchemaError, match="a schema is a mapping or a pydantic model, this is int"):
+        check_schema(5)  # type: ignore[arg-type]

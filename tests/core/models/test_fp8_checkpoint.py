@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import save_file
 
 from hpd_core import Engine, EngineConfig, ModelError
@@ -32,6 +33,32 @@ def answers(engine: Any) -> list[list[tuple[str | None, str]]]:
 # Of weights in full precision.
 
 
+def test_weights_are_put_into_fp8_at_load(tiny_model_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        caplog.at_level(logging.WARNING),
+        Engine.from_pretrained(str(tiny_model_dir), EngineConfig(**CPU, quantization="fp8")) as engine,
+    ):
+        assert "FP8 is emulated on a CPU: slower than without it" in caplog.text
+        described = engine.describe()
+        model = engine._weights.model
+        assert sum(isinstance(module, Fp8Linear) for module in model.modules()) == 14
+        found = answers(engine)
+    whole = load_model(str(tiny_model_dir), EngineConfig(**CPU))
+    quantize_model(whole)
+    with Engine(whole, answering_tokenizer(), EngineConfig(**CPU)) as engine:
+        assert answers(engine) == found
+        assert engine.describe()["quantization"] == described["quantization"] == "fp8"
+    with Engine.from_pretrained(str(tiny_model_dir), EngineConfig(**CPU)) as engine:
+        assert answers(engine) != found, "nothing worth testing"
+        size = engine.describe()["model_size"]
+        assert engine.describe()["quantization"] is None
+    in_fp8 = described["model_size"]
+    assert size is not None
+    assert in_fp8 is not None
+    assert in_fp8["layer_parameters"] == size["layer_parameters"]
+    assert in_fp8["weight_bytes"] < size["weight_bytes"]
+
+
 def test_an_adapter_is_merged_before(tiny_model_dir: Path, tmp_path: Path) -> None:
     pytest.importorskip("peft")
     base = load_model(str(tiny_model_dir), EngineConfig(**CPU))
@@ -50,6 +77,22 @@ def test_an_adapter_is_merged_before(tiny_model_dir: Path, tmp_path: Path) -> No
         assert torch.equal(logits(model), expected)
         assert not [name for name, _ in model.named_modules() if "lora" in name]
     assert float((logits(load_model(str(tiny_model_dir), config)) - expected).abs().mean()) > 0.05
+
+
+def test_a_gpu_without_it_is_refused_before_anything_is_loaded(
+    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA A10G")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", None)
+    in_bf16 = {"device": "cuda", "dtype": "bfloat16"}
+    reason = r"FP8 cannot be had: NVIDIA A10G does not multiply in FP8 .* 8\.6.*; set engine\.quantization to null, "
+    with pytest.raises(ModelError, match=reason + "or to 'nf4'"):
+        load_model(str(tiny_model_dir), EngineConfig(**in_bf16, quantization="fp8"))
+    write(tmp_path, scheme())
+    with pytest.raises(ModelError, match=reason + "with the model in bfloat16"):
+        load_model(str(tmp_path), EngineConfig(**in_bf16))
 
 
 # Of a checkpoint in FP8.

@@ -135,6 +135,24 @@ def test_base_models_get_the_bos_token_that_their_tokenizer_adds(adds_bos: bool)
     assert (ids[0] == tokenizer.bos_token_id) == adds_bos
 
 
+@table(
+    ("count", "limit", "line"),
+    [
+        (3, 3, '- R: one of "v0", "v1", "v2"'),
+        (3, 2, '- R: one of 3 values such as "v0", "v1", "v2"'),
+        (1, 0, '- R: one of 1 values such as "v0"'),
+        (3000, 200, '- R: one of 3000 values such as "v0", "v600", "v1200", "v1800", "v2400"'),
+    ],
+)
+def test_a_long_vocabulary_is_not_listed(tiny_tokenizer: Any, count: int, limit: int, line: str) -> None:
+    attribute = Attribute(name="R", type="enum", values=[f"v{number}" for number in range(count)])
+    assert render_attribute(attribute, limit) == line
+    schema = CategorySchema(category="c", attributes=[attribute])
+    template = PromptTemplate(max_listed_values=limit)
+    assert f"{line}\n" in frame_text(render_frame(template, schema, tiny_tokenizer, stacked=False))
+    assert render_attribute(attribute).count('"v') == count, "all of them where nobody says otherwise"
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_any_name_makes_a_key_that_tokenizes(name: str) -> None:
     key = render_key(Attribute(name=name))

@@ -7,22 +7,33 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpd_core import EngineConfig
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import Branch, fill_layout, tree_layout
 from hpd_core.text.endings import Endings, Read
+from hpd_core.training.cross_entropy import cross_entropy
 from hpd_core.training.examples import IGNORED, Example
 from hpd_core.training.loss import TrainingBatch, attach_training, collate, forward_logits, forward_loss
 from tests.core.families import BOTH_WAYS, FAMILIES_AND_LAYOUTS, VOCABULARY, build_model
 from tests.core.helpers import (
     LOGPROB_TOLERANCE,
+    decode,
     random_case,
+    random_endings,
     random_ids,
     without_constraints,
 )
 from tests.examples import examples
+from tests.tables import table
+
+
+def to_example(prompt: Prompt) -> Example:
+    """The prompt with the values that were decoded from it."""
+    return Example(fill_layout(prompt.layout, prompt.tokens), prompt.layout.num_prefix_tokens, 1)
 
 
 def expected_logprobs(prompt: Prompt) -> np.ndarray[Any, Any]:
@@ -32,6 +43,33 @@ def expected_logprobs(prompt: Prompt) -> np.ndarray[Any, Any]:
     """
     firsts = [logprobs[0] for _, logprobs in sorted(zip(prompt.layout.ends, prompt.logprobs, strict=True))]
     return np.array([*firsts, *(value for logprobs in prompt.logprobs for value in logprobs[1:])])
+
+
+def target_logprobs(model: Any, batch: TrainingBatch) -> np.ndarray[Any, Any]:
+    with torch.no_grad():
+        logprobs = forward_logits(model, batch).log_softmax(-1)
+    taught = batch.targets != IGNORED
+    found: np.ndarray[Any, Any] = logprobs[taught].gather(1, batch.targets[taught, None])[:, 0].numpy()
+    return found
+
+
+@pytest.mark.parametrize("multiple", [1, 64])
+@pytest.mark.parametrize(("family", "kind"), FAMILIES_AND_LAYOUTS)
+def test_teacher_forcing_gives_the_logits_of_decoding(family: str, kind: str, multiple: int) -> None:
+    """Several examples in one packed row, the prefix computed once, against the engine's own decoding."""
+    rng = np.random.default_rng(7)
+    endings = random_endings(rng)
+    prefix = random_ids(rng, 4, 8)
+    cases = [random_case(rng, kind, [prefix], branches=4, k_max=6) for _ in range(5)]
+    prompts = decode(build_model(family), cases, endings, EngineConfig())
+    model = build_model(family)
+    attach_training(model)
+    batch = collate([to_example(prompt) for prompt in prompts], multiple=multiple)
+    assert batch.num_tokens % multiple == 0
+    # Labels are gathered in the packed row's order: example by example.
+    expected = np.concatenate([expected_logprobs(prompt) for prompt in prompts])
+    np.testing.assert_allclose(target_logprobs(model, batch), expected, atol=LOGPROB_TOLERANCE)
+    assert max(len(tokens) for prompt in prompts for tokens in prompt.tokens) > 2, "no value long enough to tell"
 
 
 @pytest.mark.parametrize(("family", "kind"), FAMILIES_AND_LAYOUTS)
@@ -57,6 +95,28 @@ def test_every_logit_is_the_oracles_for_values_nobody_decoded(family: str, kind:
     with torch.no_grad():
         found = forward_logits(model, batch)
     np.testing.assert_allclose(found.numpy(), torch.stack(expected).numpy(), atol=LOGPROB_TOLERANCE)
+
+
+@table("family", ["llama", "mistral"])
+def test_a_single_branch_is_a_plain_causal_row(family: str) -> None:
+    """The layout of `ar`: against the model's own attention over the same tokens."""
+    rng = np.random.default_rng(3)
+    prefix, document, key, value = (
+        random_ids(rng, 5, 5),
+        random_ids(rng, 9, 9),
+        random_ids(rng, 2, 2),
+        random_ids(rng, 8, 8),
+    )
+    layout = tree_layout(prefix, document, [Branch(key, 8)])
+    model = build_model(family)
+    attach_training(model)
+    found = target_logprobs(model, collate([Example(fill_layout(layout, [value]), 5, 1)]))
+    with torch.no_grad():
+        plain = build_model(family)
+        logits = plain(input_ids=torch.tensor([[*prefix, *document, *key, *value]]), use_cache=False).logits[0]
+    rows = logits.log_softmax(-1)[15:-1]
+    expected = rows.gather(1, torch.tensor(value)[:, None])[:, 0]
+    np.testing.assert_allclose(found, expected.numpy(), atol=LOGPROB_TOLERANCE)
 
 
 @settings(max_examples=examples(15))
@@ -104,6 +164,33 @@ def test_what_is_not_taught_has_no_loss() -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert losses[2] > losses[0]
     assert (taught.num_targets, both.num_targets) == (2, 4)
+
+
+@given(st.integers(1, 70), st.sampled_from([0.0, 0.1]), st.integers(0, 1000))
+def test_cross_entropy_is_torchs(rows: int, smoothing: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(rows, 50, generator=generator) * 5
+    targets = torch.randint(0, 50, (rows,), generator=generator)
+    targets[torch.rand(rows, generator=generator) < 0.2] = IGNORED
+    first, second = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    ours, _ = cross_entropy(first, targets, smoothing)
+    theirs = F.cross_entropy(second, targets, reduction="sum", label_smoothing=smoothing, ignore_index=IGNORED)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    (ours * 0.3).backward()
+    (theirs * 0.3).backward()
+    torch.testing.assert_close(first.grad, second.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_correct_predictions_are_counted() -> None:
+    layout = tree_layout([5], [6, 7], [Branch([8], 3)])
+    model = build_model("llama")
+    attach_training(model)
+    probe = collate([Example(fill_layout(layout, [[10]]), 1, 1)])
+    best = int(forward_logits(model, probe).argmax())
+    other = (best + 1) % VOCABULARY
+    for value, expected in (([best], 1), ([other], 0)):
+        batch = collate([Example(fill_layout(layout, [value]), 1, 1)], multiple=16)
+        assert int(forward_loss(model, batch)[1]) == expected
 
 
 def test_examples_of_different_prefixes_are_refused() -> None:

@@ -173,6 +173,17 @@ def test_a_pilot_asks_what_the_catalog_asks(workplace: Workplace) -> None:
     assert all(isinstance(record, Record) and record == originals[record.id] for record in records)
 
 
+@pytest.mark.full
+def test_nothing_to_price(workplace: Workplace) -> None:
+    workplace.write_jsonl("c.jsonl", [product(number, category="Hats") for number in range(30)])
+    with pytest.raises(UsageError, match="no row of the catalog can be extracted: 30 no_schema"):
+        plan(workplace).from_pilot(20, 0, 0, None)
+    too_long = Workplace(workplace.folder / "long", workplace.model)
+    too_long.write_jsonl("c.jsonl", [product(number, title="word " * 30_000) for number in range(21)])
+    with pytest.raises(UsageError, match=r"all 20 rows of the pilot are dead letters, nothing can be priced"):
+        plan(too_long).from_pilot(20, 0, 0, None)
+
+
 def test_from_an_earlier_run(workplace: Workplace) -> None:
     catalog(workplace)
     workplace.run(max_dead_letter_share=1, cost={"usd_per_hour": 36.0})

@@ -19,10 +19,12 @@ from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
 from pipelines.exporting import writers
 from pipelines.exporting.wide_columns import wide_columns
+from pipelines.store.tables import to_table
 from tests.pipelines.comparing.made_runs import ABSENT, INVALID, Row
 from tests.pipelines.exporting.made_runs import (
     BAG_TEXT,
     SCHEMAS,
+    ask,
     bag,
     exported,
     read_wide,
@@ -258,3 +260,31 @@ def test_attributes_of_several_categories_are_united() -> None:
     clash = CategorySchema(category="C", attributes=(Attribute(name="X", type="number"), Attribute(name="X unit")))
     with pytest.raises(UsageError, match="'X unit' would be that of the attribute 'X unit' and of the attribute 'X'"):
         wide_columns({"C": clash})
+
+
+def test_what_cannot_be_exported(run: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    stale = tmp_path / "stale"
+    write_normalised_run(stale, ROWS)
+    (stale / "_schemas.json").unlink()
+    mixed = tmp_path / "mixed"
+    write_normalised_run(mixed, ROWS)
+    part = mixed / "products" / "part-000000.parquet"
+    pq.write_table(to_table("products", pq.read_table(part).to_pylist()[::-1]), part)
+    for arguments, message in (
+        ([run, "--to", "csv", "--overwrite"], "--overwrite is for shopify, google, akeneo, not for csv"),
+        ([run, "--to", "akeneo", "--ids"], "--ids is for wide.parquet, csv, xlsx, jsonl, not for akeneo"),
+        ([run, "--to", "shopify", "--guard-formulas"], "--guard-formulas is for csv, xlsx, not for shopify"),
+        ([run, "--to", "jsonl", "--separator", "|"], "--separator is for csv, xlsx, not for jsonl"),
+        ([run, "--to", "google", "--identifier", "uuid"], "--identifier is for akeneo, not for google"),
+        ([run, "--to", "csv", "--separator", ""], "--separator '': name one without quotes"),
+        ([run, "--to", "csv", "--separator", '"'], "name one without quotes"),
+        ([run, "--to", "word"], "there is no such kind of file; there are wide.parquet, csv"),
+        ([str(tmp_path / "empty"), "--to", "csv"], "there is no run"),
+        ([str(stale), "--to", "csv"], "does not say what it asked for"),
+        ([str(mixed), "--to", "csv"], "do not belong together"),
+        ([run, "--to", "csv", "--out", str(tmp_path / "file" / "x")], "cannot write"),
+    ):
+        code, _, error = ask(*arguments)
+        assert (code, message in error) == (2, True), error

@@ -45,6 +45,21 @@ def test_rubbish_is_rejected_with_its_reason(labelling: Labelling, name: str) ->
     assert (last.exit_code, totals(last)["labelled"], totals(last)["asked"]) == (0, 6, 1)
 
 
+def test_a_useless_answer_is_asked_for_again(labelling: Labelling) -> None:
+    def behave(request: dict[str, Any], number: int) -> Reply:
+        return Reply("No idea.") if number == 1 else right_answer(request)
+
+    with TroubleMaker(behave) as server:
+        result = labelling.ask(server.url, "--limit", "1", teacher=PRICES)
+    assert result.exit_code == 0, result.output
+    question, answer, reminder = server.requests[1]["messages"]
+    assert question == server.requests[0]["messages"][0]
+    assert answer == {"role": "assistant", "content": "No idea."}
+    assert "That answer cannot be used: it holds no complete JSON object." in reminder["content"]
+    (line,) = labelling.labelled()
+    assert (line["provenance"]["attempts"], line["provenance"]["input_tokens"]) == (2, 200)
+
+
 def test_a_text_that_the_endpoint_refuses_is_rejected_alone(labelling: Labelling) -> None:
     def behave(request: dict[str, Any], _: int) -> Reply:
         if "item 0" in request["messages"][0]["content"]:

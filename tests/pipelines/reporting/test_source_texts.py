@@ -5,7 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from hpd_core import Evidence
+from pipelines.catalog.html_text import read_html
+from pipelines.reporting.highlight import Mark
 from pipelines.reporting.page import render_html
+from pipelines.reporting.source_texts import SourceText
 from tests.pipelines.reporting.made_runs import write_run
 from tests.pipelines.reporting.reports import coffee, facts_of
 from tests.tables import table
@@ -45,3 +49,20 @@ def test_a_catalog_that_cannot_be_read(tmp_path: Path, file_format: str, damage:
     assert any(str(catalog) in note for note in facts.notes)
     assert facts.sample.products[1].fields is None
     assert render_html(facts)
+
+
+def test_a_place_in_html_is_marked_in_the_text_that_it_shows() -> None:
+    original = "<p>Tom &amp; <b>Jerry</b></p>"
+    source = SourceText(original, read_html(original, "auto"))
+    assert source.text == "Tom & Jerry"
+
+    def mark(text: str, found: str | None = None) -> Mark | None:
+        start = original.index(text)
+        return source.mark(Evidence("title", start, start + len(text), found or text, "exact"), 3)
+
+    assert mark("Tom &amp; <b>Jerry") == Mark(0, 11, 3, "exact")
+    assert mark("&amp;") == Mark(4, 5, 3, "exact")
+    assert mark("<b>") is None, "nothing is shown of it"
+    assert mark("Jerry", "Harry") is None, "it holds something else"
+    plain = SourceText("Tom", None)
+    assert (plain.text, plain.mark(Evidence("t", 1, 3, "om", "folded"), 0)) == ("Tom", Mark(1, 3, 0, "folded"))

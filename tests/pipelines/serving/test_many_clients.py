@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ import pytest
 from hpd_core import Engine, EngineConfig
 from pipelines.serving.api_errors import ApiError
 from pipelines.serving.chat_reply import ChatReply
+from pipelines.serving.gate import ServingLimits
 from pipelines.serving.question import ServedQuestion
 from pipelines.serving.responses_reply import ResponsesReply
 from tests.pipelines.commands import wait_until
@@ -117,6 +119,16 @@ def test_what_no_thread_has_begun_with_is_not_begun_for_a_client_that_went(slow_
         assert server.chat("Velor").status == 200
     most_threads = 32
     assert len(slow_engine.futures) - before <= most_threads + 1 < count
+
+
+def test_so_does_what_has_run_out_of_time(slow_engine: Remembering) -> None:
+    with serving_here(slow_engine, ServingLimits(timeout_seconds=0.3)) as server:
+        started = time.monotonic()
+        assert server.chat(LONG, many("late")).status == 504
+        assert time.monotonic() - started < 30
+        future = slow_engine.futures[-1]
+        wait_until(future.done, 60)
+        assert isinstance(future.exception(), CancelledError)
 
 
 def test_a_stream_that_has_begun_ends_with_its_error() -> None:

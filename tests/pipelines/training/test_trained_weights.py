@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
-from pipelines.config.finetuning import OptimizerConfig
-from pipelines.training.trained_weights import MasterWeights, load_state, save_state
+from hpd_core import ModelError
+from pipelines.config.finetuning import FinetuneConfig, OptimizerConfig
+from pipelines.training.trained_weights import MasterWeights, TrainedModel, load_state, save_state
+from tests.core.fp8_checkpoints import scheme, write
 
 SETTINGS = {"epochs": 1, "learning_rate": 1e-4, "final_learning_rate_share": 1.0, "warmup_share": 0.0}
 
@@ -59,3 +62,21 @@ def test_a_run_that_is_continued_goes_on_bit_for_bit(tmp_path: Path) -> None:
         assert torch.equal(mine, other)
     for mine, other in zip(weights.state()["masters"], continued.state()["masters"], strict=True):
         assert torch.equal(mine, other)
+
+
+def trained_model(model: Path, engine: dict[str, Any], **changes: Any) -> TrainedModel:
+    document = {
+        "model": str(model),
+        "datasets": [{"gold": "g", "schemas": "s"}],
+        "output": "o",
+        "engine": {"device": "cpu", "dtype": "float32", **engine},
+    }
+    return TrainedModel(FinetuneConfig.model_validate(document | changes))
+
+
+def test_nothing_is_trained_over_fp8(tiny_model_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nothing is trained over weights in FP8; train in bfloat16"):
+        trained_model(tiny_model_dir, {"quantization": "fp8"})
+    write(tmp_path, scheme())
+    with pytest.raises(ModelError, match="the checkpoint is in FP8, over which nothing is trained"):
+        trained_model(tmp_path, {})
