@@ -58,7 +58,7 @@ from bench.workloads.made_up import SINGLE, make_workload
 from bench.workloads.workload import Workload
 from hpd_core import HPDError
 from hpd_core.models import loading, steering
-from hpd_core.models.weights import Weights
+from hpd_core.models.loading import Weights
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.errors import UsageError

@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from hpd_core.errors import EngineError, HPDError, ModelError, PromptError, SchemaError
     from hpd_core.json_schema.answers import FieldAnswer, JsonFuture, JsonResult, Problem
     from hpd_core.json_schema.schema_reader import SchemaLimits, check_schema
-    from hpd_core.requests.extraction_future import ExtractionFuture, ExtractionMetrics
+    from hpd_core.requests.calls import Completion, ExtractionFuture, ExtractionMetrics, OpenBranch, Trunk, joined
     from hpd_core.requests.prompt_builder import DocumentTokenizer
-    from hpd_core.requests.trunk import Completion, OpenBranch, Trunk, joined
     from hpd_core.text.grounding import ground
-    from hpd_core.text.pattern_syntax import PatternError
+    from hpd_core.text.patterns import PatternError
     from hpd_core.text.template import PromptTemplate
     from hpd_core.types import Attribute, CategorySchema, ErrorCode, Evidence, Record, RecordResult, Unit, Value
 
@@ -69,15 +68,14 @@ __all__ = [
 # imported when it is first asked for.
 _NAMES = {
     "baselines.autoregressive": ("AutoregressiveBaseline",),
-    "requests.trunk": ("Completion", "OpenBranch", "Trunk", "joined"),
     "config": ("EngineConfig",),
     "engine": ("Engine",),
     "errors": ("EngineError", "HPDError", "ModelError", "PromptError", "SchemaError"),
-    "requests.extraction_future": ("ExtractionFuture", "ExtractionMetrics"),
+    "requests.calls": ("Completion", "ExtractionFuture", "ExtractionMetrics", "OpenBranch", "Trunk", "joined"),
     "json_schema.answers": ("FieldAnswer", "JsonFuture", "JsonResult", "Problem"),
     "json_schema.schema_reader": ("SchemaLimits", "check_schema"),
     "text.grounding": ("ground",),
-    "text.pattern_syntax": ("PatternError",),
+    "text.patterns": ("PatternError",),
     "baselines.null_engine": ("NullEngine",),
     "requests.prompt_builder": ("DocumentTokenizer",),
     "text.template": ("PromptTemplate",),

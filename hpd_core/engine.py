@@ -17,20 +17,18 @@ from hpd_core.extractor import Extractor
 from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField
 from hpd_core.json_schema.extraction import JsonForm, submit_json
 from hpd_core.json_schema.schema_reader import SchemaLimits
-from hpd_core.models import both_ways, description, loading, steering
-from hpd_core.models.weights import Weights
+from hpd_core.models import description, loading, refused, steering
+from hpd_core.models.loading import Weights
 from hpd_core.parallel.group import Group
+from hpd_core.requests.calls import CompletionFuture, ExtractionFuture, OnBranch, OpenBranch, Trunk
 from hpd_core.requests.completions import Completions
 from hpd_core.requests.exclusive_rounds import ExclusiveRounds
-from hpd_core.requests.extraction_future import ExtractionFuture
 from hpd_core.requests.prompt_builder import PromptBuilder, TextLeft
 from hpd_core.requests.record_results import RecordResults
 from hpd_core.requests.refusals import refuse_verbatim
-from hpd_core.requests.request import Request
-from hpd_core.requests.request_queue import RequestQueue
-from hpd_core.requests.trunk import CompletionFuture, OnBranch, OpenBranch, Trunk
-from hpd_core.text.closed_answers import ClosedAnswers
+from hpd_core.requests.request_queue import Request, RequestQueue
 from hpd_core.text.constraints import Constraints
+from hpd_core.text.member_tries import ClosedAnswers
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.types import CategorySchema, Record
 
@@ -66,7 +64,7 @@ class Engine(Extractor):
             raise ModelError("tensor_parallel needs several processes, which Engine.from_pretrained starts")
         steering.attach(model)
         if self.config.reads_both_ways:
-            both_ways.refuse(model)
+            refused.refuse(model)
         self._weights = Weights.of(model)
         self._segments = SegmentTokenizer(tokenizer)
         description.refuse_unknown_tokens(model, self._segments)

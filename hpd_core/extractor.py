@@ -18,8 +18,8 @@ from hpd_core.decoding.memory import Limits
 from hpd_core.errors import ModelError
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.models import description, loading
-from hpd_core.models.weights import Weights
-from hpd_core.requests.extraction_future import ExtractionFuture
+from hpd_core.models.loading import Weights
+from hpd_core.requests.calls import ExtractionFuture
 from hpd_core.requests.prompt_builder import PromptBuilder
 from hpd_core.system.device import in_passing_thread
 from hpd_core.types import CategorySchema, Record, RecordResult

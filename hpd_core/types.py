@@ -16,8 +16,17 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from hpd_core.data.nesting import Place, dotted, held_twice, nested
-from hpd_core.data.vocabulary import Frozen, Member, Vocabulary, refuse_empty, with_tuples
+from hpd_core.data.vocabulary import (
+    Frozen,
+    Member,
+    Place,
+    Vocabulary,
+    dotted,
+    held_twice,
+    nested,
+    refuse_empty,
+    with_tuples,
+)
 
 AttributeType = Literal["string", "number", "boolean", "enum", "date"]
 MatchKind = Literal["exact", "folded", "fuzzy", "equal number", "ambiguous"]

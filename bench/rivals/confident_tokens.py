@@ -36,8 +36,8 @@ from transformers.cache_utils import CacheLayerMixin
 from hpd_core.baselines.autoregressive import AutoregressiveBaseline
 from hpd_core.config import EngineConfig
 from hpd_core.models import loading
-from hpd_core.models.weights import Weights
-from hpd_core.requests.extraction_future import ExtractionMetrics
+from hpd_core.models.loading import Weights
+from hpd_core.requests.calls import ExtractionMetrics
 from pipelines.errors import UsageError
 
 _RECORD = "confident_tokens.json"

@@ -28,7 +28,7 @@ from hpd_core import EngineConfig
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.models import description, loading, steering
-from hpd_core.models.weights import Weights
+from hpd_core.models.loading import Weights
 from hpd_core.text.endings import Endings
 from hpd_core.text.tokenization import SegmentTokenizer
 from pipelines.config.extraction import JobConfig

@@ -35,7 +35,7 @@ from hpd_core.attention.native import NativeAttention
 from hpd_core.attention.plan import AttentionPlan
 from hpd_core.errors import ModelError
 from hpd_core.native import library
-from hpd_core.system.user_cache import prepare_compile_cache
+from hpd_core.system.storage import prepare_compile_cache
 
 if TYPE_CHECKING:
     from hpd_core.attention.triton_step import TritonStep
@@ -198,7 +198,7 @@ def packed_attention(
 
     Args:
         query: [1, H, T, D]; key, value: [1, H_kv, T, D] and [1, H_kv, T, D_v]; of a layer that keeps latents
-            [1, 1, T, r + d] and [1, 1, T, 0] (models/latent_modules.py).
+            [1, 1, T, r + d] and [1, 1, T, 0] (models/attention_families.py).
         hpd_batch: None: the one of `attending_to`.
         sliding_window, softcap, s_aux: for model families that need them (Mistral; Gemma 2; gpt-oss sinks).
         exact_scores: as in `eager_attention`; the other backends do not round scores.

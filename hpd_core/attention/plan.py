@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hpd_core.attention.cache_slots import CacheSlot
+from hpd_core.attention.kv_cache import CacheSlot
 from hpd_core.layout import EVERYBODY, PUBLIC, IntArray, visible
 from hpd_core.system.device import to_device
 

@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from hpd_core.attention.cache_slots import seen_offset
-from hpd_core.attention.kv_cache import CacheShape, Places
+from hpd_core.attention.kv_cache import CacheShape, Places, seen_offset
 from hpd_core.attention.plan import AddressedPlan, PrefixCache
 from hpd_core.layout import PUBLIC, IntArray
 

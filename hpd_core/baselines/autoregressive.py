@@ -31,8 +31,8 @@ from hpd_core.decoding.prompt import Prompt
 from hpd_core.errors import EngineError, ModelError
 from hpd_core.extractor import Extractor
 from hpd_core.models import description, steering
-from hpd_core.models.weights import Weights
-from hpd_core.requests.extraction_future import ExtractionFuture, ExtractionMetrics, answer_in_turn
+from hpd_core.models.loading import Weights
+from hpd_core.requests.calls import ExtractionFuture, ExtractionMetrics, answer_in_turn
 from hpd_core.requests.prompt_builder import PromptBuilder
 from hpd_core.requests.refusals import Refusal, refuse_verbatim, refused_result, schema_of
 from hpd_core.text.tokenization import SegmentTokenizer

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hpd_core.attention.cache_slots import CacheSlot
-from hpd_core.attention.kv_cache import CachePool
+from hpd_core.attention.kv_cache import CachePool, CacheSlot
 from hpd_core.attention.plan import AddressedPlan, PrefixCache
 from hpd_core.decoding.cohort_input import NewTokens, counts_without_last
 from hpd_core.layout import PUBLIC, IntArray

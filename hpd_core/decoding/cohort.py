@@ -23,11 +23,10 @@ import numpy.typing as npt
 from hpd_core.attention.kv_cache import CachePool
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.addressed_cache import AddressedCache
-from hpd_core.decoding.cohort_cache import CohortCache, side_by_side
+from hpd_core.decoding.cohort_cache import CohortCache, HybridCache, side_by_side
 from hpd_core.decoding.cohort_input import CohortInput, NewTokens, TokensInAnyOrder, ranks_within
-from hpd_core.decoding.hybrid_cache import HybridCache
+from hpd_core.decoding.member_bounds import BY_HALF, NullRule
 from hpd_core.decoding.next_token import Chosen
-from hpd_core.decoding.null_rule import BY_HALF, NullRule
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.scoring import Scoring
 from hpd_core.decoding.value_states import NO_VALUES, ValueStates

@@ -18,12 +18,12 @@ from hpd_core.attention.kv_cache import CachePool, CacheShape
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort import Cohort
+from hpd_core.decoding.cohort_cache import MixerRoom, slot_bytes
 from hpd_core.decoding.cohort_input import CohortInput
-from hpd_core.decoding.hybrid_cache import MixerRoom, slot_bytes
+from hpd_core.decoding.member_bounds import NullRule
 from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes, halved
 from hpd_core.decoding.model_runner import ModelRunner
 from hpd_core.decoding.next_token import Chosen, TokenChoice
-from hpd_core.decoding.null_rule import NullRule
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.scheduler import Scheduler, num_tokens
 from hpd_core.system.device import is_out_of_memory

@@ -4,7 +4,7 @@ An answer is null if the model gives null at least half of its probability, else
 that the model would say stands for some member. So null's share is its own probability, and the members share the rest
 in proportion to their likelihoods. (By plain likelihoods null would win wherever the model would use words that are no
 member's, or cannot decide between some: docs/log.md has the cost.) With a threshold an answer is the likeliest member
-if its share reaches that, else null (decoding/null_rule.py). If members were removed after their shares were known,
+if its share reaches that, else null (decoding/member_bounds.py). If members were removed after their shares were known,
 their shares are dropped: null and the others get proportionally more (`rates`).
 
 A node's log-probability is that of the tokens up to it, so all below it is less likely. The logits after the key give
@@ -31,8 +31,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from hpd_core.decoding.member_bounds import NODE_BITS, BoundNodes, MemberBounds
-from hpd_core.decoding.null_rule import BY_HALF, FloatArray, NullRule
+from hpd_core.decoding.member_bounds import BY_HALF, NODE_BITS, BoundNodes, FloatArray, MemberBounds, NullRule
 from hpd_core.layout import IntArray
 from hpd_core.text.member_tries import TrieTable
 

@@ -24,8 +24,7 @@ from hpd_core.decoding.cohort_input import CohortInput
 from hpd_core.decoding.next_token import TokenChoice, greedy
 from hpd_core.errors import ModelError
 from hpd_core.layers.forward import CpuLayers, OurLayers, transformers_logits, why_not_ours
-from hpd_core.layers.packed_linears import PackedLinears
-from hpd_core.layers.tiled_logits import TiledLogits
+from hpd_core.layers.packed_linears import PackedLinears, TiledLogits
 from hpd_core.layout import IntArray
 from hpd_core.mixers.families import Mixers, refuse_layout
 from hpd_core.mixers.states import MixerShape
@@ -35,8 +34,7 @@ from hpd_core.text.member_tries import TrieTable
 
 if TYPE_CHECKING:
     from hpd_core.attention.triton_step import TritonAttention
-    from hpd_core.layers.step_graphs import StepGraphs
-    from hpd_core.layers.triton_layers import TritonLayers
+    from hpd_core.layers.triton_layers import StepGraphs, TritonLayers
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +106,7 @@ class ModelRunner:
     def _step_graphs(self, config: EngineConfig) -> StepGraphs | None:
         if self._attention is None or self._layers is None or isinstance(self._layers, CpuLayers):
             return None
-        from hpd_core.layers.step_graphs import StepGraphs, why_no_graphs
+        from hpd_core.layers.triton_layers import StepGraphs, why_no_graphs
 
         if not config.cuda_graphs:
             return None

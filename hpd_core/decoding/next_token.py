@@ -11,10 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hpd_core.layers.tiled_logits import TiledLogits
+from hpd_core.layers.packed_linears import TiledLogits
 from hpd_core.layout import FREE, NO_NODE, IntArray
-from hpd_core.native.linear import choose_by_tiles
-from hpd_core.native.pointwise import choose, takes
+from hpd_core.native.linear import choose, choose_by_tiles, takes
 from hpd_core.system.device import Fetched, to_device
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.member_tries import TrieTable
@@ -287,7 +286,7 @@ def _by_triton(
     device: torch.device,
 ) -> TokenChoice:
     """Choose with one Triton kernel per block."""
-    from hpd_core.layers.triton_choice import choose as choose_there
+    from hpd_core.layers.triton_pointwise import choose as choose_there
 
     tokens = torch.empty(count, dtype=torch.int64, device=device)
     scores, normalizers = torch.empty(2, count, dtype=torch.float32, device=device)

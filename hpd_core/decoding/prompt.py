@@ -83,7 +83,7 @@ class Prompt:
             begin with them (shared_text.py); the scheduler decides it.
         slots: per branch, the value that it decodes.
         twins: numbers of further trunks with the same text, which get the same values.
-        owner: the request that it belongs to (requests/request.py); the decoder does not look at it.
+        owner: the request that it belongs to (requests/request_queue.py); the decoder does not look at it.
         seconds: its share of the time of the steps so far.
         on_ended: callback for each value as soon as it has ended, in the thread that makes the steps.
         told: branches for which it was called.

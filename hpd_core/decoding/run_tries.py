@@ -16,11 +16,10 @@ import numpy as np
 
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import FREE, Branch, Members
-from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.endings import Endings
 from hpd_core.text.leases import Lease
-from hpd_core.text.member_tries import NULL_MEMBER, MemberTrie, token_grid
+from hpd_core.text.member_tries import NULL_MEMBER, ClosedAnswers, MemberTrie, token_grid
 from hpd_core.text.runs import Runs, runs_of
 from hpd_core.text.token_states import TokenStates
 from hpd_core.text.tokenization import SegmentTokenizer

@@ -12,12 +12,10 @@ from typing import Any
 
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.cohort import Cohort
-from hpd_core.decoding.common_prefixes import CommonPrefixes
-from hpd_core.decoding.hybrid_cache import MixerRoom
+from hpd_core.decoding.cohort_cache import MixerRoom
+from hpd_core.decoding.common_prefixes import CommonPrefixes, PrefixSlots, SharedText
 from hpd_core.decoding.memory import Limits
-from hpd_core.decoding.prefix_slots import PrefixSlots
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.decoding.shared_text import SharedText
 
 MakeCohort = Callable[[list[Prompt], list[PrefixCache | None]], Cohort]
 

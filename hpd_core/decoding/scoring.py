@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hpd_core.decoding.cohort_input import TokensInAnyOrder
-from hpd_core.decoding.member_bounds import BoundNodes
+from hpd_core.decoding.member_bounds import BY_HALF, BoundNodes, NullRule
 from hpd_core.decoding.member_search import MemberSearch
-from hpd_core.decoding.null_rule import BY_HALF, NullRule
 from hpd_core.decoding.value_states import NO_VALUES, ValueIndex, ValueStates
 from hpd_core.layout import NO_NODE, IntArray
 from hpd_core.text.member_tries import TrieTable

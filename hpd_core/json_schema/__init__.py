@@ -1,3 +1,3 @@
-"""Extraction by any schema from any document: JSON Schema to branches (hpd_core/requests/trunk.py), and values back to
+"""Extraction by any schema from any document: JSON Schema to branches (hpd_core/requests/calls.py), and values back to
 JSON.
 """

@@ -13,15 +13,12 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from hpd_core.errors import PromptError
-from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField, Problem
-from hpd_core.json_schema.assembly import Assembly
-from hpd_core.json_schema.form import FormGroup
-from hpd_core.json_schema.form_prompt import Frame, render_frame
-from hpd_core.json_schema.questions import FormQuestion, Questions, found_by
+from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField, Problem, checker
+from hpd_core.json_schema.form import FormGroup, Frame, render_frame
+from hpd_core.json_schema.questions import Assembly, FormQuestion, Questions, found_by
 from hpd_core.json_schema.schema_reader import SchemaLimits, as_mapping, read_schema
-from hpd_core.json_schema.validation import checker
+from hpd_core.requests.calls import Completion, CompletionFuture, OnBranch, Trunk, TrunkCompletions
 from hpd_core.requests.completions import Completions
-from hpd_core.requests.trunk import Completion, CompletionFuture, OnBranch, Trunk, TrunkCompletions
 from hpd_core.text.template import PromptTemplate
 
 logger = logging.getLogger(__name__)

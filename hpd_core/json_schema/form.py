@@ -1,12 +1,183 @@
-"""Form of a schema: a tree whose leaves are values, for each of which a branch is decoded."""
+"""Reader of one value's schema: its kind, and its description for the model.
+
+Prompt of a form: an instruction, a line for each field, the document, and a key before each value.
+
+    Fields:
+    - buyer.name: Full name; or null
+    - lines: The lines of the invoice; a list, by name
+    - lines[].price: a number; at least 0
+    - paid.by: one of "card", "cash"
+    - paid.number: a whole number; only if paid.by is "card"
+
+All values of a document branch off from this one text. A value that depends on others has them before its key, as lines
+of the answer:
+
+    {
+    "lines[2].name": "Blue shoe",
+    "lines[2].price":
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hpd_core.text.value_kinds import ValueKind
+from jsonschema import Draft202012Validator
+
+from hpd_core.errors import SchemaError
+from hpd_core.text.patterns import PatternError, pattern_dfa
+from hpd_core.text.template import Piece, PromptTemplate, chat_wrapping, single_header
+from hpd_core.text.value_kinds import (
+    Boolean,
+    FreeText,
+    Integer,
+    JsonString,
+    Number,
+    OneOf,
+    Pattern,
+    ValueKind,
+    Verbatim,
+    spelled,
+)
+
+TEXT_TOKENS, LIST_TOKENS, ROWS_TOKENS = 96, 128, 256
+"""Default lengths in tokens of texts, of lists, and of the keys of a list's rows."""
+_TYPED_TOKENS = 48
+_MOST_TOKENS = 1_000_000
+_MOST_LISTED = 50
+
+_DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
+_ZONE = r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+_DAYS = "([0-9]+Y([0-9]+M([0-9]+D)?)?|[0-9]+M([0-9]+D)?|[0-9]+D)"
+_HOURS = "([0-9]+H([0-9]+M([0-9]+S)?)?|[0-9]+M([0-9]+S)?|[0-9]+S)"
+FORMATS: Mapping[str, tuple[str, str]] = {
+    "date": (rf"^{_DATE}$", "a date as YYYY-MM-DD"),
+    "time": (rf"^{_TIME}{_ZONE}$", "a time as HH:MM:SSZ"),
+    "date-time": (rf"^{_DATE}T{_TIME}{_ZONE}$", "a date and time as YYYY-MM-DDTHH:MM:SSZ"),
+    "duration": (rf"^P([0-9]+W|{_DAYS}(T{_HOURS})?|T{_HOURS})$", "as P1DT2H"),
+    "email": (r"^[A-Za-z0-9._%+-]+@[A-Za-z0-9]([A-Za-z0-9-]*)(\.[A-Za-z0-9-]+)+$", "an e-mail address"),
+    "uri": (r"^[A-Za-z][A-Za-z0-9+.-]*:[^ \"<>\\^`{|}]+$", "a URI"),
+    "uuid": (r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$", "a UUID"),
+}
+"""Pattern of each format, and its description for the model. Other formats are described by their names."""
+
+_LIMITS = {
+    "minimum": "at least",
+    "maximum": "at most",
+    "exclusiveMinimum": "more than",
+    "exclusiveMaximum": "less than",
+    "multipleOf": "a multiple of",
+}
+
+
+def read_leaf(schema: Mapping[str, Any], type_: Any, where: str, *, takes_null: bool, can_miss: bool) -> Leaf:
+    """Return the value that a plain schema (`References.resolved`) describes.
+
+    Raises:
+        SchemaError: it is not a value, or cannot be decoded.
+    """
+    kind = _kind(schema, type_, where, takes_null or can_miss)
+    default = TEXT_TOKENS if isinstance(kind, JsonString | Pattern | Verbatim) else _TYPED_TOKENS
+    return Leaf(kind, _note(schema, kind), takes_null, max_tokens_of(schema, default, where))
+
+
+def max_tokens_of(schema: Mapping[str, Any], default: int, where: str) -> int:
+    """Return the length of a value in tokens, by its schema.
+
+    Raises:
+        SchemaError: it is not a number of tokens.
+    """
+    found = schema.get("x-hpd-max-tokens", default)
+    if type(found) is not int or not 1 <= found <= _MOST_TOKENS:
+        raise SchemaError(where, f"'x-hpd-max-tokens' is a number of tokens, from 1 to {_MOST_TOKENS:,}")
+    return found
+
+
+def is_list_of_scalars(schema: Mapping[str, Any]) -> bool:
+    """Return whether items of this schema are scalars."""
+    return "enum" in schema or "const" in schema or schema.get("type") in ("string", "number", "integer", "boolean")
+
+
+def key_kind(node: Node) -> JsonString | Pattern | OneOf | None:
+    """Return the kind of a field that can tell objects apart, which is a text; None if it cannot."""
+    return node.kind if isinstance(node, Leaf) and isinstance(node.kind, JsonString | Pattern | OneOf) else None
+
+
+def _kind(schema: Mapping[str, Any], type_: Any, where: str, nullable: bool) -> Any:
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if values is not None:
+        return _one_of(values, type_, where, nullable)
+    match type_:
+        case "number":
+            return Number(nullable)
+        case "integer":
+            return Integer(nullable)
+        case "boolean":
+            return Boolean(nullable)
+        case "string":
+            return _text(schema, where, nullable)
+    raise SchemaError(where, "a field that may be anything cannot be asked for: say its 'type'")
+
+
+def _one_of(values: Any, type_: Any, where: str, nullable: bool) -> OneOf:
+    if type_ is not None:
+        values = [value for value in values if Draft202012Validator.TYPE_CHECKER.is_type(value, type_)]
+    if not values:
+        raise SchemaError(where, "an enum without a value of its type cannot be decoded: add one")
+    for value in values:
+        if isinstance(value, list | dict):
+            raise SchemaError(where, "an enum of lists or objects cannot be decoded: give each a name, and list those")
+    return OneOf(tuple({spelled(value): value for value in values}.values()), nullable)
+
+
+def _text(schema: Mapping[str, Any], where: str, nullable: bool) -> JsonString | Pattern | Verbatim:
+    copied = schema.get("x-hpd-verbatim", False)
+    if not isinstance(copied, bool) or (copied and ("pattern" in schema or "format" in schema)):
+        raise SchemaError(where, "'x-hpd-verbatim' is true for a text that is copied, without a pattern or a format")
+    if copied:
+        return Verbatim(nullable)
+    pattern, format_ = schema.get("pattern"), FORMATS.get(schema.get("format", ""))
+    if pattern is None:
+        return JsonString(nullable) if format_ is None else Pattern(format_[0], nullable)
+    try:
+        pattern_dfa(pattern)
+    except PatternError as error:
+        raise SchemaError(where, f"its pattern cannot be decoded: {error}") from error
+    return Pattern(pattern, nullable)
+
+
+def _note(schema: Mapping[str, Any], kind: ValueKind) -> str:
+    texts = [schema.get("title"), schema.get("description")]
+    notes = [" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip()]
+    match kind:
+        case OneOf():
+            notes.append(f"one of {listed(kind.spellings, ', ')}")
+        case Integer():
+            notes.append("a whole number")
+        case Number():
+            notes.append("a number")
+        case Boolean():
+            notes.append("true or false")
+        case JsonString() | Pattern() | Verbatim() | FreeText():
+            notes += _text_notes(schema)
+    notes += [f"{words} {schema[name]}" for name, words in _LIMITS.items() if name in schema]
+    return "; ".join([*notes, *(["or null"] if kind.nullable else [])])
+
+
+def listed(values: Sequence[str], separator: str) -> str:
+    """Join values for the model; a long list is cut."""
+    rest = len(values) - _MOST_LISTED
+    return separator.join(values[:_MOST_LISTED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _text_notes(schema: Mapping[str, Any]) -> list[str]:
+    name = schema.get("format")
+    if name is not None:
+        return [FORMATS[name][1] if name in FORMATS else f"in the format {name}"]
+    return [f"matches {schema['pattern']}"] if "pattern" in schema else []
+
 
 _DEFAULT_ROWS = 64
 
@@ -102,3 +273,91 @@ class FormMember:
     node: Node
     is_required: bool
     after: tuple[str, ...] = ()
+
+
+_INSTRUCTION = "Fill in a form from a document."
+_RULES = """\
+Answer with JSON: one object with a key for each field, every field on a line of its own. Copy what the document says \
+in as few words as possible. Where a field may be null, write null if the document does not say it."""
+
+Frame = tuple[tuple[Piece, ...], tuple[Piece, ...]]
+"""Pieces before a document, and between it and the answer's first key."""
+
+
+def render_frame(form: FormGroup, template: PromptTemplate, tokenizer: Any, instruction: str | None) -> Frame:
+    """Return the pieces around a document. Control tokens in the schema and the instruction are encoded as plain text.
+
+    Raises:
+        PromptError: the chat template drops or doubles the user's message.
+    """
+    head, tail = chat_wrapping(template, tokenizer)
+    fields = "\n".join(_lines(form, ""))
+    prefix = (
+        Piece(head, True),
+        Piece(instruction or _INSTRUCTION, False),
+        Piece("\n\nFields:\n", True),
+        Piece(fields, False),
+        Piece(f"\n\n{_RULES}\n\nDocument:\n", True),
+    )
+    return prefix, (Piece(tail + single_header(), True),)
+
+
+def render_branch(name: str, seen: Mapping[str, Any]) -> str:
+    """Return a key, and before it the lines of the values that its value depends on, by their keys."""
+    lines = [f"{spelled(other)}: {spelled(value)},\n" for other, value in seen.items()]
+    return "".join(lines) + f"{spelled(name)}:"
+
+
+def joined_name(name: str, field: str) -> str:
+    """Return the name of an object's field."""
+    return f"{name}.{field}" if name else field
+
+
+def count_name(name: str) -> str:
+    """Return the name of the number of a list's items."""
+    return f"{name}.length"
+
+
+def key_names(group: FormGroup, name: str = "", path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the keys of all values, as in `_lines`, and the path of each, where "*" means any object of a list."""
+    for field, member in group.fields.items():
+        node, own, place = member.node, joined_name(name, field), (*path, field)
+        if isinstance(node, FormGroup):
+            yield from key_names(node, own, place)
+            continue
+        if isinstance(node, Variants):
+            for shape, _ in node.values_of_each():
+                yield from key_names(shape, own, place)
+            continue
+        yield own, place
+        if isinstance(node, Rows):
+            if node.key is None:
+                yield count_name(own), place
+            yield from key_names(node.row, f"{own}[]", (*place, "*"))
+
+
+def _lines(group: FormGroup, name: str, told: str | None = None) -> Iterator[str]:
+    """Yield the lines of a group; `told`: a field that is described already."""
+    if group.note and name:
+        yield f"- {name}: {group.note}"
+    for field, member in group.fields.items():
+        if field != told:
+            yield from _line(joined_name(name, field), member)
+
+
+def _line(name: str, member: FormMember) -> Iterator[str]:
+    node = member.node
+    if isinstance(node, Leaf):
+        yield f"- {name}: {node.note}" if node.note else f"- {name}"
+    elif isinstance(node, FormGroup):
+        yield from _lines(node, name)
+    elif isinstance(node, Variants):
+        own = joined_name(name, node.name)
+        yield f"- {own}: {node.asked.note}"
+        for shape, values in node.values_of_each():
+            condition = f"only if {own} is {listed(values, ' or ')}"
+            yield from (f"{line}; {condition}" for line in _lines(shape, name, node.name))
+    elif isinstance(node, Rows):
+        how = f"a list, by {node.key}" if node.key is not None else f"a list; {count_name(name)} is how many there are"
+        yield f"- {name}: " + "; ".join(filter(None, [node.note, how]))
+        yield from _lines(node.row, f"{name}[]")

@@ -1,7 +1,7 @@
 """Reader of JSON Schema (2020-12) to a `FormGroup`: the subset that structured-output interfaces take.
 
 Anything outside of it is refused by its path, before any work. Keywords that only limit a value (its length, a range)
-are checked when it is there (json_schema/validation.py).
+are checked when it is there (json_schema/answers.py).
 """
 
 from __future__ import annotations
@@ -22,13 +22,19 @@ from referencing.exceptions import Unresolvable
 
 from hpd_core.errors import SchemaError
 from hpd_core.json_schema.answers import pointer
-from hpd_core.json_schema.form import Constant, FormGroup, FormMember, Leaf, Node, Rows, Variants
-from hpd_core.json_schema.form_prompt import key_names
-from hpd_core.json_schema.leaf_reader import (
+from hpd_core.json_schema.form import (
     LIST_TOKENS,
     ROWS_TOKENS,
+    Constant,
+    FormGroup,
+    FormMember,
+    Leaf,
+    Node,
+    Rows,
+    Variants,
     is_list_of_scalars,
     key_kind,
+    key_names,
     max_tokens_of,
     read_leaf,
 )

@@ -3,7 +3,7 @@
 Any model of transformers runs by its own code (`transformers_logits`). Layers as in Llama run by ours (`why_not_ours`):
 on a GPU those of layers/triton_layers.py, on a CPU `CpuLayers`. The latter uses the model's own linear layers (with AMX
 whole MLPs, layers/packed_linears.py). Between them are norms, rotary embedding and SwiGLU in C++
-(native/pointwise.cpp), one function each where transformers makes several copies. If all linear layers are ours, too
+(native/linear.cpp), one function each where transformers makes several copies. If all linear layers are ours, too
 (AMX), C++ calls the same functions, all layers in one call (layers/native.py). The last layer after its attention is
 computed only for tokens whose logits are wanted. Logits come in blocks, or are never stored (decoding/next_token.py).
 """
@@ -21,10 +21,9 @@ from transformers.activations import ACT2FN
 
 from hpd_core.attention.dispatch import ATTENTION_NAME, PackedBatch, attending_to
 from hpd_core.layers.native import LayerWeights, NativeLayers
-from hpd_core.layers.packed_linears import PackedLinears
-from hpd_core.layers.tiled_logits import TiledLogits
-from hpd_core.native import library, pointwise
-from hpd_core.native.pointwise import Norm, norm_of
+from hpd_core.layers.packed_linears import PackedLinears, TiledLogits
+from hpd_core.native import library, linear
+from hpd_core.native.linear import Norm, norm_of
 
 OurLayers = Literal["native", "triton"]
 
@@ -166,12 +165,12 @@ class CpuLayers:
         delta = None  # what the layer before adds to it
         for layer in layers:
             attention, mlp = layer.self_attn, layer.mlp
-            normed = pointwise.add_norm(x, delta, *norm_of(layer.input_layernorm))
+            normed = linear.add_norm(x, delta, *norm_of(layer.input_layernorm))
             q, k, v = (
                 project(normed).view(len(x), -1, attention.head_dim)
                 for project in (attention.q_proj, attention.k_proj, attention.v_proj)
             )
-            q, k = pointwise.rotary(q, k, cos, sin, norms_of_heads(attention))
+            q, k = linear.rotary(q, k, cos, sin, norms_of_heads(attention))
             attended, _ = attend(
                 attention,
                 *(heads.transpose(0, 1)[None] for heads in (q, k, v)),
@@ -186,12 +185,12 @@ class CpuLayers:
                 if not len(logit_rows):
                     return x[:0]
                 attended, x = attended.index_select(0, logit_rows), x.index_select(0, logit_rows)
-            normed = pointwise.add_norm(x, attention.o_proj(attended), *norm_of(layer.post_attention_layernorm))
+            normed = linear.add_norm(x, attention.o_proj(attended), *norm_of(layer.post_attention_layernorm))
             if linears is not None and (gated_mlp := linears.gated_mlp(mlp)) is not None:
                 delta = gated_mlp(normed)
             else:
-                delta = mlp.down_proj(pointwise.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
-        return pointwise.add_norm(x, delta, *norm_of(self._model.model.norm))
+                delta = mlp.down_proj(linear.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
+        return linear.add_norm(x, delta, *norm_of(self._model.model.norm))
 
     def _in_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
         head = self._model.lm_head

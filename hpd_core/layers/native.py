@@ -15,8 +15,7 @@ from torch import Tensor
 
 from hpd_core.attention.native import NativeAttention, check_scale, window_of
 from hpd_core.native import library
-from hpd_core.native.linear import PackedWeight, TiledLinear, TiledMLP, is_read
-from hpd_core.native.pointwise import Norm
+from hpd_core.native.linear import Norm, PackedWeight, TiledLinear, TiledMLP, is_read
 
 if TYPE_CHECKING:
     from hpd_core.attention.plan import AttentionPlan

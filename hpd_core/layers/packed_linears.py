@@ -12,12 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.modules import module as of_all
 
+from hpd_core.layout import IntArray
 from hpd_core.native import linear
-from hpd_core.native.linear import TiledLinear, TiledMLP
+from hpd_core.native.linear import TiledLinear, TiledMLP, pack
 
 _ROWS_EXPECTED = 1024
 """Expected rows of an input, by which oneDNN picks the order. The actual number may differ."""
@@ -152,3 +154,35 @@ def _state(layers: tuple[torch.nn.Linear, ...]) -> State:
     """
     parts = [part for layer in layers for part in (layer.weight, layer.bias)]
     return tuple(None if part is None else (part.data_ptr(), part._version) for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class TiledLogits:
+    """Logits that are never stored: the last product is by tiles, and tokens are chosen from its sums.
+
+    Attributes:
+        hidden: [n, D], of n rows.
+        head: the last layer.
+        weight: the same, [V, D].
+    """
+
+    hidden: Tensor
+    head: TiledLinear
+    weight: Tensor
+
+    def of(self, rows: Tensor, ids: IntArray) -> Tensor:
+        """Return the logits of some rows, int64 [m], for a few tokens each, `ids` [m, c], equal to those of the whole
+        product.
+        """
+        few, places = np.unique(ids, return_inverse=True)
+        columns = torch.from_numpy(few)
+        bias = None if self.head.bias is None else self.head.bias[columns]
+        product = linear.linear(self.hidden[rows], pack(self.weight[columns]), bias)
+        return product.gather(1, torch.from_numpy(places.reshape(ids.shape)))
+
+    def of_pairs(self, rows: IntArray, ids: IntArray) -> Tensor:
+        """Return the logits of single tokens, [m]: of token `ids[i]` in row `rows[i]`, as `of` returns them."""
+        few, places = np.unique(rows, return_inverse=True)
+        tokens, columns = np.unique(ids, return_inverse=True)
+        every = np.broadcast_to(tokens, (len(few), len(tokens)))
+        return self.of(torch.from_numpy(few), every)[torch.from_numpy(places), torch.from_numpy(columns)]

@@ -1,4 +1,8 @@
-"""Causal depthwise convolution over packed rows: each token looks at those before it in its own text."""
+"""Causal depthwise convolution over packed rows: each token looks at those before it in its own text.
+
+Qwen 4's additions to layers beside attention: features of a token and the few before it, mixed by a convolution with
+gaps.
+"""
 
 from __future__ import annotations
 
@@ -94,3 +98,26 @@ def _add_windows(out: Tensor, taps: Tensor, source: Tensor, windows: Tensor, row
         for tap, before in zip(taps[1:], windows[part].unbind(1), strict=False):  # W is the widest layer's
             heard.addcmul_(source.index_select(0, before), tap)
         out.index_add_(0, rows[part], heard)
+
+
+def packed_ngrams(step: LayerStep, module: Any, input_ids: Tensor, *_: Any) -> Tensor:
+    """Replace the forward of `Qwen4ExpTextNGramEmbedding`: ids [1, T] to features [1, T, embedding size].
+
+    Positions before a text count as end-of-text tokens. Ids are stored less the end's id, so that empty memory (0) is
+    it.
+    """
+    end = module.eos_token_id
+    ids = (input_ids[0] - end)[:, None]
+    before: Tensor = step.call(tokens_before, ids, module.context_len)
+    windows = torch.cat([before[..., 0].flip(1), ids], dim=1) + end
+    found: Tensor = type(module).forward(module, windows, None)  # as if each were a text of its own
+    return found[None, :, -1]
+
+
+def packed_gaps(step: LayerStep, module: Any, hidden_states: Tensor, *_: Any) -> Tensor:
+    """Replace the method `_short_conv` of `Qwen4ExpTextPLELayer`: [1, T, channels] to the same."""
+    weight = module.conv1d.weight[:, 0]
+    taps = weight.new_zeros(len(weight), module.short_conv_state_len + 1)
+    taps[:, :: module.conv1d.dilation[0]] = weight
+    mixed: Tensor = step.call(packed_convolution, None, hidden_states.transpose(1, 2), taps, activation="silu")
+    return mixed.transpose(1, 2)

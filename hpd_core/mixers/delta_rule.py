@@ -8,7 +8,7 @@ After a trunk with the state S_0, with G_t the sum of all g on the way to a toke
 
     S_t = exp(G_t) S_0 + sum over t's ancestors i and t itself of exp(G_t - G_i) k_i u_i^T
 
-(A state-space model of the second kind, mixers/selective_scan.py, is the same without the correction: u_t = v_t.)
+(A state-space model of the second kind, mixers/scans.py, is the same without the correction: u_t = v_t.)
 
 So k, u and G of a branch's tokens are columns, seen by their descendants as keys and values are, and S_0 is not copied.
 Among tokens fed together, some corrections depend on others: one triangular system.

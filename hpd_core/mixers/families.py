@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+
 from hpd_core.errors import ModelError
-from hpd_core.mixers import shapes
-from hpd_core.mixers.channel_scan import packed_channel_scan, packed_gated_recurrence
-from hpd_core.mixers.convolution import packed_convolution, packed_convolution_module
+from hpd_core.mixers.convolution import packed_convolution, packed_convolution_module, packed_gaps, packed_ngrams
 from hpd_core.mixers.delta_rule import packed_delta_rule
-from hpd_core.mixers.lightning import packed_lightning
-from hpd_core.mixers.ngrams import packed_gaps, packed_ngrams
 from hpd_core.mixers.running import LayerStep, PackedFunction, install, running
-from hpd_core.mixers.selective_scan import packed_scan
+from hpd_core.mixers.scans import packed_channel_scan, packed_gated_recurrence, packed_lightning, packed_scan
 from hpd_core.mixers.states import MixerPlan, MixerShape
 
 
@@ -40,6 +38,81 @@ class MixerFamily:
     others: tuple[MixerFamily, ...] = ()
 
 
+def _convolution_shape(module: Any) -> MixerShape:
+    """Return the shape of a module that keeps only the inputs of its one convolution."""
+    (found,) = (part for part in module.children() if isinstance(part, torch.nn.Conv1d))
+    weight = found.weight
+    return MixerShape(found.in_channels, found.kernel_size[0], weight.dtype, weight.device)
+
+
+def _delta_rule_shape(module: Any) -> MixerShape:
+    """Return the shape of a gated delta rule, whose states decay as a whole."""
+    return replace(
+        _convolution_shape(module),
+        key_heads=module.num_k_heads,
+        heads=module.num_v_heads,
+        key_size=module.head_k_dim,
+        value_size=module.head_v_dim,
+    )
+
+
+def _kimi_shape(module: Any) -> MixerShape:
+    """Return the shape of a delta rule whose states decay in each dimension of the keys by itself."""
+    heads, size = module.num_heads, module.head_dim
+    return replace(
+        _convolution_shape(module),
+        key_heads=heads,
+        heads=heads,
+        key_size=size,
+        value_size=size,
+        decay_size=size,
+    )
+
+
+def _scan_shape(module: Any) -> MixerShape:
+    """Return the shape of Mamba 2."""
+    return replace(
+        _convolution_shape(module),
+        key_heads=module.n_groups,
+        heads=module.num_heads,
+        key_size=module.ssm_state_size,
+        value_size=module.head_dim,
+        chunk=module.chunk_size,
+    )
+
+
+def _channels_shape(module: Any) -> MixerShape:
+    """Return the shape of Mamba 1."""
+    return replace(
+        _convolution_shape(module),
+        key_heads=getattr(module, "n_mamba_heads", 1),
+        heads=module.intermediate_size,
+        key_size=module.ssm_state_size,
+        value_size=1,
+    )
+
+
+def _gated_shape(module: Any) -> MixerShape:
+    """Return the shape of RecurrentGemma's recurrence: one number per channel."""
+    return replace(_convolution_shape(module), key_heads=1, heads=module.lru_width, key_size=1, value_size=1)
+
+
+def _lightning_shape(module: Any) -> MixerShape:
+    """Return the shape of lightning attention, which has no convolution."""
+    weight, heads, size = module.out_proj.weight, module.num_attention_heads, module.head_dim
+    return MixerShape(0, 1, weight.dtype, weight.device, heads, heads, size, size)
+
+
+def _ngrams_shape(module: Any) -> MixerShape:
+    """Return the shape of a memory of token ids."""
+    return MixerShape(1, module.ngram_size, torch.int64, module.ngram_embedding.weight.device)
+
+
+def _gaps_shape(module: Any) -> MixerShape:
+    """Return the shape of a convolution with gaps: it reaches back to its last tap."""
+    return replace(_convolution_shape(module), kernel=module.short_conv_state_len + 1)
+
+
 _CONVOLUTION: Mapping[str, PackedFunction] = {"causal_conv1d_fn": packed_convolution}
 
 _KIMI = {**_CONVOLUTION, "chunk_kimi_delta_attention": packed_delta_rule}
@@ -53,34 +126,34 @@ _GATED: Mapping[str, PackedFunction] = {
 _LIGHTNING: Mapping[str, PackedFunction] = {"forward": packed_lightning}
 
 _CONV, _LINEAR, _HYBRID = (frozenset({kind}) for kind in ("conv", "linear_attention", "hybrid"))
-_NGRAMS = MixerFamily(_LINEAR, "Qwen4ExpTextNGramEmbedding", {}, shapes.ngrams, {"forward": packed_ngrams})
-_GAPS = MixerFamily(_LINEAR, "Qwen4ExpTextPLELayer", {}, shapes.gaps, {"_short_conv": packed_gaps})
+_NGRAMS = MixerFamily(_LINEAR, "Qwen4ExpTextNGramEmbedding", {}, _ngrams_shape, {"forward": packed_ngrams})
+_GAPS = MixerFamily(_LINEAR, "Qwen4ExpTextPLELayer", {}, _gaps_shape, {"_short_conv": packed_gaps})
 
 _FAMILIES: Mapping[str, MixerFamily] = {
-    "lfm2": MixerFamily(_CONV, "Lfm2ShortConv", _CONVOLUTION, shapes.convolution),
-    "lfm2_moe": MixerFamily(_CONV, "Lfm2MoeShortConv", _CONVOLUTION, shapes.convolution),
-    "lfm3": MixerFamily(_CONV, "Lfm3ShortConv", _CONVOLUTION, shapes.convolution),
-    "qwen3_next": MixerFamily(_LINEAR, "Qwen3NextGatedDeltaNet", _DELTA_RULE, shapes.delta_rule),
-    "qwen3_5_text": MixerFamily(_LINEAR, "Qwen3_5GatedDeltaNet", _DELTA_RULE, shapes.delta_rule),
-    "qwen3_5_moe_text": MixerFamily(_LINEAR, "Qwen3_5MoeGatedDeltaNet", _DELTA_RULE, shapes.delta_rule),
-    "olmo_hybrid": MixerFamily(_LINEAR, "OlmoHybridGatedDeltaNet", _DELTA_RULE, shapes.delta_rule),
-    "kimi_linear": MixerFamily(_LINEAR, "KimiLinearDeltaAttention", _KIMI, shapes.kimi),
-    "bailing_hybrid": MixerFamily(_LINEAR, "BailingHybridDeltaAttention", _KIMI, shapes.kimi),
-    "glm5_next_text": MixerFamily(_LINEAR, "Glm5NextTextLinearAttention", _KIMI, shapes.kimi),
-    "granitemoehybrid": MixerFamily(_LINEAR, "GraniteMoeHybridMambaLayer", _SCAN, shapes.scan),
-    "falcon_h1": MixerFamily(_HYBRID, "FalconH1Mixer", _SCAN, shapes.scan),
-    "mamba2": MixerFamily(_LINEAR, "Mamba2Mixer", _SCAN, shapes.scan),
-    "bamba": MixerFamily(_LINEAR, "BambaMixer", _SCAN, shapes.scan),
-    "nemotron_h": MixerFamily(_LINEAR, "NemotronHMamba2Mixer", _SCAN, shapes.scan),
-    "zamba2": MixerFamily(_LINEAR | _HYBRID, "Zamba2MambaMixer", _SCAN, shapes.scan),
-    "mamba": MixerFamily(_LINEAR, "MambaMixer", _CHANNELS, shapes.channels),
-    "falcon_mamba": MixerFamily(_LINEAR, "FalconMambaMixer", _CHANNELS, shapes.channels),
-    "jamba": MixerFamily(_LINEAR, "JambaMambaMixer", _CHANNELS, shapes.channels),
-    "zamba": MixerFamily(_LINEAR | _HYBRID, "ZambaMambaMixer", _CHANNELS, shapes.channels),
-    "recurrent_gemma": MixerFamily(_LINEAR, "RecurrentGemmaRecurrentBlock", {}, shapes.gated, _GATED),
-    "minimax": MixerFamily(_LINEAR, "MiniMaxLightningAttention", {}, shapes.lightning, _LIGHTNING),
+    "lfm2": MixerFamily(_CONV, "Lfm2ShortConv", _CONVOLUTION, _convolution_shape),
+    "lfm2_moe": MixerFamily(_CONV, "Lfm2MoeShortConv", _CONVOLUTION, _convolution_shape),
+    "lfm3": MixerFamily(_CONV, "Lfm3ShortConv", _CONVOLUTION, _convolution_shape),
+    "qwen3_next": MixerFamily(_LINEAR, "Qwen3NextGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
+    "qwen3_5_text": MixerFamily(_LINEAR, "Qwen3_5GatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
+    "qwen3_5_moe_text": MixerFamily(_LINEAR, "Qwen3_5MoeGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
+    "olmo_hybrid": MixerFamily(_LINEAR, "OlmoHybridGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
+    "kimi_linear": MixerFamily(_LINEAR, "KimiLinearDeltaAttention", _KIMI, _kimi_shape),
+    "bailing_hybrid": MixerFamily(_LINEAR, "BailingHybridDeltaAttention", _KIMI, _kimi_shape),
+    "glm5_next_text": MixerFamily(_LINEAR, "Glm5NextTextLinearAttention", _KIMI, _kimi_shape),
+    "granitemoehybrid": MixerFamily(_LINEAR, "GraniteMoeHybridMambaLayer", _SCAN, _scan_shape),
+    "falcon_h1": MixerFamily(_HYBRID, "FalconH1Mixer", _SCAN, _scan_shape),
+    "mamba2": MixerFamily(_LINEAR, "Mamba2Mixer", _SCAN, _scan_shape),
+    "bamba": MixerFamily(_LINEAR, "BambaMixer", _SCAN, _scan_shape),
+    "nemotron_h": MixerFamily(_LINEAR, "NemotronHMamba2Mixer", _SCAN, _scan_shape),
+    "zamba2": MixerFamily(_LINEAR | _HYBRID, "Zamba2MambaMixer", _SCAN, _scan_shape),
+    "mamba": MixerFamily(_LINEAR, "MambaMixer", _CHANNELS, _channels_shape),
+    "falcon_mamba": MixerFamily(_LINEAR, "FalconMambaMixer", _CHANNELS, _channels_shape),
+    "jamba": MixerFamily(_LINEAR, "JambaMambaMixer", _CHANNELS, _channels_shape),
+    "zamba": MixerFamily(_LINEAR | _HYBRID, "ZambaMambaMixer", _CHANNELS, _channels_shape),
+    "recurrent_gemma": MixerFamily(_LINEAR, "RecurrentGemmaRecurrentBlock", {}, _gated_shape, _GATED),
+    "minimax": MixerFamily(_LINEAR, "MiniMaxLightningAttention", {}, _lightning_shape, _LIGHTNING),
     "qwen4_exp_text": MixerFamily(
-        _LINEAR, "Qwen4ExpTextGatedDeltaNet", _DELTA_RULE, shapes.delta_rule, others=(_NGRAMS, _GAPS)
+        _LINEAR, "Qwen4ExpTextGatedDeltaNet", _DELTA_RULE, _delta_rule_shape, others=(_NGRAMS, _GAPS)
     ),
 }
 """Families by the `model_type` of the text's configuration."""

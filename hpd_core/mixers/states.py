@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from hpd_core.layout import PUBLIC, IntArray
-from hpd_core.mixers.seen_columns import SeenColumns
-from hpd_core.mixers.step_plan import BranchTokens, TrunkTokens, branch_grids, trunk_tokens
+from hpd_core.mixers.step_plan import BranchTokens, SeenColumns, TrunkTokens, branch_grids, trunk_tokens
 from hpd_core.system.device import to_device
 
 

@@ -22,7 +22,7 @@ from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.errors import ModelError
 from hpd_core.mixers.families import Mixers
 from hpd_core.mixers.states import MixerShape
-from hpd_core.models import quantized_checkpoint, sparse_attention
+from hpd_core.models import attention_families, quantized_checkpoints
 from hpd_core.models.embedded import embedded_revision
 from hpd_core.models.steering import our_attention
 from hpd_core.system.device import is_out_of_memory
@@ -50,7 +50,7 @@ def size(model: Any) -> dict[str, int]:
     is_tied = head is model.get_input_embeddings().weight
     # In transformers' count, a tied head is an embedding. It knows the packed weights of NF4, too.
     layers = model.num_parameters(exclude_embeddings=True) - (0 if is_tied else head.shape[0] * head.shape[1])
-    packed = quantized_checkpoint.packed_layers(model)
+    packed = quantized_checkpoints.packed_layers(model)
     layers += sum(layer.in_features * layer.out_features for layer in packed)
     weights = [*model.parameters(), *(weight for layer in packed for weight in layer.buffers())]
     weight_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
@@ -115,7 +115,7 @@ def max_positions(model_config: Any) -> int | None:
     """
     config = model_config.get_text_config()
     claimed: int | None = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
-    limits = (claimed, unchanged_up_to(model_config), sparse_attention.most_seen(model_config))
+    limits = (claimed, unchanged_up_to(model_config), attention_families.most_seen(model_config))
     return min((limit for limit in limits if limit), default=None)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from hpd_core.errors import ModelError
-from hpd_core.system.user_cache import cache_folder
+from hpd_core.system.storage import cache_folder
 
 
 @dataclass(frozen=True, slots=True)

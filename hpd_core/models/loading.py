@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,19 +18,13 @@ from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layers import fp8
 from hpd_core.mixers.families import refuse_layout
-from hpd_core.models import (
-    both_ways,
-    description,
-    fp8_checkpoint,
-    quantized_checkpoint,
-    text_towers,
-)
+from hpd_core.models import description, loading, quantized_checkpoints, refused, text_towers
+from hpd_core.models.adapter_folder import Adapter, AdapterRecord, as_trained, open_adapter
+from hpd_core.models.adapters import add_adapter
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
-from hpd_core.models.local_folders import local_folder, local_place, model_problem
-from hpd_core.models.refused import refuse_unsupported
-from hpd_core.models.unreadable import first_line, not_found, reading
-from hpd_core.system.storage import local_copy
-from hpd_core.system.user_cache import cache_folder
+from hpd_core.models.model_files import local_folder, local_place, model_problem
+from hpd_core.models.refused import first_line, not_found, reading, refuse_unsupported
+from hpd_core.system.storage import cache_folder, local_copy
 
 logger = logging.getLogger(__name__)
 
@@ -91,10 +89,10 @@ def load_weights(model: str, config: EngineConfig) -> Any:
         refuse_unsupported(model_config)
         refuse_layout(model_config, config.layout)
         if config.reads_both_ways:
-            both_ways.refuse_config(model_config)
+            refused.refuse_config(model_config)
         is_stored_in_fp8 = _is_stored_in_fp8(model_config, config.quantization)
         to_fp8 = is_stored_in_fp8 or config.quantization == "fp8"
-        is_quantized = not to_fp8 and bool(config.quantization or fp8_checkpoint.quantization_of(model_config))
+        is_quantized = not to_fp8 and bool(config.quantization or quantized_checkpoints.quantization_of(model_config))
         kind = text_towers.multimodal_class(model_config)
         if (warning := description.warning(model_config)) is not None:
             logger.warning(warning)
@@ -109,15 +107,15 @@ def load_weights(model: str, config: EngineConfig) -> Any:
                     f"{model_config.model_type} checkpoints in FP8 are not read, as they name the weights of a "
                     f"multimodal model: take the model in bfloat16 with engine.quantization: fp8"
                 )
-            loaded = fp8_checkpoint.load(source, model_config, options)
+            loaded = quantized_checkpoints.load(source, model_config, options)
         else:
             if config.quantization is not None and not to_fp8:
                 options["quantization_config"] = _quantization(config.quantization, dtype)
             if is_quantized:
                 options["device_map"] = {"": device}  # by which the code that multiplies is chosen
-            loaded = _whole(source, quantized_checkpoint.readable(model_config), kind, options)
-            fp8_checkpoint.refuse_unnamed(loaded, source)
-            quantized_checkpoint.unpack(loaded)
+            loaded = _whole(source, quantized_checkpoints.readable(model_config), kind, options)
+            quantized_checkpoints.refuse_unnamed(loaded, source)
+            quantized_checkpoints.unpack(loaded)
             loaded = loaded if kind is None else text_towers.alone(loaded)
         on_device = loaded if to_fp8 or is_quantized else loaded.to(device)
     return on_device.eval()
@@ -135,8 +133,8 @@ def _whole(source: str, model_config: Any, kind: Any | None, options: Mapping[st
             source, config=model_config, output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
     except (ImportError, RuntimeError) as error:  # the latter: there is a part of what is needed
-        if method := fp8_checkpoint.quantization_of(model_config).get("quant_method"):
-            package = quantized_checkpoint.PACKAGES.get(method)
+        if method := quantized_checkpoints.quantization_of(model_config).get("quant_method"):
+            package = quantized_checkpoints.PACKAGES.get(method)
             install = "install what is missing" if package is None else f"pip install {package}"
             reason = f"quantized by {method}, which cannot be read here ({first_line(error)})"
             raise ModelError(
@@ -179,8 +177,8 @@ def _is_stored_in_fp8(model_config: Any, asked: str | None) -> bool:
     """Return whether the checkpoint is in FP8. Raise `ModelError` if its quantization is not the requested one, or
     unusable.
     """
-    stored = fp8_checkpoint.quantization_of(model_config)
-    if fp8_checkpoint.is_fp8_checkpoint(model_config):
+    stored = quantized_checkpoints.quantization_of(model_config)
+    if quantized_checkpoints.is_fp8_checkpoint(model_config):
         if asked not in (None, "fp8"):
             raise ModelError(f"the checkpoint is in FP8 already: set engine.quantization to null or fp8, not {asked!r}")
         return True
@@ -254,3 +252,55 @@ def _quantization(name: str, dtype: torch.dtype) -> Any:
         )
     # With outlier columns picked per batch (threshold > 0), other products in the batch change an answer.
     return transformers.BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
+
+
+@dataclass(eq=False)
+class Weights:
+    """Loaded model and what identifies it.
+
+    Attributes:
+        source: the folder or hub id it came from.
+        adapter: the adapter that was put into it; its files may be gone.
+        whole_size: `description.size` of the whole model, if this process has a part.
+    """
+
+    model: Any
+    model_id: str
+    source: str
+    adapter: Adapter | None = None
+    whole_size: dict[str, int] | None = None
+
+    @classmethod
+    def of(cls, model: Any) -> Weights:
+        """Return the names of a model that the caller has loaded."""
+        name = str(getattr(model.config, "_name_or_path", "") or "")
+        return cls(model, name, name)
+
+    @classmethod
+    def load(cls, model: str, config: EngineConfig, adapter: str | None) -> Weights:
+        """Load `model` and put `adapter` into it. Raise ModelError."""
+        with ExitStack() as stack:
+            # Before the weights: what is wrong with an adapter's files is said within seconds.
+            opened = None if adapter is None else stack.enter_context(open_adapter(adapter))
+            weights = cls(loading.load_weights(model, config), model, loading.resolve_source(model), opened)
+            if opened is not None:
+                add_adapter(weights.model, opened, weights.revision)
+            loading.finish(weights.model, config)
+        return weights
+
+    def settings(self, config: EngineConfig, decoding: str = "hpd") -> EngineConfig:
+        """Return the settings for these weights: 'auto' becomes what they were trained with (`as_trained`).
+
+        Args:
+            decoding: kind of decoding; 'ar' reads documents causally, however they were read in training.
+
+        Raises:
+            ModelError: the record in the model's folder cannot be read.
+        """
+        record = self.adapter.record if self.adapter is not None else AdapterRecord.read(Path(self.source))
+        return as_trained(config, record, "ar" if decoding == "ar" else None)
+
+    @cached_property
+    def revision(self) -> str | None:
+        """Exact revision of the model, without the adapter."""
+        return description.model_revision(self.model, self.source)

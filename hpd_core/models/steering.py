@@ -1,4 +1,10 @@
-"""Steering: makes a model call our attention, and proves that it obeys."""
+"""Steering: makes a model call our attention, and proves that it obeys.
+
+Range of a model's tokens: windows and chunks, shortened so that a short text reaches beyond them.
+
+A window of 4,096 tokens has no effect in a text that is short enough to decode at every start. If it is as short as a
+line, a few lines show its effect. Then the model's own attention applies it, and ours does if it knows of it.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +26,8 @@ from hpd_core.errors import ModelError
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.mixers.families import layer_types_of
-from hpd_core.models import (
-    attention_modules,
-    latent_modules,
-    quantized_checkpoint,
-    query_scales,
-    reaches,
-    sparse_attention,
-)
-from hpd_core.models.refused import refuse_unsupported
-from hpd_core.models.unreadable import first_line
+from hpd_core.models import attention_families, quantized_checkpoints
+from hpd_core.models.refused import first_line, refuse_unsupported
 from hpd_core.system.device import is_out_of_memory
 
 
@@ -41,9 +39,9 @@ def attach(model: Any) -> None:
     """
     refuse_unsupported(model.config)
     transformers.AttentionInterface.register(ATTENTION_NAME, packed_attention)
-    sparse_attention.steer(model)
-    latent_modules.steer(model)
-    query_scales.steer(model)
+    attention_families.steer_sparse(model)
+    attention_families.steer_latents(model)
+    attention_families.steer_query_scales(model)
     _quieten(model)
     name = model.config.model_type
     if getattr(model, "_is_stateful", False) and not layer_types_of(model.config):
@@ -52,7 +50,7 @@ def attach(model: Any) -> None:
             f"of their document: take a model of a family in docs/models.md"
         )
     is_ours = layer_types_of(model.config) and not getattr(model.config.get_text_config(), "layer_types", None)
-    is_steered = attention_modules.steer(model) or _text_model(model)._can_set_attn_implementation()
+    is_steered = attention_families.steer_methods(model) or _text_model(model)._can_set_attn_implementation()
     if not is_steered and not is_ours:
         raise ModelError(
             f"{name} models attend by code of their own, which HPD has no description of, and not through "
@@ -98,9 +96,9 @@ def verify(model: Any, tokenizer: Any, decoder: Decoder, expected: Sequence[Tens
             f"{name} models do not obey attention masks: a token has log-probability {seen.ours:.4f} where an ordinary "
             f"forward gives {seen.wanted:.4f}; take a model of a family in docs/models.md"
         )
-    if expected is not None or decoder.layers != "transformers" or attention_modules.described(model):
+    if expected is not None or decoder.layers != "transformers" or attention_families.described(model):
         return  # of whose windows our own code knows
-    with reaches.shortened(model) as settings:
+    with shortened(model) as settings:
         seen = _difference(model, tokenizer, decoder, _LINES) if settings else None
     if seen is None:
         return
@@ -152,7 +150,7 @@ def _is_exact(model: Any) -> bool:
     decides to which side. Seeing a wrong token moves them by more.
     """
     in_8_bits = getattr(model, "is_loaded_in_8bit", False) or is_fp8(model)
-    return model.dtype == torch.float32 and not (in_8_bits or quantized_checkpoint.rounds_activations(model))
+    return model.dtype == torch.float32 and not (in_8_bits or quantized_checkpoints.rounds_activations(model))
 
 
 def _difference(
@@ -279,7 +277,7 @@ def our_attention(model: Any) -> Iterator[None]:
 
 
 def _use(model: Any, name: str) -> None:
-    if attention_modules.described(model) or not _text_model(model)._can_set_attn_implementation():
+    if attention_families.described(model) or not _text_model(model)._can_set_attn_implementation():
         model.config._attn_implementation = name  # they have no interface: what masks they make depends on it
     else:
         _text_model(model).set_attn_implementation(name)
@@ -289,3 +287,44 @@ def _text_model(model: Any) -> Any:
     """Return the model, or the text tower of a multimodal one: parts that read images may have no interface."""
     is_text = model.config.get_text_config() is model.config
     return model if is_text else model.get_decoder()
+
+
+SHORT = 24
+"""Length of shortened windows in tokens; the text that is decoded with them is several times as long."""
+
+_SETTINGS = (
+    *("sliding_window", "attention_chunk_size", "window_size", "attention_window_size", "local_attention"),
+    *("floor_scale", "log_scaling_n_floor"),  # Llama 4 and Inkling scale some queries anew behind so many tokens
+)
+_OF_SCALES = "original_max_position_embeddings"
+"""Setting by which Ministral 3 and Mistral 4 scale queries, too; it is among those of their rotary embedding."""
+
+
+@contextmanager
+def shortened(model: Any) -> Iterator[list[str]]:
+    """Limit the model's windows, chunks and query-scaling lengths to `SHORT` while the context is entered.
+
+    Yields:
+        Names of the shortened settings in the configuration with their former values; empty if none was longer.
+    """
+    owners = {id(each): each for each in (model.config.get_text_config(), *model.modules())}
+    owners |= {id(each.config): each.config for each in model.modules() if hasattr(each, "config")}
+    settings = [(vars(owner), name) for owner in owners.values() for name in _SETTINGS]
+    ropes = [rope for owner in owners.values() if isinstance(rope := vars(owner).get("rope_parameters"), dict)]
+    settings += [(rope, _OF_SCALES) for rope in {id(each): each for each in ropes}.values() if _scales_queries(rope)]
+    before = [(holder, name, holder[name]) for holder, name in settings if _is_long(holder.get(name))]
+    try:
+        for holder, name, _ in before:
+            holder[name] = SHORT
+        yield sorted({f"{name} of {value}" for _, name, value in before})
+    finally:
+        for holder, name, value in before:
+            holder[name] = value
+
+
+def _is_long(value: Any) -> bool:
+    return type(value) is int and value > SHORT
+
+
+def _scales_queries(rope: dict[str, Any]) -> bool:
+    return rope.get("llama_4_scaling_beta") is not None

@@ -23,7 +23,7 @@ from typing import Any
 import torch  # its OpenMP must be loaded before ours is asked for
 from filelock import FileLock
 
-from hpd_core.system.user_cache import cache_folder
+from hpd_core.system.storage import cache_folder
 
 logger = logging.getLogger(__name__)
 

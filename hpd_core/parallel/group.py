@@ -14,8 +14,8 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from hpd_core.config import EngineConfig
 from hpd_core.errors import HPDError, ModelError
-from hpd_core.models import fp8_checkpoint, loading, quantized_checkpoint, steering
-from hpd_core.models.weights import Weights
+from hpd_core.models import loading, quantized_checkpoints, steering
+from hpd_core.models.loading import Weights
 from hpd_core.parallel.followers import Followers
 from hpd_core.parallel.ranks import Ranks, SharedDecoder
 from hpd_core.parallel.setup import HERE, HOST, LONGEST_WAIT, READY, Setup, take_device
@@ -30,9 +30,11 @@ def check(model: str, config: EngineConfig) -> None:
     if config.quantization is not None:
         raise ModelError("quantized weights cannot be cut: set quantization or tensor_parallel, not both")
     model_config = loading.load_config(model, config)
-    if fp8_checkpoint.is_fp8_checkpoint(model_config):
+    if quantized_checkpoints.is_fp8_checkpoint(model_config):
         raise ModelError("the checkpoint is in FP8, and quantized weights cannot be cut: set tensor_parallel to 1")
-    if (method := fp8_checkpoint.quantization_of(model_config).get("quant_method")) in quantized_checkpoint.PACKAGES:
+    if (
+        method := quantized_checkpoints.quantization_of(model_config).get("quant_method")
+    ) in quantized_checkpoints.PACKAGES:
         raise ModelError(f"the checkpoint is quantized ({method}), and cannot be cut: set tensor_parallel to 1")
     if dist.is_initialized():
         raise ModelError("torch.distributed is in use in this process; it can hold one tensor-parallel engine, alone")

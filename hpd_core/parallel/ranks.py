@@ -27,7 +27,7 @@ from hpd_core.decoding.next_token import Chosen, TokenChoice
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import IntArray
 from hpd_core.models import description, loading, steering
-from hpd_core.models.weights import Weights
+from hpd_core.models.loading import Weights
 from hpd_core.parallel.tensor_parallel import cut
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.endings import Endings

@@ -10,10 +10,7 @@ from typing import Any
 from hpd_core.decoding.prompt import BranchEnd, Prompt
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import PromptError
-from hpd_core.requests.prompt_builder import PromptBuilder
-from hpd_core.requests.request import Request
-from hpd_core.requests.request_queue import RequestQueue
-from hpd_core.requests.trunk import (
+from hpd_core.requests.calls import (
     Completion,
     CompletionFuture,
     OnBranch,
@@ -21,9 +18,11 @@ from hpd_core.requests.trunk import (
     Trunk,
     TrunkCompletions,
 )
-from hpd_core.text.kind_reading import read_value
+from hpd_core.requests.prompt_builder import PromptBuilder
+from hpd_core.requests.request_queue import Request, RequestQueue
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import is_closed
+from hpd_core.text.values import read_value
 
 Call = tuple[Sequence[Trunk], Sequence[Sequence[OpenBranch]]]
 """Trunks, and for each the branches that grow from it."""

@@ -18,12 +18,12 @@ from hpd_core.decoding.prompt import Prompt, Slot
 from hpd_core.decoding.run_tries import RunTries, leased_branch
 from hpd_core.errors import PromptError
 from hpd_core.layout import Branch, Layout, StackedObject, stacked_layout, tree_layout
+from hpd_core.requests.calls import OpenBranch, Trunk
 from hpd_core.requests.refusals import Refusal, asked_attributes, not_text
-from hpd_core.requests.trunk import OpenBranch, Trunk
 from hpd_core.text import template as texts
-from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.leases import Lease
+from hpd_core.text.member_tries import ClosedAnswers
 from hpd_core.text.near_names import near_names
 from hpd_core.text.runs import Runs, field_lines, lines_of
 from hpd_core.text.template import Piece, render_document, render_frame, render_key, render_short_key

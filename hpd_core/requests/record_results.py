@@ -10,7 +10,7 @@ from itertools import chain
 from hpd_core.decoding.prompt import BranchEnd, Prompt
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.requests.refusals import Refusal, refused_result, schema_of
-from hpd_core.requests.request import Request
+from hpd_core.requests.request_queue import Request
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import decoded_choice, parse_value
 from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, RecordResult, Value

@@ -25,8 +25,7 @@ from torch import Tensor
 
 from hpd_core.layout import FREE, IntArray
 from hpd_core.system.device import to_device
-from hpd_core.text.automata import Automaton
-from hpd_core.text.kind_automata import kind_automaton
+from hpd_core.text.kind_automata import Automaton, kind_automaton
 from hpd_core.text.leases import Lease, Leases, RangesInUse
 from hpd_core.text.token_states import TokenBytes, TokenStates, compile_automaton
 from hpd_core.text.tokenization import SegmentTokenizer

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from hpd_core.layout import IntArray
-from hpd_core.text.automata import Automaton
+from hpd_core.text.kind_automata import Automaton
 from hpd_core.text.tokenization import SegmentTokenizer
 
 _NODES_AT_ONCE = 2**15  # so that intermediate arrays take some MB

@@ -1,4 +1,4 @@
-"""Kinds of values: the constraint of a branch (hpd_core/requests/trunk.py), independent of records and their schemas.
+"""Kinds of values: the constraint of a branch (hpd_core/requests/calls.py), independent of records and their schemas.
 
 A value is JSON on one line, ` <value>,` and a newline; the space and the comma are optional. `nullable`: null is
 allowed, too, and means that there is no value.

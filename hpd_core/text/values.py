@@ -3,18 +3,38 @@
 The rule is the same for every layout and baseline. The line up to the first newline counts, or up to where decoding
 stopped because the rest would not count (text/endings.py). Its first complete JSON value is read; the rest is dropped
 and counted.
+
+Parser of the text that a model wrote for one value: JSON of the kind that was asked for.
+
+As in text/values.py, the first JSON value of the line counts.
+
+Reader of a model's JSON that repairs backslashes.
+
+A model copies `cotton\\nylon` and `L\\XL` into a string as in the product's text, and forgets to double the backslash.
+A backslash that begins no JSON escape is kept. An ambiguous one ("\\n") is decided word by word: by the reading that
+occurs in the record's texts or is a member of the enum. Without texts, or if they have neither, it is JSON's.
+
+    text       written      read
+    a\\nb       "a\\nb"       a\\nb      the text has no line break between a and b
+    L\\XL       "L\\XL"       L\\XL      not an escape of JSON
+    Levi's     "Levi\\'s"    Levi's    the text has no backslash
+    size S\\    "S\\",        S\\        the line ends, and the text has S\\
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
 from hpd_core.text import absence
-from hpd_core.text.json_reading import Literal, raw_decode
 from hpd_core.text.number_forms import BARE_NUMBER
 from hpd_core.text.numbers import read_number, settle
-from hpd_core.types import Attribute, Choice, Value, is_encodable
+from hpd_core.text.value_kinds import Boolean, FreeText, Integer, ListOf, Number, OneOf, ValueKind, Verbatim, spelled
+from hpd_core.types import Attribute, Choice, Value, ValueStatus, is_encodable
 
 _BOOLEANS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 _ITEM_SEPARATOR = "; "
@@ -160,3 +180,232 @@ def decoded_choice(attribute: Attribute) -> Choice | None:
 def error_value() -> Value:
     """Return the value of every attribute of a record that was not decoded."""
     return Value(None, (), "error")
+
+
+_NUMBER, _NUMBERS = Attribute(name="value", type="number"), Attribute(name="value", type="number", multiple=True)
+_BOOLEAN, _KIND_READING_BOOLEANS = (
+    Attribute(name="value", type="boolean"),
+    Attribute(name="value", type="boolean", multiple=True),
+)
+_EMPTY_LIST = re.compile(r"\[\s*\]")
+_ITEM = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^\s",\[\]{}]+)\s*,')
+"""Item of a list that another one follows."""
+
+
+def read_value(kind: ValueKind, raw: str, *, closed: bool, fields: Mapping[str, str]) -> tuple[Any, ValueStatus]:
+    """Return the value, None unless the status is "value", and the status.
+
+    Args:
+        raw: the generated text, including the closing token's.
+        closed: whether the line ended by itself; if not, it was cut.
+        fields: the texts before it, which decide ambiguous readings.
+    """
+    line = raw.split("\n", 1)[0].strip()
+    if isinstance(kind, FreeText):
+        return (None, "absent") if kind.nullable and line == "null" else (line, "value" if closed else "truncated")
+    item = kind.item if isinstance(kind, ListOf) else kind
+    is_list = isinstance(kind, ListOf)
+    if isinstance(kind, ListOf) and kind.most is not None and (first := _first_items(line, kind.most)) is not None:
+        line, closed = first, True
+    if isinstance(item, Number | Integer | Boolean) and not _EMPTY_LIST.match(line):
+        single, several = (_BOOLEAN, _KIND_READING_BOOLEANS) if isinstance(item, Boolean) else (_NUMBER, _NUMBERS)
+        return _typed(several if is_list else single, kind, line, closed, fields)
+    return _scalars(kind, line, closed, fields)
+
+
+def _first_items(line: str, most: int) -> str | None:
+    """Return the list cut after its first `most` items; None if the line is not a list, or has no more items."""
+    if not line.startswith("["):
+        return None
+    end = place = 1
+    for _ in range(most):
+        found = _ITEM.match(line, place)
+        if found is None:
+            return None
+        end, place = found.end(1), found.end()
+    return f"{line[:end]}]"
+
+
+def _typed(
+    attribute: Attribute, kind: ValueKind, line: str, closed: bool, fields: Mapping[str, str]
+) -> tuple[Any, ValueStatus]:
+    """Read numbers and booleans, in the forms that texts have. Return value and status."""
+    value = parse_value(attribute, line, closed=closed, fields=fields)
+    if value.status == "absent":
+        return None, "absent" if kind.nullable else "invalid"
+    if value.status != "value":
+        return None, value.status
+    item = kind.item if isinstance(kind, ListOf) else kind
+    if isinstance(kind, ListOf):
+        # A list may hold a number twice; `items` hold each once.
+        try:
+            members, _ = raw_decode(line, fields, is_whole=closed)
+        except (ValueError, RecursionError):
+            return None, "invalid"
+        if not isinstance(members, list):
+            return None, "invalid"
+        single = _BOOLEAN if isinstance(item, Boolean) else _NUMBER
+        texts = [parse_value(single, _written(member), closed=True, fields=fields).text for member in members]
+        found = [_plain(item, text) for text in texts]
+        return (None, "invalid") if None in found else (found, "value")
+    found_one = _plain(item, value.text)
+    return (None, "invalid") if found_one is None else (found_one, "value")
+
+
+def _written(member: Any) -> str:
+    return str(member) if isinstance(member, Literal) else spelled(member)
+
+
+def _plain(kind: ValueKind, text: str | None) -> Any:
+    """Return a number or boolean from its text; None if it is not of this kind."""
+    if text is None:
+        return None
+    if isinstance(kind, Boolean):
+        return text == "true"
+    # A comma is left if the texts do not settle its meaning: it is read as in English.
+    number = Decimal(text.replace(",", ""))
+    if number == number.to_integral_value():
+        return int(number)
+    return None if isinstance(kind, Integer) else float(number)
+
+
+def _scalars(kind: ValueKind, line: str, closed: bool, fields: Mapping[str, str]) -> tuple[Any, ValueStatus]:
+    """Read strings and members of enums. Return value and status."""
+    item = kind.item if isinstance(kind, ListOf) else kind
+    members = [value for value in item.values if isinstance(value, str)] if isinstance(item, OneOf) else ()
+    try:
+        answer, end = raw_decode(line, fields, is_whole=closed, members=members)
+    except (ValueError, RecursionError):
+        return None, "invalid" if closed else "truncated"
+    if not closed and end == len(line) and not isinstance(answer, str | list):
+        return None, "truncated"
+    if answer is None:
+        return None, "absent" if kind.nullable else "invalid"
+    if isinstance(kind, Verbatim) and kind.nullable and _says_nothing(answer, fields):
+        return None, "absent"
+    if isinstance(kind, ListOf) != isinstance(answer, list):
+        return None, "invalid"
+    found = [_scalar(item, each) for each in (answer if isinstance(answer, list) else [answer])]
+    if None in found:
+        return None, "invalid"
+    return (found if isinstance(kind, ListOf) else found[0]), "value"
+
+
+def _says_nothing(answer: Any, fields: Mapping[str, str]) -> bool:
+    """Return whether a run of the text is a word for nothing: "N/A" may be copied as any other run."""
+    return isinstance(answer, str) and absence.read(answer, "", fields) is not absence.Reading.VALUE
+
+
+def _scalar(kind: ValueKind, answer: Any) -> Any:
+    """Return the answer as plain JSON; None if it is not of this kind."""
+    if isinstance(answer, Literal):
+        try:
+            answer = float(answer) if set(answer) & set(".eE") else int(answer)
+        except ValueError:  # more digits than Python reads
+            return None
+    elif isinstance(answer, str):
+        answer = str(answer)
+        if not is_encodable(answer):
+            return None
+    elif not isinstance(answer, bool):
+        return None
+    if isinstance(kind, OneOf):
+        return answer if answer in kind else None
+    return answer if isinstance(answer, str) else None
+
+
+class Literal(str):
+    """JSON number as it was written: 1.50 stays 1.50."""
+
+
+_STRICT = json.JSONDecoder(parse_float=Literal, parse_int=Literal, strict=False)
+_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+_STRING = re.compile(r'((?:[^"\\]|\\.)*)"', re.DOTALL)
+# A word with a backslash in it; what joins words is none of it, so that each is looked up by itself.
+_LETTER = r"[^\s,;/|+&()\\]"
+_WORD = re.compile(rf"{_LETTER}*(?:\\.{_LETTER}*)+", re.DOTALL)
+_NEEDLESS = re.compile(r"\\(?=[^\w\s\\])")
+_UNPRINTABLE = re.compile("[\b\f\r]")
+# A quote after a backslash where a string may end.
+_SWALLOWED = re.compile(r'\\"(?=\s*(?:[,\]}]|\Z))')
+
+
+def raw_decode(
+    text: str, fields: Mapping[str, str] | None, *, is_whole: bool, members: Iterable[str] = ()
+) -> tuple[Any, int]:
+    """Return the first JSON value of `text` and the offset of its end; numbers are `Literal`s.
+
+    Args:
+        text: begins with the value.
+        fields: the record's texts; None if they are not known.
+        is_whole: False for a text that was cut: a value that ends with it may be incomplete.
+        members: members of the enum, which a model copies like words of the texts.
+
+    Raises:
+        ValueError: there is no value.
+        RecursionError: the value is nested too deeply.
+    """
+    if "\\" not in text:
+        return _STRICT.raw_decode(text)
+    document = "\n".join((*members, *(fields or {}).values())).casefold()
+    try:
+        return _Decoder(document).raw_decode(text)
+    except ValueError:
+        if not document or not is_whole:
+            raise
+    return _Decoder(document, ends_at_swallowed=True).raw_decode(text)
+
+
+class _Decoder(json.JSONDecoder):
+    """JSON decoder that reads strings with the help of the record's text."""
+
+    def __init__(self, document: str, *, ends_at_swallowed: bool = False) -> None:
+        super().__init__(parse_float=Literal, parse_int=Literal, strict=False)
+        self._document = document
+        self._ends_at_swallowed = ends_at_swallowed
+        self.parse_string = self._read_string
+        self.scan_once = py_make_scanner(self)
+
+    def _read_string(self, text: str, start: int, strict: bool = True) -> tuple[str, int]:
+        """Return the string whose opening quote is before `start`, and the offset of its end."""
+        for place in _SWALLOWED.finditer(text, start) if self._ends_at_swallowed else ():
+            for end in ("\\", '"'):
+                string = self._read_body(text[start : place.start()]) + end
+                if self._is_in_document(string.split()[-1]):
+                    return string, place.end()
+        found = _STRING.match(text, start)
+        if found is None:
+            raise json.JSONDecodeError("Unterminated string", text, start - 1)
+        return self._read_body(found[1]), found.end()
+
+    def _read_body(self, body: str) -> str:
+        if "\\" not in body:
+            return body
+        whole = self._reading_in_document(body)
+        return _WORD.sub(lambda word: self._read_word(word[0]), body) if whole is None else whole
+
+    def _read_word(self, word: str) -> str:
+        reading, meant = self._reading_in_document(word), _by_json(word)
+        if reading is not None:
+            return reading
+        if self._document and _UNPRINTABLE.search(meant):
+            return word.replace('\\"', '"')
+        return meant.replace("\\'", "'")
+
+    def _reading_in_document(self, text: str) -> str | None:
+        meant = _by_json(text)
+        readings = (text, text.replace('\\"', '"'), meant, _NEEDLESS.sub("", meant))
+        return next(filter(self._is_in_document, readings), None)
+
+    def _is_in_document(self, text: str) -> bool:
+        return text.strip(".:!?").casefold() in self._document
+
+
+def _by_json(body: str) -> str:
+    """Decode the text between quotes as JSON; a backslash that begins no escape stands for itself."""
+    text: str = json.loads(f'"{_ESCAPE.sub(_keep_unknown, body)}"', strict=False)
+    return text
+
+
+def _keep_unknown(escape: re.Match[str]) -> str:
+    return escape[0] if escape[1] else "\\\\"

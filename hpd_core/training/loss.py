@@ -29,12 +29,12 @@ from hpd_core.errors import ModelError
 from hpd_core.layers.forward import wanted_logits
 from hpd_core.layout import visible
 from hpd_core.mixers.running import PackedFunction, running, step_of
-from hpd_core.models import attention_modules, query_scales
-from hpd_core.models.sparse_attention import most_seen
-from hpd_core.training import mixing, native_attention, native_steps
-from hpd_core.training.cross_entropy import cross_entropy
+from hpd_core.models import attention_families
+from hpd_core.models.attention_families import most_seen
+from hpd_core.native import library, linear
+from hpd_core.training import mixing, native_attention, native_layers
 from hpd_core.training.examples import IGNORED, Example
-from hpd_core.training.text_order import TextOrder
+from hpd_core.training.mixing import TextOrder
 
 ATTENTION_NAME = "hpd_training"
 """Name under which the attention is registered with transformers."""
@@ -268,7 +268,7 @@ def attach_training(model: Any) -> None:
     """
     mixing.calls_of(model)
     name = model.config.model_type
-    if attention_modules.described(model):
+    if attention_families.described(model):
         raise ModelError(
             f"{name} models attend by code of their own, through which no gradient is computed here: {_ANOTHER}"
         )
@@ -278,7 +278,7 @@ def attach_training(model: Any) -> None:
             f"fine-tune a model that attends to all of them"
         )
     transformers.AttentionInterface.register(ATTENTION_NAME, training_attention)
-    query_scales.steer(model)
+    attention_families.steer_query_scales(model)
     try:
         model.set_attn_implementation(ATTENTION_NAME)
     except ValueError as error:
@@ -296,7 +296,7 @@ def forward_logits(model: Any, batch: TrainingBatch) -> Tensor:
     """
     unwrapped = model.module if isinstance(model, DistributedDataParallel) else model
     num_mixed = mixing.calls_of(unwrapped)
-    with running({id(module): batch for module in unwrapped.modules()}), native_steps.active(unwrapped):
+    with running({id(module): batch for module in unwrapped.modules()}), native_layers.active(unwrapped):
         logits: Tensor = model(
             input_ids=batch.token_ids,
             position_ids=batch.positions,
@@ -344,3 +344,89 @@ def fused_kernels(device: torch.device) -> AbstractContextManager[None]:
 def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, **_: Any) -> Tensor:
     """Attend by torch's fused kernel. q: [P, H_kv, R * G, D]; k, v: [P, H_kv, C, D]; bias: [P, 1, R * G, C]."""
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Return the summed cross entropy in fp32, as torch's, and how many targets are the likeliest token (the first of
+    equals).
+
+    Args:
+        logits: [N, V]
+        targets: int64 [N]; IGNORED rows have no target.
+
+    Returns:
+        Scalars; the second one, int64, has no gradient.
+    """
+    function = _NativeCrossEntropy if linear.takes(logits) and library.is_here() else _CrossEntropy
+    loss, right = function.apply(logits, targets, label_smoothing)  # type: ignore[no-untyped-call]
+    return loss, right
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Cross entropy, computed a few rows at a time.
+
+    torch's own makes four fp32 copies of [N, vocabulary]; this one keeps a single one in the logits' dtype, and its
+    blocks stay in the cache. The gradient is known in the forward: softmax minus the target.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        """Compute as `cross_entropy`."""
+        gradient = torch.empty_like(logits)
+        total = torch.zeros((), dtype=torch.float32, device=logits.device)
+        right = torch.zeros((), dtype=torch.int64, device=logits.device)
+        at_once = _LOSS_ROWS_AT_ONCE.get(logits.device.type, 256)
+        for first in range(0, len(logits), max(1, at_once)):
+            rows = slice(first, first + at_once)
+            block = logits[rows].float()
+            counts = targets[rows, None] != IGNORED
+            right += (block.argmax(-1) == targets[rows]).sum()
+            target = targets[rows, None].clamp(min=0)
+            logsumexp = block.logsumexp(-1, keepdim=True)
+            likely = (1 - smoothing) * block.gather(1, target) + smoothing * block.mean(-1, keepdim=True)
+            total += ((logsumexp - likely) * counts).sum()
+            softmax = (block - logsumexp).exp_()
+            softmax -= smoothing / block.shape[1]
+            softmax.scatter_add_(1, target, softmax.new_full(target.shape, smoothing - 1))
+            gradient[rows] = softmax.mul_(counts)
+        ctx.save_for_backward(gradient)
+        ctx.mark_non_differentiable(right)
+        return total, right
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """Return the gradient of the logits."""
+        (gradient,) = ctx.saved_tensors
+        return gradient * gradients[0].to(gradient.dtype), None, None
+
+
+_LOSS_ROWS_AT_ONCE = {"cpu": 32, "cuda": 2048}
+
+
+class _NativeCrossEntropy(torch.autograd.Function):
+    """Cross entropy on a CPU: logits are read once in each direction, and kept in place of their gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        """Compute as `cross_entropy`."""
+        targets = targets.contiguous()
+        tokens, _, normalizers = linear.choose(logits)
+        likely = (1 - smoothing) * logits.gather(1, targets.clamp(min=0)[:, None])[:, 0].float()
+        if smoothing:
+            likely += smoothing * logits.mean(-1, dtype=torch.float32)
+        ctx.smoothing = smoothing
+        ctx.save_for_backward(logits, targets, normalizers)
+        right = (tokens == targets).sum()
+        ctx.mark_non_differentiable(right)
+        return (normalizers - likely)[targets != IGNORED].sum(), right
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """Return the gradient of the logits."""
+        logits, targets, normalizers = ctx.saved_tensors
+        gradient = torch.empty_like(logits)
+        library.function("cross_entropy_backward", logits.dtype)(
+            *(x.data_ptr() for x in (logits, normalizers, targets, gradient)),
+            *(*logits.shape, ctx.smoothing, float(gradients[0]), torch.get_num_threads()),
+        )
+        return gradient, None, None

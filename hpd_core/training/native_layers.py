@@ -1,14 +1,33 @@
-"""Norms, rotary embedding and SwiGLU on a CPU with gradients: `pointwise.cpp`, backward `training_layers.cpp`."""
+"""Norms, rotary embedding and SwiGLU on a CPU with gradients: `pointwise.cpp`, backward `training_layers.cpp`.
+
+Linear layers that train in bfloat16 on a CPU with tiles (AMX): the gradient of the weight by `training_linear.cpp`.
+
+Torch transposes both of its factors in a way that takes several times as long as the product.
+
+Decoder layers as in Llama, by our own functions while they train on a CPU.
+
+Norms, rotary embedding and SwiGLU are one function each, forward and backward (training/py), where
+transformers makes several copies. Linear layers are the model's own, or peft's; those that learn have a gradient of
+ours (training/py). Models for which `layers.forward.why_not_ours` gives a reason run by their own code.
+"""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+import transformers
 from torch import Tensor
+from transformers.modeling_layers import GradientCheckpointingLayer
 
-from hpd_core.native import library
-from hpd_core.native.pointwise import takes
+from hpd_core.layers.forward import decoder_layers, norms_of_heads, why_not_ours, window_of
+from hpd_core.layers.packed_linears import is_waited_for
+from hpd_core.native import library, linear
+from hpd_core.native.linear import norm_of
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -118,7 +137,142 @@ def _call(name: str, tensors: tuple[Tensor | None, ...], *others: Tensor | float
     first = tensors[0]
     assert first is not None
     for x in tensors:
-        if x is not None and (not takes(x) or x.dtype != first.dtype):
+        if x is not None and (not linear.takes(x) or x.dtype != first.dtype):
             raise RuntimeError(f"not a tensor that the library reads: {x.dtype} {tuple(x.shape)} by {x.stride()}")
     arguments = [x.data_ptr() if isinstance(x, Tensor) else x for x in (*tensors, *others)]
     library.function(name, first.dtype)(*arguments, torch.get_num_threads())
+
+
+_ROWS, _TOKENS = 16, 32
+"""Divisor of a weight's rows; divisor of its columns, and of the padded number of tokens."""
+
+
+def call(module: Any, x: Tensor) -> Tensor:
+    """Return the module's output for x, [T, K]; with our gradient if it is a plain linear layer that learns."""
+    if type(module) is not torch.nn.Linear or is_waited_for(module) or "forward" in module.__dict__:
+        made: Tensor = module(x)
+        return made
+    return forward(module, x)
+
+
+def forward(module: torch.nn.Linear, x: Tensor) -> Tensor:
+    """Compute the layer's own forward. x: [..., K]"""
+    if not (module.weight.requires_grad and x.dtype == torch.bfloat16 and takes_weight(module.weight)):
+        return F.linear(x, module.weight, module.bias)
+    out: Tensor = _Linear.apply(x.flatten(0, -2), module.weight, module.bias)  # type: ignore[no-untyped-call]
+    return out.view(*x.shape[:-1], len(module.weight))
+
+
+def takes_weight(weight: Tensor) -> bool:
+    """Return whether `weight_gradient` supports this weight, [N, K]."""
+    return linear.fits(weight) and weight.shape[0] % _ROWS == 0
+
+
+class _Linear(torch.autograd.Function):
+    """Autograd function of `torch.nn.functional.linear` for [T, K]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Return the product, [T, N]."""
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return the gradients of x, weight and bias."""
+        x, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        gradient = gradients[0].contiguous()
+        return (
+            gradient @ weight if of_x else None,
+            weight_gradient(gradient, x.contiguous()) if of_weight else None,
+            gradient.sum(0) if of_bias else None,
+        )
+
+
+def weight_gradient(gradient: Tensor, x: Tensor) -> Tensor:
+    """Return gradient^T x, [N, K], sums in fp32. gradient: [T, N]; x: [T, K], N a multiple of 16 and K of 32."""
+    num_tokens, rows, columns = *gradient.shape, x.shape[1]
+    if (
+        not (linear.is_read(gradient) and linear.is_read(x))
+        or len(x) != num_tokens
+        or rows % _ROWS
+        or columns % _TOKENS
+    ):
+        raise RuntimeError(f"no product of {gradient.dtype} {tuple(gradient.shape)} and {x.dtype} {tuple(x.shape)}")
+    if not num_tokens:
+        return x.new_zeros(rows, columns)
+    out = x.new_empty(rows, columns)
+    threads = torch.get_num_threads()
+    memory = x.new_empty((num_tokens + -num_tokens % _TOKENS) * (rows + columns + _ROWS * threads))
+    addresses = (tensor.data_ptr() for tensor in (gradient, x, out, memory))
+    library.load().hpd_weight_gradient(*addresses, num_tokens, rows, columns, threads)
+    return out
+
+
+# In earlier versions of transformers: backward calls the module anew, and would find its own forward.
+_REPEATS_CALLS = "__call__" in vars(GradientCheckpointingLayer)
+
+
+def takes(model: Any) -> bool:
+    """Return whether the layers of this model can be computed so, in its present state."""
+    if model.device.type != "cpu" or why_not_ours(model, "native") is not None:
+        return False
+    if torch.is_autocast_enabled("cpu"):  # then numbers are not of the model's dtype
+        return False
+    repeats = any(layer.gradient_checkpointing for layer in decoder_layers(model))
+    return library.is_here() and not (repeats and _REPEATS_CALLS)
+
+
+@contextmanager
+def active(model: Any) -> Iterator[None]:
+    """Compute the layers so while the context is entered, if they can be; the model itself stays unchanged."""
+    replaced = {}
+    if takes(model):
+        replaced = {layer: functools.partial(_forward, layer) for layer in decoder_layers(model)}
+        head = model.lm_head
+        if type(head) is torch.nn.Linear and "forward" not in head.__dict__:
+            replaced[head] = functools.partial(forward, head)
+    try:
+        for module, ours in replaced.items():
+            module.__dict__["forward"] = ours
+        yield
+    finally:
+        for module in replaced:
+            del module.__dict__["forward"]
+
+
+def _forward(
+    layer: Any, hidden_states: Tensor, *, position_embeddings: tuple[Tensor, Tensor], hpd_training: Any, **_: Any
+) -> Tensor:
+    """Replace a layer's own forward, including its gradient checkpointing."""
+    cos, sin = (angles[0] for angles in position_embeddings)
+    run = functools.partial(_layer, layer, cos=cos, sin=sin, batch=hpd_training)
+    if layer.gradient_checkpointing and layer.training:
+        run = functools.partial(layer._gradient_checkpointing_func, run)
+    return run(hidden_states[0])[None]
+
+
+def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, batch: Any) -> Tensor:
+    """Compute one layer. x: the residual stream, [T, D]; cos, sin: [T, size of a head]."""
+    attention, mlp = layer.self_attn, layer.mlp
+    x, normed = add_norm(x, None, *norm_of(layer.input_layernorm))
+    q, k, v = (
+        call(project, normed).view(len(x), -1, attention.head_dim)
+        for project in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
+    if (norms := norms_of_heads(attention)) is not None:
+        q, k = (add_norm(heads, None, *norm)[1] for heads, norm in zip((q, k), norms, strict=True))
+    q, k = (rotated(heads, cos, sin) for heads in (q, k))
+    attend = transformers.AttentionInterface()[attention.config._attn_implementation]
+    attended, _ = attend(
+        attention,
+        *(heads.transpose(0, 1)[None] for heads in (q, k, v)),
+        None,
+        scaling=attention.scaling,
+        sliding_window=window_of(attention),
+        hpd_training=batch,
+    )
+    added = call(attention.o_proj, attended[0].flatten(1))
+    x, normed = add_norm(x, added, *norm_of(layer.post_attention_layernorm))
+    return x + call(mlp.down_proj, swiglu(call(mlp.gate_proj, normed), call(mlp.up_proj, normed)))

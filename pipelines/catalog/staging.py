@@ -22,7 +22,7 @@ from typing import Any, Protocol, cast
 
 import pyarrow.parquet as pq
 
-from hpd_core.system.user_cache import cache_folder
+from hpd_core.system.storage import cache_folder
 from hpd_core.types import content_hash
 from pipelines.catalog.csv_files import CsvFile
 from pipelines.catalog.feeds import FeedFile

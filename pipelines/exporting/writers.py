@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import xlsxwriter  # type: ignore[import-untyped]
 from xlsxwriter.exceptions import FileCreateError  # type: ignore[import-untyped]
 
-from hpd_core.data.nesting import nested
+from hpd_core.data.vocabulary import nested
 from pipelines.errors import UsageError
 from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.wide_columns import PLACE, WideColumns, in_objects

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from hpd_core import DocumentTokenizer, HPDError
 from hpd_core.models.adapter_folder import open_adapter
-from hpd_core.models.hub import require_hub
+from hpd_core.models.model_files import require_hub
 from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.left_out import listed_names
 from pipelines.catalog.staging import store_rows

@@ -11,7 +11,7 @@ _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.
 
 def loading_note(config: JobConfig) -> str:
     """Return the steps of making an engine: loading, and what is fetched or compiled first if it is not here yet."""
-    from hpd_core.system.user_cache import cache_folder
+    from hpd_core.system.storage import cache_folder
 
     parts = [f"loading the model {config.model}"]
     if _is_elsewhere(config.model):
@@ -26,7 +26,7 @@ def loading_note(config: JobConfig) -> str:
 def _is_elsewhere(model: str) -> bool:
     """Return whether weights come over the network: neither local nor in the hub's cache."""
     from hpd_core.models.embedded import EMBEDDED_MODELS
-    from hpd_core.models.local_folders import local_place
+    from hpd_core.models.model_files import local_place
 
     if model in EMBEDDED_MODELS or local_place(model) is not None:
         return False

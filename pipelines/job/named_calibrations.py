@@ -10,8 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from hpd_core import EngineConfig, HPDError
-from hpd_core.models.adapter_folder import open_adapter
-from hpd_core.models.adapter_record import AdapterRecord, as_trained
+from hpd_core.models.adapter_folder import AdapterRecord, as_trained, open_adapter
 from hpd_core.models.description import model_revision
 from hpd_core.models.loading import load_config, load_tokenizer, resolve_source
 from pipelines.cascading.larger_model import larger_model

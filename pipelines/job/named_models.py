@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from hpd_core.models.embedded import EMBEDDED_MODELS
-from hpd_core.models.local_folders import (
+from hpd_core.models.model_files import (
     NO_ADAPTER_FOLDER,
     NO_FOLDER,
     adapter_files_problem,

@@ -12,7 +12,7 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 from rich.console import Console
 
-from hpd_core.models.local_folders import portable_name
+from hpd_core.models.model_files import portable_name
 from pipelines.catalog.staging import STAGED
 from pipelines.config.extraction import JobConfig
 from pipelines.console.money import dollars

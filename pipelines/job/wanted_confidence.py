@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from hpd_core.models.local_folders import local_folder
+from hpd_core.models.model_files import local_folder
 from pipelines.confidence.calibration_file import CALIBRATION_NAME, CalibratedModel, Calibration
 from pipelines.confidence.run_confidence import (
     CONFIDENCE_NAME,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from hpd_core import Attribute, CategorySchema, Value
-from hpd_core.data.nesting import dotted
+from hpd_core.data.vocabulary import dotted
 from hpd_core.text.values import parse_value
 from pipelines.labelling.json_in_text import Found, Object, after_reasoning, find_json, read_string
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from hpd_core.data.nesting import Place, dotted
+from hpd_core.data.vocabulary import Place, dotted
 from hpd_core.types import is_encodable
 from pipelines.errors import UsageError
 from pipelines.quality.doubtful_labels import DoubtfulLabel

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from hpd_core import Attribute, CategorySchema
-from hpd_core.data.nesting import Place, dotted
+from hpd_core.data.vocabulary import Place, dotted
 from hpd_core.text.near_names import fold_name
 from pipelines.quality.gold import GoldProduct
 from pipelines.schemas.guessed_types import GuessedType, described_counts, guessed_type

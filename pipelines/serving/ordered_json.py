@@ -12,8 +12,8 @@ from typing import Any
 
 from hpd_core import FieldAnswer, JsonResult, SchemaLimits
 from hpd_core.json_schema.answers import pointer
-from hpd_core.json_schema.assembly import MISSING, is_there, nothing
 from hpd_core.json_schema.form import Constant, FormGroup, FormMember, Leaf, Node, Rows, Variants
+from hpd_core.json_schema.questions import MISSING, is_there, nothing
 from hpd_core.json_schema.schema_reader import read_schema
 from hpd_core.text.value_kinds import spelled
 from pipelines.serving.field_facts import json_text

@@ -1,7 +1,7 @@
 """Share of text that products have in common at the beginning, in the configured order of the fields and in others.
 
-The engine computes a shared beginning of documents once (hpd_core/decoding/shared_text.py). The user chooses the order
-of a document's fields: with its own title first, a variant shares nothing of the same description.
+The engine computes a shared beginning of documents once (hpd_core/decoding/common_prefixes.py). The user chooses the
+order of a document's fields: with its own title first, a variant shares nothing of the same description.
 """
 
 from __future__ import annotations

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from hpd_core import HPDError
-from hpd_core.models import both_ways, loading, quantized_checkpoint
+from hpd_core.models import loading, quantized_checkpoints, refused
 from hpd_core.models.adapter_folder import open_adapter
-from hpd_core.models.hub import require_hub
-from hpd_core.models.local_folders import portable_name
+from hpd_core.models.model_files import portable_name, require_hub
 from hpd_core.training.examples import ExampleBuilder
 from hpd_core.training.mixing import refuse_layout
 from hpd_core.types import content_hash
@@ -123,8 +122,8 @@ def _check_data(config: FinetuneConfig, console: Console | None) -> _Hashes:
         model_config = loading.load_config(config.model, config.engine)
         refuse_layout(model_config, config.layout)
         if config.engine.reads_both_ways:
-            both_ways.refuse_config(model_config)
-        quantized_checkpoint.refuse_training(model_config)
+            refused.refuse_config(model_config)
+        quantized_checkpoints.refuse_training(model_config)
         tokenizer = loading.load_tokenizer(config.model, config.engine)
         builder = ExampleBuilder(tokenizer, config.engine, config.layout, None)
         products, report = load_products(config.datasets, config.labels, builder, config.validation.share)

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from hpd_core import Record
 from hpd_core.data.section import Section
-from hpd_core.models.adapter_record import AdapterRecord
+from hpd_core.models.adapter_folder import AdapterRecord
 from pipelines.config.finetuning import FinetuneConfig, LoraSettings
 from pipelines.config.loading import load_config
 from pipelines.config.reading import shipped_file

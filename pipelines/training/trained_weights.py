@@ -18,9 +18,8 @@ from peft import LoraConfig, get_peft_model
 from hpd_core import ModelError
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.mixers.running import running_anew
-from hpd_core.models import description, loading, quantized_checkpoint
-from hpd_core.models.adapter_folder import Adapter, open_adapter
-from hpd_core.models.adapter_record import AdapterRecord, as_trained
+from hpd_core.models import description, loading, quantized_checkpoints
+from hpd_core.models.adapter_folder import Adapter, AdapterRecord, as_trained, open_adapter
 from hpd_core.models.adapters import check_base, load_weights, lora_settings
 from hpd_core.training.mixing import bypassed_linears
 from pipelines.config.finetuning import FinetuneConfig, OptimizerConfig
@@ -35,7 +34,7 @@ class TrainedModel:
         """Load the model. Raises `HPDError` with a message for the user."""
         self.config = config
         self.tokenizer = loading.load_tokenizer(config.model, config.engine)
-        quantized_checkpoint.refuse_training(loading.load_config(config.model, config.engine))
+        quantized_checkpoints.refuse_training(loading.load_config(config.model, config.engine))
         self.model: Any = loading.load_model(config.model, config.engine)
         if is_fp8(self.model):
             raise ModelError("the checkpoint is in FP8, over which nothing is trained; train the model in bfloat16")

@@ -25,9 +25,8 @@ from triton.runtime.jit import JITFunction
 
 from hpd_core.attention.step_tables import PROMPT_FIELDS, TILE_FIELDS, TOKEN_FIELDS
 from hpd_core.attention.triton import attend, blocks_for
-from hpd_core.attention.triton_kv import note, rotate_and_store, store
-from hpd_core.layers.triton_choice import choose
-from hpd_core.layers.triton_pointwise import add_norm, add_norm_fp8, swiglu, swiglu_fp8
+from hpd_core.attention.triton_step import note, rotate_and_store, store
+from hpd_core.layers.triton_pointwise import add_norm, add_norm_fp8, choose, swiglu, swiglu_fp8
 
 _NAMES = {
     torch.float32: "fp32",

@@ -213,7 +213,7 @@ class PretendedGpu:
         return run(kernel, *real_args, **real_named)
 
     def capture(self, run: Callable[[], Tensor], device: torch.device, pool: Any) -> Any:
-        """As step_graphs.capture. What runs again has to be launched as it was the first time."""
+        """As triton_layers.capture. What runs again has to be launched as it was the first time."""
         assert device == GPU
 
         def launched() -> tuple[Tensor, Counter[str]]:
@@ -391,7 +391,7 @@ def _made_on_the_host(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _interpret(patch: pytest.MonkeyPatch, gpu: PretendedGpu) -> None:
     from triton.runtime.interpreter import InterpretedFunction
 
-    from hpd_core.layers import step_graphs
+    from hpd_core.layers import triton_layers
 
     run = InterpretedFunction.run
 
@@ -399,7 +399,7 @@ def _interpret(patch: pytest.MonkeyPatch, gpu: PretendedGpu) -> None:
         return gpu.launch(run, kernel, args, named)
 
     patch.setattr(InterpretedFunction, "run", launched)
-    patch.setattr(step_graphs, "capture", gpu.capture)
+    patch.setattr(triton_layers, "capture", gpu.capture)
 
 
 @contextmanager

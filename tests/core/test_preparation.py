@@ -11,9 +11,8 @@ import pytest
 from hpd_core.decoding.prompt import Prompt, Slot
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.layout import Branch, tree_layout
-from hpd_core.requests.extraction_future import ExtractionFuture
-from hpd_core.requests.preparation import Preparation
-from hpd_core.requests.request import Request
+from hpd_core.requests.calls import ExtractionFuture
+from hpd_core.requests.request_queue import Preparation, Request
 from hpd_core.text.runs import Runs
 from tests.core.engines import TIMEOUT
 from tests.core.text.test_runs import tries

@@ -22,9 +22,10 @@ def full(*values: Any) -> Any:
 @pytest.fixture(autouse=True)
 def small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter is slow."""
-    from hpd_core.layers import step_graphs
 
-    monkeypatch.setattr(step_graphs, "BUCKETS", (4, 16, 48))
+    from hpd_core.layers import triton_layers
+
+    monkeypatch.setattr(triton_layers, "BUCKETS", (4, 16, 48))
 
 
 @pytest.mark.parametrize(

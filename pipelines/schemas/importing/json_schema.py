@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from hpd_core import Attribute, Member, Unit
-from hpd_core.data.nesting import MAX_DEPTH, dotted, held_twice
+from hpd_core.data.vocabulary import MAX_DEPTH, dotted, held_twice
 from hpd_core.text.near_names import fold_name
 from pipelines.errors import UsageError
 from pipelines.schemas.importing.imported import (

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpd_core import Attribute
-from hpd_core.data.nesting import dotted
+from hpd_core.data.vocabulary import dotted
 from hpd_core.text.near_names import fold_name
 from pipelines.config.yaml_dumping import comment_text, dump_flow, dump_key, dump_yaml
 from pipelines.schemas.importing.imported import Imported, SourceCategory, one_line, told_apart

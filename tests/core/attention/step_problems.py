@@ -10,8 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hpd_core.attention.cache_slots import CacheSlot
-from hpd_core.attention.kv_cache import CacheOrder, CacheShape
+from hpd_core.attention.kv_cache import CacheOrder, CacheShape, CacheSlot
 from hpd_core.attention.plan import AddressedPlan, PrefixCache
 from hpd_core.attention.step_tables import packed_scopes
 from hpd_core.decoding.cohort_cache import UNSEEN

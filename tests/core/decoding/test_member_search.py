@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpd_core.decoding.member_bounds import NEGLIGIBLE
+from hpd_core.decoding.member_bounds import NEGLIGIBLE, NullRule
 from hpd_core.decoding.member_search import MemberSearch
-from hpd_core.decoding.null_rule import NullRule
 from hpd_core.text.member_tries import TrieTable
 from tests.core.member_vocabularies import CLOSING, MadeUpModel, Spellings, trie_of, vocabularies
 from tests.examples import examples

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from hpd_core.attention.kv_cache import CacheBlock, CachePool
 from hpd_core.config import EngineConfig
+from hpd_core.decoding.common_prefixes import shared_texts
 from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.decoding.shared_text import shared_texts
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach

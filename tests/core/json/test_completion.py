@@ -18,8 +18,8 @@ from hpd_core import Completion, Engine, OpenBranch, PatternError, Trunk
 from hpd_core.baselines.reference import decode_chain, spelling_logprobs
 from hpd_core.models.loading import load_model, load_tokenizer
 from hpd_core.requests import prompt_builder
-from hpd_core.requests.trunk import TrunkCompletions
-from hpd_core.text.closed_answers import closed_lines
+from hpd_core.requests.calls import TrunkCompletions
+from hpd_core.text.member_tries import closed_lines
 from hpd_core.text.template import Piece
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hpd_core import Completion, Engine, OpenBranch, PromptError, Trunk, joined
 from hpd_core.baselines.reference import decode_chain
 from hpd_core.models.loading import load_model
-from hpd_core.requests.trunk import TrunkCompletions
+from hpd_core.requests.calls import TrunkCompletions
 from hpd_core.text.template import Piece
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import Boolean, FreeText, Integer, JsonString, ListOf, OneOf

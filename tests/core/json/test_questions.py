@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 
 from hpd_core import Completion
 from hpd_core.errors import PromptError
-from hpd_core.json_schema.assembly import Assembly
-from hpd_core.json_schema.form import FormGroup
-from hpd_core.json_schema.form_prompt import _lines
-from hpd_core.json_schema.questions import FormQuestion, Questions
+from hpd_core.json_schema.answers import checker
+from hpd_core.json_schema.form import FormGroup, _lines
+from hpd_core.json_schema.questions import Assembly, FormQuestion, Questions
 from hpd_core.json_schema.schema_reader import read_schema
-from hpd_core.json_schema.validation import checker
 from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, Pattern, ValueKind
 from tests.examples import examples
 from tests.tables import table

@@ -12,9 +12,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 from hpd_core import SchemaError, SchemaLimits, check_schema
+from hpd_core.json_schema.answers import checker
 from hpd_core.json_schema.form import FormGroup, Leaf, Node
 from hpd_core.json_schema.schema_reader import as_mapping, read_schema
-from hpd_core.json_schema.validation import checker
 from hpd_core.text.value_kinds import Boolean, Integer, JsonString, ListOf, Number, OneOf, Pattern
 from tests.tables import table
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from hpd_core.decoding.next_token import greedy
-from hpd_core.layers.tiled_logits import TiledLogits
+from hpd_core.layers.packed_linears import TiledLogits
 from hpd_core.layout import FREE
-from hpd_core.native import pointwise
-from hpd_core.native.linear import TiledLinear, choose_by_tiles, gated_mlp, linear, pack, pack_gated
+from hpd_core.native import linear
+from hpd_core.native.linear import TiledLinear, choose_by_tiles, gated_mlp, pack, pack_gated
 from hpd_core.text.constraints import StateTable
 from tests.core.native import needs_tiles, threads
 from tests.core.token_states import token_states
@@ -47,7 +47,7 @@ def test_a_layer(seed: int, rows: int, columns: int, depth: int, has_bias: bool,
     torch.manual_seed(seed)
     x, weight, bias = numbers(rows, depth), numbers(columns, depth), numbers(columns) if has_bias else None
     with threads(num_threads):
-        found = linear(x, pack(weight), bias)
+        found = linear.linear(x, pack(weight), bias)
     plus = 0 if bias is None else bias.double()
     exact = x.double() @ weight.double().T + plus
     assert_rounded(found, exact, x.double().abs() @ weight.double().abs().T)
@@ -78,12 +78,12 @@ def test_only_a_rows_own_numbers_are_computed(rows: int) -> None:
     memory = torch.full((rows + 40, 64), torch.nan, dtype=torch.bfloat16)
     memory[:rows] = numbers(rows, 64)
     weight, gate_up, down = pack(numbers(37, 64)), pack_gated(numbers(32, 64), numbers(32, 64)), pack(numbers(37, 32))
-    clean = linear(memory[:rows], weight), gated_mlp(memory[:rows], gate_up, down)
+    clean = linear.linear(memory[:rows], weight), gated_mlp(memory[:rows], gate_up, down)
     assert not any(x.isnan().any() for x in clean)
     memory[rows // 2] = torch.nan
     others = torch.arange(rows) != rows // 2
     for before, now in zip(
-        clean, (linear(memory[:rows], weight), gated_mlp(memory[:rows], gate_up, down)), strict=True
+        clean, (linear.linear(memory[:rows], weight), gated_mlp(memory[:rows], gate_up, down)), strict=True
     ):
         assert now[rows // 2].isnan().all()
         assert torch.equal(now[others], before[others])
@@ -102,7 +102,7 @@ def test_the_choice_is_that_of_the_logits_written_down(
     if bias is not None:
         bias[columns // 2 :] = bias[: columns - columns // 2].clone()
     layer = TiledLinear(pack(weight), bias)
-    tokens, scores, normalizers = pointwise.choose(layer(x))
+    tokens, scores, normalizers = linear.choose(layer(x))
     with threads(num_threads):
         found = choose_by_tiles(x, layer)
     assert torch.equal(found[0], tokens)
@@ -118,7 +118,7 @@ def test_a_choice_from_logits_that_are_no_usual_numbers(special: float, places: 
     bias = numbers(70)
     bias[list(places)] = special
     x, layer = numbers(5, 32), TiledLinear(pack(numbers(70, 32)), bias)
-    tokens, scores, normalizers = pointwise.choose(layer(x))
+    tokens, scores, normalizers = linear.choose(layer(x))
     found = choose_by_tiles(x, layer)
     if special == special or len(list(places)) < 70:
         assert torch.equal(found[0], tokens)

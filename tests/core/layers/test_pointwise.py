@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hpd_core.decoding.next_token import likeliest
-from hpd_core.native.pointwise import add_norm, choose, rotate, swiglu
+from hpd_core.native.linear import add_norm, choose, rotate, swiglu
 from tests.core.native import PROCESSORS, compiled_for, needs_native, threads
 from tests.examples import examples
 

@@ -30,7 +30,7 @@ from tests.tables import table
     group=st.sampled_from([1, 4, 200]),
 )
 def test_tables_of_a_graph_hold_any_step_of_its_tokens(seed: int, cohorts: list[list[int]], group: int) -> None:
-    from hpd_core.layers.step_graphs import bucket, sizes_of
+    from hpd_core.layers.triton_layers import bucket, sizes_of
 
     item = step_problem(np.random.default_rng(seed), Shape(cohorts, 3, 1, 1, 2, 2))
     ids = np.arange(item.num_tokens)
@@ -59,7 +59,7 @@ def _stretch(model: Any) -> None:
     ],
 )
 def test_what_has_no_graphs(change: Any, device: str, reason: str | None) -> None:
-    from hpd_core.layers.step_graphs import why_no_graphs
+    from hpd_core.layers.triton_layers import why_no_graphs
 
     model = build_model("llama")
     change(model)

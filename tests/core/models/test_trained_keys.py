@@ -9,7 +9,7 @@ import pytest
 import transformers as tf
 
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, PromptTemplate
-from hpd_core.models.adapter_record import AdapterRecord
+from hpd_core.models.adapter_folder import AdapterRecord
 from hpd_core.models.loading import load_tokenizer
 from tests.core.engines import answers
 from tests.core.models.test_adapters import train

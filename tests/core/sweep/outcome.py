@@ -17,8 +17,8 @@ from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.errors import ModelError
 from hpd_core.models import text_towers
+from hpd_core.models.attention_families import settings_of
 from hpd_core.models.description import cache_shape, max_positions
-from hpd_core.models.sparse_attention import settings_of
 from hpd_core.models.steering import attach, verify
 from tests.core.helpers import (
     Case,

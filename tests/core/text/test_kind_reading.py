@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpd_core.text.kind_reading import read_value
 from hpd_core.text.value_kinds import (
     Boolean,
     FreeText,
@@ -20,6 +19,7 @@ from hpd_core.text.value_kinds import (
     Pattern,
     ValueKind,
 )
+from hpd_core.text.values import read_value
 from tests.examples import examples
 from tests.tables import table
 

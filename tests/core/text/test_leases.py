@@ -10,9 +10,9 @@ import pytest
 
 from hpd_core.layout import FREE
 from hpd_core.text import constraints
-from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.endings import Endings
+from hpd_core.text.member_tries import ClosedAnswers
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import JsonString, OneOf
 from tests.core.engines import TIMEOUT

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from hpd_core import Attribute, EngineConfig
 from hpd_core.models.loading import load_tokenizer
-from hpd_core.text.closed_answers import ClosedAnswers, closed_lines
-from hpd_core.text.member_tries import MemberTrie, spelling_of
+from hpd_core.text.member_tries import ClosedAnswers, MemberTrie, closed_lines, spelling_of
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import attribute_kind
 from hpd_core.text.values import parse_value

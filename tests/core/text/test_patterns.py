@@ -9,8 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hpd_core.text.pattern_syntax import PatternError
-from hpd_core.text.patterns import ByteDfa, pattern_dfa
+from hpd_core.text.patterns import ByteDfa, PatternError, pattern_dfa
 from tests.examples import examples
 from tests.tables import table
 

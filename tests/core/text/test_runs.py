@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from hpd_core.decoding import run_tries
 from hpd_core.decoding.run_tries import RunTries, WordEncoder
-from hpd_core.text.closed_answers import ClosedAnswers
 from hpd_core.text.constraints import Constraints
-from hpd_core.text.member_tries import spelling_of
+from hpd_core.text.member_tries import ClosedAnswers, spelling_of
 from hpd_core.text.runs import Runs, lines_of, runs_of
 from hpd_core.text.tokenization import SegmentTokenizer
 from tests.core.text.test_tokenization import _normalizing_tokenizer

@@ -15,9 +15,8 @@ from hpd_core import EngineConfig
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import Branch, fill_layout, tree_layout
 from hpd_core.text.endings import Endings, Read
-from hpd_core.training.cross_entropy import cross_entropy
 from hpd_core.training.examples import IGNORED, Example
-from hpd_core.training.loss import TrainingBatch, attach_training, collate, forward_logits, forward_loss
+from hpd_core.training.loss import TrainingBatch, attach_training, collate, cross_entropy, forward_logits, forward_loss
 from tests.core.families import BOTH_WAYS, FAMILIES_AND_LAYOUTS, VOCABULARY, build_model
 from tests.core.helpers import (
     LOGPROB_TOLERANCE,

@@ -20,7 +20,7 @@ from torch import Tensor
 from hpd_core.layout import Branch, fill_layout, tree_layout
 from hpd_core.mixers.running import running_anew
 from hpd_core.native import library, linear
-from hpd_core.training import cross_entropy, native_attention, native_steps
+from hpd_core.training import loss, native_attention, native_layers
 from hpd_core.training.examples import IGNORED, Example
 from hpd_core.training.loss import TrainingBatch, attach_training, collate, forward_loss
 from tests.core.families import VOCABULARY, random_model
@@ -80,8 +80,8 @@ def test_cross_entropy(seed: int, dtype: torch.dtype, rows: int, size: int, smoo
         return F.cross_entropy(x, targets, reduction="sum", label_smoothing=smoothing, ignore_index=IGNORED)
 
     with threads(num_threads):
-        assert_same(lambda x: cross_entropy.cross_entropy(x, targets, smoothing)[0], plain, [logits], noise=1e-5)
-        assert cross_entropy.cross_entropy(logits, targets)[1] == (logits.float().argmax(-1) == targets).sum()
+        assert_same(lambda x: loss.cross_entropy(x, targets, smoothing)[0], plain, [logits], noise=1e-5)
+        assert loss.cross_entropy(logits, targets)[1] == (logits.float().argmax(-1) == targets).sum()
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor, problems: native_attention.Problems, scale: float) -> Tensor:
@@ -178,7 +178,7 @@ def torch_alone() -> Iterator[None]:
     """While it is entered, nothing is computed by the library."""
     with (
         patch.object(native_attention, "takes", lambda *_: False),
-        patch.object(native_steps, "takes", lambda *_: False),
+        patch.object(native_layers, "takes", lambda *_: False),
         patch.object(library, "is_here", lambda: False),
     ):
         yield
@@ -188,13 +188,13 @@ def torch_alone() -> Iterator[None]:
 def layers_by_ours() -> Iterator[list[int]]:
     """The tokens of each layer that is computed by the library while the block runs."""
     calls: list[int] = []
-    run = native_steps._layer
+    run = native_layers._layer
 
     def counting(layer: Any, x: Tensor, **kwargs: Any) -> Tensor:
         calls.append(len(x))
         return run(layer, x, **kwargs)
 
-    with patch.object(native_steps, "_layer", counting):
+    with patch.object(native_layers, "_layer", counting):
         yield calls
 
 

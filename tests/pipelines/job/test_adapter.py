@@ -15,8 +15,7 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM
 
 from hpd_core import EngineConfig
-from hpd_core.models.adapter_folder import open_adapter
-from hpd_core.models.adapter_record import AdapterRecord
+from hpd_core.models.adapter_folder import AdapterRecord, open_adapter
 from pipelines.errors import UsageError
 from pipelines.job.preflight import plan_job
 from pipelines.job.summary import outcome_json, print_outcome

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpd_core.models.adapter_folder import open_adapter
-from hpd_core.models.adapter_record import as_trained
+from hpd_core.models.adapter_folder import as_trained, open_adapter
 from hpd_core.models.loading import load_tokenizer
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config

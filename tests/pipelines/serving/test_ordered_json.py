@@ -9,10 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpd_core import FieldAnswer, JsonResult, SchemaLimits
-from hpd_core.json_schema.assembly import Assembly
-from hpd_core.json_schema.questions import Questions, found_by
+from hpd_core.json_schema.questions import Assembly, Questions, found_by
 from hpd_core.json_schema.schema_reader import read_schema
-from hpd_core.requests.trunk import Completion
+from hpd_core.requests.calls import Completion
 from pipelines.serving.ordered_json import OrderedJson
 from tests.core.json.schemas import SCHEMAS, Schema
 from tests.core.json.test_questions import value_of

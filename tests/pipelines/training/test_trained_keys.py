@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpd_core.models.adapter_record import AdapterRecord
+from hpd_core.models.adapter_folder import AdapterRecord
 from pipelines.training.trained_weights import TrainedModel
 from tests.pipelines.training.trainings import Training
 from tests.tables import table

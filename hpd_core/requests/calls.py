@@ -1,4 +1,4 @@
-"""Branches that grow from trunks, for any purpose: what `Engine.complete` is asked, and what it answers.
+"""What the engine is asked and answers: futures with their cost, and trunks with branches, for any purpose.
 
     trunk      prefix | text | suffix     what all its branches see; equal prefixes are computed once for all trunks
     branch     text                       private: no other branch sees it, nor its value
@@ -20,14 +20,54 @@ Values that grow from the joined trunk equal those of ordinary decoding after th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from hpd_core.errors import PromptError
-from hpd_core.requests.extraction_future import MeasuredFuture
+from hpd_core.errors import EngineError, PromptError
 from hpd_core.text.template import Piece
 from hpd_core.text.value_kinds import FreeText, ValueKind
-from hpd_core.types import Choice, ValueStatus
+from hpd_core.types import Choice, RecordResult, ValueStatus
+
+Result = TypeVar("Result")
+
+
+@dataclass(slots=True)
+class ExtractionMetrics:
+    """Cost of one call. Tokens are counted where they were forwarded.
+
+    `document_tokens_shared` were not forwarded: they belong to text shared with others, which was forwarded once.
+    `scored_tokens` were forwarded to choose closed answers, and are not part of one.
+    `busy_seconds` is the engine's time; each step's is split over its calls by tokens forwarded. Of it,
+    `prefix_seconds` went into categories' prefixes and shared text; the rest is the sum of the results'
+    `engine_seconds`. `num_records` grows while records are decoded.
+    """
+
+    num_records: int = 0
+    num_errors: int = 0
+    prefix_tokens_computed: int = 0
+    prefix_tokens_reused: int = 0
+    document_tokens: int = 0
+    document_tokens_shared: int = 0
+    key_tokens: int = 0
+    value_tokens: int = 0
+    scored_tokens: int = 0
+    num_steps: int = 0
+    busy_seconds: float = 0.0
+    prefix_seconds: float = 0.0
+
+
+class MeasuredFuture(Future[Result]):
+    """Future with the cost of its result: `metrics` is complete when it is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metrics = ExtractionMetrics()
+
+
+class ExtractionFuture(MeasuredFuture[list[RecordResult]]):
+    """Results of one `submit`, in input order."""
+
 
 _ANYTHING = FreeText()
 
@@ -142,3 +182,27 @@ def joined(trunk: Trunk, branches: Sequence[OpenBranch], found: TrunkCompletions
             raise PromptError(f"{branch.text[:80]!r} was not decoded, and cannot be joined: leave it out")
         lines.append(f"{branch.text}{completion.raw}\n")
     return replace(trunk, decoded=(*trunk.decoded, Piece("".join(lines), False)))
+
+
+def answer_in_turn(
+    executor: Executor, work: Callable[[ExtractionMetrics], list[RecordResult]], name: str
+) -> ExtractionFuture:
+    """Queue `work` on the executor. It fills in the future's metrics, and its error becomes the future's.
+
+    Raise `EngineError` ("`name` is closed") if the executor is shut down.
+    """
+    future = ExtractionFuture()
+    # It cannot be called back.
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(work(future.metrics))
+        except Exception as error:
+            future.set_exception(error)
+
+    try:
+        executor.submit(run)
+    except RuntimeError as error:
+        raise EngineError(f"{name} is closed") from error
+    return future

@@ -9,13 +9,30 @@ ALiBi: scores that grow by a slope per head with a key's position (BLOOM, MPT, F
 A softmax does not change if the same number is added to all of its scores. So ALiBi's penalty for the distance is a
 bonus for the key's position, which does not depend on the query. It is stored in extra dimensions of the keys, which
 queries multiply with the inverse of the scale. So kernels, caches and prefixes do not know of it.
+
+Models with multi-head latent attention: made to hand us latents, which are kept in place of keys and values.
+
+In all families of transformers that have it, an attention module has a method of its own, `expand_kv`. It makes keys
+and values from latents as the last thing before attention. While our decoder runs the model with a cache of latents,
+the method passes them on unchanged (attention/latent.py).
+
+Query scaling of Llama 4: queries of layers without rotary embeddings are scaled by a token's place in the row.
+
+A packed row holds many texts. So while our decoder or our training runs the model, these layers learn each token's
+position from the value that they ask a cache for: the number of tokens before the row.
+
+Models in which an indexer picks a limited number of tokens, or of blocks of them, that each token attends to.
+
+While no token sees more than that, all are picked, and attention is like any other: the indexer is skipped while our
+decoder runs the model. Longer texts are refused, as those beyond a model's context are.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any
@@ -25,6 +42,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hpd_core.attention.dispatch import ATTENTION_NAME, NO_BATCH, current_batch, packed_attention
+from hpd_core.layers.packed_linears import is_waited_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +195,7 @@ def described(model: Any) -> list[Any]:
     return [module for module in model.modules() if _description_of(module) is not None]
 
 
-def steer(model: Any) -> bool:
+def steer_methods(model: Any) -> bool:
     """Make the model's attention modules call ours while our decoder runs. Return whether they are of the families
     above.
     """
@@ -261,3 +279,136 @@ def with_key_bias(q: Tensor, k: Tensor, bias: Tensor, scale: float) -> tuple[Ten
     queries[:2] = torch.tensor(1 / scale).to(q.dtype)
     queries[2] = 1 / scale - queries[0]
     return torch.cat([q, queries.to(q.dtype).expand(*q.shape[:3], -1)], -1), torch.cat([k, keys], -1)
+
+
+def steer_latents(model: Any) -> None:
+    """Make the model's attention modules pass on latents while our decoder asks for them."""
+    for module in model.modules():
+        if type(module).__module__.startswith("transformers.models.") and hasattr(type(module), "expand_kv"):
+            module.expand_kv = MethodType(_handing_on(type(module)), module)
+
+
+def _handing_on(kind: Any) -> Any:
+    own = kind.expand_kv
+
+    @functools.wraps(own)
+    def expand_kv(module: Any, latents: Tensor, rotated: Tensor) -> tuple[Tensor, Tensor]:
+        """Concatenate latents [1, 1, T, r] and rotated parts [1, 1, T, d] of keys; return that, and values of size
+        0.
+        """
+        batch = current_batch()
+        if batch is not None and batch.keeps_latents and _is_matrix(module.kv_b_proj):
+            return torch.cat([latents, rotated], dim=3), latents[..., :0]
+        expanded: tuple[Tensor, Tensor] = own(module, latents, rotated)
+        return expanded
+
+    return expand_kv
+
+
+def _is_matrix(layer: Any) -> bool:
+    """Return whether a layer is a product with its weight and nothing else. An 8-bit layer rounds its inputs, so that
+    multiplying the query with its weight would give another result.
+    """
+    return type(layer) is torch.nn.Linear and layer.bias is None and not is_waited_for(layer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """Stand-in for transformers' cache: the offset from each token's place in the row to its position, int64 [T]."""
+
+    distances: Tensor
+
+    def get_seq_length(self, _layer: int) -> Tensor:
+        return self.distances
+
+    def update(self, keys: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+        return keys, values
+
+
+def steer_query_scales(model: Any) -> None:
+    """Make the layers count positions while a packed row goes through the model."""
+    for module in model.modules():
+        is_scaled = getattr(module, "attn_temperature_tuning", False) and not getattr(module, "use_rope", True)
+        if is_scaled and _with_positions not in module._forward_pre_hooks.values():
+            module.register_forward_pre_hook(_with_positions, with_kwargs=True)
+
+
+def _with_positions(_module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+    batch = kwargs.get("hpd_training") or current_batch()
+    if batch is None:
+        return None
+    assert batch.positions is not None
+    positions = batch.positions.flatten()
+    before = _Before(positions - torch.arange(len(positions), device=positions.device))
+    return args, {**kwargs, "past_key_values": before}
+
+
+_PICKED: Mapping[str, Sequence[str]] = {
+    "indexed_attention": ("index_topk",),
+    "minimax_m3_sparse": ("index_topk_blocks", "index_block_size"),
+    "doge": ("keep_window_size",),
+    "qwen4_exp_text": ("indexer_budget",),
+}
+"""Settings whose product is the number of picked tokens, by the model type, or else the name of such layers in
+`config.layer_types`.
+"""
+LAYER_TYPES = frozenset(_PICKED)
+
+_EVERYTHING = {
+    "Qwen4ExpTextQSAIndexer": torch.ones(1, 1, 1, 1, dtype=torch.bool),
+    "Glm5NextTextIndexer": torch.zeros(1, 0, 0, dtype=torch.int32),
+}
+"""Placeholder output by class of indexer, for runs that ignore it; other classes return no indices."""
+
+
+def most_seen(model_config: Any) -> int | None:
+    """Return the number of tokens up to which all are picked; None if nothing is picked, or it is unknown."""
+    config = model_config.get_text_config()
+    settings: list[list[int | None]] = [
+        [getattr(config, name, None) for name in names] for names in settings_of(model_config)
+    ]
+    known = [[value for value in values if value is not None] for values in settings]
+    leaves_tail = getattr(config, "index_kpool", 1) > 1 and not config.index_kpool_always_select_tail
+    if not settings or known != settings or leaves_tail:
+        return None
+    return min(math.prod(values) for values in known)
+
+
+def settings_of(model_config: Any) -> Sequence[Sequence[str]]:
+    """Return, for each kind of layer that picks, the settings whose product is the number of tokens."""
+    config = model_config.get_text_config()
+    of_model = LAYER_TYPES.intersection([config.model_type])
+    kinds = of_model or LAYER_TYPES.intersection(getattr(config, "layer_types", None) or ())
+    return [_PICKED[kind] for kind in sorted(kinds)]
+
+
+def steer_sparse(model: Any) -> None:
+    """Skip the model's indexers while our decoder runs it."""
+    for module in model.modules():
+        indexer = getattr(module, "indexer", None)
+        if isinstance(indexer, torch.nn.Module) and "forward" not in indexer.__dict__:
+            indexer.forward = MethodType(_without_picking(type(indexer), model.device), indexer)
+            mask = torch.zeros(1, 1, 1, 1, device=model.device)
+            module.register_forward_pre_hook(functools.partial(_sparse_attention_with_mask, mask), with_kwargs=True)
+
+
+def _without_picking(kind: Any, device: torch.device) -> Any:
+    own = kind.forward
+    everything = _EVERYTHING.get(kind.__name__, torch.zeros(0, dtype=torch.int32)).to(device)
+
+    @functools.wraps(own)
+    def forward(indexer: Any, *args: Any, **kwargs: Any) -> Tensor:
+        is_ours = current_batch() is not None
+        picked: Tensor = everything if is_ours else own(indexer, *args, **kwargs)
+        return picked
+
+    return forward
+
+
+def _sparse_attention_with_mask(
+    mask: Tensor, _module: Any, args: Any, kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, Any]] | None:
+    """Pass a mask while our decoder runs: the modules need one to slice for their indexers, or to join with their
+    picks.
+    """
+    return None if current_batch() is None else (args, {**kwargs, "attention_mask": mask})

@@ -3,6 +3,11 @@
 A linear layer's `weight` is float8_e4m3fn, beside it is its `weight_scale`. transformers reads the weights like any
 others: in the requested dtype, which represents every FP8 number exactly. They are put back into FP8 here, together
 with their scales. Layers that the checkpoint leaves in full precision stay so.
+
+Checkpoints quantized by GPTQ, AWQ or compressed-tensors: transformers reads them, with packages of their makers.
+
+Their layers take each token by itself, as linear layers do, so that an answer is the same in any batch. Those that do
+not are refused here.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -200,3 +205,68 @@ def _weight_files(model: Any, source: str) -> list[Path]:
     index = find("model.safetensors.index.json")
     names = sorted(set(json.loads(index.read_bytes())["weight_map"].values())) if index is not None else []
     return [path for path in map(find, names) if path is not None]
+
+
+PACKAGES = {"gptq": "gptqmodel optimum", "awq": "gptqmodel", "compressed-tensors": "compressed-tensors"}
+"""Packages that read such checkpoints, as pip calls them, by `quant_method`."""
+
+
+def readable(model_config: Any) -> Any:
+    """Return the configuration to read the checkpoint by.
+
+    Raises:
+        ModelError: an answer would depend on the other products of a batch.
+    """
+    stored = quantization_of(model_config)
+    for rounded in _activations(stored):
+        if rounded.get("dynamic") is True and rounded.get("strategy") == "tensor":
+            raise ModelError(
+                "this checkpoint cannot be used: its activations have one scale for all tokens of a batch (dynamic, by "
+                "tensor), which other products would move; take one with strategy 'token', or the model in bfloat16 "
+                "with engine.quantization: nf4"
+            )
+    if not stored.get("kv_cache_scheme"):
+        return model_config
+    logger.warning("the checkpoint's kv_cache_scheme is not used: keys and values are kept in full precision")
+    found = copy.deepcopy(model_config)
+    found.quantization_config = {**stored, "kv_cache_scheme": None}
+    return found
+
+
+def refuse_training(model_config: Any) -> None:
+    """Raise `ModelError` if gradients do not pass through the layers: kernels of packed weights have none, and that of
+    rounding is 0.
+    """
+    stored = quantization_of(model_config)
+    if is_fp8_checkpoint(model_config):
+        return  # refused in words of its own
+    if stored.get("quant_method") in ("gptq", "awq") or next(_activations(stored), None) is not None:
+        raise ModelError(
+            f"the checkpoint is quantized ({stored['quant_method']}), and its layers have no gradient: train the model "
+            f"in bfloat16, where memory is short with engine.quantization: nf4"
+        )
+
+
+@torch.no_grad()
+def unpack(model: Any) -> None:
+    """Run a forward, in which compressed-tensors unpacks its layers, so that adapters and sizes find whole layers."""
+    if quantization_of(model.config).get("quant_method") == "compressed-tensors":
+        model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), use_cache=False)
+
+
+def rounds_activations(model: Any) -> bool:
+    """Return whether the inputs of the model's layers are rounded to few bits."""
+    return next(_activations(quantization_of(model.config)), None) is not None
+
+
+def packed_layers(model: Any) -> list[Any]:
+    """Return the layers whose weights are packed into tensors that are not parameters, as GPTQ's and AWQ's are."""
+    return [layer for layer in model.modules() if "qweight" in layer._buffers]
+
+
+def _activations(stored: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the quantization of inputs and outputs of each group of layers that has one."""
+    for group in (stored.get("config_groups") or {}).values():
+        for name in ("input_activations", "output_activations"):
+            if isinstance(group, Mapping) and isinstance(group.get(name), Mapping):
+                yield group[name]
