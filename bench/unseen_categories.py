@@ -46,7 +46,7 @@ import typer
 
 from bench.gold_sets import CONFIG, GoldSet, extract, figure, read_set
 from hpd_core import Engine, HPDError
-from pipelines.comparing.gold_comparison import paired_rates
+from pipelines.comparing.examples import paired_rates
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.errors import RunError, UsageError

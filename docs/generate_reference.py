@@ -30,7 +30,7 @@ from pipelines.cli import COMMANDS
 from pipelines.config.extraction import JobConfig
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.labelling import LabelConfig
-from pipelines.config.mapping import Mapped
+from pipelines.config.loading import Mapped
 from pipelines.schemas.attribute_entries import USE
 from pipelines.schemas.category_entries import DOCUMENT, EXTENDS
 from pipelines.schemas.nested_entries import OBJECT_KEYS

@@ -23,15 +23,13 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.calibrating.applying import apply_calibration
-from pipelines.calibrating.learned import learn_from_runs
-from pipelines.calibrating.printing import print_decided, print_learned
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 from pipelines.errors import UsageError
 from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.texts_in_run import left_out_note
-from pipelines.store.asked_schemas import read_schemas
+from pipelines.rewriting.learned_calibration import apply_calibration, learn_from_runs, print_decided, print_learned
 from pipelines.store.folders import Folder
+from pipelines.store.no_run import read_schemas
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 

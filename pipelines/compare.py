@@ -22,7 +22,7 @@ import typer
 
 from pipelines.comparing.comparison import MAX_EXAMPLES, SEED, compare_runs
 from pipelines.comparing.pages import write_pages
-from pipelines.comparing.terminal_text import print_comparison
+from pipelines.comparing.phrases import print_comparison
 from pipelines.console.terminal import data_console
 from pipelines.errors import UsageError
 from pipelines.reporting import formats

@@ -39,11 +39,11 @@ def demo(
 
 def _run(output: str, limit: int | None) -> int:
     # Imported here: `--help` and wrong options answer at once, without torch.
+    from pipelines.config.catalog_input import shipped_file
     from pipelines.config.extraction import JobConfig
     from pipelines.config.loading import load_config
-    from pipelines.config.reading import shipped_file
     from pipelines.job.preflight import plan_job
-    from pipelines.job.terminal_run import run_and_tell
+    from pipelines.job.summary import run_and_tell
     from pipelines.quality.evaluation import evaluate_run
     from pipelines.quality.score_tables import print_brief
     from pipelines.reporting.gather_facts import ReportWishes, gather

@@ -33,11 +33,10 @@ from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 from pipelines.console.terminal import data_console, printable
 from pipelines.errors import UsageError
 from pipelines.quality.doubtful_labels import recheck_labels
-from pipelines.quality.doubtful_tables import print_rechecked
 from pipelines.quality.evaluation import evaluate_run
 from pipelines.quality.gold import read_lines
-from pipelines.quality.gold_without import without_doubtful
-from pipelines.quality.score_tables import print_brief, print_evaluation
+from pipelines.quality.gold_split import without_doubtful
+from pipelines.quality.score_tables import print_brief, print_evaluation, print_rechecked
 from pipelines.quality.scoring import Comparison
 from pipelines.store.folders import file_at
 
@@ -106,8 +105,7 @@ def evaluate(
             typer.echo(json.dumps(summary, ensure_ascii=False))
         return
     # Imported here: who has no judge does without its client.
-    from pipelines.judging.command import judge_and_print
-    from pipelines.judging.driver import JudgeWishes
+    from pipelines.judging.driver import JudgeWishes, judge_and_print
 
     wishes = JudgeWishes(
         judge, judge_set or (), second_judge, second_judge_set or (), judge_limit, judge_seed, judge_cache, judge_out

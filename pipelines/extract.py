@@ -74,11 +74,9 @@ def _run(
     from pipelines.config.extraction import JobConfig
     from pipelines.config.loading import load_config
     from pipelines.job import summary
-    from pipelines.job.category_counts import count_categories
-    from pipelines.job.named_calibrations import check_named
-    from pipelines.job.preflight import plan_job
-    from pipelines.job.terminal_run import run_and_tell
-    from pipelines.job.wanted_confidence import wanted_confidence
+    from pipelines.job.named_models import check_named, wanted_confidence
+    from pipelines.job.preflight import count_categories, plan_job
+    from pipelines.job.summary import run_and_tell
 
     job = plan_job(load_config(JobConfig, config, changes), limit or first, is_spread=limit is not None)
     if dry_run:

@@ -21,7 +21,7 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.config.reading import InputFormat
+from pipelines.config.catalog_input import InputFormat
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

@@ -26,7 +26,7 @@ from rich.console import Console
 from pipelines.confidence.run_confidence import RunConfidence
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 from pipelines.console.terminal import printable
-from pipelines.normalising.normalised import NORM_STATUSES
+from pipelines.normalising.measured_text import NORM_STATUSES
 from pipelines.rewriting.decided_run import decide_run
 from pipelines.rewriting.normalised_run import NormalisedRun, normalise_run
 from pipelines.schemas.schema_file import load_schemas

@@ -93,11 +93,10 @@ def plan(
         from pipelines.cascading.curve import CURVE_NAME
         from pipelines.console.terminal import print_notes
         from pipelines.costing import forecast_text
-        from pipelines.costing.backtest import describe
-        from pipelines.costing.curve_text import curve_json, print_curve
         from pipelines.costing.driver import Planner
+        from pipelines.costing.forecast import DEADLINES
+        from pipelines.costing.forecast_text import curve_json, describe, print_curve
         from pipelines.costing.pilot import PILOT_RUN
-        from pipelines.costing.scenarios import DEADLINES
 
         planner = Planner.open(config, overrides or [], limit, folder, on, console, has_pilot=pilot is not None)
         print_notes(console, [*planner.job.warnings, *planner.job.sample_warnings])

@@ -25,8 +25,7 @@ import typer
 from rich.console import Console
 
 from hpd_core import CategorySchema
-from pipelines.console.exit_codes import EXIT_CLEAN, run_command
-from pipelines.console.web_server import open_socket
+from pipelines.console.exit_codes import EXIT_CLEAN, open_socket, run_command
 from pipelines.errors import UsageError
 from pipelines.review_desk.desk import DeskOptions, ReviewDesk
 from pipelines.review_desk.gold_file import write_gold

@@ -26,25 +26,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.config.reading import InputFormat
+from pipelines.config.catalog_input import InputFormat
 from pipelines.config.yaml_files import parse_yaml
 from pipelines.errors import RunError, UsageError
 from pipelines.quality.gold import read_gold
-from pipelines.schemas.attribute_counts import TALLIED, describe_totals, tally
-from pipelines.schemas.diff import diff
-from pipelines.schemas.from_gold import schemas_from_gold, typed_from_gold
-from pipelines.schemas.importing.imported import Imported, choose
+from pipelines.schemas.from_gold import exclusive_schemas, schemas_from_gold, shared_text, typed_from_gold
+from pipelines.schemas.importing.imported import Imported, choose, schema_text
 from pipelines.schemas.importing.kinds import ImportWishes, SchemaKind, is_gold, read_imported
-from pipelines.schemas.importing.schema_text import schema_text
-from pipelines.schemas.lint import lint
-from pipelines.schemas.prompt_costs import tokenizer_counts
-from pipelines.schemas.schema_file import dump_schemas, load_schemas, parse_schemas
-from pipelines.schemas.shared_text import exclusive_schemas, shared_text
+from pipelines.schemas.lint import diff, lint, tokenizer_counts
+from pipelines.schemas.schema_file import TALLIED, describe_totals, dump_schemas, load_schemas, parse_schemas, tally
 from pipelines.store.folders import open_filesystem
 
 if TYPE_CHECKING:
-    from pipelines.proposing.answers import Named
-    from pipelines.proposing.products import ProposalProduct
+    from pipelines.profiling.asked_attributes import Named
+    from pipelines.profiling.asked_products import ProposalProduct
 
 app = typer.Typer(
     add_completion=False,
@@ -212,9 +207,9 @@ def propose_command(
     """Propose attributes for a catalog's categories, from a sample of its products."""
     with _usage_errors():
         # Imported here: the other commands need neither a catalog's readers nor a client.
+        from pipelines.profiling.asked_products import read_sample
         from pipelines.profiling.catalog_look import LookedSource
-        from pipelines.proposing.products import read_sample
-        from pipelines.proposing.proposals import choose_categories, propose
+        from pipelines.profiling.proposals import choose_categories, propose
 
         if (endpoint is None) != (model is None):
             raise UsageError("--endpoint and --model belong together: give both, or none to count what texts name")
@@ -237,7 +232,7 @@ def _ask(
 ) -> Mapping[str, Sequence[Named]]:
     """Ask the model for the attributes of each category; print notes and the tokens used."""
     try:
-        from pipelines.proposing.asking import ask, endpoint_config
+        from pipelines.profiling.asked_attributes import ask, endpoint_config
     except ImportError as error:
         raise UsageError(f'--endpoint needs a package: pip install "openai>=3" ({error})') from error
     answers = ask(endpoint_config(endpoint, model, api_key_env), products)

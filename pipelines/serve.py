@@ -22,8 +22,7 @@ if not __package__:
 
 import typer
 
-from pipelines.console.exit_codes import EXIT_CLEAN, run_command
-from pipelines.console.web_server import open_socket
+from pipelines.console.exit_codes import EXIT_CLEAN, open_socket, run_command
 from pipelines.errors import UsageError
 from pipelines.serving.gate import ServingLimits
 
@@ -84,10 +83,10 @@ def _serve(
     # Imported here: `--help` and wrong options answer at once, without torch.
     from hpd_core import Engine, ModelError
     from pipelines.config.loading import apply_override, parse_config
-    from pipelines.serving.server import ServeConfig
+    from pipelines.serving.app import ServeConfig
 
     try:
-        from pipelines.serving.server import make_server, serve
+        from pipelines.serving.app import make_server, serve
     except ImportError as error:
         raise UsageError(f"{error.name} is not installed: pip install fastapi uvicorn prometheus-client") from error
     document: dict[str, object] = {"model": model, "adapter": adapter}

@@ -1,12 +1,19 @@
-"""CSV files as staged rows: detect encoding and dialect, read records; Shopify exports become one row per product."""
+"""CSV files as staged rows: detect encoding and dialect, read records; Shopify exports become one row per product.
+
+Shopify's product CSV: a product spans several rows (variants, images) with one handle, and becomes one row.
+
+Most columns keep their first cell that is not empty. Columns with several values per product (variants, options,
+images) become a list of the distinct values in all its rows.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
-from pipelines.catalog.cells import not_utf8
+from pipelines.catalog.cells import not_utf8, shortened
 from pipelines.catalog.delimited import (
     DelimitedRecord,
     QuoteWatch,
@@ -14,27 +21,24 @@ from pipelines.catalog.delimited import (
     read_records,
     told_delimiter,
 )
-from pipelines.catalog.mixed_encodings import (
-    has_one_byte_letters,
-    is_name_of_utf8,
-    is_utf8,
-    mended_record,
-)
-from pipelines.catalog.shopify_rows import is_shopify, write_products
+from pipelines.catalog.file_telling import text_encoding
 from pipelines.catalog.staged_rows import HIDDEN, RowWriter
 from pipelines.catalog.text_files import (
     HEAD_BYTES,
     HEAD_CHARS,
     decoded,
     find_encoding,
+    has_one_byte_letters,
     is_marked,
+    is_name_of_utf8,
+    is_utf8,
     marked_bytes,
+    mended_record,
     open_unpacked,
     readable,
     split_lines,
 )
-from pipelines.catalog.text_telling import text_encoding
-from pipelines.config.reading import ReadOptions
+from pipelines.config.catalog_input import ReadOptions
 from pipelines.errors import UsageError
 
 _MANY = 20
@@ -228,3 +232,103 @@ def _all_of(file: BinaryIO, head: bytes) -> Iterator[bytes]:
     yield head
     while data := file.read(2**20):
         yield data
+
+
+_HANDLES = ("handle", "url handle")
+_OF_SEVERAL = re.compile(
+    r"(option\d+ (value|linked to)|variant .*|image .*|sku|barcode|price|compare-at price|cost per item|price / .*"
+    r"|product image url|weight .*|inventory .*|requires shipping|fulfillment service|charge tax|tax code"
+    r"|continue selling when out of stock)",
+    re.IGNORECASE,
+)
+
+
+_DEFAULT_NAME, _DEFAULT_VALUE = "Title", "Default Title"
+
+
+class _Row(NamedTuple):
+    number: int
+    cells: Sequence[str]
+    text: str
+
+
+def is_shopify(names: Sequence[str]) -> bool:
+    """Return whether a file with these columns is a Shopify export, in its old or new form."""
+    folded = {name.casefold() for name in names}
+    return not folded.isdisjoint(_HANDLES) and {"title", "option1 name"} <= folded
+
+
+def write_products(records: Iterable[DelimitedRecord], names: Sequence[str], writer: RowWriter) -> None:
+    """Write one row per product, with its first row's number. Refuse rows that belong to no product, and products
+    without a title: their first row, which has it, is broken or has another handle."""
+    title = next(index for index, name in enumerate(names) if name.casefold() == "title")
+    handle = next(index for index, name in enumerate(names) if name.casefold() in _HANDLES)
+    is_list = [_OF_SEVERAL.fullmatch(name) is not None for name in names]
+    seen: dict[str, int] = {}
+    product: list[_Row] = []
+    refused: list[tuple[int, str, str]] = []
+
+    def end_product() -> None:
+        if product:
+            cells, more = _merged(product, names, is_list)
+            text = "".join(row.text for row in product)
+            if cells[title].strip() or is_marked(text):
+                writer.add(product[0].number, cells, text, more)
+            else:
+                shown = shortened(cells[handle])
+                message = (
+                    f"{names[title]} is empty in all rows of {names[handle]} {shown!r}: the first one is broken, or is "
+                    "written otherwise"
+                )
+                writer.refuse(product[0].number, "broken_line", message, text)
+        for number, message, text in refused:
+            writer.refuse(number, "broken_line", message, text)
+        product.clear()
+        refused.clear()
+
+    for number, record in enumerate(records):
+        place = f"line {record.line}: "
+        if record.cells is None:
+            refused.append((number, place + record.problem, record.text))
+            continue
+        row = _Row(number, record.cells, record.text)
+        name = row.cells[handle]
+        if product and name == product[0].cells[handle]:
+            product.append(row)
+            continue
+        end_product()
+        if not name.strip():
+            refused.append((number, place + f"{names[handle]} is empty, so it belongs to no product", record.text))
+        elif (first := seen.setdefault(name, number)) != number:
+            message = (
+                f"{names[handle]} {shortened(name)!r} is that of row {first}, and others stand between; sort by it"
+            )
+            refused.append((number, place + message, record.text))
+        else:
+            product.append(row)
+    end_product()
+
+
+def _without_default(row: _Row, names: Sequence[str]) -> _Row:
+    """Return the row without the default option that Shopify writes if a product has none."""
+    option = {name.casefold(): index for index, name in enumerate(names)}
+    place, value = option["option1 name"], option.get("option1 value")
+    if value is None or row.cells[value] != _DEFAULT_VALUE or row.cells[place] not in ("", _DEFAULT_NAME):
+        return row
+    return row._replace(cells=[("" if index in (place, value) else cell) for index, cell in enumerate(row.cells)])
+
+
+def _merged(
+    product: Sequence[_Row], names: Sequence[str], is_list: Sequence[bool]
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the product's cells, and lists for the columns with several values."""
+    cells, more = [], {}
+    product = [_without_default(row, names) for row in product]
+    for name, has_several, column in zip(
+        names, is_list, zip(*(row.cells for row in product), strict=True), strict=True
+    ):
+        different = list(dict.fromkeys(cell for cell in column if cell))
+        cells.append(different[0] if different else "")
+        if has_several and len(different) > 1:
+            more[name] = different
+    return cells, more

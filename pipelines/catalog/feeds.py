@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape, quoteattr
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import iterparse
 
-from pipelines.catalog.html_patterns import ELEMENTS, TEXT_ELEMENTS, VOID_ELEMENTS
+from pipelines.catalog.html_reader import ELEMENTS, TEXT_ELEMENTS, VOID_ELEMENTS
 from pipelines.catalog.staged_rows import HIDDEN, RowWriter
 from pipelines.catalog.text_files import open_unpacked
 from pipelines.errors import UsageError

@@ -13,10 +13,9 @@ from fsspec.implementations.local import LocalFileSystem
 from hpd_core.types import is_encodable
 from pipelines.catalog.file_kinds import HEAD_BYTES, OF_RUN, STAGED_FORMATS, FileFormat, FileKind, unpacked_name
 from pipelines.catalog.file_telling import kind_of
-from pipelines.catalog.left_out import LeftOutFile, LeftOutFiles, shown_name
-from pipelines.catalog.listing import ListedPlace, list_places
+from pipelines.catalog.listing import LeftOutFile, LeftOutFiles, ListedPlace, list_places, shown_name
 from pipelines.catalog.table_formats import TablesAround
-from pipelines.config.reading import InputFormat
+from pipelines.config.catalog_input import InputFormat
 from pipelines.errors import UsageError
 from pipelines.store.folders import map_requests, open_filesystem
 from pipelines.store.ledger import PLAN_NAME

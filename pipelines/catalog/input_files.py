@@ -19,20 +19,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.catalog.column_types import byte_columns, check_column_types, check_doubled
 from pipelines.catalog.file_kinds import STAGED_FORMATS
 from pipelines.catalog.finding import FoundFile, find_files
-from pipelines.catalog.left_out import LeftOutFiles, listed_names
-from pipelines.catalog.parquet_rows import first_rows, open_rows
+from pipelines.catalog.listing import LeftOutFiles, listed_names
+from pipelines.catalog.parquet_rows import byte_columns, check_column_types, check_doubled, first_rows, open_rows
 from pipelines.catalog.paths import belongs_to, find_column, parquet_columns
 from pipelines.catalog.row_checks import FirstLines, FirstRows, leads_nowhere, require_columns
 from pipelines.catalog.rows import DeadRows
-from pipelines.catalog.segments import FileSegment, LineSegments
 from pipelines.catalog.staged_rows import MORE, last_number, read_staged, row_numbers, staged_names
 from pipelines.catalog.staging import rows_at, stage
-from pipelines.catalog.unchanged import footer_hash
 from pipelines.config.catalog_input import InputConfig
-from pipelines.errors import UsageError
+from pipelines.errors import RunError, UsageError
 from pipelines.store.folders import open_filesystem, size_and_etag
 
 # Lines of a JSONL file that are parsed, and rows that are checked: of a file at most and at least, and of all about.
@@ -289,3 +286,65 @@ def _scan_jsonl(name: str, filesystem: Any, path: str, config: InputConfig, num_
     fingerprint = etag or content.hexdigest()[:32]
     sampled = (first.checked.num_rows, first.checked.dead, first.checked.ids)
     return SourceFile(name, "jsonl", size, fingerprint, segments, *sampled)
+
+
+def footer_hash(file: Any, size: int) -> str:
+    """Return a hash of a Parquet file's footer, which describes the layout of its content."""
+    file.seek(-8, os.SEEK_END)
+    length = int.from_bytes(file.read(4), "little")
+    file.seek(max(0, size - length - 8))
+    return hashlib.sha256(file.read()).hexdigest()[:32]
+
+
+def check_unchanged(uri: str, file_format: str, size: int, fingerprint: str, *, anonymous: bool = False) -> None:
+    """Raise `RunError` if the file's size or fingerprint differs from when it was measured.
+
+    The fingerprint of lines on a local disk covers all their bytes, so only the size is compared there.
+    """
+    filesystem, path = open_filesystem(uri, anonymous=anonymous)
+    try:
+        now, mark = size_and_etag(filesystem, path)
+        if mark is None and file_format == "parquet" and now == size:
+            with filesystem.open(path, "rb", cache_type="none") as file:
+                mark = footer_hash(file, size)
+    except OSError as error:
+        raise RunError(f"cannot read {uri}: {error}") from error
+    if now != size or (mark is not None and mark != fingerprint):
+        raise changed(uri)
+
+
+def changed(uri: str, what: str = "it is another file than the run was planned by") -> RunError:
+    """Return the error for a file that was changed during the run."""
+    return RunError(
+        f"{uri} has changed during the run: {what}. Put it back as it was, or extract the new one into another output "
+        "folder"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FileSegment:
+    """A run of rows that are best read together: a Parquet row group, or one JSONL line.
+
+    Attributes:
+        num_rows: number of rows; 0 for a blank JSONL line, which keeps its number but is not a row.
+        num_bytes: uncompressed size of the mapped columns.
+    """
+
+    num_rows: int
+    num_bytes: int
+
+
+class LineSegments(Sequence[FileSegment]):
+    """Lines of a JSONL file as segments, stored in 8 bytes a line because a catalog can have very many."""
+
+    def __init__(self, lengths: array[int], blank: set[int]) -> None:
+        self._lengths = lengths
+        self._blank = blank
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        return FileSegment(num_rows=int(index not in self._blank), num_bytes=self._lengths[index])

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pipelines.catalog.cells import CellError, kind_of, shortened
-from pipelines.catalog.json_lines import parse_json
-from pipelines.catalog.value_types import is_list, value_type
+from pipelines.catalog.text_files import parse_json
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]|\[([^=\[\]]+)=([^\[\]]+)\]")
 
@@ -195,3 +194,26 @@ def _type_at(kind: pa.DataType, steps: Sequence[Step]) -> pa.DataType | None:
         else:
             raise KeyError(step, [])
     return kind
+
+
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a column's values, independent of how they are stored."""
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return value_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType) and not is_uuid(kind):
+        return value_type(kind.storage_type)
+    return kind
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether the type's values are lists, however they are stored."""
+    tests = (
+        *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
+        *(pa.types.is_list_view, pa.types.is_large_list_view),
+    )
+    return any(test(kind) for test in tests)
+
+
+def is_uuid(kind: pa.DataType) -> bool:
+    """Return whether the type is Arrow's extension type for UUIDs."""
+    return getattr(kind, "extension_name", "") == "arrow.uuid"

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.catalog.json_lines import parse_line
+from pipelines.catalog.input_files import changed
 from pipelines.catalog.parquet_rows import damage, open_rows, to_rows
 from pipelines.catalog.paths import belongs_to, parquet_columns
 from pipelines.catalog.rows import RowRefusal, row_json
 from pipelines.catalog.sharding import RowRange
 from pipelines.catalog.staged_rows import read_staged
 from pipelines.catalog.staging import STAGED
-from pipelines.catalog.unchanged import changed
+from pipelines.catalog.text_files import parse_line
 from pipelines.errors import RunError
 from pipelines.store.folders import open_filesystem
 

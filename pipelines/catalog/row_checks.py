@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpd_core import CategorySchema
-from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.paths import find_column, is_there, last_name
 from pipelines.catalog.rows import DeadRows, RowRefusal, default_id, to_record
+from pipelines.catalog.text_files import parse_line
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 

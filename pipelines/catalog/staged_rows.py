@@ -18,11 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.catalog.cells import JsonNumber
-from pipelines.catalog.json_lines import parse_line
 from pipelines.catalog.parquet_rows import open_rows, to_rows
 from pipelines.catalog.paths import find_column
 from pipelines.catalog.rows import RowRefusal
-from pipelines.catalog.text_files import is_marked, readable
+from pipelines.catalog.text_files import is_marked, parse_line, readable
 
 ROW, PROBLEM, TEXT, MORE = "_hpd_row", "_hpd_problem", "_hpd_text", "_hpd_more"
 _TYPES = {ROW: pa.int64(), PROBLEM: pa.string(), TEXT: pa.string(), MORE: pa.string()}

@@ -2,24 +2,35 @@
 
 Undecodable bytes do not stop reading. Each becomes a mark (half a surrogate pair, which valid text never holds), so
 the row around it can be refused with its text.
+
+Detection of UTF-8 where another encoding is named: in whole files, and in rows of concatenated files.
+
+Read in a one-byte encoding, such a row looks odd: "GrÃ¶ÃŸe". Valid UTF-8 bytes alone are no proof: those of "LÃ®" are
+valid. So a row counts as UTF-8 only if it looks less odd when read as UTF-8.
 """
 
 from __future__ import annotations
 
 import bz2
 import codecs
+import functools
 import gzip
 import io
+import json
+import logging
 import lzma
 import re
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from pipelines.catalog.text_telling import text_encoding
+from pipelines.catalog.cells import CellError, JsonNumber, described, kind_of, not_utf8, shortened, wide_encoding
+from pipelines.catalog.file_telling import text_encoding
 from pipelines.errors import UsageError
 
 HEAD_CHARS = 2**18
@@ -121,3 +132,212 @@ def marked_bytes(text: str) -> bytes:
 def readable(text: str) -> str:
     """Return the text in a form that a file can hold, with marked bytes as escapes."""
     return _MARKS.sub(lambda found: "".join(f"\\x{ord(each) - _MARK:02x}" for each in found[0]), text)
+
+
+logger = logging.getLogger(__name__)
+
+_JSON_LINES_MARK = "\ufeff"
+_BLANK = " \t\r\n"
+_MISSING = {
+    "Expecting ',' delimiter": "a comma or a closing bracket is missing",
+    "Expecting ':' delimiter": "a colon is missing",
+    "Expecting value": "a value is missing",
+    "Expecting property name enclosed in double quotes": 'a key in " is missing',
+}
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedLine:
+    """A JSONL line: its object, or why there is none. Numbers are `JsonNumber`; a repeated key is a `CellError`."""
+
+    row: dict[str, Any] | None
+    problem: str | None = None
+
+
+def parse_line(line: bytes) -> ParsedLine:
+    """Parse one JSONL line; a byte order mark before the object is skipped."""
+    try:
+        text = line.decode().removeprefix(_JSON_LINES_MARK)
+        row = _DECODER.decode(text)
+    except UnicodeDecodeError as error:
+        return ParsedLine(None, not_utf8(line, error))
+    except json.JSONDecodeError as error:
+        return ParsedLine(None, f"not JSON: {_diagnosis(text, error)}")
+    except RecursionError:
+        return ParsedLine(None, "not readable: nested too deeply")
+    except MemoryError:
+        raise  # of the process, not of the line
+    except Exception as error:
+        # Nobody knows of such a line. It is no reason for the others not to be read.
+        logger.exception("a line could not be parsed")
+        return ParsedLine(None, f"not readable: {described(error)}")
+    if not isinstance(row, dict):
+        return ParsedLine(None, f"a JSON object is needed, not {kind_of(row)}{_array_hint(text)}")
+    return ParsedLine(row)
+
+
+def parse_json(text: str) -> Any:
+    """Parse a cell that holds JSON, with numbers as in a line; return None if it is not JSON."""
+    try:
+        return _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        doubled = CellError("doubled_column", "it stands twice in the line; leave one of the two")
+        row |= {key: doubled for key, count in counts.items() if count > 1}
+    return row
+
+
+# Any number of digits is read: Python's int refuses more than 4,300, and a float would round them.
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=JsonNumber, parse_float=JsonNumber)
+
+
+def _diagnosis(text: str, error: json.JSONDecodeError) -> str:
+    """Return what is wrong, in plain words, and where."""
+    place = f"at character {error.pos}"
+    rest, before = text[error.pos :].lstrip(_BLANK + _JSON_LINES_MARK), text[: error.pos].rstrip()
+    if not text.strip("\0" + _BLANK + _JSON_LINES_MARK):
+        return "nothing but NUL bytes; the file is damaged" if "\0" in text else "nothing stands in the line"
+    if text.count("\0") * 4 >= len(text):
+        return f"it holds NUL bytes {place}; it looks like {wide_encoding(text.encode())}"
+    if text.lstrip().startswith(("//", "/*", "#")):
+        return "a comment; JSON has none, leave the line out"
+    if text.strip() in ("{", "}", "},", "[", "]", "[{", "}]"):
+        return f"{text.strip()} alone; one whole object a line is needed"
+    if error.msg == "Extra data":
+        return _extra(rest, place)
+    if error.msg.startswith("Unterminated string") or not rest:
+        return f"it is cut off after {len(text.rstrip()):,} characters: its end is missing"
+    if error.msg.startswith("Invalid control character"):
+        return f"a control character (U+{ord(text[error.pos]):04X}) stands in a text {place}; write it as an escape"
+    if error.msg.startswith("Invalid \\"):
+        return f"a backslash {place} begins no escape; write it twice"
+    if rest[0] in "}]" and before.endswith(","):
+        return f"a comma at character {len(before) - 1} has nothing behind it"
+    if rest[0] == "," and rest[1:].lstrip(_BLANK)[:1] in ("}", "]"):
+        return f"a comma {place} has nothing behind it"
+    if rest[0] in "'‘’“”«»":
+        return f'the quote {rest[0]} {place}; JSON wants "'
+    if word := _WORD.match(rest):
+        return f'{shortened(word[0])} {place} is no JSON; texts stand in ", and there are true, false and null'
+    return f"{_MISSING.get(error.msg, error.msg)} {place}, where {shortened(rest)!r} stands"
+
+
+def _extra(rest: str, place: str) -> str:
+    """Return what is wrong with `rest`, which follows the first value of the line."""
+    if rest.startswith(":"):
+        return "a part of an object that goes over several lines; one whole object a line is needed"
+    if rest.startswith("{"):
+        return f"a second object {place}; one a line is needed"
+    if rest.strip(_BLANK) in (",", "]", ",]"):
+        return f"{rest.strip()} behind the object; JSON Lines has neither commas nor brackets between objects"
+    return f"{shortened(rest.rstrip(_BLANK))!r} stands behind the end {place}"
+
+
+def _array_hint(text: str) -> str:
+    return "; write its objects a line each" if text.lstrip().startswith("[") else ""
+
+
+EUROPEAN = re.compile("[\0-\u017f\u2000-\u22ff]*")
+"""Characters accepted in text that was read in a wrong encoding; letters that hardly any text has are excluded."""
+
+# A capital with a sign behind it, as in NESCAFÉ®, is two bytes in cp1252 that are one letter in UTF-8: but one that
+# hardly any text has (of phonetics, of Syriac). Such letters are no sign of UTF-8.
+_LETTERS = re.compile("[\x80-\u017f\u0370-\u052f\u05d0-\u05ea\u0620-\u064a\u0900-\U0010ffff]")
+# Where a letter takes two bytes, as in GBK, those of many are a letter of two bytes in UTF-8, too.
+_LONG_LETTERS = re.compile("[\u0900-\U0010ffff]")
+
+# No word goes on with one of them, nor ends with it. What may stand behind a word (» ” … ® ° –) is not among them.
+_NO_PART_OF_WORDS = frozenset("‰†‡ˆ˜€‹„‚‘“¡¢£¤¥¦§¨¬\xad¯±´µ¶¸¼½¾¿•")
+_ENDS_OF_WORDS = frozenset("”»›™®©°·")
+_MAY_JOIN_WORDS = frozenset("'’\xa0")
+_OF_OTHER_TONGUES = frozenset("ŠšŽžŒœŸƒŤťŹź")
+"""Letters that no language writing Ã or Ă has."""
+_ALONE = re.compile(r"(?<!\w)Ã\xa0 |(?<!\w)Ã[^\w\s]|Â(?:\xa0|[^\w\s])")
+"""Ã or Â where no text has them: Ã is not a word, and no word ends with Â."""
+_CONTROL = re.compile("[\x80-\x9f]")
+
+
+def mended_record(text: str, cells: Sequence[str], encoding: str) -> tuple[str, list[str]] | None:
+    """Return a record's text and cells read as UTF-8, if they are UTF-8 that was read in `encoding`; else None."""
+    found = None if text.isascii() else _as_utf8(text, encoding)
+    if found is None or EUROPEAN.fullmatch(found) is None or _oddness(text) <= _oddness(found):
+        return None
+    inner = [_as_utf8(cell, encoding) for cell in cells]
+    whole = [cell for cell in inner if cell is not None]
+    return (found, whole) if len(whole) == len(inner) else None
+
+
+def _as_utf8(text: str, encoding: str) -> str | None:
+    try:
+        data = text.encode(encoding, "surrogateescape")
+        return data.decode() if len(data) == len(text) else None
+    except UnicodeError:
+        return None
+
+
+def _oddness(text: str) -> int:
+    """Return the number of places that look as no text does."""
+    places = zip(" " + text, text, text[1:] + " ", strict=False)
+    return len(_ALONE.findall(text)) + sum(_is_odd(*place) for place in places if not "".join(place).isascii())
+
+
+def _is_odd(before: str, letter: str, after: str) -> bool:
+    """Return whether a letter is odd between its neighbours."""
+    if letter in _NO_PART_OF_WORDS:
+        return before.isalpha()
+    if letter in "ÃĂ" and after in _OF_OTHER_TONGUES:
+        return True
+    if letter.isalpha():
+        is_in_capitals = before.isupper() and letter.isupper() and after.islower()
+        return is_in_capitals or (letter.islower() and after.isupper())
+    if is_marked(letter) or _CONTROL.match(letter):
+        return True
+    if letter.isspace() or letter.isascii() or letter in _MAY_JOIN_WORDS or not before.isalpha():
+        return False
+    return after.isalpha() if letter in _ENDS_OF_WORDS else after.islower()
+
+
+def is_utf8(chunks: Iterable[bytes], named: str) -> bool:
+    """Return whether a file is UTF-8 throughout, and not in the `named` encoding. Stop reading once that is clear.
+
+    Pure ASCII reads alike in most encodings and counts as the named encoding.
+    """
+    holds_ascii = has_ascii(named)
+    letters = _LETTERS if has_one_byte_letters(named) else _LONG_LETTERS
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    is_told = not holds_ascii
+    try:
+        for chunk in chunks:
+            text = decoder.decode(chunk)
+            if not holds_ascii and "\0" in text:
+                return False  # delimiters and ends of lines have them in UTF-16 and UTF-32, and no text has in UTF-8
+            is_told = is_told or (not text.isascii() and letters.search(text) is not None)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return is_told
+
+
+@functools.cache
+def is_name_of_utf8(encoding: str) -> bool:
+    """Return whether the encoding is UTF-8, with or without a byte order mark."""
+    return codecs.lookup(encoding).name.startswith("utf-8")
+
+
+@functools.cache
+def has_ascii(encoding: str) -> bool:
+    """Return whether ASCII characters are encoded as in ASCII: not in UTF-16, UTF-32 and EBCDIC."""
+    return b"a,b\n12".decode(encoding, "replace") == "a,b\n12"
+
+
+@functools.cache
+def has_one_byte_letters(encoding: str) -> bool:
+    """Return whether each byte is a letter of its own."""
+    return len("é".encode().decode(encoding, "replace")) == 2

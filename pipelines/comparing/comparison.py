@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpd_core import CategorySchema
 from pipelines.comparing.answer_changes import (
     AnswerAgreement,
     AttributeAgreement,
@@ -18,16 +19,16 @@ from pipelines.comparing.answer_changes import (
     clustered,
     summarise,
 )
-from pipelines.comparing.cost_figures import Figures, read_figures
-from pipelines.comparing.examples import ChangeExample, read_examples
-from pipelines.comparing.gold_comparison import GoldQuality, Label, compare_quality
+from pipelines.comparing.examples import ChangeExample, GoldQuality, Label, compare_quality, read_examples
 from pipelines.comparing.joined_runs import JoinedRuns, RowCounts, Sampled
-from pipelines.comparing.setting_changes import Settings, compare_settings
 from pipelines.errors import UsageError
+from pipelines.job.run_plan import changed_keys, file_differences
 from pipelines.job.run_status import State
 from pipelines.quality.run_answers import RowKey
+from pipelines.reporting.cost_account import read_account
 from pipelines.reviewing.texts_in_run import left_out_note
 from pipelines.runs.run import Run
+from pipelines.schemas.lint import diff
 
 MAX_EXAMPLES = 50
 SEED = 0
@@ -233,3 +234,162 @@ def _notes(runs: Sequence[ComparedRun], settings: Settings, rows: RowCounts) -> 
             f"{what} rows in both have another text (or category, or order of fields): they are counted apart, "
             "because their difference is not the model's"
         )
+
+
+# Of an engine's description, what the configuration does not say: where 'auto' and names have led to.
+_ENGINE_KEYS = (
+    "model_revision",
+    "adapter_revision",
+    "dtype",
+    "quantization",
+    "attention",
+    "layers",
+    "prompt_hash",
+    "device",
+    "device_name",
+    "versions",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A key with different values; null if a run lacks it."""
+
+    key: str
+    a: Any
+    b: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """A difference of a category's schema, or of one attribute of it, in words."""
+
+    category: str
+    attribute: str | None
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Differences between the runs' settings.
+
+    Attributes:
+        config: keys of the configuration that decide results.
+        engine: revisions, precision, device and versions that were loaded.
+        schemas: None if one of the runs did not record its schemas.
+        files: input files, a line each.
+        same_files: whether rows can be matched by their place, because both runs read the same files.
+    """
+
+    config: Sequence[Setting]
+    engine: Sequence[Setting]
+    schemas: Sequence[SchemaChange] | None
+    files: Sequence[str]
+    same_files: bool
+
+
+def compare_settings(a: Run, b: Run) -> Settings:
+    """Return the differences, in the order of the keys."""
+    engine_a, engine_b = ({key: side.engine.get(key) for key in _ENGINE_KEYS} for side in (a, b))
+    files = list(a.plan.files) != list(b.plan.files)
+    return Settings(
+        config=[Setting(*change) for change in changed_keys(dict(a.plan.result_config), dict(b.plan.result_config))],
+        engine=[Setting(*change) for change in changed_keys(engine_a, engine_b)],
+        schemas=None if a.schemas is None or b.schemas is None else _schema_changes(a.schemas, b.schemas),
+        files=file_differences(a.plan.files, b.plan.files) if files else [],
+        same_files=_same_files(a, b),
+    )
+
+
+def _schema_changes(a: Mapping[str, CategorySchema], b: Mapping[str, CategorySchema]) -> list[SchemaChange]:
+    return [SchemaChange(remark.category, remark.attribute, remark.message) for remark in diff(a, b)]
+
+
+def _same_files(a: Run, b: Run) -> bool:
+    """Return whether one run read exactly the files of the other, or some of them."""
+    first, second = ({(file.name, file.fingerprint) for file in side.plan.files} for side in (a, b))
+    names = {name for name, _ in first | second}
+    return len(names) == len(first | second) and (first <= second or second <= first)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Figures for the compared shards. None means unknown. A price of zero is a price.
+
+    Attributes:
+        metered_shards: number of shards with metrics; time, tokens and dollars cover only these.
+        values: number of answers that are values.
+        decoded: products that the run decoded itself, at least in part; the others were carried over and cost nothing.
+        wall_seconds: seconds with an engine alive or a shard in progress; without pauses between sessions.
+        billed_seconds: engine seconds billed; busy_seconds: those spent computing; load_seconds: those spent loading.
+        products_per_second: decoded products by wall seconds; products_per_engine_second: by billed seconds.
+        tokens: number of tokens by kind.
+        retries: tries of shards beyond the first, of `retried_shards`.
+        hardware: GPU types (or "cpu") and instance types, if known.
+        priced_shards: number of shards with a known price; dollars cover only these.
+        usd_per_1k: dollars billed per 1,000 decoded products.
+    """
+
+    shards: int
+    metered_shards: int
+    products: int
+    values: int
+    decoded: int
+    dead_letters: int
+    wall_seconds: float | None
+    billed_seconds: float | None
+    busy_seconds: float | None
+    load_seconds: float | None
+    products_per_second: float | None
+    products_per_engine_second: float | None
+    tokens: Mapping[str, int]
+    steps: int | None
+    retries: int | None
+    retried_shards: int | None
+    hardware: tuple[str, ...]
+    priced_shards: int
+    usd_per_engine_hour: float | None
+    usd_billed: float | None
+    usd_useful: float | None
+    usd_per_1k: float | None
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether sums of time, tokens and steps cover all shards."""
+        return self.metered_shards == self.shards
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether sums of dollars cover all shards."""
+        return self.priced_shards == self.shards
+
+
+def read_figures(side: Run) -> tuple[Figures, list[str]]:
+    """Return the figures, and notes on them. Raises `UsageError` if the metrics cannot be read."""
+    account, machines = read_account(side.parts)
+    totals = side.totals
+    time, money = (account.time, account.money) if account is not None else (None, None)
+    return Figures(
+        shards=totals.shards,
+        metered_shards=account.shards if account else 0,
+        products=totals.products,
+        values=totals.statuses["value"],
+        decoded=totals.decoded,
+        dead_letters=totals.dead_letters,
+        wall_seconds=account.wall_seconds if account else None,
+        billed_seconds=time.billed if time else None,
+        busy_seconds=time.busy if time else None,
+        load_seconds=time.load if time else None,
+        products_per_second=account.products_per_second if account else None,
+        products_per_engine_second=account.products_per_engine_second if account else None,
+        tokens=account.tokens if account else {},
+        steps=account.num_steps if account else None,
+        retries=account.retries if account else None,
+        retried_shards=account.retried_shards if account else None,
+        hardware=(*machines.devices, *machines.instances),
+        priced_shards=money.shards if money else 0,
+        usd_per_engine_hour=money.usd_per_hour if money else None,
+        usd_billed=money.billed if money else None,
+        usd_useful=money.useful if money else None,
+        usd_per_1k=money.per_1k if money else None,
+    ), machines.notes

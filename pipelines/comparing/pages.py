@@ -13,9 +13,9 @@ from pipelines.comparing.answer_changes import KINDS, AnswerAgreement, CategoryA
 from pipelines.comparing.comparison import RunComparison
 from pipelines.quality.scoring import few_products
 from pipelines.reporting import charts
-from pipelines.reporting.facts.sample import TextSegment
-from pipelines.reporting.highlight import match_class
-from pipelines.reporting.templating import Templates
+from pipelines.reporting.page import Templates
+from pipelines.reporting.sample_facts import TextSegment
+from pipelines.reporting.source_texts import match_class
 from pipelines.store.folders import Folder
 
 # Lines of a list: in the page, and before a click; compare.json has all.

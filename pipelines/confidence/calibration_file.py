@@ -1,18 +1,33 @@
-"""Calibration learned from labelled answers of one model, as a plain JSON file beside its adapter."""
+"""Calibration learned from labelled answers of one model, as a plain JSON file beside its adapter.
+
+Monotone curves from a score to the probability that the answer is right.
+
+Choice of the threshold that keeps a promise of precision: exact tests of counts, keeping the level over thresholds.
+
+Above a threshold are `num` labelled answers, `right` of them right. The promise "at least `precision` are right" is
+made if a lower precision would do so well in at most 5 of 100 draws. That is the case if the one-sided 95% lower bound
+of Clopper and Pearson is at least `precision`.
+
+Several thresholds are tested. Those that could pass at all (by their numbers, never by the labels) share the 5%
+equally, from the highest down. One that passes hands its share on to the next: the fallback procedure of Wiens and
+Dmitrienko. It keeps the chance that any wrong promise passes below 5%.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+from scipy.special import betainc, betaincinv
 
 from hpd_core.types import content_hash
 from pipelines.confidence.answer_features import AnswerFeatures
-from pipelines.confidence.curves import Curve, curve_from_dict
-from pipelines.confidence.precision_bounds import Taken
 from pipelines.confidence.score import Score
 from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
@@ -204,3 +219,129 @@ def _attribute(entry: Mapping[str, Any]) -> LabelledAttribute:
     if len(taken) != len(THRESHOLDS) or falls or not are_counts:
         raise ValueError("an attribute's counts do not fit the thresholds")
     return LabelledAttribute(str(entry["definition"]), taken)
+
+
+@dataclass(frozen=True, slots=True)
+class Platt:
+    """A logistic curve.
+
+    Attributes:
+        slope: at least 0.
+    """
+
+    slope: float
+    intercept: float
+    kind: ClassVar[str] = "platt"
+
+    def of(self, score: float) -> float:
+        """Return the probability at a score."""
+        odds = self.slope * score + self.intercept
+        # Written so that neither side overflows.
+        return 1 / (1 + math.exp(-odds)) if odds >= 0 else math.exp(odds) / (1 + math.exp(odds))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {"kind": self.kind, "slope": self.slope, "intercept": self.intercept}
+
+
+@dataclass(frozen=True, slots=True)
+class Isotonic:
+    """A rising curve through points, straight in between and level outside.
+
+    Attributes:
+        scores: ascending, each once.
+        probabilities: ascending.
+    """
+
+    scores: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    kind: ClassVar[str] = "isotonic"
+
+    def of(self, score: float) -> float:
+        """Return the probability at a score."""
+        place = bisect_right(self.scores, score)
+        if place == 0:
+            return self.probabilities[0]
+        if place == len(self.scores):
+            return self.probabilities[-1]
+        low, high = self.probabilities[place - 1], self.probabilities[place]
+        below, above = self.scores[place - 1], self.scores[place]
+        return min(high, low + (high - low) * ((score - below) / (above - below)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {"kind": self.kind, "scores": list(self.scores), "probabilities": list(self.probabilities)}
+
+
+Curve = Platt | Isotonic
+
+
+def curve_from_dict(data: Mapping[str, Any]) -> Curve:
+    """Invert `to_dict`. Raises `KeyError`, `TypeError` or `ValueError` for data that are not a curve's."""
+    if data["kind"] == Platt.kind:
+        slope, intercept = float(data["slope"]), float(data["intercept"])
+        if not (slope >= 0 and math.isfinite(slope) and math.isfinite(intercept)):
+            raise ValueError("a curve has to rise")
+        return Platt(slope, intercept)
+    if data["kind"] != Isotonic.kind:
+        raise ValueError(f"there is no kind of curve {data['kind']!r}")
+    scores, probabilities = (tuple(map(float, data[name])) for name in ("scores", "probabilities"))
+    rises = sorted(set(scores)) == list(scores) and sorted(probabilities) == list(probabilities)
+    if not all(map(math.isfinite, (*scores, *probabilities))):
+        raise ValueError("a curve's points are finite")
+    if not scores or len(scores) != len(probabilities) or not rises:
+        raise ValueError("a curve has to rise")
+    if not 0 <= probabilities[0] <= probabilities[-1] <= 1:
+        raise ValueError("a probability is between 0 and 1")
+    return Isotonic(scores, probabilities)
+
+
+LEVEL = 0.05
+"""Probability that a promise does not hold."""
+
+
+class Taken(NamedTuple):
+    """Number of labelled answers at or above a threshold, and how many of them are right."""
+
+    num: int
+    right: int
+
+
+def tail(num: int, right: int, precision: float) -> float:
+    """Return the probability that at least `right` of `num` are right, if each is with probability `precision`."""
+    return float(betainc(right, num - right + 1, precision)) if right > 0 else 1.0
+
+
+def lower_bound(num: int, right: int, level: float = LEVEL) -> float:
+    """Return the one-sided lower bound of Clopper and Pearson: the lowest precision that `level` does not rule out."""
+    return float(betaincinv(right, num - right + 1, level)) if right > 0 else 0.0
+
+
+def upper_bound(num: int, right: int, level: float = LEVEL) -> float:
+    """Return the one-sided upper bound of Clopper and Pearson."""
+    return 1 - lower_bound(num, num - right, level)
+
+
+def enough(precision: float, level: float = LEVEL) -> int:
+    """Return how many answers, all of them right, are needed to promise `precision`, which is below 1."""
+    return math.ceil(math.log(level) / math.log(precision) - 1e-12)
+
+
+def lowest_passing(steps: Sequence[Taken], precision: float, level: float = LEVEL) -> int | None:
+    """Return the index of the lowest threshold at which `precision` can be promised; None if there is none.
+
+    Args:
+        steps: counts by threshold, from the highest to the lowest; each includes those above it.
+    """
+    tested = [
+        place
+        for place, step in enumerate(steps)
+        if tail(step.num, step.num, precision) <= level and (place == 0 or step.num > steps[place - 1].num)
+    ]
+    passing, handed_on = None, 0.0
+    for place in tested:
+        share = handed_on + level / len(tested)
+        passes = tail(*steps[place], precision) <= share
+        handed_on = share if passes else 0.0
+        passing = place if passes else passing
+    return passing

@@ -26,12 +26,18 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from pipelines.confidence.calibration_file import THRESHOLDS, CalibratedModel, Calibration, LabelledAttribute
-from pipelines.confidence.curves import Curve, Isotonic, Platt
-from pipelines.confidence.labelled_answer import LabelledAnswer
-from pipelines.confidence.precision_bounds import Taken
-from pipelines.confidence.reliability import Reliability, reliability
-from pipelines.confidence.score import KINDS, NUMBERS, Score, kinds_of, numbers_of
+from pipelines.confidence.answer_features import LabelledAnswer
+from pipelines.confidence.calibration_file import (
+    THRESHOLDS,
+    CalibratedModel,
+    Calibration,
+    Curve,
+    Isotonic,
+    LabelledAttribute,
+    Platt,
+    Taken,
+)
+from pipelines.confidence.score import KINDS, NUMBERS, Reliability, Score, kinds_of, numbers_of, reliability
 from pipelines.errors import UsageError
 
 NUM_FOLDS = 5

@@ -47,7 +47,7 @@ class LabelPolicy(Section):
         ge=0,
         le=1,
         description="share of the examples in whose text some values make room for those of other products of the "
-        "category (training/swapped_values.py)",
+        "category (training/step_planner.py)",
     )
     unknown_attributes: Literal["refuse", "skip"] = Field(
         "refuse", description="gold attributes that the schema does not have: an error, or left out and counted"

@@ -7,16 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from pipelines.cascading.both_answers import judge_both
-from pipelines.cascading.curve import Costs, Curve, make_curve, thresholds
-from pipelines.cascading.doubt import ALL, is_doubtful
-from pipelines.cascading.larger_model import larger_model
-from pipelines.cascading.second_cost import TokenRates
+from pipelines.cascading.both_answers import ALL, is_doubtful, judge_both, larger_model
+from pipelines.cascading.curve import Costs, Curve, TokenRates, make_curve, thresholds
 from pipelines.config.extraction import JobConfig
 from pipelines.config.operation import CascadeConfig
-from pipelines.costing.earlier_run import EarlierCosts
 from pipelines.costing.forecast import Forecast, ForecastAsked, Interval
-from pipelines.costing.forecast_builder import catalog_total, forecast_from_pilots
+from pipelines.costing.forecast_builder import EarlierCosts, catalog_total, forecast_from_pilots
 from pipelines.costing.pilot import LargerRun, MeasuredRun, Pilot
 
 Pilots = Sequence[tuple[Pilot, MeasuredRun]]

@@ -18,42 +18,46 @@ from rich.console import Console
 
 from hpd_core import ErrorCode
 from hpd_core.types import content_hash
+from pipelines.cascading.both_answers import ALL, larger_model
 from pipelines.cascading.curve import CURVE_NAME, Curve
-from pipelines.cascading.doubt import ALL
-from pipelines.cascading.larger_model import larger_model
 from pipelines.catalog.rows import default_id, row_id
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.console.terminal import printable
-from pipelines.costing.backtest import SHARES, Backtest, backtest
 from pipelines.costing.cascade_forecast import CascadePilots, asked_earlier, with_larger
-from pipelines.costing.earlier_run import EarlierCosts, read_earlier
 from pipelines.costing.forecast import FORECAST_NAME, Forecast, forecast_name
-from pipelines.costing.forecast_builder import forecast_from_earlier, forecast_from_pilots, on_other_machine
+from pipelines.costing.forecast_builder import (
+    EarlierCosts,
+    forecast_from_earlier,
+    forecast_from_pilots,
+    on_other_machine,
+    read_earlier,
+)
+from pipelines.costing.forecast_text import SHARES, Backtest, backtest
 from pipelines.costing.machines import EFFICIENCY, find_gpu, is_same_gpu, unlike_machine
 from pipelines.costing.pilot import (
     SECOND_NAME,
     MeasuredRun,
     Pilot,
     certainty_of,
+    check_second,
     find_pilot,
     identity,
     measured_job,
     read_costs,
     read_measured,
     run_pilot,
+    second_draw,
     store_pilot,
     without_threshold,
 )
 from pipelines.costing.pilot_rows import PilotDraw, draw_rows
-from pipelines.costing.second_pilot import check_second, second_draw
 from pipelines.costing.strata import make_strata
 from pipelines.costing.survey import Survey, planned_rows, survey_catalog
 from pipelines.errors import RunError, UsageError
 from pipelines.job.driver import run_job
-from pipelines.job.preflight import PlannedJob, plan_job
+from pipelines.job.preflight import PlannedJob, plan_job, unknown_lines
 from pipelines.job.run_plan import describe_limit, differences, file_differences, find_finished
-from pipelines.job.unknown_categories import unknown_lines
 from pipelines.quality.gold import read_gold
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import pilot_folder

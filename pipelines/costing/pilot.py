@@ -13,19 +13,19 @@ import json
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from rich.console import Console
 
 from hpd_core.decoding.memory import Limits
-from pipelines.cascading.both_answers import asked_answers
-from pipelines.cascading.doubt import ALL
-from pipelines.cascading.second_cost import AskedProduct
+from pipelines.cascading.both_answers import ALL, asked_answers
+from pipelines.cascading.curve import AskedProduct
 from pipelines.catalog.cells import field_text
 from pipelines.catalog.paths import value_at
 from pipelines.catalog.readers import pick_rows
@@ -34,13 +34,14 @@ from pipelines.catalog.sharding import RowRange, Shard
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.extraction import JobConfig
 from pipelines.config.operation import CostConfig
-from pipelines.costing.pilot_rows import PilotDraw
+from pipelines.costing.pilot_rows import MIN_ROWS, PilotDraw, draw_rows
+from pipelines.costing.strata import Stratum
 from pipelines.costing.survey import merged_pieces
 from pipelines.errors import RunError, UsageError
 from pipelines.job.driver import run_job
+from pipelines.job.named_models import wanted_confidence
 from pipelines.job.preflight import PlannedJob, plan_job
 from pipelines.job.run_plan import differences
-from pipelines.job.wanted_confidence import wanted_confidence
 from pipelines.reviewing.run_tables import published_tables
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
@@ -301,3 +302,43 @@ def read_measured(uri: str) -> MeasuredRun:
         products = {row: AskedProduct(of_larger[row], asked.get(row, ())) for row in of_larger}
         larger = LargerRun(products, read_metrics(folder, 2), cascade["engine"])
     return MeasuredRun(seconds, read_metrics(folder), Ledger(folder, "").engine(), larger)
+
+
+# Half of the rows go where the work is, whatever the first pilot found: what it found of a few rows may be luck.
+_SHARE_BY_SPREAD = 0.5
+
+
+def check_second(strata: Sequence[Stratum], num_first: int, num_rows: int) -> None:
+    """Raise `UsageError` if a second pilot of `num_rows` rows cannot be drawn."""
+    if num_rows < MIN_ROWS:
+        raise UsageError(f"--second-pilot {num_rows} says nothing; take at least {MIN_ROWS}")
+    least = 2 * len(strata)
+    if num_rows < least:
+        raise UsageError(f"--second-pilot {num_rows}: there are {len(strata)} strata, take at least {least} rows")
+    rows = sum(stratum.num_rows for stratum in strata)
+    if rows < num_first + MIN_ROWS:
+        raise UsageError(f"--second-pilot: the first one takes {num_first} of {rows} rows, nearly all there are")
+
+
+def second_draw(strata: Sequence[Stratum], first: Pilot, measured: MeasuredRun, num_rows: int, seed: int) -> PilotDraw:
+    """Draw rows that the first pilot does not have; half of them by rows x spread of the cost (Neyman's allocation).
+
+    Raises `UsageError` if the catalog has changed since the first pilot.
+    """
+    if [dict(stratum.rows) for stratum in strata] != [dict(rows) for rows in first.draw.strata_rows]:
+        raise UsageError("the catalog has changed since the first pilot; begin anew in another folder (--folder)")
+    costs: list[list[float]] = [[] for _ in strata]
+    for number, row in enumerate(first.draw.rows):
+        costs[row.stratum].append(measured.seconds.get(number, 0.0))
+    return draw_rows(strata, num_rows, seed + 1, _weights(strata, costs), [len(each) for each in costs])
+
+
+def _weights(strata: Sequence[Stratum], costs: Sequence[Sequence[float]]) -> list[float]:
+    spread = [float(np.std(each, ddof=1)) if len(each) > 1 else 0.0 for each in costs]
+    by_spread = [stratum.num_rows * each for stratum, each in zip(strata, spread, strict=True)]
+    by_size = [stratum.size for stratum in strata]
+    total, size = sum(by_spread) or 1.0, sum(by_size)
+    return [
+        _SHARE_BY_SPREAD * one / total + (1 - _SHARE_BY_SPREAD) * other / size
+        for one, other in zip(by_spread, by_size, strict=True)
+    ]

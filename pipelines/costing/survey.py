@@ -19,8 +19,7 @@ from hpd_core import ErrorCode, Record
 from pipelines.catalog.readers import SourceRow, read_piece
 from pipelines.catalog.rows import RowRefusal, row_category, to_record
 from pipelines.catalog.sharding import RowRange
-from pipelines.job.preflight import PlannedJob
-from pipelines.job.unknown_categories import count_unknown
+from pipelines.job.preflight import PlannedJob, count_unknown
 from pipelines.store.totals import NameCounts
 
 # Rows between two calls of `on_progress`.

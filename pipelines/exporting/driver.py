@@ -11,19 +11,17 @@ import pyarrow as pa
 
 from hpd_core import CategorySchema
 from pipelines.errors import UsageError
-from pipelines.exporting.acceptance import ExportAcceptance
-from pipelines.exporting.answers import ShardAnswers, asked_schemas, products_of, read_shards
-from pipelines.exporting.destinations import DEFAULT_FOLDER, EarlierExports, check_destination
-from pipelines.exporting.left_out import LeftOutAnswers
-from pipelines.exporting.outputs import Outputs
+from pipelines.exporting.acceptance import NOT_NORMALISED, NOT_STATED, ExportAcceptance, LeftOutAnswers
+from pipelines.exporting.answers import ShardAnswers, asked_schemas, open_spool, products_of, read_shards
+from pipelines.exporting.outputs import DEFAULT_FOLDER, EarlierExports, Outputs, check_destination
 from pipelines.exporting.shop_export import SHOP_KINDS, ShopExport
-from pipelines.exporting.spool import open_spool
 from pipelines.exporting.targets import ShopWishes
 from pipelines.exporting.wide_columns import wide_columns
-from pipelines.exporting.wide_export import STEM, WIDE_KINDS, WideFiles, wide_tables
-from pipelines.exporting.writers import Style
+from pipelines.exporting.writers import STEM, WIDE_KINDS, Style, WideFiles, wide_tables
+from pipelines.reporting import formats
 from pipelines.reporting.source_texts import Wanted, read_texts
 from pipelines.reviewing.texts_in_run import left_out_note
+from pipelines.reviewing.verdicts import as_read
 from pipelines.runs.run import Run
 
 KINDS = (*WIDE_KINDS, *SHOP_KINDS)
@@ -203,3 +201,36 @@ def _titles(side: Run, products: pa.Table) -> list[str | None]:
     texts, _ = read_texts(side.plan, side.input_settings, wanted)
     found = (texts.get((row["source_file"], row["source_row"]), {}) for row in rows)
     return [next((text.text for text in fields.values()), None) for fields in found]
+
+
+_MAX_EXAMPLES = 8
+_MAX_VALUE = 60
+
+
+def print_exported(exported: Exported) -> None:
+    """Print the files, the counts of written and left-out answers, and examples of these."""
+    for note in exported.notes:
+        print(f"NOTE: {formats.plain(note)}")
+    files = formats.plain(", ".join(exported.files))
+    kind = "accepted answers" if exported.is_decided else "unchecked answers (the run was not asked to decide: accept)"
+    print(f"{exported.num_products:,} products, {exported.num_values:,} {kind}: {files}")
+    for reason, count in exported.left_out.by_reason.items():
+        what = "not stated in the text" if reason == NOT_STATED else f"left out, {reason}"
+        print(f"  {count:,} answer{'s' * (count != 1)} {formats.plain(what)}")
+    _print_examples(exported)
+    if exported.num_dead_letters:
+        count = exported.num_dead_letters
+        given_up = "rows were given up" if count > 1 else "row was given up"
+        print(f"  {count:,} {given_up}, and no product: {exported.run}/dead_letter says why")
+
+
+def _print_examples(exported: Exported) -> None:
+    examples = [row for row in exported.left_out.to_list() if row["reason"] != NOT_STATED]
+    for row in examples[:_MAX_EXAMPLES]:
+        value = formats.shortened(row["value"] or "", _MAX_VALUE)
+        line = f"{row['attribute']}: {row['reason']} ({row['count']:,}), such as {value!r} of {row['product_id']}"
+        if row["reason"] == NOT_NORMALISED["conflict"]:
+            line += f", which {as_read(row['value'] or '')} by itself"
+        print(f"    {formats.plain(line)}")
+    if len(examples) > _MAX_EXAMPLES:
+        print(f"    and {len(examples) - _MAX_EXAMPLES:,} more; --json has all of them")

@@ -18,8 +18,7 @@ from pipelines.errors import UsageError
 from pipelines.exporting.answers import ExportedProduct
 from pipelines.exporting.feed_places import Edit, FeedItem, FeedLetters, FeedPlace, FeedPlaces, feed_letters
 from pipelines.exporting.filled_csv import NOT_EMPTY
-from pipelines.exporting.google import google_name
-from pipelines.exporting.product_details import NAME, PRODUCT_DETAIL, VALUE, is_called
+from pipelines.exporting.shops import NAME, PRODUCT_DETAIL, VALUE, google_name, is_called
 from pipelines.exporting.targets import Cells, Filler, TargetColumn
 from pipelines.store.folders import open_filesystem
 

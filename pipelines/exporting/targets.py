@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
+from pipelines.exporting.acceptance import LeftOutAnswers
 from pipelines.exporting.answers import ExportedItem, ExportedProduct
-from pipelines.exporting.left_out import LeftOutAnswers
 from pipelines.exporting.value_forms import Rule
 
 NO_COLUMN = "no column of the target for it; --columns names one"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from hpd_core import CategorySchema, Record, RecordResult
-from pipelines.cascading.larger_model import larger_model
+from pipelines.cascading.both_answers import larger_model
 from pipelines.catalog.sharding import RowRange, Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.config.operation import ActorConfig
+from pipelines.errors import UsageError
 from pipelines.job.carryover import CarryOver
 from pipelines.store.field_orders import FieldOrders
 from pipelines.store.folders import Folder
@@ -59,7 +63,7 @@ class JobContext:
     """Job, the same in every process.
 
     Attributes:
-        code: digest of the driver's code (job/same_code.py).
+        code: digest of the driver's code (job/context.py).
         files: files of the catalog.
         clustered_files: URIs of the files that the shards' pieces point to instead; None without clustering.
         others: actors of the cascade's other model; None without a cascade.
@@ -229,3 +233,31 @@ def pack(message: object) -> bytes:
 def unpack(data: bytes) -> Any:
     """Return the message in a cell written by `pack`."""
     return pickle.loads(data)
+
+
+_ROOT = Path(__file__).resolve().parents[2]
+_ENDINGS = frozenset({".py", ".cpp", ".h", ".csv", ".yaml"})  # units and native code decide answers, too
+
+
+@functools.cache
+def code_digest() -> str:
+    """Return the digest of this process's HPD, as on the disk at the first call; a driver calls it as it starts."""
+    digest = hashlib.sha256()
+    for path in sorted(path for package in ("hpd_core", "pipelines") for path in (_ROOT / package).rglob("*")):
+        name = path.relative_to(_ROOT)
+        # Editors and packers leave hidden files, and links that lead nowhere.
+        if path.suffix not in _ENDINGS or any(part.startswith(".") for part in name.parts) or not path.is_file():
+            continue
+        content = path.read_bytes()
+        digest.update(f"{name.as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()[:16]
+
+
+def check_code(wanted: str) -> None:
+    """Raise `UsageError` unless this process's digest is `wanted`: results of different code must not be mixed."""
+    if code_digest() != wanted:
+        raise UsageError(
+            f"HPD in {_ROOT} is not what the job was started with: another version, or a file was edited since. All "
+            "nodes need the same image, or start the job by `ray job submit --working-dir .`; then it is continued"
+        )

@@ -34,12 +34,10 @@ from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.confidence.run_confidence import run_confidence
 from pipelines.config.extraction import JobConfig
 from pipelines.console.exit_codes import EXIT_STOPPED, complain, stopped
-from pipelines.console.json_logs import about
+from pipelines.console.progress import about
 from pipelines.errors import RunError, UsageError, causes
-from pipelines.job.context import DecodedShard, EnginePlace, JobContext, PreparedShard
-from pipelines.job.engine_gate import EngineGate
+from pipelines.job.context import DecodedShard, EnginePlace, JobContext, PreparedShard, check_code
 from pipelines.job.prices import engine_price
-from pipelines.job.same_code import check_code
 from pipelines.store.isolation import Span, partition
 
 logger = logging.getLogger(__name__)
@@ -345,3 +343,42 @@ def _end_process(reason: str) -> NoReturn:
     code = complain(EXIT_STOPPED, stopped(reason))
     sys.stderr.flush()
     os._exit(code)
+
+
+class EngineGate:
+    """Lock with shared and exclusive holders; a waiting exclusive holder is let in before new shared ones."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._num_inside = 0
+        self._alone = False
+        self._num_waiting_alone = 0
+        self._idle_since = time.perf_counter()
+
+    @property
+    def num_inside(self) -> int:
+        """Number of current holders."""
+        return self._num_inside
+
+    @contextmanager
+    def hold(self, *, alone: bool) -> Iterator[float]:
+        """Wait for the gate; yield the seconds for which it had no holder before."""
+        with self._condition:
+            if alone:
+                self._num_waiting_alone += 1
+                self._condition.wait_for(lambda: self._num_inside == 0)
+                self._num_waiting_alone -= 1
+                self._alone = True
+            else:
+                self._condition.wait_for(lambda: not self._alone and self._num_waiting_alone == 0)
+            idle = time.perf_counter() - self._idle_since if self._num_inside == 0 else 0.0
+            self._num_inside += 1
+        try:
+            yield idle
+        finally:
+            with self._condition:
+                self._num_inside -= 1
+                self._alone = False
+                if self._num_inside == 0:
+                    self._idle_since = time.perf_counter()
+                self._condition.notify_all()

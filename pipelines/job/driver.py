@@ -17,25 +17,23 @@ from rich.console import Console
 from hpd_core import DocumentTokenizer, HPDError
 from hpd_core.models.adapter_folder import open_adapter
 from hpd_core.models.model_files import require_hub
-from pipelines.cascading.larger_model import larger_model
-from pipelines.catalog.left_out import listed_names
+from pipelines.cascading.both_answers import larger_model
+from pipelines.catalog.listing import listed_names
 from pipelines.catalog.staging import store_rows
 from pipelines.confidence.run_confidence import run_confidence
 from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import show_progress
 from pipelines.errors import RunError, UsageError
-from pipelines.job.base_changes import Changes, find_changes
-from pipelines.job.clustering.clusters import Clusters
-from pipelines.job.executors import Executor
-from pipelines.job.named_calibrations import check_named
+from pipelines.job.carryover import Changes, find_changes
+from pipelines.job.clustered_rows import Clusters
+from pipelines.job.local_executor import Executor
+from pipelines.job.named_models import check_named, confidence_notes, finished_notes, keep_confidence, wanted_confidence
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.rounds import decode_pending, job_context
 from pipelines.job.run_plan import Plan, check_resume, find_plan
-from pipelines.job.wanted_confidence import confidence_notes, finished_notes, keep_confidence, wanted_confidence
-from pipelines.store.asked_schemas import store_schemas
-from pipelines.store.damaged import named_damage
 from pipelines.store.lease import RunLease
-from pipelines.store.ledger import CLUSTERS_NAME, MANIFEST_NAME, PLAN_NAME, Ledger
+from pipelines.store.ledger import CLUSTERS_NAME, MANIFEST_NAME, PLAN_NAME, Ledger, named_damage
+from pipelines.store.no_run import store_schemas
 from pipelines.store.totals import Totals
 
 

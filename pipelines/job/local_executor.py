@@ -15,10 +15,10 @@ from __future__ import annotations
 import gc
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 
@@ -26,20 +26,14 @@ from pipelines import errors
 from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.console.exit_codes import WAITING_THREADS
-from pipelines.console.json_logs import log_to_file
-from pipelines.console.progress import Watched
+from pipelines.console.progress import Watched, log_to_file
 from pipelines.job.carryover import CarryOver
-from pipelines.job.context import CarryOverRef, DecodedShard, JobContext
-from pipelines.job.executors import Commits
-from pipelines.job.finish_stage import Finished, commit_shard, finish_shard
-from pipelines.job.loading_note import FIRST_SHARDS, loading_note
+from pipelines.job.context import CarryOverRef, DecodedShard, JobContext, code_digest
+from pipelines.job.finish_stage import Finished, commit_shard, finish_shard, look_again
 from pipelines.job.prepare_stage import prepare_shard
-from pipelines.job.same_code import code_digest
-from pipelines.job.second_look import look_again
 
 if TYPE_CHECKING:
     from pipelines.job.decode_stage import ShardDecoder
-
 
 _SECONDS_TO_CLOSE = 30.0
 
@@ -139,3 +133,62 @@ class LocalExecutor:
         self._answered.clear()
         decoders.clear()
         free_memory()
+
+
+FIRST_SHARDS = "first shards"
+"""Message after an engine is made."""
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def loading_note(config: JobConfig) -> str:
+    """Return the steps of making an engine: loading, and what is fetched or compiled first if it is not here yet."""
+    from hpd_core.system.storage import cache_folder
+
+    parts = [f"loading the model {config.model}"]
+    if _is_elsewhere(config.model):
+        parts.insert(0, f"fetching the model {config.model}")
+    if config.engine.device.startswith("cuda"):
+        parts.append("compiling its kernels")
+    elif config.decoding == "hpd" and not any((cache_folder() / "native").glob("kernels-*.so")):
+        parts.append("compiling kernels for this processor")
+    return ", ".join(parts)
+
+
+def _is_elsewhere(model: str) -> bool:
+    """Return whether weights come over the network: neither local nor in the hub's cache."""
+    from hpd_core.models.embedded import EMBEDDED_MODELS
+    from hpd_core.models.model_files import local_place
+
+    if model in EMBEDDED_MODELS or local_place(model) is not None:
+        return False
+    if "://" in model:
+        return True
+    from huggingface_hub import try_to_load_from_cache
+
+    return not any(isinstance(try_to_load_from_cache(model, name), str) for name in _WEIGHTS)
+
+
+Commits = Generator[tuple[int, dict[str, Any]], None, None]
+"""Numbers of committed shards, with their counts and metrics."""
+
+
+class Executor(Protocol):
+    """Interface that runs prepare, decode, finish and commit over shards."""
+
+    def open(self, console: Console) -> AbstractContextManager[None]:
+        """Start what the stages need, for a block. Raises `UsageError` or `RunError`."""
+
+    def watch(self) -> Watched:
+        """Return the present progress; called repeatedly by another thread."""
+
+    def describe_engine(self, config: JobConfig) -> dict[str, Any]:
+        """Load the engine of a job where it will run, and return its description."""
+
+    def share(self, run_id: str, found: CarryOver) -> CarryOverRef:
+        """Make what is carried over from run `run_id` known to all stages."""
+
+    def commit_shards(self, shards: Sequence[Shard], job: JobContext) -> Commits:
+        """Run all stages; yield each committed shard with its counts and metrics, in any order."""
+
+    def explain(self, error: BaseException) -> Exception | None:
+        """Return the `UsageError` or `RunError` to show in place of `error`; None if it is a bug of ours."""

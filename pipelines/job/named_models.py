@@ -2,28 +2,51 @@
 
 A folder on this machine or in a storage is checked. A hub's model is looked up only when the run starts, perhaps on
 another machine, and the plan says so.
+
+Check of named calibrations against the job's models, before anything is stored or an engine is loaded.
+
+Only the contents of the model's files are compared here. The rest is compared once the engine is loaded.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from hpd_core import EngineConfig, HPDError
+from hpd_core.models.adapter_folder import AdapterRecord, as_trained, open_adapter
+from hpd_core.models.description import model_revision
 from hpd_core.models.embedded import EMBEDDED_MODELS
+from hpd_core.models.loading import load_config, load_tokenizer, resolve_source
 from hpd_core.models.model_files import (
     NO_ADAPTER_FOLDER,
     NO_FOLDER,
     adapter_files_problem,
     adapter_problem,
+    local_folder,
     local_place,
     model_files_problem,
     model_problem,
     what_models_are,
 )
+from pipelines.cascading.both_answers import larger_model
+from pipelines.confidence.calibration_file import CALIBRATION_NAME, NOT_SAID, CalibratedModel, Calibration
+from pipelines.confidence.run_confidence import (
+    CONFIDENCE_NAME,
+    NamedCalibration,
+    RunAcceptance,
+    RunConfidence,
+    forget_confidence,
+    run_confidence,
+)
 from pipelines.config.extraction import JobConfig
+from pipelines.config.operation import AUTO
 from pipelines.errors import UsageError
-from pipelines.store.folders import Folder
+from pipelines.store.folders import Folder, open_filesystem
 
 
 def check_named_models(config: JobConfig) -> list[str]:
@@ -91,3 +114,128 @@ def _refusal(key: str, name: str, reason: str) -> str:
     if key.endswith("adapter"):
         return f"{key}: cannot use the adapter {name!r}: {reason}"
     return f"{key}: cannot load the model {name!r}: {reason} ({what_models_are()})"
+
+
+def check_named(config: JobConfig, confidence: RunConfidence) -> None:
+    """Raise `UsageError` if a named calibration was made for another model than the one that it is named for."""
+    if config.decoding == "made-up":
+        return  # it has no model
+    for of_larger in (False, True):
+        if any(each.is_named and each.of_larger == of_larger for each in confidence.calibrations):
+            try:
+                model = _known(larger_model(config) if of_larger else config)
+            except HPDError as error:
+                raise UsageError(str(error)) from error
+            confidence.check(model, of_larger=of_larger)
+
+
+def _known(config: JobConfig) -> CalibratedModel:
+    """Return the known identity of the model that `config` names; unknown parts are `NOT_SAID`."""
+    settings, revision = config.engine, _revision(config)
+    source = resolve_source(config.model, weights=False)
+    with nullcontext() if config.adapter is None else open_adapter(config.adapter) as adapter:
+        record = AdapterRecord.read(Path(source)) if adapter is None else adapter.record
+        asked = as_trained(settings, record)
+    is_hpd = config.decoding == "hpd"
+    return CalibratedModel(
+        model_id=NOT_SAID,
+        model_revision=revision,
+        adapter_revision=None if adapter is None else adapter.revision,
+        prompt_hash=asked.prompt.rendered_hash(load_tokenizer(config.model, settings)) if is_hpd else NOT_SAID,
+        decoding=config.decoding,
+        layout=settings.layout if is_hpd else NOT_SAID,
+        # Weights may be stored in FP8: nobody has to ask for it.
+        quantization=settings.quantization or NOT_SAID,
+        max_scored_tokens=_scored_tokens(settings) if is_hpd else NOT_SAID,
+        document_attention=asked.document_attention if is_hpd else NOT_SAID,
+        strings=settings.strings if is_hpd else NOT_SAID,
+        answer_threshold=settings.answer_threshold if is_hpd else NOT_SAID,
+    )
+
+
+def _scored_tokens(settings: EngineConfig) -> int:
+    """Return `max_scored_tokens` as the engine describes itself; 0 if it does not score."""
+    return settings.max_scored_tokens if settings.layout == "tree" and settings.constrain_values else 0
+
+
+def _revision(config: JobConfig) -> str | None:
+    if "://" in config.model:
+        return NOT_SAID  # its weights are not fetched for this
+    loaded = SimpleNamespace(config=load_config(config.model, config.engine))
+    return model_revision(loaded, resolve_source(config.model, weights=False))
+
+
+def wanted_confidence(config: JobConfig) -> RunConfidence:
+    """Return the calibrations and acceptance that the configuration asks for. Raises `UsageError` if one cannot be
+    read."""
+    found = []
+    for model, of_larger in ((config, False), (config.cascade, True)):
+        if model is None or model.calibration is None:
+            continue
+        is_named = model.calibration != AUTO
+        uri = model.calibration if is_named else beside(model.adapter or model.model)
+        if uri is not None:
+            found.append(NamedCalibration(uri, Calibration.read(uri), is_named, of_larger))
+    accept = config.accept
+    return RunConfidence(tuple(found), None if accept is None else RunAcceptance(accept.precision))
+
+
+def beside(folder: str) -> str | None:
+    """Return the URI of the calibration in an adapter's or model's folder; None if there is none, or for a hub's
+    model. Raises `UsageError` if the folder cannot be read."""
+    if "://" not in folder and local_folder(folder) is None:
+        return None
+    uri = f"{os.path.expanduser(folder).rstrip('/')}/{CALIBRATION_NAME}"
+    filesystem, path = open_filesystem(uri)
+    try:
+        return uri if filesystem.exists(path) else None
+    except OSError as error:
+        raise UsageError(f"cannot look for {uri}: {error}") from error
+
+
+def keep_confidence(output: Folder, config: JobConfig, *, has_answers: bool) -> list[str]:
+    """Store the confidence settings of the run in `output`, whose lease must be held; return notes for the user.
+
+    Args:
+        has_answers: answers are committed already, so the run keeps its stored settings. If it has none, an older
+            version began it, without a calibration.
+
+    Raises `UsageError` as `wanted_confidence` as long as nothing is committed.
+    """
+    if not has_answers:
+        # This also replaces an earlier session's settings: it may have stopped because they did not fit its model.
+        output.write(CONFIDENCE_NAME, wanted_confidence(config).to_json())
+        forget_confidence()
+        return []
+    kept = RunConfidence.read(output)
+    if kept is None:
+        kept = RunConfidence()
+        output.create(CONFIDENCE_NAME, kept.to_json())
+    if not _is_wanted(kept, config):
+        return [
+            "the calibration or what is accepted has changed since this run began; it goes on with what it began "
+            f"with. `hpd calibrate {output.uri} --apply` decides a finished run anew"
+        ]
+    return []
+
+
+def finished_notes(output: Folder, config: JobConfig) -> list[str]:
+    """Return notes if the configuration asks for another calibration, or other decisions, than the finished run in
+    `output` has."""
+    if _is_wanted(RunConfidence.read(output) or RunConfidence(), config):
+        return []
+    return [
+        "the calibration or accept.precision of the configuration is not what this finished run was decided by; "
+        f"`hpd calibrate {output.uri} --apply` (--precision P) decides it anew"
+    ]
+
+
+def _is_wanted(kept: RunConfidence, config: JobConfig) -> bool:
+    with suppress(UsageError):  # what it went by may be gone; it has its own copy
+        return wanted_confidence(config).describe() == kept.describe()
+    return True
+
+
+def confidence_notes(output: Folder, engine: Mapping[str, Any]) -> list[str]:
+    """Return reasons why answers of a run's engine have no confidence, or all need review; empty if there are none."""
+    return run_confidence(output).notes(CalibratedModel.of(engine)) if "model_id" in engine else []

@@ -1,23 +1,36 @@
-"""Checks and plan of a job: errors that can be found before any work are raised here."""
+"""Checks and plan of a job: errors that can be found before any work are raised here.
+
+Counts of rows whose category has no schema, by the category's name: before, during and after a run.
+
+Counts of a planned catalog, for `--dry-run`: its rows by category, and those that will be dead letters.
+
+Reading a category is cheap; checking a row as a run does is expensive if it holds HTML. So the category of every row is
+read, and all rows of a small catalog are checked, but only some of a large one.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
+from typing import Any
 
-from hpd_core import CategorySchema
-from hpd_core.text.near_names import near_names
-from pipelines.catalog.categories import find_category
+from hpd_core import CategorySchema, HPDError
+from hpd_core.text.near_names import near_names, quoted
+from hpd_core.text.template import render_attribute
 from pipelines.catalog.input_files import SourceFile, scan_sources
-from pipelines.catalog.left_out import LeftOutFiles
-from pipelines.catalog.sharding import Shard
+from pipelines.catalog.listing import LeftOutFiles
+from pipelines.catalog.readers import SourceRow, read_piece
+from pipelines.catalog.rows import DeadRows, RowRefusal, find_category, known_category, to_record
+from pipelines.catalog.sharding import RowRange, Shard
+from pipelines.config.catalog_input import InputConfig
 from pipelines.config.extraction import JobConfig
 from pipelines.errors import RunError, UsageError
-from pipelines.job.base_changes import has_any_product
-from pipelines.job.carryover import EarlierRun, finished_runs, has_wildcard
-from pipelines.job.clustering.clusters import Clusters
+from pipelines.job.carryover import EarlierRun, finished_runs, has_any_product, has_wildcard
+from pipelines.job.clustered_rows import Clusters
+from pipelines.job.context import code_digest
 from pipelines.job.named_models import check_named_models
 from pipelines.job.prices import price_notes
 from pipelines.job.run_plan import (
@@ -30,13 +43,11 @@ from pipelines.job.run_plan import (
     make_plan,
     planned_files,
 )
-from pipelines.job.same_code import code_digest
-from pipelines.job.schema_warnings import schema_warnings
 from pipelines.schemas.schema_file import load_schemas
-from pipelines.store.damaged import named_damage
 from pipelines.store.folders import Folder, map_requests
-from pipelines.store.ledger import MANIFEST_NAME, PLAN_NAME, Ledger, pilot_folder
+from pipelines.store.ledger import MANIFEST_NAME, PLAN_NAME, Ledger, named_damage, pilot_folder
 from pipelines.store.tables import read_part
+from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, NameCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,3 +242,197 @@ class FailedRows:
                 f"retry_failed: the input has changed since run {self.plan.run_id!r}: {changes}. Its rows are no more "
                 f"where they were; --base {self.uri} takes a changed catalog, and decodes what has no answer yet"
             )
+
+
+_SHOWN = 10
+# Schemas below this size, in bytes and positions, fit into any model's context.
+_SMALL = 2500
+# Tokens are usually longer, so a shorter label needs no closer look.
+_BYTES_PER_TOKEN = 2
+
+
+def schema_warnings(config: JobConfig, schemas: Mapping[str, CategorySchema]) -> list[str]:
+    """Return a line for each of the first problems. Load the tokenizer, which takes seconds, only for large schemas.
+
+    Raises `UsageError` if no product of any category can be decoded.
+    """
+    refuse_verbatim(config, schemas)
+    asked = {attribute.name for schema in schemas.values() for attribute in schema.attributes}
+    if unknown := config.input.copied.keys() - asked:
+        raise UsageError(f"input.copied: no category of {config.schemas} has {', '.join(map(repr, sorted(unknown)))}")
+    suspects = [schema for schema in schemas.values() if _may_be_tight(schema, config)]
+    if not suspects:
+        return []
+    # Imports torch: jobs with schemas of ordinary size do without.
+    from hpd_core.requests.schema_room import SchemaRoom
+
+    try:
+        room = SchemaRoom.from_pretrained(config.model, config.engine, config.decoding)
+    except HPDError as error:
+        return [f"whether the schemas fit into the model's context is not known: {error}"]
+    problems = [problem for schema in suspects for problem in room.problems(schema)]
+    if {problem.category for problem in problems if problem.is_fatal} == set(schemas):
+        raise UsageError("\n  ".join([f"{config.schemas}: no product can be decoded", *_shown(problems)]))
+    return list(_shown(problems))
+
+
+def refuse_verbatim(config: JobConfig, schemas: Mapping[str, CategorySchema]) -> None:
+    """Raise `UsageError` if an attribute is verbatim and a model of the job cannot copy."""
+    engines = [("engine", config.engine)]
+    if config.cascade is not None:
+        engines.append(("cascade.engine", config.cascade.engine))
+    problems = [f"{name}: it {problem}" for name, engine in engines if (problem := engine.why_not_verbatim)]
+    if config.decoding == "ar":
+        problems.append("decoding: 'ar' writes what it likes, set it to 'hpd'")
+    named = (
+        f"{each.name!r} of {schema.category!r}"
+        for schema in schemas.values()
+        for each in schema.attributes
+        if each.verbatim
+    )
+    if problems and (attribute := next(named, None)) is not None:
+        raise UsageError(f"{config.schemas}: attribute {attribute} is verbatim. {problems[0]}")
+
+
+def _shown(problems: Sequence[object]) -> Iterator[str]:
+    yield from map(str, problems[:_SHOWN])
+    if len(problems) > _SHOWN:
+        yield f"and {len(problems) - _SHOWN:,} more problems of this kind with the schemas"
+
+
+def _may_be_tight(schema: CategorySchema, config: JobConfig) -> bool:
+    """Return whether a schema needs a closer look with the tokenizer; takes microseconds, by lengths alone."""
+    limits = [attribute.max_value_tokens or config.engine.max_value_tokens for attribute in schema.attributes]
+    listed = config.engine.prompt.max_listed_values
+    size = sum(len(render_attribute(attribute, listed).encode()) for attribute in schema.attributes)
+    is_in_a_row = config.engine.layout == "stacked" or config.decoding == "ar"
+    if size + (sum(limits) if is_in_a_row else max(limits)) > _SMALL or min(limits) <= 2:
+        return True
+    return any(
+        len(member.encode()) > _BYTES_PER_TOKEN * limit
+        for attribute, limit in zip(schema.attributes, limits, strict=True)
+        for member in attribute.labels
+    )
+
+
+_MAX_LENGTH = 200  # characters of a name; a longer one is a text in the wrong column
+_MAX_END = 60  # characters kept of its end
+_MAX_NAMES = 300  # names per shard
+_UNKNOWN_CATEGORIES_SHOWN = 10
+
+
+def count_unknown(categories: Iterable[str | None]) -> dict[str, int]:
+    """Return the number of rows by category name, for the most frequent names; cut the middle of a very long name."""
+    counts = Counter(_kept(name or "") for name in categories)
+    return dict(counts.most_common(_MAX_NAMES))
+
+
+def _kept(name: str) -> str:
+    if len(name) <= _MAX_LENGTH:
+        return name
+    return f"{name[: _MAX_LENGTH - _MAX_END - 1]}…{name[-_MAX_END:]}"
+
+
+def unknown_lines(counts: NameCounts, num_rows: int, schemas: Collection[str]) -> Iterator[str]:
+    """Yield a line for each of the most frequent names, then one with the number of rows of other names.
+
+    Args:
+        counts: rows by name. If names were left out, each count is a lower bound and is shown as "at least".
+        num_rows: all rows without a schema.
+    """
+    shown = counts.rows.most_common(_UNKNOWN_CATEGORIES_SHOWN)
+    least, most = ("at least ", "at most ") if counts.are_least and shown else ("", "")
+    for name, rows in shown:
+        hint = near_names(schemas).hint(name)
+        yield f"no schema for category {quoted(name)} ({least}{rows:,} {_rows(rows)})" + (f"; {hint}" if hint else "")
+    if rest := num_rows - sum(rows for _, rows in shown):
+        yield f"no schema for other categories ({most}{rest:,} {_rows(rest)})"
+
+
+def _rows(count: int) -> str:
+    return "row" if count == 1 else "rows"
+
+
+def unknown_json(counts: NameCounts, num_rows: int, schemas: Collection[str]) -> dict[str, Any]:
+    """Return the same as plain data: the most frequent categories, and the rows of all others."""
+    near, shown = near_names(schemas), counts.rows.most_common(MAX_UNKNOWN_CATEGORIES)
+    named = [
+        {
+            "category": name,
+            "rows": rows,
+            "near": [{"category": each.name, "difference": each.difference} for each in near.find(name)],
+        }
+        for name, rows in shown
+    ]
+    return {
+        "categories": named,
+        "other_rows": num_rows - sum(rows for _, rows in shown),
+        "rows_are_least": counts.are_least,
+    }
+
+
+# Refusals that are counted by category.
+_BY_CATEGORY = ("no_schema", "null_category")
+# Rows that are checked, and in how many places of a large catalog at least.
+_MAX_CHECKED = 10_000
+_PLACES = 20
+
+
+@dataclass(slots=True)
+class CatalogCounts:
+    """Counts of a catalog's rows before a run.
+
+    Attributes:
+        categories: rows by category; "" for rows without one.
+        dead: rows that will be dead letters for another reason than their category's name. Unreadable rows and
+            categories are counted over the whole catalog; other reasons only if every row was checked.
+        checked: number of rows that were checked as a run does.
+        dead_in_sample: rows refused for those other reasons, if only a sample was checked.
+    """
+
+    categories: Counter[str] = field(default_factory=Counter)
+    dead: DeadRows = field(default_factory=DeadRows)
+    checked: int = 0
+    dead_in_sample: DeadRows = field(default_factory=DeadRows)
+
+
+def count_categories(plan: Plan, config: InputConfig, schemas: Mapping[str, CategorySchema]) -> CatalogCounts:
+    """Count every planned row, and check up to about 10,000. Raises `RunError` if a file cannot be read."""
+    counts = CatalogCounts()
+    pieces = [piece for shard in plan.shards for piece in shard.pieces]
+    is_whole = plan.num_rows <= _MAX_CHECKED
+    dead = counts.dead if is_whole else counts.dead_in_sample
+    # Small pieces are checked whole, large ones only at their beginning.
+    step = 1 if is_whole else max(1, min(len(pieces) // _PLACES, plan.num_rows // _MAX_CHECKED))
+    share = _MAX_CHECKED if is_whole else max(1, _MAX_CHECKED // len(pieces[::step]))
+    for index, piece in enumerate(pieces):
+        file = plan.files[piece.file].name
+        for row in _category_counts_rows(plan, piece, config.category.columns, config):
+            category = _category(row, config, schemas)
+            if isinstance(category, RowRefusal):
+                counts.dead.add(category, file, row.number)
+            else:
+                counts.categories[category] += 1
+        for row in islice(
+            _category_counts_rows(plan, piece, config.columns, config), share if index % step == 0 else 0
+        ):
+            counts.checked += 1
+            if row.values is None or isinstance(_category(row, config, schemas), RowRefusal):
+                continue  # it is counted
+            outcome = to_record(row.values, "", config, schemas)
+            if isinstance(outcome, RowRefusal) and outcome.code not in _BY_CATEGORY:
+                dead.add(outcome, file, row.number)
+    return counts
+
+
+def _category_counts_rows(
+    plan: Plan, piece: RowRange, columns: Sequence[str], config: InputConfig
+) -> Iterator[SourceRow]:
+    file = plan.files[piece.file]
+    return read_piece(*file.rows, piece, columns, anonymous=config.anonymous)
+
+
+def _category(row: SourceRow, config: InputConfig, schemas: Mapping[str, CategorySchema]) -> str | RowRefusal:
+    if row.values is None:
+        return row.problem or RowRefusal("unreadable", "the row could not be read")
+    return known_category(row.values, config, schemas)

@@ -5,26 +5,31 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
-from hpd_core import EngineConfig, Record
+from hpd_core import CategorySchema, EngineConfig, Record, Value
+from hpd_core.text.values import join_items
 from hpd_core.types import content_hash
-from pipelines.catalog.cells import described
+from pipelines.catalog.cells import CellError, described
+from pipelines.catalog.html_text import MarkedUpRecord, shown_record
+from pipelines.catalog.input_files import check_unchanged
 from pipelines.catalog.readers import SourceRow, original_rows, read_piece
-from pipelines.catalog.rows import RowRefusal, default_id, row_category, row_id, to_record
+from pipelines.catalog.rows import RowRefusal, default_id, mapped_text, row_category, row_id, to_record
 from pipelines.catalog.sharding import RowRange, Shard
-from pipelines.catalog.shown_text import MarkedUpRecord
-from pipelines.catalog.unchanged import check_unchanged
-from pipelines.console.json_logs import about
+from pipelines.config.catalog_input import InputConfig
+from pipelines.console.progress import about
 from pipelines.errors import RunError
 from pipelines.job.carryover import Carried, CarryOver
-from pipelines.job.clustering.clustered_rows import from_values, source_piece
+from pipelines.job.clustered_rows import from_values, source_piece
 from pipelines.job.context import DeadRow, JobContext, PreparedRecord, PreparedShard
-from pipelines.job.copied_answers import copied_items
+from pipelines.job.table_rows import answer_rows
+from pipelines.normalising.normalise import Normaliser, normalisers
+from pipelines.reviewing.verdicts import ItemError, checked_items
 from pipelines.store.field_orders import FieldOrders
 
 if TYPE_CHECKING:
@@ -178,3 +183,38 @@ def document_tokenizer(model: str, engine: EngineConfig) -> DocumentTokenizer:
     """Return the tokenizer, which is loaded once in each worker."""
     # Configurations are compared by their text: a worker process keeps its tokenizer from shard to shard.
     return _cached_tokenizer(model, engine.model_dump_json())
+
+
+_SEVERAL = re.compile(r"[,;|]")
+"""Signs in one text that may stand between several values."""
+
+
+def copied_items(
+    row: Mapping[str, Any], record: Record, config: InputConfig, schema: CategorySchema
+) -> dict[str, tuple[str, ...]]:
+    """Return the items of the attributes that a column answers. Cells that are empty, cannot be read or hold no value
+    of the attribute are left out, as are those that may hold several values in one text."""
+    found = {}
+    for attribute in schema.attributes:
+        if attribute.name not in config.copied:
+            continue
+        try:
+            cell = mapped_text(row, config.copied[attribute.name], config)
+            shown = shown_record(Record(record.id, record.category, {attribute.name: cell}), config.html)
+            text = shown.fields[attribute.name]
+            cells = text.split(config.list_separator) if attribute.multiple else [text]
+            if attribute.multiple and len(cells) == 1 and _SEVERAL.search(text):
+                continue  # nothing says what parts them
+            normaliser = normalisers(schema)[attribute.name]
+            found[attribute.name] = checked_items(attribute, cells, record.fields, normaliser)
+        except (CellError, ItemError):
+            continue
+    return found
+
+
+def copied_rows(attribute: str, items: tuple[str, ...], column: str, normaliser: Normaliser) -> list[dict[str, Any]]:
+    """Return rows of the attribute table for copied items. Their evidence is the column."""
+    value = Value(join_items(items), items, "value")
+    places = [[{"field": column, "start": 0, "end": len(item), "text": item, "match": "exact"}] for item in items]
+    answered = answer_rows(attribute, value, places, normaliser)
+    return [row | {"source": "column", "decision": "accept"} for row in answered]

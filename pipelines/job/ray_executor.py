@@ -14,13 +14,13 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.cascading.larger_model import larger_model
+from pipelines.cascading.both_answers import larger_model
 from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import Watched
 from pipelines.job.carryover import CarryOver
 from pipelines.job.context import CarryOverRef, JobContext
-from pipelines.job.executors import Commits
+from pipelines.job.local_executor import Commits
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +62,7 @@ class RayExecutor:
 
     def commit_shards(self, shards: Sequence[Shard], job: JobContext) -> Commits:
         """Take the shards through Ray Data's pipeline."""
-        from pipelines.job.ray_notes import forget_notes
-        from pipelines.job.ray_stages import build_dataset
+        from pipelines.job.ray_stages import build_dataset, forget_notes
 
         forget_notes(self._run_id)  # of actors that an earlier round has ended
         for row in build_dataset(list(shards), job, self._num_gpus).iter_rows():
@@ -88,7 +87,7 @@ class RayExecutor:
         ray = sys.modules.get("ray")
         if ray is None or not ray.is_initialized():
             return Watched(_waiting_for_ray())
-        from pipelines.job.ray_notes import read_notes
+        from pipelines.job.ray_stages import read_notes
 
         try:
             return read_notes(self._run_id) or Watched(self._place(ray.available_resources()))

@@ -15,15 +15,14 @@ from rich.console import Console
 from hpd_core.models.model_files import portable_name
 from pipelines.catalog.staging import STAGED
 from pipelines.config.extraction import JobConfig
-from pipelines.console.money import dollars
+from pipelines.console.terminal import dollars
 from pipelines.errors import BudgetError, ProcessesDiedError, RunError, UsageError
 from pipelines.job.carryover import CarryIndex, CarryOver, is_independent
-from pipelines.job.context import MAX_TASK_RETRIES, CarryOverRef, JobContext, SourceRef
-from pipelines.job.executors import Executor
+from pipelines.job.context import MAX_TASK_RETRIES, CarryOverRef, JobContext, SourceRef, code_digest
+from pipelines.job.local_executor import Executor
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.reviewed_answers import ReviewedAnswers
 from pipelines.job.run_plan import PlannedFile
-from pipelines.job.same_code import code_digest
 from pipelines.reviewing.texts_in_run import left_out_note
 from pipelines.store.folders import Folder, open_filesystem
 from pipelines.store.lease import RunLease
@@ -123,7 +122,7 @@ def _clustered(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Consol
 
     The pass is repeated if a node is lost with its part of the shuffle, which Ray does not rebuild.
     """
-    from pipelines.job.clustering.shuffle import cluster_catalog, is_lost_node
+    from pipelines.job.shuffle import cluster_catalog, is_lost_node
 
     if job.is_cut:
         return job

@@ -12,16 +12,14 @@ from typing import Any
 
 from hpd_core import CategorySchema
 from pipelines.catalog.input_files import SourceFile
-from pipelines.catalog.left_out import listed_names
+from pipelines.catalog.listing import listed_names
 from pipelines.catalog.sharding import Shard, plan_shards, shard_from_dict, tokens_per_row
 from pipelines.catalog.staging import fetch_rows, rows_at
-from pipelines.config.extraction import JobConfig
-from pipelines.config.result_identity import config_hash, result_config
+from pipelines.config.extraction import JobConfig, config_hash, result_config
 from pipelines.errors import UsageError
 from pipelines.schemas.schema_file import schemas_hash
-from pipelines.store.damaged import named_damage
 from pipelines.store.folders import Folder
-from pipelines.store.ledger import PLAN_NAME, Ledger
+from pipelines.store.ledger import PLAN_NAME, Ledger, named_damage
 from pipelines.store.no_run import no_run
 
 _VERSION = 1

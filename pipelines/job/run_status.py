@@ -13,18 +13,17 @@ from rich.console import Console
 from rich.markup import escape
 
 from hpd_core import ErrorCode
-from pipelines.console.money import dollars
 from pipelines.console.progress import describe_counts, format_seconds
-from pipelines.console.terminal import printable
+from pipelines.console.terminal import dollars, printable
 from pipelines.errors import RunError, UsageError
-from pipelines.job.clustering.clusters import run_shards
+from pipelines.job.clustered_rows import run_shards
 from pipelines.job.context import CASCADE_FOLDER
+from pipelines.job.preflight import unknown_lines
 from pipelines.job.run_plan import find_run
-from pipelines.job.unknown_categories import unknown_lines
-from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import Ledger
+from pipelines.store.no_run import read_schemas
 from pipelines.store.totals import Totals, loading_note
 
 State = Literal["finished", "running", "stopped"]
@@ -194,7 +193,7 @@ def status_json(status: Status) -> dict[str, Any]:
 def second_look(counts: Mapping[str, int]) -> str:
     """Describe how many answers a larger model was asked again, and the result.
 
-    `counts`: a run's (cascading/standing.py).
+    `counts`: a run's (cascading/both_answers.py).
     """
     answers, asked = counts.get("answers", 0), counts.get("asked", 0)
     share = asked / answers if answers else 0.0

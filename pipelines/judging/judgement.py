@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.judging.agreement import JudgeAgreement
 from pipelines.judging.asking import Judged, JudgeUsage, Undecided
-from pipelines.judging.classes import CLASSES, Class, count_classes, llm_estimates, llm_rates
-from pipelines.judging.judged_products import JudgedProduct
+from pipelines.judging.judged_products import JudgeAgreement, JudgedProduct
+from pipelines.judging.questions import CLASSES, Class, count_classes, llm_estimates, llm_rates
 from pipelines.quality.scoring import RateEstimates, Rates
 
 

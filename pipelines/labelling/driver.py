@@ -18,15 +18,14 @@ from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.readers import SourceRow, read_piece
 from pipelines.catalog.rows import RowRefusal, default_id, row_category, row_id, to_record
 from pipelines.catalog.sharding import plan_shards
+from pipelines.config.extraction import LATER_INPUT_KEYS
 from pipelines.config.labelling import LabelConfig, OpenAITeacherConfig
 from pipelines.config.operation import ShardConfig
-from pipelines.config.result_identity import LATER_INPUT_KEYS
 from pipelines.console.terminal import print_beginning, print_notes
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.label_files import LabelFiles, LabelTotals
-from pipelines.labelling.outcome import LabelOutcome
+from pipelines.labelling.outcome import LabelOutcome, LabelProgress
 from pipelines.labelling.pacing import BudgetReached
-from pipelines.labelling.progress_lines import LabelProgress
 from pipelines.labelling.teachers import ENDING, UNANSWERED, USELESS, SelfTeacher, Teacher, TeacherVerdict
 from pipelines.quality.run_answers import RowKey
 from pipelines.schemas.schema_file import load_schemas, schemas_hash

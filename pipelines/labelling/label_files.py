@@ -23,7 +23,7 @@ from pipelines.labelling.completions import well_formed
 from pipelines.labelling.teachers import TeacherVerdict
 from pipelines.quality.run_answers import RowKey
 from pipelines.store.folders import Folder
-from pipelines.store.line_log import open_log, whole_lines
+from pipelines.store.isolation import open_log, whole_lines
 
 _MAX_RAW = 20_000  # characters of a useless answer that are kept
 

@@ -24,9 +24,8 @@ from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.completions import BodyError, ChatCompletion, error_words, read_completion, well_formed
 from pipelines.labelling.final_answer import NoAnswer, read_answer
-from pipelines.labelling.listed_values import split_lists
 from pipelines.labelling.pacing import Budget, BudgetReached, Pace
-from pipelines.labelling.teacher_answers import Labels, judge
+from pipelines.labelling.teacher_answers import Labels, judge, split_lists
 from pipelines.labelling.teacher_prompts import MODES, Message, answer_shape, asked_again, product_messages, prompt_hash
 from pipelines.labelling.teachers import TeacherVerdict, UnansweredError, Usage
 from pipelines.labelling.under_way import UnderWay

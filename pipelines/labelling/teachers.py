@@ -11,8 +11,7 @@ from typing import Any, Protocol, Self
 from hpd_core import AutoregressiveBaseline, CategorySchema, EngineError, HPDError, Record, RecordResult
 from pipelines.config.labelling import SelfTeacherConfig
 from pipelines.errors import RunError, UsageError
-from pipelines.labelling.listed_values import split_lists
-from pipelines.labelling.teacher_answers import Labels, judge
+from pipelines.labelling.teacher_answers import Labels, judge, split_lists
 from pipelines.labelling.under_way import UnderWay
 
 # The teacher could not be had: nothing is said about the product, a rerun asks again by itself.

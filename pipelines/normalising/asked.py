@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from fractions import Fraction
+from typing import Any, NamedTuple
 
 from hpd_core import Attribute
-from pipelines.normalising.unit_names import COUNTS
 from pipelines.normalising.unit_reading import CONTRADICTED, OwnNames, Quantity
 from pipelines.normalising.units import (
+    COUNTS,
     KnownUnit,
     accepted_units,
     convert,
@@ -126,3 +128,26 @@ def _ending(number: Fraction) -> Decimal | None:
         places = max(places, count)
     # From a text: Decimal's own arithmetic rounds to 28 digits.
     return Decimal(f"{number.numerator * 10**places // number.denominator}E-{places}") if rest == 1 else None
+
+
+CONTEXT = 32
+"""Number of code points of the text that are kept before and after a value."""
+
+
+class EvidencePlace(NamedTuple):
+    """Place of a value.
+
+    Attributes:
+        match: kind of match, as in the table's `evidence`.
+        before, after: text around it, at most `CONTEXT` code points each; "" if a run did not keep it.
+    """
+
+    match: str
+    before: str
+    after: str
+
+
+def places_of(evidence: Iterable[Mapping[str, Any]] | None) -> tuple[EvidencePlace, ...]:
+    """Return the distinct places in a row's `evidence`."""
+    found = (EvidencePlace(each["match"], each.get("before") or "", each.get("after") or "") for each in evidence or ())
+    return tuple(dict.fromkeys(found))

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
+from typing import Literal, NamedTuple, get_args
 
 from hpd_core.text.number_atoms import VULGAR_FRACTIONS, fits
 from hpd_core.text.numbers import is_undecided, read_number
-from pipelines.normalising.asked import Amount, Asked, plain
+from pipelines.normalising.asked import Amount, Asked, EvidencePlace, plain
 from pipelines.normalising.measures import Measure, read_measure
-from pipelines.normalising.normalised import AMBIGUOUS, CONFLICT, NO_RULE, Normalised
-from pipelines.normalising.places import EvidencePlace
 from pipelines.normalising.unit_reading import quantity_at
 
 _DECADE = re.compile(r"\d?\d?\d0['’]?s")  # "90s" are seconds only where these are asked for
@@ -156,3 +155,37 @@ def whole(amount: Amount) -> Normalised:
     if len(text) > _SURELY_FITS and not fits(Decimal(text)):
         return NO_RULE
     return Normalised("ok", text, num=float(text), unit=amount.unit)
+
+
+NormStatus = Literal["ok", "ambiguous", "conflict", "no_rule"]
+NORM_STATUSES: tuple[NormStatus, ...] = get_args(NormStatus)
+
+
+class Normalised(NamedTuple):
+    """Value in its attribute's own form; all but `status` is None unless that is "ok".
+
+    Attributes:
+        status: "ok"; "ambiguous": the text can be read in several ways; "conflict": it contradicts the attribute (a
+            weight in litres); "no_rule": no rule can read it (in no vocabulary, of an unknown unit).
+        norm: the value as a text: a plain decimal, a member's label, "true", an ISO date, a tidied text.
+        num: the number, in `unit`.
+        unit: the attribute's unit; if it has none, that of the text.
+        min, max: ends of a range, in `unit`; one of them alone for "at least 5".
+        id: id of the enum's member.
+    """
+
+    status: NormStatus
+    norm: str | None = None
+    num: float | None = None
+    unit: str | None = None
+    min: float | None = None
+    max: float | None = None
+    id: str | None = None
+
+
+AMBIGUOUS = Normalised("ambiguous")
+CONFLICT = Normalised("conflict")
+NO_RULE = Normalised("no_rule")
+
+NORMALISED_COLUMNS = ("norm_status", "value_norm", "value_num", "unit", "value_min", "value_max", "value_id")
+"""Columns of the attribute table, in the order of `Normalised`."""

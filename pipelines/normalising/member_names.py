@@ -41,7 +41,7 @@ from functools import cached_property, lru_cache
 from hpd_core import Attribute, Member
 from hpd_core.data.vocabulary import Vocabulary
 from hpd_core.text.near_names import fold_name
-from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, Normalised
+from pipelines.normalising.measured_text import AMBIGUOUS, NO_RULE, Normalised
 
 _MAX_COMPARED = 60  # letters; a longer text is a sentence
 _MIN_STEM = 4  # letters of a word that may have an ending

@@ -1,20 +1,36 @@
-"""Normalisation of a value to its attribute's own unit, vocabulary and form. Pure: equal inputs give equal results."""
+"""Normalisation of a value to its attribute's own unit, vocabulary and form. Pure: equal inputs give equal results.
+
+Dates as ISO 8601: a day, a month or a year, as the text states it.
+
+12.05.2024, 2024/5/12, 12 May 2024, le 12 mai 2024, 2024年5月12日   2024-05-12
+05/2024, May 2024                                                2024-05
+05/06/2024, 12.05.24                                             ambiguous: month or day first; which century
+"""
 
 from __future__ import annotations
 
+import datetime
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
+from babel import Locale
+
 from hpd_core import Attribute, CategorySchema
-from pipelines.normalising.asked import Asked
-from pipelines.normalising.dates import normalise_date
-from pipelines.normalising.measured_text import may_be_measure, normalise_measured, normalise_number, with_measure
+from pipelines.normalising.asked import Asked, EvidencePlace, places_of
+from pipelines.normalising.measured_text import (
+    AMBIGUOUS,
+    NO_RULE,
+    NORMALISED_COLUMNS,
+    Normalised,
+    may_be_measure,
+    normalise_measured,
+    normalise_number,
+    with_measure,
+)
 from pipelines.normalising.member_names import EnumNames, normalise_boolean
-from pipelines.normalising.normalised import AMBIGUOUS, NO_RULE, NORMALISED_COLUMNS, Normalised
-from pipelines.normalising.places import EvidencePlace, places_of
 
 _NUMBERS = re.compile(r"(?<![^\s≥≤-])-?\d+(?:\.\d+)?(?!\S)")
 _REMEMBERED = 4096  # values of an attribute; a catalog has the same ones again and again
@@ -102,3 +118,85 @@ def tidy_text(text: str) -> str:
         return " ".join(text.split())
     shown = _UNSEEN.sub("", _CONTROL.sub(" ", text))
     return " ".join(unicodedata.normalize("NFC", shown).split())
+
+
+# Locales whose names of months are known.
+_LOCALES = "en de fr es it pt nl sv da nb fi pl cs sk hu ro tr ru uk el he ar hr sl bg"
+_YEARS = range(1000, 10_000)
+_YEAR_FIRST = re.compile(
+    r"(\d{4})\s?([-/.年])\s?(\d{1,2})(?:\s?[-/.月]\s?(\d{1,2})\s?日?|月)?(?:[T ]\d{1,2}:\d{2}\S*)?"
+)
+_YEAR_LAST = re.compile(r"(\d{1,2})\s?([-/.])\s?(\d{1,2})\s?[-/.]\s?(\d{4}|\d{2})")
+_MONTH_YEAR = re.compile(r"(\d{1,2})\s?[-/.]\s?(\d{4})")
+_COMPACT = re.compile(r"(\d{4})(\d{2})(\d{2})")
+_YEAR = re.compile(r"(\d{4})年?")
+_WORDS = re.compile(r"[^\W\d_]+|\d+")
+# Between the parts of a date in words: "12th of May", "le 1er mai", "12 de mayo de 2024".
+_FILLERS = "of de del the le el il den der d st nd rd th er re do г года in"
+
+
+def normalise_date(raw: str) -> Normalised:
+    """Normalise the date that the whole text is."""
+    text = unicodedata.normalize("NFKC", raw).strip()
+    if match := _YEAR_FIRST.fullmatch(text) or _COMPACT.fullmatch(text):
+        parts = [part for part in match.groups() if part is not None and part.isdecimal()]
+        return _iso(*map(int, parts))
+    if match := _YEAR_LAST.fullmatch(text):
+        first, sign, second, year = match.groups()
+        if len(year) == 2:
+            return AMBIGUOUS
+        return _day_and_month(int(first), int(second), int(year), is_day_first=sign == ".")
+    if match := _MONTH_YEAR.fullmatch(text):
+        return _iso(int(match[2]), int(match[1]))
+    if match := _YEAR.fullmatch(text):
+        return _iso(int(match[1]))
+    return _in_words(text)
+
+
+def _day_and_month(first: int, second: int, year: int, *, is_day_first: bool) -> Normalised:
+    """Normalise a date with the year last: dots put the day first, slashes and dashes may be ambiguous."""
+    if is_day_first or second == first:
+        return _iso(year, second, first)
+    readings = {each for each in (_iso(year, second, first), _iso(year, first, second)) if each.status == "ok"}
+    return AMBIGUOUS if len(readings) > 1 else next(iter(readings), NO_RULE)
+
+
+def _in_words(text: str) -> Normalised:
+    words = [word for word in _WORDS.findall(text.casefold()) if word not in _FILLERS.split()]
+    months = [number for word in words if (number := _months().get(_folded(word))) is not None]
+    numbers = [int(word) for word in words if word.isdecimal() and len(word) <= 4]
+    if len(months) != 1 or len(numbers) + 1 != len(words) or not 1 <= len(numbers) <= 2:
+        return NO_RULE
+    years = [number for number in numbers if number in _YEARS]
+    if len(years) != 1:
+        return NO_RULE
+    return _iso(years[0], months[0], *(number for number in numbers if number not in _YEARS))
+
+
+def _iso(year: int, month: int | None = None, day: int | None = None) -> Normalised:
+    if year not in _YEARS:
+        return NO_RULE
+    if month is None:
+        return Normalised("ok", f"{year:04d}")
+    try:
+        date = datetime.date(year, month, day or 1)
+    except ValueError:
+        return NO_RULE
+    return Normalised("ok", date.isoformat() if day is not None else date.isoformat()[:7])
+
+
+@cache
+def _months() -> dict[str, int]:
+    """Return numbers of months by their names, whole and short, in many languages; without names of two months."""
+    found: dict[str, set[int]] = {}
+    for locale in map(Locale.parse, _LOCALES.split()):
+        for context in ("format", "stand-alone"):
+            for width in ("wide", "abbreviated"):
+                for number, name in locale.months[context][width].items():
+                    if not name.isdecimal():
+                        found.setdefault(_folded(name), set()).add(number)
+    return {name: numbers.copy().pop() for name, numbers in found.items() if len(numbers) == 1}
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold().rstrip(".")

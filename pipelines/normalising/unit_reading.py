@@ -22,8 +22,7 @@ from functools import lru_cache
 from hpd_core.text.number_atoms import VULGAR_FRACTIONS
 from hpd_core.text.numbers import open_readings, read_number
 from hpd_core.text.separators import SPACES
-from pipelines.normalising.unit_names import LABELS
-from pipelines.normalising.units import KnownUnit, convert, first_words, fold_word, same_kind, units_of
+from pipelines.normalising.units import LABELS, KnownUnit, convert, first_words, fold_word, same_kind, units_of
 
 NUMBER = (
     rf"[-+−]?(?:[{VULGAR_FRACTIONS}]|[.,]?\d+(?:[.,'’]\d+|[{SPACES}]\d{{3}}(?!\d))*(?:[eE][+-]?\d{{1,3}})?"

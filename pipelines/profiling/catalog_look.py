@@ -19,8 +19,7 @@ from pipelines.catalog.csv_files import NotUtf8Error
 from pipelines.catalog.file_kinds import STAGED_FORMATS
 from pipelines.catalog.finding import FoundFile, find_files
 from pipelines.catalog.input_files import open_parquet
-from pipelines.catalog.json_lines import parse_line
-from pipelines.catalog.left_out import LeftOutFiles
+from pipelines.catalog.listing import LeftOutFiles
 from pipelines.catalog.parquet_rows import open_rows, to_rows
 from pipelines.catalog.paths import find_column, parquet_columns, value_at
 from pipelines.catalog.readers import read_piece
@@ -28,8 +27,9 @@ from pipelines.catalog.rows import DeadRows, RowRefusal
 from pipelines.catalog.sharding import RowRange
 from pipelines.catalog.staged_rows import read_staged, staged_names
 from pipelines.catalog.staging import StagedFile, stage
+from pipelines.catalog.text_files import parse_line
 from pipelines.catalog.workbooks import SheetsError
-from pipelines.config.reading import InputFormat, ReadOptions, encoding_name
+from pipelines.config.catalog_input import InputFormat, ReadOptions, encoding_name
 from pipelines.errors import RunError, UsageError
 from pipelines.profiling.columns import ProfiledColumn, arrow_kinds, look_at, nested_paths
 from pipelines.store.folders import open_filesystem

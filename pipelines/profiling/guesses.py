@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 
 from hpd_core.types import is_encodable
 from pipelines.catalog.paths import last_name
-from pipelines.profiling.columns import ProfiledColumn
+from pipelines.profiling.columns import KnownFeed, ProfiledColumn, known_feed
 from pipelines.profiling.key_values import KEY_NAMES, VALUE_NAMES
-from pipelines.profiling.known_feeds import KnownFeed, known_feed
 
 # As `_words` gives them: without capitals and accents. English, then German, French, Spanish and Italian.
 _ID_NAMES = (

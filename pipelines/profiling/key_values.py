@@ -13,7 +13,7 @@ from typing import Any
 
 from hpd_core.text.near_names import fold_name
 from pipelines.catalog.cells import field_text
-from pipelines.catalog.shown_text import shown_text
+from pipelines.catalog.html_text import shown_text
 from pipelines.config.catalog_input import HtmlMode
 from pipelines.schemas.guessed_types import GuessedType, guessed_type
 

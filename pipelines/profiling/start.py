@@ -15,15 +15,14 @@ from pipelines.catalog.cells import field_text
 from pipelines.catalog.paths import value_at
 from pipelines.catalog.row_checks import folder_keys, write_folders_in
 from pipelines.catalog.rows import DeadRows
-from pipelines.config.reading import shipped_file
+from pipelines.config.catalog_input import shipped_file
+from pipelines.config.yaml_files import listed, shown
 from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
-from pipelines.profiling.catalog_file import ColumnPlaces, catalog_yaml
+from pipelines.profiling.catalog_file import MAX_CATEGORIES, ColumnPlaces, catalog_yaml, schemas_yaml
 from pipelines.profiling.catalog_look import MAX_COUNTED, Look, LookedSource, count_categories, found_forms, look_into
 from pipelines.profiling.guesses import Guesses, copies, guess
 from pipelines.profiling.key_values import find_attributes
-from pipelines.profiling.schemas_file import MAX_CATEGORIES, schemas_yaml
-from pipelines.profiling.yaml_text import listed, shown
 from pipelines.store.folders import Folder
 
 CONFIG_NAME = "catalog.yaml"

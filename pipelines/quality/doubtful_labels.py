@@ -20,8 +20,8 @@ from pipelines.quality.gold import GoldProduct, GoldValue, parse_gold, read_line
 from pipelines.quality.run_answers import RunProduct, read_run
 from pipelines.quality.scoring import Answer, AnswerJudgement, Comparison, predicted_items
 from pipelines.reviewing.run_tables import published_tables
-from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
+from pipelines.store.no_run import read_schemas
 
 _MAX_NOTES = 5
 

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 from hpd_core import CategorySchema
 from hpd_core.text.near_names import NearNames, quoted
 from pipelines.errors import UsageError
-from pipelines.normalising.normalised import NORM_STATUSES
+from pipelines.normalising.measured_text import NORM_STATUSES
 from pipelines.normalising.units import is_known, wanted_unit
 from pipelines.quality.gold import GoldProduct, read_lines
 from pipelines.quality.run_answers import RowKey, RunProduct
 from pipelines.reviewing.run_tables import Parts, published_tables
-from pipelines.store.asked_schemas import read_schemas
+from pipelines.store.no_run import read_schemas
 
 _COLUMNS = ("source_file", "source_row", "attribute", "value_index", "status", "value_raw")
 _NORMALISED = ("norm_status", "value_norm", "value_num", "unit", "value_id")

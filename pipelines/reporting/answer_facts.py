@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from pipelines.errors import UsageError
+from pipelines.quality.evaluation import Evaluation, evaluate_run
+from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.scoring import Counts
-from pipelines.reporting.answer_sums import AnswerSum, AnswerSums
-from pipelines.reporting.facts.cost import Account
-from pipelines.reporting.facts.values import AttributeFacts, CategoryFacts
-from pipelines.reporting.table_scan import CategorySums
+from pipelines.reporting.cost_facts import Account
+from pipelines.reporting.table_scan import CERTAIN, AnswerSum, AnswerSums, CategorySums
+from pipelines.reporting.value_facts import AttributeFacts, Band, CategoryFacts, ReportQuality, ReportVerdict
+from pipelines.runs.run import Run
 
 Labels = Mapping[tuple[str, str], Counts]
 """Gold counts of each (category, attribute)."""
@@ -105,3 +109,138 @@ def category_facts(
             )
         )
     return tuple(sorted(found, key=lambda each: (-(each.engine_seconds or 0.0), -each.products, each.category)))
+
+
+@dataclass(frozen=True, slots=True)
+class GoldScores:
+    """Scores of a run; empty without gold, or if nothing could be scored.
+
+    Attributes:
+        products: all labelled products.
+        by_category: exact-match F1; `by_attribute`: label counts of each (category, attribute).
+        notes: caveats about the scores.
+    """
+
+    quality: ReportQuality | None = None
+    products: Sequence[GoldProduct] = ()
+    by_category: Mapping[str, float] = field(default_factory=dict)
+    by_attribute: Mapping[tuple[str, str], Counts] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+def read_gold_scores(run: Run, gold: str) -> GoldScores:
+    """Score the run against gold.
+
+    Returns no scores, and a note, in two cases. An unfinished run may not have reached any labelled product yet.
+    Dead-lettered rows without an id cannot be told apart.
+
+    Raises `UsageError` if the gold file is not one, or does not belong to a finished run.
+    """
+    products = read_gold(gold, run.schemas)
+    uri, is_finished, totals = run.folder.uri, run.is_finished, run.status.totals
+    try:
+        evaluation = evaluate_run(uri, gold)
+    except UsageError as error:
+        if totals.rows and not totals.products:
+            return GoldScores(products=products, notes=["Not scored: all rows are dead-lettered."])
+        if is_finished:
+            raise
+        return GoldScores(products=products, notes=[f"Not scored yet: {error}."])
+    unfinished = [] if is_finished else [f"{uri} is not finished (it has no manifest.json yet)"]
+    return GoldScores(
+        quality=_quality(evaluation),
+        products=products,
+        by_category={score.category: score.rates.f1 for score in evaluation.exact.by_category},
+        by_attribute={(score.category, score.attribute): score.counts for score in evaluation.exact.by_attribute},
+        notes=[f"{note}." for note in evaluation.notes if note not in unfinished],
+    )
+
+
+def _quality(evaluation: Evaluation) -> ReportQuality:
+    exact = evaluation.exact
+    of_probability = evaluation.reliability_of_probability
+    return ReportQuality(
+        gold=evaluation.gold,
+        num_products=evaluation.num_products,
+        num_labels=exact.counts.num_labels,
+        precision=exact.micro.precision,
+        recall=exact.micro.recall,
+        f1=exact.micro.f1,
+        hallucination_rate=exact.hallucination_rate,
+        bands=tuple(Band(band.low, band.high, band.num_values, band.num_right) for band in evaluation.by_probability),
+        reliability=evaluation.reliability or of_probability,
+        reliability_of="probability" if evaluation.reliability is None else "confidence",
+        ece_of_probability=of_probability.ece if of_probability is not None else None,
+    )
+
+
+def verdict_of(answers: AnswerSum, products: int, precision: float | None) -> ReportVerdict:
+    """Return the verdict on all answers of a run.
+
+    Args:
+        products: number of extracted products.
+        precision: requested precision; None if none was requested.
+    """
+    is_decided = precision is not None or answers.decided > 0
+    headline, advice = _decided(answers, precision) if is_decided else _undecided(answers, products)
+    return ReportVerdict(
+        headline=headline,
+        advice=advice,
+        values=answers.values,
+        absent=answers.absent,
+        failed=answers.failed,
+        accepted=answers.accepted if is_decided else None,
+        review=answers.review if is_decided else None,
+        precision=precision,
+        certain=answers.certain if answers.scored else None,
+        certain_from=CERTAIN,
+        expected_right=answers.expected_right if answers.calibrated else None,
+        corrected=answers.corrected,
+    )
+
+
+def _decided(answers: AnswerSum, precision: float | None) -> tuple[str, str]:
+    at = f" at {100 * precision:g}% precision" if precision is not None else ""
+    headline = f"{answers.accepted:,} of {_values(answers.values)} can be taken{at}; {answers.review:,} to review."
+    if not answers.accepted and answers.review:
+        advice = (
+            "Too few products are labelled to promise it, or too few of their values are right. `hpd review` labels "
+            "more, and `hpd calibrate --reviews` learns from them."
+        )
+    elif answers.review:
+        advice = "`hpd review` shows those to review, the least certain first."
+    else:
+        advice = "Nothing is left to look at."
+    if answers.undecided:
+        return headline, f"{_values(answers.undecided)} without a decision: `hpd calibrate` makes it. {advice}"
+    return headline, advice
+
+
+def _undecided(answers: AnswerSum, products: int) -> tuple[str, str]:
+    """Return headline and advice without a precision target: what was found, without an implied promise."""
+    found = f"{_values(answers.values)} found in {products:,} product{'' if products == 1 else 's'}"
+    if not answers.values:
+        return f"{found}.", "The texts may state nothing of what the schemas ask for."
+    if answers.calibrated and answers.calibrated + answers.said >= answers.values:
+        # What a person said is right, and has no confidence.
+        right = answers.expected_right + answers.values - answers.calibrated
+        # The calibration may be the shipped adapter's, of other catalogs.
+        headline = f"{found}; about {right:,.0f} of them are right, if these are products like the calibration's."
+        return headline, (
+            "`hpd calibrate RUN --gold GOLD --out FILE` makes one of labels of your own. `hpd calibrate RUN --apply "
+            "--precision 0.95` says which values can be taken, by this one or with `--calibration FILE`; `calibration` "
+            "and `accept.precision` in the job say so of the next run."
+        )
+    if answers.scored:
+        share = answers.certain / answers.values
+        headline = f"{found}; the model itself gives {share:.0%} of them a probability of {CERTAIN} or more."
+    else:
+        headline = f"{found}."
+    return headline, (
+        "That is no promise: `hpd calibrate` learns from labelled products how often the model is right, and which "
+        "values can be taken at a precision of your choice."
+    )
+
+
+def _values(count: int) -> str:
+    return f"{count:,} value{'' if count == 1 else 's'}"

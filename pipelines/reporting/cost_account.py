@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.job.metrics_rows import TOKEN_METRICS
-from pipelines.reporting.facts.cost import Account, EngineTime, Money
+from pipelines.job.table_rows import TOKEN_METRICS
+from pipelines.reporting.cost_facts import Account, EngineTime, Money
 from pipelines.reviewing.run_tables import Parts
 from pipelines.store.totals import sum_of_known
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from markupsafe import Markup, escape
 
-from pipelines.console.money import dollars, three_digits
+from pipelines.console.terminal import dollars, three_digits
 
 NONE = "–"
 

@@ -8,18 +8,14 @@ from typing import Any
 
 from pipelines.cascading.curve import CURVE_NAME, Curve
 from pipelines.errors import UsageError
-from pipelines.reporting.answer_facts import attribute_facts, category_facts
-from pipelines.reporting.answer_sums import AnswerSums
+from pipelines.reporting.answer_facts import GoldScores, attribute_facts, category_facts, read_gold_scores, verdict_of
 from pipelines.reporting.cost_account import ShardTotals, read_account
-from pipelines.reporting.facts.cost import Account
-from pipelines.reporting.facts.quality import ComparedRun, ReportQuality
-from pipelines.reporting.facts.report import CascadeFacts, DeadReason, Facts
-from pipelines.reporting.facts.run import Identity, InputFile, ReportTotals
-from pipelines.reporting.gold_scores import GoldScores, read_gold_scores
+from pipelines.reporting.cost_facts import Account
 from pipelines.reporting.outlook import find_forecast, forecast_facts, outlook, priced
+from pipelines.reporting.report_facts import CascadeFacts, DeadReason, Facts, Identity, InputFile, ReportTotals
 from pipelines.reporting.sample import GoldIndex, build_sample, draw
-from pipelines.reporting.table_scan import read_dead_letters, scan_attributes, scan_products
-from pipelines.reporting.verdict import verdict_of
+from pipelines.reporting.table_scan import AnswerSums, read_dead_letters, scan_attributes, scan_products
+from pipelines.reporting.value_facts import ComparedRun, ReportQuality
 from pipelines.reviewing.texts_in_run import left_out_note
 from pipelines.runs.run import Run
 from pipelines.store.folders import Folder

@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from pipelines.cascading.second_cost import TOKEN_KINDS
-from pipelines.costing.forecast import FORECAST_NAME, Forecast, Interval, Price
+from pipelines.cascading.curve import TOKEN_KINDS
+from pipelines.costing.forecast import FORECAST_NAME, Forecast, Interval, Price, deadlines, sensitivity
 from pipelines.costing.machines import gpu_table, is_same_gpu
-from pipelines.costing.scenarios import deadlines, sensitivity
 from pipelines.errors import UsageError
-from pipelines.reporting.facts.cost import Account
-from pipelines.reporting.facts.forecast import DeadlineFacts, Expectation, ForecastFacts, Outlook, SensitivityFacts
-from pipelines.reporting.facts.run import ReportTotals
-from pipelines.reporting.facts.values import CategoryFacts
+from pipelines.reporting.cost_facts import Account, DeadlineFacts, Expectation, ForecastFacts, Outlook, SensitivityFacts
+from pipelines.reporting.report_facts import ReportTotals
+from pipelines.reporting.value_facts import CategoryFacts
 from pipelines.runs.run import Run
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import pilot_folder

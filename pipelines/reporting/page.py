@@ -1,23 +1,34 @@
-"""Facts as one HTML file, as Markdown and as JSON. templating.py escapes a catalog's text in them."""
+"""Facts as one HTML file, as Markdown and as JSON. templating.py escapes a catalog's text in them.
+
+Pages and Markdown from templates, with every string of a catalog escaped.
+
+A page is self-contained. Two defences protect the reader from a catalog's text. Every string is escaped on insertion,
+and a Content-Security-Policy allows only the page's own script and style, by their hashes. No catalog string is ever
+put into an attribute, a script or a style.
+"""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pipelines.quality.scoring import few_products
 from pipelines.reporting import charts, formats
-from pipelines.reporting.facts.forecast import Expectation
-from pipelines.reporting.facts.report import Facts
-from pipelines.reporting.facts.sample import SampledProduct, SampledValue, TextSegment
-from pipelines.reporting.facts.values import CategoryFacts
-from pipelines.reporting.highlight import MATCHES, match_class
+from pipelines.reporting.cost_facts import Expectation
+from pipelines.reporting.report_facts import Facts
+from pipelines.reporting.sample_facts import SampledProduct, SampledValue, TextSegment
+from pipelines.reporting.source_texts import MATCHES, match_class
 from pipelines.reporting.table_scan import DOUBTFUL
-from pipelines.reporting.templating import Templates
+from pipelines.reporting.value_facts import CategoryFacts
 from pipelines.store.folders import Folder
 from pipelines.store.totals import sum_of_known
 
@@ -206,3 +217,64 @@ def print_report(facts: Facts, places: list[str], brief: bool) -> None:
     f1 = f"; F1 {formats.rate(facts.quality.f1.value)}" if facts.quality else ""
     print(f"{facts.totals.products:,} products: {cost}{time}{f1}")
     print(f"Report: {places[-1]} (the same numbers in report.json and report.md)")
+
+
+_FORMATS = {
+    name: getattr(formats, name)
+    for name in ("usd", "hours", "number", "share", "rate", "probability", "size", "plain", "leaf")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Templates:
+    """The folder `templates` of a package.
+
+    Attributes:
+        filters, functions: extras for its templates, besides the formats.
+    """
+
+    package: str
+    filters: Mapping[str, Any]
+    functions: Mapping[str, Any]
+
+    def page(self, name: str, context: Mapping[str, Any], *, style: str, script: str) -> str:
+        """Render the page of a template, which inserts `policy`, `style` and `script`."""
+        policy = (
+            f"default-src 'none'; style-src 'sha256-{_digest(style)}'; script-src 'sha256-{_digest(script)}'; "
+            "img-src data:; base-uri 'none'; form-action 'none'"
+        )
+        assets = {"style": Markup(style), "script": Markup(script), "policy": Markup(policy)}
+        return self._environment(_finalize_html, autoescape=True).get_template(name).render({**context, **assets})
+
+    def markdown(self, name: str, context: Mapping[str, Any]) -> str:
+        """Render the Markdown of a template."""
+        return self._environment(_finalize_markdown, autoescape=False).get_template(name).render(context)
+
+    def asset(self, name: str) -> str:
+        """Read a style sheet or script."""
+        return resources.files(self.package).joinpath("templates", name).read_text(encoding="utf-8")
+
+    def _environment(self, finalize: Any, *, autoescape: bool) -> Environment:
+        environment = Environment(
+            loader=PackageLoader(self.package),
+            autoescape=autoescape,
+            finalize=finalize,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        environment.filters |= {**_FORMATS, **self.filters}
+        environment.globals |= self.functions
+        return environment
+
+
+def _finalize_html(value: Any) -> Any:
+    return formats.show(value) if isinstance(value, str) else value
+
+
+def _finalize_markdown(value: Any) -> Any:
+    return formats.markdown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

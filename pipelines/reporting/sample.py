@@ -24,7 +24,8 @@ from pipelines.confidence.answer_features import answer_probability
 from pipelines.job.run_plan import Plan
 from pipelines.quality.gold import GoldProduct
 from pipelines.quality.scoring import Answer, judge
-from pipelines.reporting.facts.sample import (
+from pipelines.reporting.formats import shortened
+from pipelines.reporting.sample_facts import (
     FieldText,
     ReplacedAnswer,
     ReportSample,
@@ -32,12 +33,10 @@ from pipelines.reporting.facts.sample import (
     SampledValue,
     TextPlace,
 )
-from pipelines.reporting.formats import shortened
-from pipelines.reporting.highlight import Mark, cut
-from pipelines.reporting.source_texts import Key, SourceText, Wanted, read_texts
+from pipelines.reporting.source_texts import Key, Mark, SourceText, Wanted, cut, read_texts
 from pipelines.reporting.table_scan import Pairs, Scored
 from pipelines.reviewing.run_tables import Parts
-from pipelines.store.evidence import stored_evidence
+from pipelines.store.tables import stored_evidence
 
 _KEY = ("source_file", "source_row")
 _PRODUCT_COLUMNS = (*_KEY, "product_id", "category", "input_hash")

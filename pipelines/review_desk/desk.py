@@ -12,17 +12,31 @@ from typing import Any
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
-from pipelines.review_desk.candidates import Candidates, ReviewCandidate, draw_sample, find_candidates
-from pipelines.review_desk.products import Products, ReviewedProduct, places_of_items, shard_of
-from pipelines.review_desk.queue import Queue, Wish
-from pipelines.review_desk.shown_answer import is_unclear, seen_forms, seen_items, shown_answer, shown_vocabulary
-from pipelines.reviewing.agreement import agreement
-from pipelines.reviewing.checked_items import ItemError, checked_items, number_forms, plain_number
-from pipelines.reviewing.corrections import latest
+from pipelines.review_desk.candidates import Candidates, Queue, ReviewCandidate, Wish, draw_sample, find_candidates
+from pipelines.review_desk.shown_answer import (
+    Products,
+    ReviewedProduct,
+    is_unclear,
+    places_of_items,
+    seen_forms,
+    seen_items,
+    shard_of,
+    shown_answer,
+    shown_vocabulary,
+)
+from pipelines.reviewing.corrections import ReviewLog, agreement, latest
 from pipelines.reviewing.layer import Layer
-from pipelines.reviewing.log_files import ReviewLog
 from pipelines.reviewing.texts_in_run import LeftOutReviews
-from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict, SeenAnswer, VerdictName
+from pipelines.reviewing.verdicts import (
+    AnswerKey,
+    ItemError,
+    ReviewVerdict,
+    SeenAnswer,
+    VerdictName,
+    checked_items,
+    number_forms,
+    plain_number,
+)
 from pipelines.runs.run import Run
 
 _READ_AHEAD = 8

@@ -13,9 +13,9 @@ from pipelines.errors import UsageError
 from pipelines.quality.gold import parse_gold
 from pipelines.reporting.source_texts import Key, Wanted, read_texts
 from pipelines.review_desk.candidates import draw_sample
-from pipelines.reviewing.checked_items import plain_number
 from pipelines.reviewing.corrections import Correction
 from pipelines.reviewing.layer import Layer
+from pipelines.reviewing.verdicts import plain_number
 from pipelines.runs.run import Run
 from pipelines.store.folders import file_at
 

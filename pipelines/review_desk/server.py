@@ -20,12 +20,11 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from pipelines.console.web_server import serve_until_told
+from pipelines.console.exit_codes import serve_until_told
 from pipelines.errors import RunError, UsageError
+from pipelines.review_desk.candidates import Wish
 from pipelines.review_desk.desk import OtherTextError, ReviewDesk, UnknownAnswerError
-from pipelines.review_desk.queue import Wish
-from pipelines.reviewing.checked_items import ItemError
-from pipelines.reviewing.verdicts import MAX_ITEM_CHARACTERS, MAX_ITEMS, AnswerKey, ReviewerName, VerdictName
+from pipelines.reviewing.verdicts import MAX_ITEM_CHARACTERS, MAX_ITEMS, AnswerKey, ItemError, ReviewerName, VerdictName
 
 _MAX_BODY = 1_000_000  # bytes of a request; the longest answer is shorter
 _MAX_UNREAD = 20 * _MAX_BODY  # of a refused one, read and thrown away

@@ -1,6 +1,6 @@
 """Pass over a finished run that recomputes confidence and decision by another calibration, without a model.
 
-Parts are replaced one by one (store/replaced_parts.py). Only the two columns change, and an unchanged part is not
+Parts are replaced one by one (store/ledger.py). Only the two columns change, and an unchanged part is not
 written. If a pass is killed at any moment, repeating it gives the same result.
 """
 
@@ -21,11 +21,9 @@ from pipelines.confidence.run_confidence import CONFIDENCE_NAME, RunConfidence
 from pipelines.errors import UsageError
 from pipelines.job.run_plan import find_finished
 from pipelines.reviewing.layer import renew_kept
-from pipelines.store.asked_schemas import SCHEMAS_NAME, read_asked_schemas
-from pipelines.store.damaged import named_damage
 from pipelines.store.lease import RunLease
-from pipelines.store.ledger import MANIFEST_NAME, Ledger
-from pipelines.store.replaced_parts import replace_part, settle_replacement
+from pipelines.store.ledger import MANIFEST_NAME, Ledger, named_damage, replace_part, settle_replacement
+from pipelines.store.no_run import SCHEMAS_NAME, read_asked_schemas
 from pipelines.store.tables import ATTRIBUTES, completed, encode_table, read_part
 from pipelines.store.totals import Totals
 

@@ -19,14 +19,12 @@ from hpd_core.text.near_names import NearNames, listed, quoted
 from hpd_core.types import content_hash
 from pipelines.errors import UsageError
 from pipelines.job.run_plan import find_finished
+from pipelines.normalising.measured_text import NORM_STATUSES, NORMALISED_COLUMNS
 from pipelines.normalising.normalise import normalisers
-from pipelines.normalising.normalised import NORM_STATUSES, NORMALISED_COLUMNS
-from pipelines.reviewing.answer_rows import is_written
-from pipelines.reviewing.layer import renew_kept
-from pipelines.store.asked_schemas import SCHEMAS_NAME, read_schemas, store_normalised_schemas
+from pipelines.reviewing.layer import is_written, renew_kept
 from pipelines.store.lease import RunLease
-from pipelines.store.ledger import Ledger
-from pipelines.store.replaced_parts import replace_part, settle_replacement
+from pipelines.store.ledger import Ledger, replace_part, settle_replacement
+from pipelines.store.no_run import SCHEMAS_NAME, read_schemas, store_normalised_schemas
 from pipelines.store.tables import ATTRIBUTES, completed, encode_table, read_part
 
 _READ = ("category", "attribute", "status", "value_raw", "evidence", "source", "num_tokens")

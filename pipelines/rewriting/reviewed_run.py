@@ -1,7 +1,7 @@
 """Pass over a finished run that writes people's corrections into its tables, for all who read its files themselves.
 
     1  reviews/replaced/part-<shard>   the rows that are about to be replaced, beside those of earlier passes
-    2  attributes, then products       replaced as wholes (store/replaced_parts.py)
+    2  attributes, then products       replaced as wholes (store/ledger.py)
     3  manifest.json                   summary of what was written
 
 If a pass is killed at any point, repeating it gives the same result: a part is always made from the model's rows and
@@ -24,11 +24,10 @@ from pipelines.console.terminal import printable
 from pipelines.job.run_plan import find_finished
 from pipelines.reviewing.layer import Layer, by_answer, kept_name, read_kept
 from pipelines.reviewing.verdicts import AnswerKey
-from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
-from pipelines.store.ledger import Ledger
-from pipelines.store.replaced_parts import replace_part, settle_replacement
+from pipelines.store.ledger import Ledger, replace_part, settle_replacement
+from pipelines.store.no_run import read_schemas
 from pipelines.store.tables import PRODUCTS, completed, encode_table, read_part, to_table
 
 _LEASE_SECONDS = 60.0

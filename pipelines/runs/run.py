@@ -24,9 +24,9 @@ from pipelines.job.run_plan import Plan, find_run, is_made_up
 from pipelines.job.run_status import Status, read_status
 from pipelines.reviewing.layer import Layer
 from pipelines.reviewing.run_tables import Parts
-from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
+from pipelines.store.no_run import read_schemas
 from pipelines.store.tables import part_name
 from pipelines.store.totals import Totals
 

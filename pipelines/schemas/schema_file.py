@@ -26,8 +26,7 @@ from typing import Any
 
 from hpd_core import Attribute, CategorySchema
 from hpd_core.types import content_hash
-from pipelines.config.yaml_dumping import dump_yaml
-from pipelines.config.yaml_files import YamlPlaces, parse_document, read_text
+from pipelines.config.yaml_files import YamlPlaces, dump_yaml, parse_document, read_text
 from pipelines.schemas.category_entries import read_document
 from pipelines.schemas.nested_entries import as_written, bare
 from pipelines.schemas.spots import Spot
@@ -112,3 +111,27 @@ def _is_long(attribute: Attribute) -> bool:
     is_more = attribute.id is not None or (attribute.unit is not None and attribute.unit.accept)
     members = attribute.values or ()
     return bool(is_more) or len(members) > _LONG or any(not isinstance(each.model_dump(), str) for each in members)
+
+
+TALLIED = ("attributes", "described", "number", "boolean", "enum", "multiple")
+
+
+def tally(schema: CategorySchema) -> list[int]:
+    """Count the category's attributes, in the order of `TALLIED`."""
+    attributes = schema.attributes
+    by_type = Counter(attribute.type for attribute in attributes)
+    return [
+        len(attributes),
+        sum(attribute.description is not None for attribute in attributes),
+        by_type["number"],
+        by_type["boolean"],
+        by_type["enum"],
+        sum(attribute.multiple for attribute in attributes),
+    ]
+
+
+def describe_totals(schemas: Mapping[str, CategorySchema]) -> str:
+    """Describe the numbers of the whole file in one line."""
+    num_attributes = sum(len(schema.attributes) for schema in schemas.values())
+    mean = num_attributes / len(schemas)
+    return f"{len(schemas)} categories, {num_attributes} attributes, {mean:.2f} a category on average"

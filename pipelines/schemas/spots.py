@@ -118,3 +118,16 @@ def kind_of(value: Any) -> str:
         return "a date"
     names = {str: "a text", list: "a list", dict: "a mapping", type(None): "null", bytes: "bytes", set: "a set"}
     return names.get(type(value), type(value).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Remark on a category or, if `attribute` is set, on one attribute of it."""
+
+    category: str
+    attribute: str | None
+    message: str
+
+    def __str__(self) -> str:
+        place = self.category if self.attribute is None else f"{self.category} > {self.attribute}"
+        return f"{place}: {self.message}"

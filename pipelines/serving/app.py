@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import socket
 import time
+from collections.abc import Callable
 
+import uvicorn
 from fastapi import FastAPI, Request, Response
+from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from hpd_core import Engine
-from pipelines.serving.api_errors import ApiError
-from pipelines.serving.chat_reply import ChatReply
-from pipelines.serving.chat_request import read_chat
+from hpd_core import Engine, EngineConfig
+from hpd_core.data.section import Section
+from pipelines.console.exit_codes import serve_until_told
 from pipelines.serving.desk import ServingDesk
 from pipelines.serving.endpoint import Endpoint
-from pipelines.serving.gate import RequestGate, ServingLimits
-from pipelines.serving.metrics import ServingMetrics
-from pipelines.serving.refusal import error_response, json_response
-from pipelines.serving.responses_reply import ResponsesReply
-from pipelines.serving.responses_request import read_response
+from pipelines.serving.gate import RequestGate, ServingLimits, ServingMetrics
+from pipelines.serving.question import read_chat, read_response
+from pipelines.serving.reply import ApiError, error_response, json_response
+from pipelines.serving.responses_reply import ChatReply, ResponsesReply
 
 CHAT, RESPONSES, MODELS, HEALTH, METRICS = (
     "/v1/chat/completions",
@@ -79,3 +81,52 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 async def _fail(_: Request, error: Exception) -> Response:
     return error_response(ApiError(500, f"the server failed ({type(error).__name__}); its log says more"))
+
+
+_MARGIN_SECONDS = 5  # of a drain, beyond the longest that a request may take
+_BACKLOG = 2048  # connections that may wait to be taken
+_KEEP_ALIVE_SECONDS = 75
+"""Idle seconds until a kept-alive connection is closed.
+
+A reused connection that is closed at that moment fails a request without a retry. So this exceeds the timeouts of load
+balancers (60 s) and clients. uvicorn's own 5 s equal httpx's.
+"""
+
+
+def make_server(engine: Engine, model: str, limits: ServingLimits, api_key: str | None) -> uvicorn.Server:
+    """Build the server. Told to exit, it accepts nothing new and ends once all accepted requests are answered.
+
+    Args:
+        model: name under which clients call the engine's model.
+    """
+    config = uvicorn.Config(
+        build_app(engine, model, limits, api_key),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=int(limits.timeout_seconds + _MARGIN_SECONDS),
+    )
+    return uvicorn.Server(config)
+
+
+def serve(server: uvicorn.Server, sock: socket.socket, announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C, then drain.
+
+    Args:
+        announce: called with the address up to /v1, once requests are accepted.
+    """
+    sock.listen(_BACKLOG)
+    serve_until_told(server, sock, "/v1", announce)
+
+
+class ServeConfig(Section):
+    """Engine of a server, with the keys of a job."""
+
+    model: str = Field(
+        min_length=1, description="hub id, folder (local or any fsspec URI), or an embedded model's name"
+    )
+    adapter: str | None = Field(None, description="LoRA adapter in peft's format: local folder, fsspec URI or hub id")
+    engine: EngineConfig = Field(default_factory=EngineConfig, description="how the engine decodes")

@@ -11,11 +11,10 @@ from contextlib import asynccontextmanager, contextmanager
 
 from hpd_core import Engine, EngineError, FieldAnswer, JsonFuture, JsonResult, SchemaLimits
 from hpd_core.errors import PromptError, SchemaError
-from pipelines.serving.api_errors import ApiError
-from pipelines.serving.gate import ServingLimits
-from pipelines.serving.metrics import ServingMetrics
+from pipelines.serving.gate import ServingLimits, ServingMetrics
 from pipelines.serving.ordered_json import OrderedJson
 from pipelines.serving.question import ServedQuestion
+from pipelines.serving.reply import ApiError
 
 _LONGEST_WAIT = 60  # seconds that a client is told to wait before it tries again
 _WEIGHT = 0.1  # of the newest request in the mean of how long they take

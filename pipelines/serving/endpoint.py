@@ -13,11 +13,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from pipelines.serving.api_errors import ApiError
 from pipelines.serving.desk import ServingDesk
 from pipelines.serving.question import ServedQuestion
-from pipelines.serving.refusal import error_response, json_response, refuse_unread
-from pipelines.serving.reply import Reply
+from pipelines.serving.reply import ApiError, Reply, error_response, json_response, refuse_unread
 
 logger = logging.getLogger(__name__)
 

@@ -7,13 +7,12 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pipelines.serving.api_errors import ApiError
-from pipelines.serving.metrics import ServingMetrics
-from pipelines.serving.refusal import refuse_unread
-from pipelines.serving.reply import new_id
+from hpd_core import JsonResult
+from pipelines.serving.reply import ApiError, new_id, refuse_unread
 
 _GUARDED = "/v1/"
 _GONE = 499  # of a request whose client went before its answer began
@@ -84,3 +83,47 @@ class ServingLimits:
     max_members: int = 10_000
     timeout_seconds: float = 120.0
     max_open_requests: int = 512
+
+
+_SECONDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)
+
+
+class ServingMetrics:
+    """Counters of one server."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self.open_requests = Gauge(
+            "hpd_server_open_requests", "requests that wait or are answered", registry=self._registry
+        )
+        self._requests = Counter(
+            "hpd_server_requests",
+            "requests that have ended, by HTTP status; 499: the client went before its answer",
+            ("endpoint", "status"),
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "hpd_server_request_seconds",
+            "from the request's head to the end of its answer",
+            ("endpoint",),
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._tokens = Counter("hpd_server_tokens", "tokens of answers", ("kind",), registry=self._registry)
+        self._fields = Counter("hpd_server_fields", "fields that were answered", ("status",), registry=self._registry)
+
+    def count_request(self, endpoint: str, status: int, seconds: float) -> None:
+        """Count a finished request."""
+        self._requests.labels(endpoint, str(status)).inc()
+        self._seconds.labels(endpoint).observe(seconds)
+
+    def count_answer(self, result: JsonResult) -> None:
+        """Count an answered document."""
+        self._tokens.labels("prompt").inc(result.num_prompt_tokens)
+        self._tokens.labels("output").inc(result.num_output_tokens)
+        for field in result.fields.values():
+            self._fields.labels(field.status).inc()
+
+    def exposition(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self._registry)

@@ -16,7 +16,7 @@ from hpd_core.json_schema.form import Constant, FormGroup, FormMember, Leaf, Nod
 from hpd_core.json_schema.questions import MISSING, is_there, nothing
 from hpd_core.json_schema.schema_reader import read_schema
 from hpd_core.text.value_kinds import spelled
-from pipelines.serving.field_facts import json_text
+from pipelines.serving.reply import json_text
 
 Path = tuple[str | int, ...]
 _THERE = object()

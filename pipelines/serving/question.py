@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.serving.api_errors import ApiError, refused
+from pipelines.serving.reply import ApiError, refused
 
 _NO_SCHEMA = (
     "this server fills in JSON schemas and does not chat: send {way}. In Python: client.{call}(model=..., ...) with a "
@@ -121,3 +121,130 @@ def read_schema(holder: Any, place: str, key: str) -> tuple[str, dict[str, Any]]
     if description is not None and not isinstance(description, str):
         raise refused(f"{place}.description", "a text is needed")
     return name, schema if description is None else {"description": description, **schema}
+
+
+_ONE = "one answer is given, and the same text gives the same one; leave it out"
+_REFUSED = {
+    "n": ((1,), _ONE),
+    "logprobs": ((False,), "probabilities are given by field, in the answer's hpd.fields; leave it out"),
+    "top_logprobs": ((0,), "probabilities are given by field, in the answer's hpd.fields; leave it out"),
+    "logit_bias": (({},), "answers follow the schema alone; leave it out"),
+    "stop": (([], ""), "an answer ends where its JSON does; leave it out"),
+    "modalities": ((["text"],), "answers are text"),
+    "audio": ((), "answers are text"),
+    "functions": (([],), "send tools and tool_choice"),
+    "web_search_options": ((), "there is no web to search"),
+}
+_TEXT = ("text",)
+_WAY = (
+    'response_format {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}, or one tool that must be '
+    "called"
+)
+
+
+def read_chat(body: Mapping[str, Any]) -> ServedQuestion:
+    """Parse the question from the body of a request. Raises `ApiError`."""
+    refuse_keys(body, _REFUSED)
+    document, instruction = read_messages(body.get("messages"), "messages", _TEXT)
+    name, schema, place, as_call = _asked_schema(body)
+    options = body.get("stream_options")
+    if options is not None and not isinstance(options, Mapping):
+        raise refused("stream_options", "an object is needed")
+    return ServedQuestion(
+        document,
+        instruction,
+        schema,
+        name,
+        place,
+        as_call=as_call,
+        stream=flag(body, "stream"),
+        with_usage=flag(options or {}, "include_usage"),
+    )
+
+
+def _asked_schema(body: Mapping[str, Any]) -> tuple[str, dict[str, Any], str, bool]:
+    """Return (name, schema, its place in the body, whether it is a tool's). Raises `ApiError` if there is none."""
+    shape = body.get("response_format")
+    if body.get("tools") and body.get("tool_choice") != "none":
+        return *forced_tool(body["tools"], body.get("tool_choice"), "function"), True
+    if not isinstance(shape, Mapping) or shape.get("type") != "json_schema":
+        raise no_schema("response_format", _WAY, "chat.completions.parse")
+    place = "response_format.json_schema"
+    return *read_schema(shape.get("json_schema"), place, "schema"), f"{place}.schema", False
+
+
+def forced_tool(tools: Any, choice: Any, inner: str | None) -> tuple[str, dict[str, Any], str]:
+    """Return (name, schema, place of the schema) of the tool that `tool_choice` names.
+
+    Args:
+        inner: key under which a tool and a choice keep their name, "function"; None: directly.
+
+    Raises:
+        ApiError: `tool_choice` names no tool, or an unknown one.
+    """
+    if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
+        raise refused("tools", "a list of objects is needed")
+    named = _inside(choice, inner).get("name")
+    if named is None and (choice != "required" or len(tools) != 1):
+        shown = {"type": "function", **({"name": "..."} if inner is None else {inner: {"name": "..."}})}
+        raise refused(
+            "tool_choice",
+            f"the tool has to be named, as {shown}, or 'required' with one tool: this server fills in schemas, and "
+            "does not choose among tools",
+        )
+    for index, tool in enumerate(tools):
+        place = f"tools[{index}]" + ("" if inner is None else f".{inner}")
+        if named in (None, _inside(tool, inner).get("name")):
+            return *read_schema(_inside(tool, inner), place, "parameters"), f"{place}.parameters"
+    raise refused("tool_choice", f"there is no tool {named!r}")
+
+
+def _inside(holder: Any, inner: str | None) -> Mapping[str, Any]:
+    found = holder.get(inner) if isinstance(holder, Mapping) and inner is not None else holder
+    return found if isinstance(found, Mapping) else {}
+
+
+_STATELESS = "nothing is kept of earlier requests; send all texts in input"
+_RESPONSES_REQUEST_REFUSED = {
+    "previous_response_id": ((), _STATELESS),
+    "conversation": ((), _STATELESS),
+    "prompt": ((), _STATELESS),
+    "background": ((False,), "answers are not kept; leave it out"),
+    "include": (([],), "probabilities are given by field, in the answer's hpd.fields; leave it out"),
+    "top_logprobs": ((0,), "probabilities are given by field, in the answer's hpd.fields; leave it out"),
+}
+_RESPONSES_REQUEST_TEXT = ("input_text", "text")
+_RESPONSES_REQUEST_WAY = (
+    'text {"format": {"type": "json_schema", "name": ..., "schema": {...}}}, or one tool that must be called'
+)
+
+
+def read_response(body: Mapping[str, Any]) -> ServedQuestion:
+    """Parse the question from the body of a request. Raises `ApiError`."""
+    refuse_keys(body, _RESPONSES_REQUEST_REFUSED)
+    asked, wanted = body.get("input"), body.get("instructions")
+    if wanted is not None and not isinstance(wanted, str):
+        raise refused("instructions", "a text is needed")
+    messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+    document, instruction = read_messages(messages, "input", _RESPONSES_REQUEST_TEXT)
+    name, schema, place, as_call = _responses_request_asked_schema(body)
+    return ServedQuestion(
+        document,
+        "\n\n".join(filter(None, (wanted, instruction))) or None,
+        schema,
+        name,
+        place,
+        as_call=as_call,
+        stream=flag(body, "stream"),
+    )
+
+
+def _responses_request_asked_schema(body: Mapping[str, Any]) -> tuple[str, dict[str, Any], str, bool]:
+    """Return (name, schema, its place in the body, whether it is a tool's). Raises `ApiError` if there is none."""
+    text = body.get("text")
+    shape = text.get("format") if isinstance(text, Mapping) else None
+    if body.get("tools") and body.get("tool_choice") != "none":
+        return *forced_tool(body["tools"], body.get("tool_choice"), None), True
+    if not isinstance(shape, Mapping) or shape.get("type") != "json_schema":
+        raise no_schema("text.format", _RESPONSES_REQUEST_WAY, "responses.parse")
+    return *read_schema(shape, "text.format", "schema"), "text.format.schema", False

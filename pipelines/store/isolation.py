@@ -7,11 +7,17 @@ records. A process that dies loses its memory, so all of this is computed each t
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import math
+import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import UsageError
 
 _FAN_OUT = 16
 # A record fails twice before it is given up: once may have been the node's fault.
@@ -121,3 +127,30 @@ def _reason(failed: Sequence[Try], addition: str = "") -> str:
     what = "the record" if len(last.span) == 1 else f"{len(last.span)} records together"
     reason = last.error or f"the process died while it decoded {what}"
     return f"given up after {len(failed)} failed tries of {what}{addition}; the last: {reason}"
+
+
+def open_log(path: Path) -> Any:
+    """Open the file for reading and appending, locked while it is open; create it if needed.
+
+    Raise `UsageError` if another process holds the lock, `OSError` if it cannot be written.
+    """
+    file = open(path, "ab+")  # noqa: SIM115 - held open, and locked, as long as the job runs
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise UsageError(f"{path} is being written by another process") from error
+    return file
+
+
+def whole_lines(file: Any) -> Iterator[bytes]:
+    """Yield the lines of a log; truncate a last one without line end, which a kill left half-written."""
+    file.seek(0)
+    end = 0
+    for line in file:
+        if not line.endswith(b"\n"):
+            file.truncate(end)
+            break
+        end += len(line)
+        yield line
+    file.seek(0, os.SEEK_END)

@@ -10,6 +10,14 @@ _parts/<table>/<shard>-<attempt>-<token>.parquet   rows of one attempt; garbage 
 _shards/<shard>.json                       the shard is committed: the first to write it wins
 <table>/part-<shard>.parquet               published: committed rows, under a permanent name
 manifest.json                              the run is finished
+
+Replacement of a part that a finished run has published.
+
+    1  the shard's manifest announces the new part:  {..., "sha256": old, "coming": {"sha256": new, ...}}
+    2  the published file is replaced atomically
+    3  the manifest describes the new part:          {..., "sha256": new}
+
+A kill in between leaves a manifest that names both: the file is one of the two. The next pass tells which.
 """
 
 from __future__ import annotations
@@ -20,12 +28,11 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pipelines.errors import RunError, UsageError
-from pipelines.store.damaged import named_damage
 from pipelines.store.folders import Folder, iter_requests
 from pipelines.store.isolation import Span, Try
 from pipelines.store.tables import TABLES, EncodedTable, part_name
@@ -189,7 +196,7 @@ class Ledger:
         return winner, winner["token"] == token
 
     def rewrite(self, shard: int, manifest: Mapping[str, Any]) -> None:
-        """Replace the manifest of a committed shard of a finished run (store/replaced_parts.py)."""
+        """Replace the manifest of a committed shard of a finished run (store/ledger.py)."""
         self.folder.write(_manifest_name(shard), json.dumps(manifest, ensure_ascii=False).encode())
 
     def publish(self, manifest: Mapping[str, Any]) -> None:
@@ -299,3 +306,50 @@ def _public_name(table: str, shard: int) -> str:
 
 def _manifest_name(shard: int) -> str:
     return f"_shards/{shard:06d}.json"
+
+
+_MAX_REASON = 200  # characters
+_WAY_OUT = "Restore the file from a copy of the run, or extract anew into another output folder"
+
+
+@contextmanager
+def named_damage(folder: Folder, name: str, way_out: str = _WAY_OUT) -> Iterator[None]:
+    """Raise `UsageError` if reading the object in the block fails because it is damaged or has another format."""
+    try:
+        yield
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_REASON]
+        raise UsageError(
+            f"cannot read {folder.describe(name)}: it is damaged, or of another version of this project ({reason}). "
+            f"{way_out}"
+        ) from error
+
+
+def replace_part(ledger: Ledger, shard: int, table: str, part: EncodedTable) -> None:
+    """Replace the shard's published part of a table."""
+    manifest = ledger.manifest(shard)
+    entry = manifest["tables"][table]
+    coming = {
+        "num_rows": part.num_rows,
+        "num_bytes": len(part.data),
+        "sha256": hashlib.sha256(part.data).hexdigest(),
+    }
+    entry["coming"] = coming
+    ledger.rewrite(shard, manifest)
+    ledger.folder.write(entry["public"], part.data)
+    del entry["coming"]
+    entry.update(coming)
+    ledger.rewrite(shard, manifest)
+
+
+def settle_replacement(ledger: Ledger, shard: int, table: str) -> None:
+    """Make the manifest say which of two parts is there, if a pass was killed while it replaced one."""
+    manifest = ledger.manifest(shard)
+    entry = manifest["tables"][table]
+    coming = entry.pop("coming", None)
+    if coming is None:
+        return
+    data = ledger.folder.read(entry["public"])
+    if hashlib.sha256(data).hexdigest() == coming["sha256"]:
+        entry.update(coming)
+    ledger.rewrite(shard, manifest)

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hpd_core import Evidence
 from pipelines.errors import RunError, UsageError
 from pipelines.store.columns import COLUMNS
 from pipelines.store.folders import Folder
@@ -121,3 +122,8 @@ def _without_nulls(name: str, table: pa.Table) -> pa.Table:
         if not column.nullable and table.column(column.name).null_count:
             raise ValueError(f"table {name!r}, column {column.name!r}: null is not allowed")
     return table
+
+
+def stored_evidence(entry: Mapping[str, Any]) -> Evidence:
+    """Return the place; the text around it is kept in the table only."""
+    return Evidence(entry["field"], entry["start"], entry["end"], entry["text"], entry["match"])

@@ -72,7 +72,7 @@ class Totals:
     `reasons`
     counts dead letters by code, `unknown_categories` those of "no_schema" by category (the most frequent names).
     `carried` counts what was carried over from an earlier run, `cascade` what a larger model was asked again
-    (cascading/standing.py). `metrics` sums tokens, steps, seconds, retries (of `retried_shards`) and, over
+    (cascading/both_answers.py). `metrics` sums tokens, steps, seconds, retries (of `retried_shards`) and, over
     `priced_shards`, dollars; `priced_decoded` counts the products that these decoded. `field_orders` covers a sample.
     """
 

@@ -1,10 +1,27 @@
-"""Model, products and steps of a training. Workers and a dry run load the same."""
+"""Model, products and steps of a training. Workers and a dry run load the same.
+
+Messages of a worker to the driver, besides lines for the user.
+
+The queue's actor unpickles every message, so it imports all that this module imports before it delivers anything.
+
+Stop requests of a training: the driver posts one, and every worker sees it within a second.
+
+A signal kills nothing: the worker finishes its step (or aborts its validation), keeps a checkpoint and returns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import io
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import TracebackType
+from typing import Any, Literal
+
+import ray
+from matplotlib.figure import Figure
 
 from hpd_core import DocumentTokenizer
 from hpd_core.models import description
@@ -115,3 +132,170 @@ class Course:
                 f"left out, longer than K_max in a variant's schema: {self.planner.num_unfitting:,} values of the "
                 f"first epoch"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Begins:
+    """Stage that a worker begins before its first step."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRuns:
+    """Begin of the training loop. From here on there is a state worth a checkpoint."""
+
+
+class Meter:
+    """Meter of loss, accuracy and speed between two progress lines."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.restart()
+
+    def restart(self) -> None:
+        """Reset the sums and the clock, so that validation time does not count as training."""
+        self._started = time.monotonic()
+        self._loss, self._right, self._targets, self._documents, self._norm = 0.0, 0, 0, 0, 0.0
+
+    def add(self, step: TrainingStep, loss: float, num_right: int, norm: float) -> None:
+        """Add this worker's part of one step."""
+        self._loss += loss
+        self._right += num_right
+        self._norm = norm
+        self._targets += sum(example.num_targets for pack in step.packs[0] for example in pack)
+        self._documents += step.num_documents
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a progress line is due."""
+        return time.monotonic() - self._started >= self._seconds
+
+    def take(self) -> dict[str, float]:
+        """Return the means since the last reset, and reset. The gradient norm is that of the last step."""
+        seconds = time.monotonic() - self._started
+        answer = {
+            "loss": self._loss / max(1, self._targets),
+            "accuracy": self._right / max(1, self._targets),
+            "gradient_norm": self._norm,
+            "documents_per_second": self._documents / seconds,
+        }
+        self.restart()
+        return answer
+
+
+def progress_line(entry: Mapping[str, Any], num_steps: int, seconds: float) -> str:
+    """Format a log entry as a line. `seconds`: time of all steps so far."""
+    start = f"step {entry['step']}/{num_steps} (epoch {entry['epoch']:.2f})"
+    if "validation" in entry:
+        score = entry["validation"]
+        rate, refusals = score["hallucination_rate"], score["refusals"]
+        refused = f"; {len(refusals)} of the products refused ({refusals[0]})" if refusals else ""
+        return (
+            f"{start}  validation: F1 {score['f1']:.3f}, precision {score['precision']:.3f}, recall "
+            f"{score['recall']:.3f}, hallucination rate {'-' if rate is None else f'{rate:.3f}'}; "
+            f"{score['num_answered']} of {score['num_unlabelled']} unlabelled attributes got a value{refused}"
+        )
+    left = (num_steps - entry["step"]) * seconds / max(1, entry["step"]) / 60
+    return (
+        f"{start}  loss {entry['loss']:.4f}, tokens right {entry['accuracy']:.1%}, lr {entry['lr']:.2e}, "
+        f"{entry['documents_per_second']:.1f} products/s, {left:.0f} min left"
+    )
+
+
+def draw_curve(log: Sequence[Mapping[str, Any]]) -> bytes:
+    """Draw an SVG of a run's log: loss (left axis) and F1 scores, if any (right axis), by epoch."""
+    losses = [(entry["epoch"], entry["loss"]) for entry in log if "loss" in entry]
+    scores = [(entry["epoch"], entry["validation"]["f1"]) for entry in log if "validation" in entry]
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    left = figure.add_subplot()
+    left.set_xlabel("epoch")
+    left.set_ylabel("training loss per token")
+    if losses:
+        left.plot(*zip(*losses, strict=True), color="tab:blue", label="training loss")
+        left.set_ylim(bottom=0)
+    if scores:
+        right = left.twinx()
+        right.plot(*zip(*scores, strict=True), color="tab:orange", marker="o", label="validation F1")
+        right.set_ylabel("validation F1")
+        right.set_ylim(0, 1)
+    figure.legend(loc="outside upper center", ncols=2)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+Wish = Literal["checkpoint", "at once"]
+"""Stop request: keep a checkpoint first, or stop at once because another driver continues or a worker has failed."""
+
+_SECONDS_BETWEEN_LOOKS = 0.5
+
+
+@ray.remote(num_cpus=0)
+class _Board:
+    """Ray actor that holds the request for all workers, including restarted ones."""
+
+    def __init__(self) -> None:
+        self._wish: Wish | None = None
+
+    def put(self, wish: Wish) -> None:
+        self._wish = wish
+
+    def read(self) -> Wish | None:
+        return self._wish
+
+
+class StopBoard:
+    """Driver's side of the stop request. It is passed to the workers with their arguments."""
+
+    def __init__(self) -> None:
+        self._board: Any = _Board.remote()  # type: ignore[attr-defined]
+
+    def put(self, wish: Wish) -> None:
+        """Post a request; it replaces an earlier one."""
+        ray.get(self._board.put.remote(wish))
+
+    def read(self) -> Wish | None:
+        """Return the current request, or None."""
+        wish: Wish | None = ray.get(self._board.read.remote())
+        return wish
+
+
+class StopWatch:
+    """Worker's side of the stop request. It polls the board in a thread, so that polling does not delay a step.
+
+    Attributes:
+        wish: request at the last poll, or None.
+    """
+
+    def __init__(self, board: StopBoard, deadline: float | None) -> None:
+        """Read the board once. `deadline`: end of the time limit, in seconds since the epoch; None: no limit."""
+        self.wish: Wish | None = board.read()
+        self._board, self._deadline = board, deadline
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="stop-watch", daemon=True)
+
+    def __enter__(self) -> StopWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def is_stopped(self) -> bool:
+        """Return whether the training is to stop now."""
+        return self.wish is not None
+
+    @property
+    def has_deadline(self) -> bool:
+        """Whether there is a time limit."""
+        return self._deadline is not None
+
+    def is_time_up(self, reserve: float) -> bool:
+        """Return whether at most `reserve` seconds are left."""
+        return self._deadline is not None and time.time() + reserve >= self._deadline
+
+    def _watch(self) -> None:
+        while not self._done.wait(_SECONDS_BETWEEN_LOOKS):
+            self.wish = self._board.read()

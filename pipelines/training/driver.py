@@ -23,10 +23,10 @@ from pipelines.config.loading import parse_config
 from pipelines.console.terminal import print_beginning
 from pipelines.errors import RunError, UsageError
 from pipelines.job.run_plan import differences
-from pipelines.store.damaged import named_damage
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
-from pipelines.training.forecast import DAMAGED_WAY_OUT, forecast_lines
+from pipelines.store.ledger import named_damage
+from pipelines.training.few_settings import DAMAGED_WAY_OUT, forecast_lines
 from pipelines.training.labelled_products import load_products
 from pipelines.training.ray_training import train
 from pipelines.training.validation import choose, split_products

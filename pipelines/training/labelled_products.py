@@ -20,8 +20,7 @@ from pipelines.quality.gold import GoldProduct
 from pipelines.quality.gold_split import fingerprint
 from pipelines.quality.scoring import fold, words_pattern
 from pipelines.schemas.schema_file import load_schemas
-from pipelines.training.data_report import DataReport
-from pipelines.training.gold_records import gold_records
+from pipelines.training.gold_records import DataReport, gold_records
 
 Items = Sequence[str] | None
 """Label of an attribute; None: labelled absent."""

@@ -24,9 +24,8 @@ from pipelines.errors import UsageError
 from pipelines.job.ray_cluster import explain, ray_cluster
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
-from pipelines.training.stop_wish import StopBoard
+from pipelines.training.course import Begins, StopBoard, TrainingRuns
 from pipelines.training.worker import train_worker
-from pipelines.training.worker_messages import Begins, TrainingRuns
 
 _CHECKPOINTS = "_checkpoints"
 _SECONDS_BETWEEN_LOOKS = 5.0

@@ -6,7 +6,9 @@ next step. A stopped run resumes exactly where it was. A killed run loses at mos
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -16,21 +18,19 @@ from typing import Any, Literal
 import ray.train
 import ray.train.torch
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from hpd_core import ModelError, PromptError
 from hpd_core.models import description
+from hpd_core.training.loss import attach_training, collate, forward_loss
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.store.folders import Folder
-from pipelines.training.course import Course
+from pipelines.training.course import Begins, Course, Meter, StopWatch, TrainingRuns, draw_curve, progress_line
 from pipelines.training.labelled_products import LabelledProduct
-from pipelines.training.optimizer_step import Stepper
-from pipelines.training.progress_lines import Meter, draw_curve, progress_line
 from pipelines.training.step_planner import TrainingStep
-from pipelines.training.stop_wish import StopWatch
-from pipelines.training.trained_weights import load_state, save_state
+from pipelines.training.trained_weights import MasterWeights, load_state, save_state
 from pipelines.training.validation import ValidationScore, seconds_for, validate
-from pipelines.training.worker_messages import Begins, TrainingRuns
 
 LOG_FILE = "log.jsonl"
 CURVE_FILE = "curve.svg"
@@ -292,3 +292,52 @@ class Trainer:
         entry = {"step": step, "epoch": round(step / self._course.steps_per_epoch, 3)} | entry
         self._progress["log"].append(entry)
         self._say(progress_line(entry, self._num_steps, self._progress["seconds"]))
+
+
+# oneDNN prepares its kernels anew for every shape, which takes longer than a forward.
+_PADDING_MULTIPLE = 128
+
+
+class Stepper:
+    """Optimizer steps of worker `rank` of `num_workers`."""
+
+    def __init__(self, course: Course, rank: int, num_workers: int) -> None:
+        self._config = course.config
+        self._rank, self._num_workers = rank, num_workers
+        model = course.trained.model
+        attach_training(model)
+        self._device = model.device
+        self._wrapped: Any = model
+        if num_workers > 1:
+            devices = [model.device] if model.device.type == "cuda" else None
+            self._wrapped = DistributedDataParallel(model, device_ids=devices)
+        self.weights = MasterWeights(course.trained.parameters, self._config.optimizer, course.num_steps)
+
+    def take(self, step: TrainingStep, number: int) -> tuple[float, int, float]:
+        """Take step `number` (from 0). Return this worker's summed loss and right predictions, and the gradient's norm.
+
+        Raises `UsageError` if the norm is not finite.
+        """
+        # Dropout of a step is the same, however often the run was stopped before.
+        torch.manual_seed(hash((self._config.seed, number, self._rank)))
+        packs = step.packs[self._rank]
+        total_loss, num_right = 0.0, 0
+        for index, pack in enumerate(packs):
+            is_last = index == len(packs) - 1
+            wait = contextlib.nullcontext() if is_last or self._num_workers == 1 else self._wrapped.no_sync()
+            with wait:
+                # A worker without a pack forwards another one's with no weight: all must meet in the last backward.
+                batch = collate(pack or step.packs[0][0], self._device, _PADDING_MULTIPLE)
+                loss, right = forward_loss(self._wrapped, batch, self._config.optimizer.label_smoothing)
+                # Workers' gradients are averaged, the loss is a mean over all of them.
+                (loss * (self._num_workers / step.num_targets if pack else 0.0)).backward()  # type: ignore[no-untyped-call]
+            if pack:
+                total_loss += float(loss.detach())
+                num_right += int(right)
+        norm = self.weights.step(number)
+        if not math.isfinite(norm):
+            raise UsageError(
+                f"the gradient is not finite at step {number}: the training has diverged. Lower "
+                f"optimizer.learning_rate, in another output"
+            )
+        return total_loss, num_right, norm

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pipelines.errors import UsageError
 from pipelines.schemas.importing import akeneo, google, json_schema, magento, shopify
 from pipelines.schemas.importing.imported import Imported, each_once, listed
-from pipelines.schemas.importing.pydantic_models import is_model, model_document
+from pipelines.schemas.importing.json_schema import is_model, model_document
 from pipelines.schemas.importing.sources import Document, read_sources
 from pipelines.store.folders import open_filesystem
 

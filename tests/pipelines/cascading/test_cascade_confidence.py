@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.confidence.calibration_file import CalibratedModel, Calibration
-from pipelines.confidence.curves import Platt
+from pipelines.confidence.calibration_file import CalibratedModel, Calibration, Platt
 from pipelines.confidence.score import KINDS, NUMBERS, Score
 from pipelines.errors import UsageError
 from tests.pipelines.conftest import Workplace, read_table

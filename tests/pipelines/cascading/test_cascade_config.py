@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.cascading.larger_model import larger_model
-from pipelines.config.extraction import JobConfig
+from pipelines.cascading.both_answers import larger_model
+from pipelines.config.extraction import JobConfig, result_config
 from pipelines.config.loading import parse_config
-from pipelines.config.result_identity import result_config
 from pipelines.errors import UsageError
 from tests.tables import table
 

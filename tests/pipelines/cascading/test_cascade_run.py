@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpd_core import Engine, EngineConfig, Record, RecordResult
-from pipelines.cascading.doubt import certainty, is_answer
+from pipelines.cascading.both_answers import certainty, is_answer
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.tables import TABLES
 from tests.pipelines.cascading.conftest import NUM_PRODUCTS

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.cascading.both_answers import NEVER, AskedAnswer, BothJudged
-from pipelines.cascading.curve import Costs, Curve, f1_at, make_curve
-from pipelines.cascading.second_cost import AskedProduct, TokenRates
+from pipelines.cascading.curve import AskedProduct, Costs, Curve, TokenRates, f1_at, make_curve
 from pipelines.quality.scoring import AnswerOutcome, count
 
 VC, VW, VN = int(AnswerOutcome.VC), int(AnswerOutcome.VW), int(AnswerOutcome.VN)

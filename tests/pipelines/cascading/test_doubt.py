@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import RecordResult, Value
-from pipelines.cascading.doubt import certainty, doubtful
+from pipelines.cascading.both_answers import certainty, doubtful
 from tests.tables import table
 
 STATUSES = ("value", "absent", "truncated", "invalid")

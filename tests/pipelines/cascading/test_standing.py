@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from hpd_core import ErrorCode, RecordResult, Value
-from pipelines.cascading.standing import count_asked, standing
+from pipelines.cascading.both_answers import count_asked, standing
 from tests.tables import table
 
 ENGINE = {"model_id": "small", "adapter_revision": "r1"}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hpd_core import Attribute, CategorySchema, Record
-from pipelines.catalog.categories import find_category
-from pipelines.catalog.rows import RowRefusal, to_record
+from pipelines.catalog.rows import RowRefusal, find_category, to_record
 from pipelines.config.catalog_input import InputConfig
 from tests.tables import table
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from pipelines.catalog.html_text import shown_text
 from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.sharding import RowRange
-from pipelines.catalog.shown_text import shown_text
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 

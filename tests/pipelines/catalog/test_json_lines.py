@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.catalog.json_lines import parse_line
+from pipelines.catalog.text_files import parse_line
 
 
 @given(st.binary())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.catalog.mixed_encodings import mended_record
-from pipelines.catalog.text_files import decoded
+from pipelines.catalog.text_files import decoded, mended_record
 from tests.tables import table
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.catalog.staging import stage, staged_path
-from pipelines.config.reading import ReadOptions
+from pipelines.config.catalog_input import ReadOptions
 
 HEADER = b"id,title\n"
 PLAIN = b"1,A plain title that says nothing\n" * 60_000

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.catalog.cells import cell_text
-from pipelines.catalog.column_types import check_column_types
-from pipelines.catalog.parquet_rows import to_rows
+from pipelines.catalog.parquet_rows import check_column_types, to_rows
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from tests.pipelines.catalog.test_rows import CONFIG

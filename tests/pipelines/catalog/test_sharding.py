@@ -6,8 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.catalog.input_files import SourceFile
-from pipelines.catalog.segments import FileSegment, LineSegments
+from pipelines.catalog.input_files import FileSegment, LineSegments, SourceFile
 from pipelines.catalog.sharding import Shard, plan_shards
 from pipelines.config.operation import ShardConfig
 

@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema, Record
+from pipelines.catalog.html_text import shown_record, shown_text
 from pipelines.catalog.rows import RowRefusal, to_record
-from pipelines.catalog.shown_text import shown_record, shown_text
 from pipelines.config.catalog_input import InputConfig
-from pipelines.config.extraction import JobConfig
-from pipelines.config.result_identity import result_config
-from pipelines.job.clustering.clustered_rows import DealtRow, from_values, to_table
+from pipelines.config.extraction import JobConfig, result_config
+from pipelines.job.clustered_rows import DealtRow, from_values, to_table
 from pipelines.job.context import PreparedRecord
 from pipelines.job.prepare_stage import input_hash
 from tests.examples import examples

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from pipelines import compare
 from pipelines.comparing.comparison import RunComparison
-from pipelines.reviewing.log_files import ReviewLog
+from pipelines.reviewing.corrections import ReviewLog
 from pipelines.reviewing.verdicts import ReviewVerdict
 from pipelines.store.folders import Folder
 from tests.pipelines.conftest import read_table

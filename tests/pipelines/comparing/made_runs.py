@@ -16,9 +16,9 @@ from hpd_core import Attribute, CategorySchema, Record
 from pipelines.catalog.sharding import RowRange, Shard
 from pipelines.job.prepare_stage import input_hash
 from pipelines.job.run_plan import Plan, PlannedFile
-from pipelines.store.asked_schemas import store_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import PLAN_NAME
+from pipelines.store.no_run import store_schemas
 from pipelines.store.tables import to_table
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

@@ -7,9 +7,8 @@ import math
 
 import numpy as np
 
-from pipelines.confidence.answer_features import NOWHERE, AnswerFeatures
+from pipelines.confidence.answer_features import NOWHERE, AnswerFeatures, LabelledAnswer
 from pipelines.confidence.calibration_file import CalibratedModel
-from pipelines.confidence.labelled_answer import LabelledAnswer
 
 MODEL = CalibratedModel("small", "sha256:1", "sha256:2", "prompt", "hpd", "tree", None, 64, "causal")
 OTHER = dataclasses.replace(MODEL, adapter_revision="sha256:3")

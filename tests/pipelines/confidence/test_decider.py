@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pipelines.confidence.calibration_file import THRESHOLDS, CalibratedModel, Calibration, LabelledAttribute
-from pipelines.confidence.curves import Platt
-from pipelines.confidence.decider import Decider
-from pipelines.confidence.precision_bounds import Taken
-from pipelines.confidence.run_confidence import NamedCalibration, RunConfidence
+from pipelines.confidence.calibration_file import (
+    THRESHOLDS,
+    CalibratedModel,
+    Calibration,
+    LabelledAttribute,
+    Platt,
+    Taken,
+)
+from pipelines.confidence.run_confidence import Decider, NamedCalibration, RunConfidence
 from pipelines.confidence.score import KINDS, NUMBERS, Score
 from tests.pipelines.confidence.made_answers import MODEL
 from tests.tables import table

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.confidence.calibration_file import Calibration
-from pipelines.confidence.curves import curve_from_dict
-from pipelines.confidence.decider import Decider
+from pipelines.confidence.calibration_file import Calibration, curve_from_dict
 from pipelines.confidence.learning import cross_fitted, deal, fit_isotonic, fit_platt, learn, log_loss
+from pipelines.confidence.run_confidence import Decider
 from tests.pipelines.confidence.made_answers import MODEL, made_answers
 
 NOW = "2026-11-27T00:00:00+00:00"

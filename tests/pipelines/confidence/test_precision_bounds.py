@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
-from pipelines.confidence.precision_bounds import Taken, lower_bound, lowest_passing, tail, upper_bound
+from pipelines.confidence.calibration_file import Taken, lower_bound, lowest_passing, tail, upper_bound
 from tests.tables import table
 
 COUNTS = st.integers(1, 3000).flatmap(lambda num: st.tuples(st.just(num), st.integers(0, num)))

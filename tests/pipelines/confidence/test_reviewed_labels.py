@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from pipelines.confidence.calibration_file import CalibratedModel
-from pipelines.quality.labelled_answers import gold_answers, reviewed_answers
+from pipelines.quality.run_answers import gold_answers, reviewed_answers
 from pipelines.rewriting.reviewed_run import write_reviews
 from pipelines.store.tables import to_table
 from tests.pipelines.conftest import read_table

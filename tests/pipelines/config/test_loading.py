@@ -7,11 +7,10 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from pipelines.config.extraction import JobConfig
+from pipelines.config.extraction import JobConfig, config_hash
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.labelling import LabelConfig
 from pipelines.config.loading import load_config
-from pipelines.config.result_identity import config_hash
 from pipelines.errors import UsageError
 from tests.tables import table
 

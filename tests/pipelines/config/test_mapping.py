@@ -7,8 +7,7 @@ from typing import Any
 from hpd_core import Attribute, CategorySchema, Record
 from pipelines.catalog.rows import RowRefusal, to_record
 from pipelines.config.catalog_input import InputConfig
-from pipelines.config.extraction import JobConfig
-from pipelines.config.result_identity import config_hash, result_config
+from pipelines.config.extraction import JobConfig, config_hash, result_config
 
 SCHEMAS = {"Bags": CategorySchema(category="Bags", attributes=(Attribute(name="Brand"),))}
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pipelines.console.shown_names import shown_names
+from pipelines.console.terminal import shown_names
 
 LONG = "Home/Kitchen/" + "x" * 280
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=120)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.config.operation import CostConfig
-from pipelines.costing.forecast import Forecast, Interval, Price
+from pipelines.costing.forecast import Forecast, Interval, Price, deadlines
 from pipelines.costing.machines import (
     assumed_seconds,
     find_gpu,
@@ -22,7 +22,6 @@ from pipelines.costing.machines import (
     rate_text,
     work_per_row,
 )
-from pipelines.costing.scenarios import deadlines
 from pipelines.errors import UsageError
 from pipelines.job.prices import price_table
 from tests.examples import examples

@@ -13,14 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.costing.backtest import SHARES, backtest
-from pipelines.costing.estimate import FloatArray, Measurements, estimate
 from pipelines.costing.forecast import Interval
 from pipelines.costing.forecast_builder import _combined, _measurements
-from pipelines.costing.pilot import MeasuredRun, Pilot
+from pipelines.costing.forecast_text import SHARES, backtest
+from pipelines.costing.pilot import MeasuredRun, Pilot, second_draw
 from pipelines.costing.pilot_rows import MIN_ROWS, PilotDraw, draw_rows
-from pipelines.costing.second_pilot import second_draw
-from pipelines.costing.strata import allocate, make_strata
+from pipelines.costing.strata import FloatArray, Measurements, allocate, estimate, make_strata
 from pipelines.costing.survey import CellCount, Survey, SurveyCandidate, SurveyCell, band, row_number
 from pipelines.errors import UsageError
 from tests.examples import examples

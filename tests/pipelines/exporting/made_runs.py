@@ -17,8 +17,8 @@ from hpd_core import Attribute, CategorySchema
 from pipelines import export
 from pipelines.catalog.staging import measure
 from pipelines.normalising.normalise import Normaliser
-from pipelines.store.asked_schemas import store_schemas
 from pipelines.store.folders import Folder, open_filesystem
+from pipelines.store.no_run import store_schemas
 from pipelines.store.tables import to_table
 from tests.pipelines.comparing.made_runs import Row, write_run
 

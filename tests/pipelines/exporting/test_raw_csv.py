@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.catalog.delimited import Dialect, read_records
-from pipelines.exporting.raw_csv import RawRecord, raw_cells, raw_records, raw_value, to_raw
+from pipelines.exporting.filled_csv import RawRecord, raw_cells, raw_records, raw_value, to_raw
 
 _PIECES = st.sampled_from(
     ['"', '""', '"a"', ",", ";", "\n", "\r", "\r\n", "a", "é", "日", " ", "\t", "\x00", "\\", "a,b\n"]

@@ -26,10 +26,9 @@ from pipelines.catalog.readers import read_piece
 from pipelines.catalog.staging import store_rows
 from pipelines.costing.survey import survey_catalog
 from pipelines.errors import UsageError
-from pipelines.job.category_counts import count_categories
 from pipelines.job.decode_stage import ShardDecoder
 from pipelines.job.finish_stage import finish_shard
-from pipelines.job.preflight import PlannedJob, plan_job
+from pipelines.job.preflight import PlannedJob, count_categories, plan_job
 from pipelines.job.prepare_stage import prepare_shard
 from pipelines.job.rounds import job_context
 from pipelines.reporting.source_texts import Wanted, read_texts

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from hpd_core import Record
 from pipelines.errors import BudgetError, RunError
-from pipelines.job.clustering import shuffle
-from pipelines.job.clustering.clusters import Clusters
-from pipelines.job.clustering.shuffle import identity_sum
+from pipelines.job import shuffle
+from pipelines.job.clustered_rows import Clusters
 from pipelines.job.context import PreparedRecord
 from pipelines.job.run_status import read_status
+from pipelines.job.shuffle import identity_sum
 from pipelines.store.folders import Folder
 from tests.pipelines.conftest import Workplace, product, read_table
 from tests.pipelines.job import faulty

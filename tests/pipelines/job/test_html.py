@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipelines.catalog.shown_text import shown_text
+from pipelines.catalog.html_text import shown_text
 from tests.pipelines import conftest
 from tests.pipelines.conftest import Workplace, read_table
 from tests.pipelines.reporting.reports import facts_of

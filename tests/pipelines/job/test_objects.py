@@ -15,8 +15,8 @@ from pipelines.config.finetuning import DatasetConfig, LabelPolicy
 from pipelines.quality.evaluation import evaluate_run
 from pipelines.quality.scoring import Counts
 from pipelines.schemas.schema_file import load_schemas
-from pipelines.store.asked_schemas import read_asked_schemas
 from pipelines.store.folders import Folder
+from pipelines.store.no_run import read_asked_schemas
 from pipelines.training.labelled_products import load_products
 from tests.pipelines.conftest import Workplace, products, read_table
 from tests.pipelines.exporting.made_runs import exported

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from pipelines.catalog.sharding import Shard
 from pipelines.config.operation import CostConfig
-from pipelines.console.money import dollars
+from pipelines.console.terminal import dollars
 from pipelines.errors import BudgetError, RunError
 from pipelines.job import prices, summary
 from pipelines.job.context import JobContext

@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from pipelines import compare, report, status
-from pipelines.console.money import dollars
+from pipelines.console.terminal import dollars
 from pipelines.job import ray_stages
 from pipelines.job.driver import run_job
 from pipelines.job.preflight import plan_job

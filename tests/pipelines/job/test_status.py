@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from pipelines import status as command
-from pipelines.console.money import dollars
+from pipelines.console.terminal import dollars
 from pipelines.job import run_status
 from pipelines.job.run_status import read_status
 from pipelines.store.folders import Folder

@@ -17,10 +17,8 @@ from pipelines.costing.driver import Planner
 from pipelines.errors import UsageError
 from pipelines.job import summary
 from pipelines.job.carryover import EarlierRun
-from pipelines.job.category_counts import CatalogCounts
 from pipelines.job.driver import RunOutcome
-from pipelines.job.preflight import plan_job
-from pipelines.job.unknown_categories import count_unknown, unknown_json, unknown_lines
+from pipelines.job.preflight import CatalogCounts, count_unknown, plan_job, unknown_json, unknown_lines
 from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, NameCounts, Totals
 from tests.pipelines.conftest import Workplace, product
 from tests.tables import table

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.evaluate import app
-from pipelines.judging.classes import CLASSES
+from pipelines.judging.questions import CLASSES
 from tests.pipelines.judging.judges import (
     COUNTS,
     PRICES,

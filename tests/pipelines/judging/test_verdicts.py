@@ -8,9 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute
-from pipelines.judging.classes import CLASSES, fits, llm_estimates, llm_rates
-from pipelines.judging.questions import INSTRUCTION, asked_again, question
-from pipelines.judging.verdicts import read_verdicts
+from pipelines.judging.questions import (
+    CLASSES,
+    INSTRUCTION,
+    asked_again,
+    fits,
+    llm_estimates,
+    llm_rates,
+    question,
+    read_verdicts,
+)
 from pipelines.quality.scoring import RateEstimates
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).map(str.strip).filter(bool)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hpd_core import Attribute, CategorySchema, Value
 from hpd_core.text.values import parse_value
-from pipelines.labelling.listed_values import split_lists
+from pipelines.labelling.teacher_answers import split_lists
 from tests.tables import table
 
 SCHEMA = CategorySchema(

@@ -12,8 +12,7 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines.confidence.calibration_file import CalibratedModel, Calibration
-from pipelines.confidence.curves import Platt
+from pipelines.confidence.calibration_file import CalibratedModel, Calibration, Platt
 from pipelines.confidence.run_confidence import NamedCalibration, RunAcceptance, RunConfidence
 from pipelines.confidence.score import KINDS, NUMBERS, Score
 from pipelines.normalise import app

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.normalising.unit_names import unit_names
 from pipelines.normalising.unit_reading import quantity_at
-from pipelines.normalising.units import convert, is_known, units_of, wanted_unit
+from pipelines.normalising.units import convert, is_known, unit_names, units_of, wanted_unit
 from tests.examples import examples
 from tests.pipelines.normalising.test_normalise import number, text
 from tests.tables import table

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute
+from pipelines.normalising.measured_text import Normalised
 from pipelines.normalising.member_names import one_form, written_signs
 from pipelines.normalising.normalise import normalise
-from pipelines.normalising.normalised import Normalised
 from pipelines.schemas.schema_file import load_schemas
 from tests.tables import table
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Attribute
+from pipelines.normalising.measured_text import NORM_STATUSES, Normalised
 from pipelines.normalising.normalise import normalise
-from pipelines.normalising.normalised import NORM_STATUSES, Normalised
 from tests.examples import examples
 from tests.tables import table
 

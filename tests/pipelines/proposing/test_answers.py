@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.proposing.answers import Named, read_attributes
+from pipelines.profiling.asked_attributes import Named, read_attributes
 from tests.tables import table
 
 COLOUR = Named("Colour", "the main one, such as red, blue", False, None, ("red", "blue"))

@@ -15,7 +15,7 @@ from hpd_core import Attribute, CategorySchema
 from pipelines.evaluate import app
 from pipelines.quality.doubtful_labels import DoubtfulLabel, DoubtKind, recheck_labels
 from pipelines.quality.gold import parse_gold
-from pipelines.quality.gold_without import without_doubtful
+from pipelines.quality.gold_split import without_doubtful
 from pipelines.quality.scoring import Answer
 from tests.examples import examples
 from tests.pipelines.comparing.made_runs import ABSENT, INVALID, TRUNCATED, Row, write_run

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from pipelines import report
 from pipelines.costing.forecast import CategoryForecast, Forecast, Interval, Price
-from pipelines.reporting.facts.forecast import ForecastFacts
-from pipelines.reporting.facts.report import Facts
+from pipelines.reporting.cost_facts import ForecastFacts
 from pipelines.reporting.gather_facts import ReportWishes, gather
 from pipelines.reporting.page import render_html, render_json
+from pipelines.reporting.report_facts import Facts
 from tests.pipelines.reporting.made_runs import Answer, Product, metrics, write_run
 
 

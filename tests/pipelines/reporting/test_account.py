@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.reporting import formats
-from pipelines.reporting.facts.report import Facts
 from pipelines.reporting.page import render_html, render_markdown
+from pipelines.reporting.report_facts import Facts
 from tests.pipelines.reporting.made_runs import START, metrics, write_run
 from tests.pipelines.reporting.reports import change_metrics, coffee, facts_of, page_text
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.reporting.answer_sums import AnswerSums
-from pipelines.reporting.table_scan import certainties
+from pipelines.reporting.table_scan import AnswerSums, certainties
 from pipelines.store.tables import TABLES
 
 _ROWS = st.lists(

@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 import pytest
 
 from pipelines.reporting import formats
-from pipelines.reporting.facts.report import Facts
 from pipelines.reporting.page import render_html, render_markdown
+from pipelines.reporting.report_facts import Facts
 from tests.pipelines.reporting.made_runs import HOSTILE, hostile_products, metrics, write_run
 from tests.pipelines.reporting.reports import facts_of
 from tests.tables import table

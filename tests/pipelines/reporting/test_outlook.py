@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.reporting.facts.report import Facts
+from pipelines.reporting.report_facts import Facts
 from tests.pipelines.reporting.reports import facts_of, forecast, page_text, verdicts
 
 

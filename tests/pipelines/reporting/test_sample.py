@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from pipelines.reporting.facts.report import Facts
 from pipelines.reporting.page import render_json
+from pipelines.reporting.report_facts import Facts
 from pipelines.reporting.sample import draw
 from pipelines.reporting.table_scan import Scored
 from tests.pipelines.reporting.reports import change_answers, facts_of

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.reporting.answer_sums import AnswerSum
-from pipelines.reporting.facts.report import Facts
+from pipelines.reporting.answer_facts import verdict_of
 from pipelines.reporting.page import render_markdown
-from pipelines.reporting.verdict import verdict_of
-from pipelines.reviewing.log_files import ReviewLog
+from pipelines.reporting.report_facts import Facts
+from pipelines.reporting.table_scan import AnswerSum
+from pipelines.reviewing.corrections import ReviewLog
 from pipelines.store.folders import Folder
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Answer, Product, write_run

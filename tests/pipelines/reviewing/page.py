@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pipelines.reviewing.log_files import read_verdicts
+from pipelines.reviewing.corrections import read_verdicts
 from pipelines.reviewing.verdicts import ReviewVerdict
 from pipelines.store.folders import Folder
 from tests.pipelines.browser import Page

@@ -11,7 +11,7 @@ from typing import Any
 from pipelines.review_desk.desk import DeskOptions, ReviewDesk
 from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict
 from pipelines.runs.run import Run
-from pipelines.store.asked_schemas import read_schemas
+from pipelines.store.no_run import read_schemas
 
 START = datetime.datetime(2026, 11, 21, 9, tzinfo=datetime.UTC)
 

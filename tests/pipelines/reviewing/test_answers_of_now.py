@@ -14,8 +14,8 @@ from rich.console import Console
 
 from pipelines.reviewing.layer import Layer
 from pipelines.rewriting.reviewed_run import write_reviews
-from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
+from pipelines.store.no_run import read_schemas
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Answer
 from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run

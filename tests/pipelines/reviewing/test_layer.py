@@ -19,8 +19,8 @@ from pipelines.review import app
 from pipelines.reviewing.layer import Layer
 from pipelines.rewriting.normalised_run import normalise_run
 from pipelines.rewriting.reviewed_run import ReviewedRun, write_reviews
-from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
+from pipelines.store.no_run import read_schemas
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Answer
 from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run

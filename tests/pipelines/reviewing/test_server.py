@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.reviewing.corrections import corrections
-from pipelines.reviewing.log_files import read_verdicts
+from pipelines.reviewing.corrections import corrections, read_verdicts
 from pipelines.reviewing.verdicts import AnswerKey
 from pipelines.store.folders import Folder
 from tests.pipelines.reporting.made_runs import HOSTILE, Answer

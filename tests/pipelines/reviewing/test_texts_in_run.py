@@ -13,15 +13,15 @@ from typer.testing import CliRunner
 
 from pipelines import calibrate
 from pipelines.confidence.calibration_file import CalibratedModel
-from pipelines.quality.labelled_answers import reviewed_answers
+from pipelines.quality.run_answers import reviewed_answers
 from pipelines.review_desk.desk import OtherTextError
 from pipelines.review_desk.gold_file import write_gold
+from pipelines.reviewing.corrections import read_verdicts
 from pipelines.reviewing.layer import Layer
-from pipelines.reviewing.log_files import read_verdicts
 from pipelines.rewriting.reviewed_run import write_reviews
 from pipelines.runs.run import Run
-from pipelines.store.asked_schemas import read_schemas
 from pipelines.store.folders import Folder
+from pipelines.store.no_run import read_schemas
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Product
 from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run

@@ -20,13 +20,13 @@ from hpd_core import Attribute, CategorySchema
 from pipelines.job.carryover import EarlierRun
 from pipelines.job.preflight import plan_job
 from pipelines.normalise import app
-from pipelines.normalising.normalised import NORMALISED_COLUMNS
+from pipelines.normalising.measured_text import NORMALISED_COLUMNS
 from pipelines.rewriting import normalised_run
 from pipelines.rewriting.normalised_run import NormalisedRun, normalise_run
-from pipelines.store.asked_schemas import read_asked_schemas, read_schemas, store_schemas
 from pipelines.store.columns import ATTRIBUTE_COLUMNS, COLUMNS
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import PLAN_NAME, Ledger
+from pipelines.store.no_run import read_asked_schemas, read_schemas, store_schemas
 from pipelines.store.tables import ATTRIBUTES, encode
 from tests.pipelines.conftest import Workplace, products
 

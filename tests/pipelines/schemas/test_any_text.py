@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.config.yaml_files import parse_yaml
-from pipelines.schemas.importing.imported import Imported, SourceCategory
-from pipelines.schemas.importing.schema_text import schema_text
+from pipelines.schemas.importing.imported import Imported, SourceCategory, schema_text
 from pipelines.schemas.schema_file import dump_schemas, parse_schemas
 
 BREAKS = {"a line break": "\n", "U+0085": "\x85", "U+2028": "\u2028", "U+2029": "\u2029", "a return": "\r"}

@@ -7,7 +7,7 @@ import pytest
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import parse_config
 from pipelines.errors import UsageError
-from pipelines.job.schema_warnings import schema_warnings
+from pipelines.job.preflight import schema_warnings
 from pipelines.schemas.schema_file import load_schemas, schemas_hash
 
 

@@ -19,9 +19,9 @@ from typing import Any
 import uvicorn
 
 from hpd_core import Engine
-from pipelines.console.web_server import open_socket
+from pipelines.console.exit_codes import open_socket
+from pipelines.serving.app import make_server
 from pipelines.serving.gate import ServingLimits
-from pipelines.serving.server import make_server
 from tests.pipelines.commands import ROOT, wait_until
 
 MODEL, REAL_MODEL = "tiny", "smollm2"

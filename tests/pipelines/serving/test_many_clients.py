@@ -16,11 +16,10 @@ import openai
 import pytest
 
 from hpd_core import Engine, EngineConfig
-from pipelines.serving.api_errors import ApiError
-from pipelines.serving.chat_reply import ChatReply
 from pipelines.serving.gate import ServingLimits
 from pipelines.serving.question import ServedQuestion
-from pipelines.serving.responses_reply import ResponsesReply
+from pipelines.serving.reply import ApiError
+from pipelines.serving.responses_reply import ChatReply, ResponsesReply
 from tests.pipelines.commands import wait_until
 from tests.pipelines.serving.served import MODEL, SHOE, Served, chat, serving_here
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.serving.api_errors import ApiError
-from pipelines.serving.chat_request import read_chat
-from pipelines.serving.responses_request import read_response
+from pipelines.serving.question import read_chat, read_response
+from pipelines.serving.reply import ApiError
 from tests.examples import examples
 from tests.tables import table
 

@@ -1,1 +1,0 @@
-"""Attributes for the categories of a catalog, proposed from a sample of its products."""
