@@ -13,6 +13,7 @@ from hpd_core.data.section import Section
 from pipelines.config.loading import Mapped
 
 HtmlMode = Literal["auto", "always", "never"]
+InputFormat = Literal["auto", "parquet", "jsonl", "csv", "shopify", "xml", "excel"]
 LANGUAGE = "language"
 
 
@@ -138,9 +139,6 @@ class InputConfig(Section):
     def columns(self) -> tuple[str, ...]:
         """Columns that are read, or paths into columns, once each."""
         return tuple(dict.fromkeys(column for _, column in self.mapped))
-
-
-InputFormat = Literal["auto", "parquet", "jsonl", "csv", "shopify", "xml", "excel"]
 
 
 @dataclass(frozen=True, slots=True)
