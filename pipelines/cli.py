@@ -29,9 +29,7 @@ COMMANDS = {
     "Judge": {
         "report": "show cost, quality and products of a run on a page",
         "review": "have people look at answers, the least certain first",
-        "evaluate": "score a run against gold values, or recheck these",
-        "compare": "tell what changed from one run to another",
-        "calibrate": "learn how probably answers are right, and decide",
+        "evaluate": "score a run, compare two, calibrate, or ask a judge",
     },
     "Use": {
         "export": "write the answers as files that other systems take",

@@ -1,18 +1,20 @@
-"""Scores a run against gold values, or has a model judge it. (compare.py compares two runs.)
+"""Scores a run against gold values, compares two, calibrates, or has a model judge.
 
-    python pipelines/evaluate.py out/demo --gold sample/gold.jsonl
-    python pipelines/evaluate.py out/tree --gold oa-mine.test.jsonl --by-attribute --json
-    python pipelines/evaluate.py out/demo --judge http://localhost:8000/v1 --judge-set model=qwen --judge-limit 200
-    python pipelines/evaluate.py runs/seed-0 runs/seed-1 --gold labels.train.jsonl --recheck --recheck-out kept.jsonl
+    hpd evaluate runs/demo --gold sample/gold.jsonl
+    hpd evaluate runs/monday runs/tuesday --out runs/changes
+    hpd evaluate runs/shop --gold gold.jsonl --calibrate --out shop.json
+    hpd evaluate runs/shop --apply --calibration shop.json --precision 0.95
+    hpd evaluate runs/demo --judge http://localhost:8000/v1 --judge-set model=qwen --limit 200
+    hpd evaluate runs/seed-0 runs/seed-1 --gold labels.train.jsonl --recheck --out kept.jsonl
 
-With --recheck it lists the labels that all runs contradict with one voice; --recheck-out writes the gold file without
-them (docs/labels.md), to train on: a test that a model may correct tells nothing of it.
+Two runs are compared: settings, rows, answers, quality, cost and speed; they may still be going. --calibrate learns
+from labelled products how probable it is that answers are right, and --apply fills `confidence` and `decision` of a
+finished run without a model; killed, the same command continues (docs/confidence.md). --recheck lists the labels that
+all runs contradict alike (docs/labels.md). A judge asks a model about the values (docs/judge.md).
 
-Reads a finished run's `products`, `attributes` and `dead_letter` tables; run and gold file may be local paths
-or any fsspec URI. What is counted, and how, is in quality/scoring.py and docs/quality.md; what a judge does, in
-docs/judge.md. Exit code: 0 evaluated, 1 not written (disk, rights), 2 usage (no such file, a folder that is no run,
-gold that does not belong to the run); of a judge: 1 stopped and 4 stopped at max_cost_usd (the same command continues),
-3 some products got no answer.
+Runs and files may be local paths or any fsspec URI. What is counted, and how, is in docs/quality.md. Exit code: 0 done,
+1 stopped or not written (disk, rights), 2 usage (no such file, a folder that is no run, gold that does not belong to
+the run, too few labels); of a judge: 4 stopped at max_cost_usd, 3 some products got no answer.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ if not __package__:
 import typer
 from rich.console import Console
 
+from pipelines.comparing.comparison import MAX_EXAMPLES, compare_runs
+from pipelines.comparing.pages import write_pages
+from pipelines.comparing.phrases import print_comparison
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 from pipelines.console.terminal import data_console, printable
 from pipelines.errors import UsageError
@@ -38,82 +43,169 @@ from pipelines.quality.gold import read_lines
 from pipelines.quality.gold_split import without_doubtful
 from pipelines.quality.score_tables import print_brief, print_evaluation, print_rechecked
 from pipelines.quality.scoring import Comparison
+from pipelines.rewriting.learned_calibration import CalibrationWishes, calibrate_runs
 from pipelines.store.folders import file_at
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
+_MAX_LISTED = 20
+_SEED = 0
+_LEARNED = {"gold", "reviews", "larger", "out", "force", "apply", "calibration", "precision", "dry_run"}
+_OPTIONS = {
+    "the score of one run": {"gold", "comparison", "by_attribute", "brief"},
+    "a comparison of two runs": {"gold", "out", "limit", "seed"},
+    "--recheck": {"gold", "out", "limit", "recheck"},
+    "--calibrate": {"calibrate", *_LEARNED},
+    "--apply": {"apply", "calibration", "precision", "larger", "dry_run"},
+    "--judge": {
+        *("gold", "comparison", "by_attribute", "brief", "out", "limit", "seed"),
+        *("judge", "judge_set", "second_judge", "second_judge_set", "judge_cache"),
+    },
+}
+"""Options that each kind of work takes, beside --json."""
 
-@app.command()
+
+@app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
 def evaluate(
-    runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Output folder of a run, local or any fsspec URI.")
-    ],
-    gold: Annotated[str | None, typer.Option(help="Gold file: ours or ExtractGPT's JSON Lines.")] = None,
+    context: typer.Context,
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="output folder of a run; of two to compare them")],
+    gold: Annotated[
+        list[str] | None,
+        typer.Option(help="gold file: ours or ExtractGPT's JSON Lines; to calibrate by several runs, one for each"),
+    ] = None,
     comparison: Annotated[
-        Comparison, typer.Option(help="'folded' adds scores that ignore case and white space.")
+        Comparison, typer.Option(help="'folded' adds scores that ignore case and white space")
     ] = Comparison.EXACT,
-    by_attribute: Annotated[bool, typer.Option("--by-attribute", help="Print every attribute.")] = False,
-    brief: Annotated[bool, typer.Option("--brief", help="Print three lines, no tables.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
-    recheck: Annotated[bool, typer.Option("--recheck", help="List the labels that all runs contradict alike.")] = False,
-    recheck_limit: Annotated[int, typer.Option(min=0, help="Labels to list, the surest first.")] = 20,
-    recheck_out: Annotated[str | None, typer.Option(help="File for the gold without these labels.")] = None,
+    by_attribute: Annotated[bool, typer.Option("--by-attribute", help="print every attribute")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="print three lines, no tables")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="end with one line of JSON")] = False,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            help="what to write: the folder of a comparison's pages, the calibration (by default calibration.json "
+            "beside the run's adapter), the gold without doubtful labels, the judge's verdicts"
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, help="differences or doubtful labels to show, products to judge")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="of the draw of these products or differences")] = _SEED,
+    recheck: Annotated[bool, typer.Option("--recheck", help="list the labels that all runs contradict alike")] = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="learn how probably answers are right, by --gold or --reviews")
+    ] = False,
+    reviews: Annotated[bool, typer.Option("--reviews", help="learn from what people said of the runs, too")] = False,
+    larger: Annotated[
+        bool, typer.Option("--larger", help="of a run with a cascade: its larger model's answers")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="write over a calibration that is there")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="fill confidence and decision of the run; alone, by --calibration")
+    ] = False,
+    calibration: Annotated[
+        str | None, typer.Option(help="with --apply alone: the file; by default that beside the run's adapter")
+    ] = None,
+    precision: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=1.0, help="the share of accepted values that has to be right, such as 0.95"),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be written, write nothing")] = False,
     judge: Annotated[
-        str | None, typer.Option(help="A model judges: its endpoint (http://.../v1), or a YAML file that says.")
+        str | None, typer.Option(help="a model judges: its endpoint (http://.../v1), or a YAML file that says")
     ] = None,
     judge_set: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A key of the judge, such as model; may be repeated.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="a key of the judge, such as model; may be repeated")
     ] = None,
-    second_judge: Annotated[str | None, typer.Option(help="Another one, to see how far they agree.")] = None,
+    second_judge: Annotated[str | None, typer.Option(help="another one, to see how far they agree")] = None,
     second_judge_set: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A key of the second judge; may be repeated.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="a key of the second judge; may be repeated")
     ] = None,
-    judge_limit: Annotated[int | None, typer.Option(min=1, help="Judge this many products, drawn at random.")] = None,
-    judge_seed: Annotated[int, typer.Option(help="Of that draw.")] = 0,
     judge_cache: Annotated[
-        str | None, typer.Option(help="Local file of the judge's answers, if not in the run's folder.")
+        str | None, typer.Option(help="local file of the judge's answers, if not in the run's folder")
     ] = None,
-    judge_out: Annotated[str | None, typer.Option(help="File of the verdicts, if not judge.json beside.")] = None,
 ) -> None:
-    """Score a run against gold values, have a model judge it, or recheck the gold values."""
-    try:
-        if recheck:
-            if by_attribute or brief or judge is not None:
-                raise UsageError("--recheck is of labels; --by-attribute, --brief and --judge are of values")
-            run_command(lambda: _recheck(runs, gold, recheck_limit, recheck_out, as_json))
-        if recheck_out is not None:
-            raise UsageError("--recheck-out belongs to --recheck")
+    """Does what the options ask for, prints it, and exits."""
+    learns = calibrate or reviews
+    asked = [
+        name for name, is_asked in (("--recheck", recheck), ("--calibrate", learns), ("--judge", judge)) if is_asked
+    ]
+    if apply and not learns:
+        asked.append("--apply")
+
+    def work() -> int:
+        if len(asked) > 1:
+            raise UsageError(f"{' and '.join(asked)} are two kinds of work: ask for one at a time")
+        kind = asked[0] if asked else "the score of one run" if len(runs) == 1 else "a comparison of two runs"
+        _refuse_others(context, kind)
+        of_runs = _one_gold(gold) if kind not in ("--calibrate", "--apply") else None
+        if kind == "--recheck":
+            return _recheck(runs, of_runs, limit, out, as_json)
+        if kind in ("--calibrate", "--apply"):
+            wishes = CalibrationWishes(
+                *(runs, gold or [], reviews, larger, out, force, apply, calibration, precision, dry_run)
+            )
+            found = calibrate_runs(Console(markup=False, highlight=False, emoji=False), wishes)
+            if as_json:
+                typer.echo(json.dumps(found))
+            return EXIT_CLEAN
+        if kind == "a comparison of two runs":
+            return _compare(runs, of_runs, out, MAX_EXAMPLES if limit is None else limit, seed, as_json)
         if len(runs) > 1:
-            raise UsageError(f"{len(runs)} runs are for --recheck; name one, or compare two with hpd compare")
-        (run,) = runs
-        if gold is None and judge is None:
-            raise UsageError("name --gold FILE, --judge ENDPOINT, or both")
-        evaluation = evaluate_run(run, gold, comparison=comparison) if gold is not None else None
-    except (UsageError, OSError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(2) from error
-    # Product text is data: brackets in it are no markup. Without a terminal, tables are not squeezed to 80.
-    console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140)
-    if evaluation is not None:
-        if brief:
-            print_brief(console, evaluation)
-        else:
-            print_evaluation(console, evaluation, by_attribute)
-    summary = evaluation.summary() if evaluation is not None else {}
-    if judge is None:
+            raise UsageError(f"{len(runs)} runs are judged one at a time: name one")
+        if of_runs is None and judge is None:
+            raise UsageError("name --gold FILE, --judge ENDPOINT, or a second run to compare with")
+        # Product text is data: brackets in it are no markup. Without a terminal, tables are not squeezed to 80.
+        console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140)
+        summary = {}
+        if of_runs is not None:
+            evaluation = evaluate_run(runs[0], of_runs, comparison=comparison)
+            summary = evaluation.summary()
+            print_brief(console, evaluation) if brief else print_evaluation(console, evaluation, by_attribute)
+        if judge is not None:
+            # Imported here: who has no judge does without its client.
+            from pipelines.judging.driver import JudgeWishes, judge_and_print
+
+            judges = (judge, judge_set or (), second_judge, second_judge_set or ())
+            asks = JudgeWishes(*judges, limit, seed, judge_cache, out)
+            return judge_and_print(console, runs[0], asks, of_runs, by_attribute, summary if as_json else None)
         if as_json:
             typer.echo(json.dumps(summary, ensure_ascii=False))
-        return
-    # Imported here: who has no judge does without its client.
-    from pipelines.judging.driver import JudgeWishes, judge_and_print
+        return EXIT_CLEAN
 
-    wishes = JudgeWishes(
-        judge, judge_set or (), second_judge, second_judge_set or (), judge_limit, judge_seed, judge_cache, judge_out
-    )
-    run_command(lambda: judge_and_print(console, run, wishes, gold, by_attribute, summary if as_json else None))
+    run_command(work)
 
 
-def _recheck(runs: list[str], gold: str | None, limit: int, out: str | None, as_json: bool) -> int:
+def _refuse_others(context: typer.Context, kind: str) -> None:
+    """Raise `UsageError` for an option that would have no effect."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+    if others := sorted(given - _OPTIONS[kind] - {"runs", "as_json"}):
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in others)
+        raise UsageError(f"{names}: not an option of {kind}; leave it out (hpd evaluate --help)")
+
+
+def _one_gold(gold: list[str] | None) -> str | None:
+    if gold is not None and len(gold) > 1:
+        raise UsageError("one --gold FILE is needed; several are for --calibrate, one for each run")
+    return gold[0] if gold else None
+
+
+def _compare(runs: list[str], gold: str | None, out: str | None, limit: int, seed: int, as_json: bool) -> int:
+    """Print what changed from the first run to the second."""
+    if len(runs) > 2:
+        raise UsageError(f"{len(runs)} runs: two are compared; more are for --calibrate and --recheck")
+    found = compare_runs(*runs, gold=gold, max_examples=limit, seed=seed)
+    written = write_pages(found, out) if out is not None else []
+    console = data_console()
+    print_comparison(console, found)
+    for place in written:
+        console.print(f"  {place}", soft_wrap=True)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), ensure_ascii=False))
+    return EXIT_CLEAN
+
+
+def _recheck(runs: list[str], gold: str | None, limit: int | None, out: str | None, as_json: bool) -> int:
     """Compare the labels with the runs, print what they contradict, and write the rest."""
     if gold is None:
         raise UsageError("--recheck needs --gold FILE, the labels")
@@ -122,7 +214,7 @@ def _recheck(runs: list[str], gold: str | None, limit: int, out: str | None, as_
     if out is not None:
         _write(out, b"\n".join(without_doubtful(lines, found.doubtful, gold)))
     console = data_console()
-    print_rechecked(console, found, len(runs), limit)
+    print_rechecked(console, found, len(runs), _MAX_LISTED if limit is None else limit)
     if out is not None:
         console.print(f"Without them: {printable(out)}", soft_wrap=True)
     if as_json:
@@ -132,13 +224,13 @@ def _recheck(runs: list[str], gold: str | None, limit: int, out: str | None, as_
 
 def _write(place: str, data: bytes) -> None:
     """Write the file. Raises `UsageError` if it exists with other content, because a gold file may hold work."""
-    folder, name = file_at(place, "--recheck-out")
+    folder, name = file_at(place, "--out")
     try:
         is_other = not folder.create(name, data) and folder.read(name) != data
     except (IsADirectoryError, NotADirectoryError, FileExistsError, FileNotFoundError) as error:
-        raise UsageError(f"--recheck-out {place}: no file can be written there: {error.strerror or error}") from error
+        raise UsageError(f"--out {place}: no file can be written there: {error.strerror or error}") from error
     if is_other:
-        raise UsageError(f"--recheck-out {place} is there and holds other lines; name another file, or move it away")
+        raise UsageError(f"--out {place} is there and holds other lines; name another file, or move it away")
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def sample(folder: Path) -> dict[str, Any]:
     found["exports"] = exported(run, folder)
     for name, arguments in {
         "evaluate": ("evaluate", str(run), "--gold", "sample/gold.jsonl", "--json"),
-        "compare": ("compare", str(run), str(run), "--json"),
+        "compare": ("evaluate", str(run), str(run), "--json"),
         "normalise": ("normalise", str(run), "--schemas", "sample/schemas.yaml", "--json"),
         "report": ("report", str(run), "--json"),
         "status": ("status", str(run), "--json"),

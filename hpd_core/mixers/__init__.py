@@ -6,16 +6,11 @@ branches. The effect of a branch's own tokens on it is kept token by token, in c
 branch that grows, a node of a trie and a finished prompt are here the same as for attention: columns that a row sees,
 or not (hpd_core/layout.py).
 
-    families.py      modules of each model that are such mixers
-    shapes.py        sizes of what their layers keep
+    families.py      modules of each model that are such mixers, and sizes of what their layers keep
     running.py       makes transformers' own modules call our functions while the engine runs them
     states.py        memory of a cohort: states of trunks, columns of branches
-    seen_columns.py  visibility of columns
-    step_plan.py     places and ancestors of the tokens of a step
-    convolution.py   a causal convolution over packed rows
+    step_plan.py     places, ancestors and visibility of the tokens of a step
+    convolution.py   a causal convolution over packed rows; Qwen 4's features of a token and those before it
     delta_rule.py    the gated delta rule over packed rows
-    selective_scan.py  Mamba 2's scan over packed rows
-    channel_scan.py  a scan whose channels decay each by itself: Mamba 1's, RecurrentGemma's
-    ngrams.py        Qwen 4's features of a token and those before it
-    lightning.py     lightning attention, whose states decay alike for all tokens
+    scans.py         scans over packed rows: Mamba 2's, Mamba 1's and RecurrentGemma's, lightning attention
 """

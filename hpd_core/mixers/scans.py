@@ -4,7 +4,7 @@ S_t = exp(dt_t A) S_{t-1} + dt_t x_t B_t^T        y_t = S_t C_t + D x_t
 
 Lightning attention (MiniMax): queries, keys and values whose state decays by one number per head for any token.
 
-It is Mamba 2's scan (selective_scan.py) with steps of length 1.
+It is Mamba 2's scan with steps of length 1.
 
 Scan whose channels decay each by itself: Mamba 1, and the linear recurrence of RecurrentGemma.
 

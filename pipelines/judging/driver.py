@@ -121,7 +121,7 @@ def _cache_beside(run: Folder) -> str:
 def _result_place(run: Folder, out: str | None) -> tuple[Folder, str]:
     if out is None:
         return run, RESULT_NAME
-    return file_at(out, "--judge-out")
+    return file_at(out, "--out")
 
 
 def _exact(side: Run, gold: str) -> Exact:

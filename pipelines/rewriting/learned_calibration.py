@@ -1,4 +1,4 @@
-"""Learning of a calibration from finished runs: the model, the labels, and the place of the file."""
+"""Calibration of finished runs (`hpd evaluate --calibrate`, `--apply`): learned, written, and applied to a run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,77 @@ from pipelines.job.named_models import beside
 from pipelines.job.run_plan import find_finished
 from pipelines.quality.run_answers import gold_answers, reviewed_answers
 from pipelines.quality.score_tables import print_reliability
+from pipelines.reviewing.layer import Layer
+from pipelines.reviewing.texts_in_run import left_out_note
 from pipelines.rewriting.decided_run import DecidedRun, decide_run
-from pipelines.store.folders import file_at
+from pipelines.store.folders import Folder, file_at
+from pipelines.store.no_run import read_schemas
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationWishes:
+    """What `hpd evaluate` is asked to calibrate: its options of the same names; `gold`: one for each run, or none."""
+
+    runs: Sequence[str]
+    gold: Sequence[str]
+    reviews: bool
+    larger: bool
+    out: str | None
+    force: bool
+    apply: bool
+    calibration: str | None
+    precision: float | None
+    dry_run: bool
+
+    def check(self) -> None:
+        """Raise `UsageError` for options that contradict each other."""
+        learns = bool(self.gold or self.reviews)
+        if not learns and not self.apply:
+            raise UsageError("name what to learn from (--gold FILE, --reviews), or --apply to use what was learned")
+        if self.gold and len(self.gold) != len(self.runs):
+            raise UsageError(
+                f"{len(self.runs)} runs and {len(self.gold)} gold files: name one --gold for each run, in its order"
+            )
+        if self.apply and len(self.runs) > 1:
+            raise UsageError(
+                "--apply is for one run; name it alone, with --calibration for what was learned from several"
+            )
+        if self.calibration is not None and learns:
+            raise UsageError("--calibration is for --apply alone; where what is learned goes, --out says")
+        if self.precision is not None and not 0 < self.precision < 1:
+            raise UsageError(f"--precision {self.precision:g}: a number between 0 and 1 is needed, such as 0.95")
+
+
+def calibrate_runs(console: Console, wishes: CalibrationWishes) -> dict[str, Any]:
+    """Learn, apply, or both; print what was learned and decided. Return it as plain data for JSON.
+
+    Raises `UsageError` as `learn_from_runs` and `apply_calibration`.
+    """
+    wishes.check()
+    found: dict[str, Any] = {}
+    learned, uri = None, wishes.calibration
+    for run in wishes.runs if wishes.reviews else ():
+        folder = Folder(run)
+        for note in left_out_note(Layer.open(folder, read_schemas(folder)).left_out, run):
+            console.print(f"Note: {note}", soft_wrap=True)
+    if wishes.gold or wishes.reviews:
+        learned = learn_from_runs(
+            wishes.runs, wishes.gold, reviews=wishes.reviews, larger=wishes.larger, out=wishes.out
+        )
+        print_learned(console, learned, wishes.precision)
+        if not wishes.dry_run:
+            learned = learned.write(force=wishes.force)
+        found["learned"], uri = learned.to_dict(wishes.precision), learned.place
+        console.print(f"{'would be written' if wishes.dry_run else 'written'}: {uri}")
+    if wishes.apply:
+        used = learned.calibration if learned is not None else None
+        (run,) = wishes.runs
+        decided = apply_calibration(
+            run, uri, used, wishes.precision, console, larger=wishes.larger, is_trial=wishes.dry_run
+        )
+        print_decided(console, decided, wishes.dry_run)
+        found["applied"] = decided.to_dict()
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ pytestmark = [
 @contextmanager
 def counted_graphs() -> Iterator[list[int]]:
     """The tokens of each step that ran as a CUDA graph, while the block runs."""
-    from hpd_core.layers.step_graphs import StepGraphs
+    from hpd_core.layers.triton_layers import StepGraphs
 
     sizes: list[int] = []
     logits = StepGraphs.logits
@@ -104,7 +104,7 @@ def test_nothing_waits_for_the_gpu_but_who_wants_its_tokens(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the host stands still with it, for all that a second step is under way."""
-    from hpd_core.layers.step_graphs import StepGraphs
+    from hpd_core.layers.triton_layers import StepGraphs
 
     rng = np.random.default_rng(6)
     endings = random_endings(rng)

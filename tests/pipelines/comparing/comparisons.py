@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from pipelines import compare
+from pipelines import evaluate
 from pipelines.comparing.comparison import RunComparison
 from pipelines.reviewing.corrections import ReviewLog
 from pipelines.reviewing.verdicts import ReviewVerdict
@@ -37,7 +37,7 @@ def write_gold(path: Path, values: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def ask(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(compare.app, arguments)
+    result = CliRunner().invoke(evaluate.app, arguments)
     return result.exit_code, result.stdout, result.stderr
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pipelines import calibrate, evaluate, export
+from pipelines import evaluate, export
 from pipelines.confidence.calibration_file import Calibration
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
@@ -69,7 +69,7 @@ def copied(done: tuple[Workplace, Path], tmp_path: Path) -> Path:
 
 
 def learn(run: Path, gold: Path, out: Path, *more: str) -> Calibration:
-    code, printed = ask(calibrate.app, str(run), "--gold", str(gold), "--out", str(out), *more)
+    code, printed = ask(evaluate.app, str(run), "--calibrate", "--gold", str(gold), "--out", str(out), *more)
     assert code == 0, printed
     return Calibration.read(str(out))
 
@@ -94,7 +94,7 @@ def test_a_run_is_learned_from_and_decided(done: tuple[Workplace, Path], copied:
     assert manifest["totals"]["decisions"] == decisions
     assert decisions["accept"] > 0
     # Once more: nothing is left to do.
-    code, printed = ask(calibrate.app, str(copied), "--apply", "--calibration", str(file), "--json")
+    code, printed = ask(evaluate.app, str(copied), "--apply", "--calibration", str(file), "--json")
     assert code == 0
     applied = json.loads(printed.splitlines()[-1])["applied"]
     assert (applied["changed"], applied["parts_rewritten"]) == (0, 0)
@@ -124,7 +124,7 @@ def test_killed_between_any_two_writes_it_ends_the_same(
     arguments = [str(copied), "--apply", "--calibration", str(file), "--precision", "0.6"]
     wanted = Path(tmp_path / "whole")
     shutil.copytree(copied, wanted)
-    ask(calibrate.app, str(wanted), *arguments[1:])
+    ask(evaluate.app, str(wanted), *arguments[1:])
     write, left = Folder.write, [0]
 
     class KilledError(BaseException):
@@ -140,7 +140,7 @@ def test_killed_between_any_two_writes_it_ends_the_same(
     for number in range(200):
         left[0] = number
         try:
-            code, _ = ask(calibrate.app, *arguments)
+            code, _ = ask(evaluate.app, *arguments)
         except KilledError:
             continue
         assert code == 0
@@ -158,7 +158,7 @@ def test_a_calibration_of_another_model_is_not_applied(
     found = learn(copied, done[1], file)
     other = replace(found.model, model_revision="another")
     file.write_bytes(Calibration(other, found.score, found.curve, found.attributes, found.about).to_json())
-    code, printed = ask(calibrate.app, str(copied), "--apply", "--calibration", str(file))
+    code, printed = ask(evaluate.app, str(copied), "--apply", "--calibration", str(file))
     assert code == 2
     assert "model_revision another there" in " ".join(printed.split())
 
@@ -166,23 +166,24 @@ def test_a_calibration_of_another_model_is_not_applied(
 @table(
     ("arguments", "says"),
     [
-        ((), "name what to learn from"),
-        (("--gold", "a", "--gold", "b"), "1 runs and 2 gold files"),
+        (("--calibrate",), "name what to learn from"),
+        (("--calibrate", "--recheck"), "two kinds of work"),
+        (("--calibrate", "--gold", "a", "--gold", "b"), "1 runs and 2 gold files"),
         (("--apply", "--precision", "1"), "between 0 and 1"),
-        (("--gold", "a", "--calibration", "b"), "for --apply alone"),
+        (("--calibrate", "--gold", "a", "--calibration", "b"), "for --apply alone"),
         (("--apply", "--calibration", "none.json"), "there is no calibration none.json"),
         (("--apply",), "--calibration is needed"),
-        (("--gold", "none.jsonl"), "no such gold file"),
-        (("--gold", "GOLD", "--larger"), "has no cascade"),
+        (("--calibrate", "--gold", "none.jsonl"), "no such gold file"),
+        (("--calibrate", "--gold", "GOLD", "--larger"), "has no cascade"),
         (("--apply", "--larger"), "has no cascade"),
-        (("--apply", "--out", "c.json"), "are for what is learned"),
-        (("--apply", "--force"), "are for what is learned"),
+        (("--apply", "--out", "c.json"), "--out: not an option of --apply"),
+        (("--apply", "--force"), "--force: not an option of --apply"),
         (("--reviews",), "0 labelled values"),
     ],
 )
 def test_what_cannot_be_done_is_said(done: tuple[Workplace, Path], arguments: tuple[str, ...], says: str) -> None:
     run, gold = done[0].folder / "out", str(done[1])
-    code, printed = ask(calibrate.app, str(run), *(gold if each == "GOLD" else each for each in arguments))
+    code, printed = ask(evaluate.app, str(run), *(gold if each == "GOLD" else each for each in arguments))
     assert code == 2
     assert says in " ".join(printed.split())
 
@@ -190,11 +191,11 @@ def test_what_cannot_be_done_is_said(done: tuple[Workplace, Path], arguments: tu
 def test_a_file_that_is_there_is_not_written_over_unasked(done: tuple[Workplace, Path], tmp_path: Path) -> None:
     file = tmp_path / "calibration.json"
     file.write_text("mine")
-    arguments = [str(done[0].folder / "out"), "--gold", str(done[1]), "--out", str(file)]
-    assert ask(calibrate.app, *arguments, "--dry-run")[0] == 0
-    assert ask(calibrate.app, *arguments)[0] == 2
+    arguments = [str(done[0].folder / "out"), "--calibrate", "--gold", str(done[1]), "--out", str(file)]
+    assert ask(evaluate.app, *arguments, "--dry-run")[0] == 0
+    assert ask(evaluate.app, *arguments)[0] == 2
     assert file.read_text() == "mine"
-    assert ask(calibrate.app, *arguments, "--force")[0] == 0
+    assert ask(evaluate.app, *arguments, "--force")[0] == 0
     assert Calibration.read(str(file)).about["labels"]["values"] > 0
 
 

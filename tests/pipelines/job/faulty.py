@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 import psutil
-from hpd_core.requests.extraction_future import ExtractionFuture
+from hpd_core.requests.calls import ExtractionFuture
 
 from hpd_core import EngineError, Record
 from hpd_core.errors import EngineMemoryError

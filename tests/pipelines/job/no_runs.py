@@ -8,7 +8,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from pipelines import calibrate, compare, evaluate, export, extract, normalise, plan, report, review, status
+from pipelines import evaluate, export, extract, normalise, plan, report, review, status
 from tests.pipelines.comparing.made_runs import Row, write_run
 from tests.pipelines.conftest import Workplace, products
 
@@ -26,13 +26,16 @@ def readers(workplace: Workplace) -> dict[str, Callable[[str], tuple[int, str]]]
         "status --json": (status.app, ["{run}", "--json"]),
         "report": (report.app, ["{run}"]),
         "report --compare": (report.app, [other, "--out", str(folder / "page"), "--compare", "{run}"]),
-        "compare, first": (compare.app, ["{run}", other]),
-        "compare, second": (compare.app, [other, "{run}"]),
+        "evaluate, first": (evaluate.app, ["{run}", other]),
+        "evaluate, second": (evaluate.app, [other, "{run}"]),
         "evaluate": (evaluate.app, ["{run}", "--gold", str(gold)]),
         "evaluate --judge": (evaluate.app, ["{run}", "--judge", "http://localhost:1/v1", "--judge-set", "model=m"]),
         "evaluate --recheck": (evaluate.app, ["{run}", "--gold", str(gold), "--recheck"]),
-        "calibrate": (calibrate.app, ["{run}", "--gold", str(gold), "--out", str(folder / "calibration.json")]),
-        "calibrate --apply": (calibrate.app, ["{run}", "--apply", "--precision", "0.9"]),
+        "evaluate --calibrate": (
+            evaluate.app,
+            ["{run}", "--gold", str(gold), "--calibrate", "--out", str(folder / "calibration.json")],
+        ),
+        "evaluate --apply": (evaluate.app, ["{run}", "--apply", "--precision", "0.9"]),
         "review": (review.app, ["{run}", "--port", "0"]),
         "review --write": (review.app, ["{run}", "--write"]),
         "review --gold": (review.app, ["{run}", "--gold", str(folder / "reviewed.jsonl")]),

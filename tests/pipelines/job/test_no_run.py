@@ -34,7 +34,7 @@ def test_no_command_takes_an_empty_name_for_a_place(workplace: Workplace, monkey
 
 
 # Who needs the whole of a run; of the others, who says something of one that has committed nothing.
-_OF_FINISHED = ("plan", "extract", "normalise", "calibrate", "review --write")
+_OF_FINISHED = ("plan", "extract", "normalise", "evaluate --calibrate", "evaluate --apply", "review --write")
 _OF_ANY = ("status", "report")
 # They end otherwise than by a run: one serves a page, the others need reviews or a catalog that can be read.
 _APART = ("review", "review --gold", "evaluate --judge")

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines import compare, report, status
+from pipelines import evaluate, report, status
 from pipelines.console.terminal import dollars
 from pipelines.job import ray_stages
 from pipelines.job.driver import run_job
@@ -101,7 +101,7 @@ def test_every_page_tells_the_same_of_a_run_with_retries(on_ray: Workplace, monk
     assert sum(each["values"] for each in page["attributes"]) == truth["values"]
     for name in ("values", "products", "dead_letters"):
         assert sum(each[name] for each in page["categories"]) == truth[name]
-    compared = ask(compare, before, run)
+    compared = ask(evaluate, before, run)
     figures = compared["b"]["figures"]
     assert {name: figures[name] for name in truth.keys() & figures.keys()} == {
         name: truth[name] for name in truth.keys() & figures.keys()

@@ -64,7 +64,7 @@ def test_classes_and_the_llm_f1_of_a_run(tmp_path: Path) -> None:
 def test_what_was_answered_is_never_paid_again(tmp_path: Path) -> None:
     run = write_judged_run(tmp_path)
     with TroubleMaker(good_judge) as server:
-        first = summary(ask(run, server.url, "--json", "--judge-limit", 2, keys=PRICES))
+        first = summary(ask(run, server.url, "--json", "--limit", 2, keys=PRICES))
         assert (first["num_products"], first["num_drawn"], len(server.requests)) == (6, 2, 2)
         second = summary(ask(run, server.url, "--json", keys=PRICES))
         assert len(server.requests) == 6, "the larger draw holds the smaller one"
@@ -78,7 +78,7 @@ def test_what_was_answered_is_never_paid_again(tmp_path: Path) -> None:
         assert ask(run, server.url, model="other").exit_code == 0
         assert len(server.requests) == 12
         elsewhere = tmp_path / "answers" / "kept.jsonl"
-        assert ask(run, server.url, "--judge-cache", elsewhere, "--judge-out", tmp_path / "out.json").exit_code == 0
+        assert ask(run, server.url, "--judge-cache", elsewhere, "--out", tmp_path / "out.json").exit_code == 0
         assert len(server.requests) == 18
     assert len(elsewhere.read_text().splitlines()) == 6
     assert json.loads((tmp_path / "out.json").read_text())["judge"]["classes"] == COUNTS
@@ -157,7 +157,7 @@ def test_two_judges_and_gold(tmp_path: Path) -> None:
 @table(
     ("arguments", "message"),
     [
-        ((), "name --gold FILE, --judge ENDPOINT, or both"),
+        ((), "name --gold FILE, --judge ENDPOINT, or a second run"),
         (("--judge", "http://localhost:1/v1"), "'model' is missing"),
         (("--judge", "http://localhost:1/v1", "--judge-set", "model"), "--judge-set 'model': write it as key=value"),
         (("--judge", "http://localhost:1/v1", "--judge-set", "modell=m"), "unknown key 'modell'; did you mean 'model'"),

@@ -112,7 +112,7 @@ def test_no_other_file_is_written_over(tmp_path: Path, place: str) -> None:
     (tmp_path / "folder" / "notes.txt").write_text("x")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     (run,) = runs(tmp_path, [{"Brand": "Apex"}])
-    result = recheck(run, "--gold", gold, "--recheck-out", f"{tmp_path}/{place}")
+    result = recheck(run, "--gold", gold, "--out", f"{tmp_path}/{place}")
     assert result.exit_code == 2, result.output
     assert "Error: " in result.output
     assert "Labels" not in result.output, "nothing is shown of what could not be written"
@@ -125,7 +125,7 @@ def test_what_no_command_reads_stays_in_the_line(tmp_path: Path) -> None:
     gold, out = gold_file(tmp_path, {"Brand": ["Acme"]}, **more), tmp_path / "kept.jsonl"
     Path(gold).write_bytes(Path(gold).read_bytes().replace(b"\n", b"\r\n"))
     (run,) = runs(tmp_path, [{"Brand": "Apex"}])
-    assert recheck(run, "--gold", gold, "--recheck-out", str(out)).exit_code == 0
+    assert recheck(run, "--gold", gold, "--out", str(out)).exit_code == 0
     assert out.read_bytes().endswith(b"}\r\n")
     entry = json.loads(out.read_text())
     assert entry["note"] == "\ud83d"

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines import calibrate
+from pipelines import evaluate
 from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.quality.run_answers import reviewed_answers
 from pipelines.review_desk.desk import OtherTextError
@@ -78,7 +78,7 @@ def test_gold_and_a_calibration_learn_nothing_of_it(reviewed: Path, tmp_path: Pa
     found = write_gold(run, read_schemas(run.folder) or {}, str(path))
     assert (found.answers, found.left_out) == (2, 1)
     assert [json.loads(line)["values"]["Brand"] for line in path.read_text().splitlines()] == [["Brand 1"], ["Brand 2"]]
-    result = CliRunner().invoke(calibrate.app, [str(reviewed), "--reviews", "--out", str(tmp_path / "c.json")])
+    result = CliRunner().invoke(evaluate.app, [str(reviewed), "--reviews", "--out", str(tmp_path / "c.json")])
     assert "Note: of what people said" in result.output
     model = CalibratedModel.of(read_table(reviewed, "attributes")[0])
     assert len(reviewed_answers(str(reviewed), model)) == 2
