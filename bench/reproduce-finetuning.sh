@@ -86,7 +86,7 @@ for seed in $seeds; do
         for name in oa-mine ae-110k; do
             run="$out/$name-$label-$seed" baseline="$out/$name-$ar-$seed"
             test -e "$run.txt" && test -e "$baseline.txt" || continue
-            "$python" pipelines/compare.py "$baseline" "$run" --gold "$data/$name.test.jsonl" >"$run-against-ar.txt"
+            "$python" pipelines/evaluate.py "$baseline" "$run" --gold "$data/$name.test.jsonl" >"$run-against-ar.txt"
         done
     done
 done

@@ -170,9 +170,11 @@ class Calibration:
     def from_dict(cls, data: Any, place: str) -> Calibration:
         """Invert `to_dict`. Raises `UsageError`, naming `place`, for other data or another version."""
         if not isinstance(data, dict) or "format" not in data:
-            raise UsageError(f"{place} is no calibration; `hpd calibrate` writes one")
+            raise UsageError(f"{place} is no calibration; `hpd evaluate RUN --calibrate` writes one")
         if data["format"] != _FORMAT or data.get("thresholds") != list(THRESHOLDS):
-            raise UsageError(f"{place} was written by another version of this project; learn it anew: hpd calibrate")
+            raise UsageError(
+                f"{place} was written by another version of this project; learn it anew: hpd evaluate RUN --calibrate"
+            )
         try:
             attributes = {
                 category: {name: _attribute(entry) for name, entry in entries.items()}
@@ -182,7 +184,7 @@ class Calibration:
             return cls(CalibratedModel(**data["model"]), score, curve, attributes, _about(data["about"]))
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UsageError(
-                f"{place} is damaged ({type(error).__name__}: {error}); learn it anew: hpd calibrate"
+                f"{place} is damaged ({type(error).__name__}: {error}); learn it anew: hpd evaluate RUN --calibrate"
             ) from error
 
     @classmethod
@@ -193,7 +195,7 @@ class Calibration:
             content: bytes = filesystem.cat_file(path)
             data = json.loads(content)
         except FileNotFoundError as error:
-            raise UsageError(f"there is no calibration {uri}; `hpd calibrate` learns one") from error
+            raise UsageError(f"there is no calibration {uri}; `hpd evaluate RUN --calibrate` learns one") from error
         except (OSError, ValueError) as error:
             raise UsageError(f"cannot read the calibration {uri}: {error}") from error
         return cls.from_dict(data, uri)

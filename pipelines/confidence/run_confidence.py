@@ -1,7 +1,7 @@
 """Calibrations and acceptance rule of a run, stored in its output folder when it starts.
 
 A resumed run uses these, even if files and settings have changed, so that one calibration decides all parts of a run.
-`hpd calibrate RUN --apply` decides a finished run again, as a whole.
+`hpd evaluate RUN --apply` decides a finished run again, as a whole.
 
 Decision which answers to accept at a precision, and which to review.
 
@@ -154,7 +154,7 @@ class RunConfidence:
             if each.is_named and each.of_larger == of_larger and (found := each.calibration.model.differences(model)):
                 raise UsageError(
                     f"calibration {each.uri} was learned from other answers than this run's: {'; '.join(found)}. "
-                    "Learn one from a run of this model (hpd calibrate), or leave the setting out"
+                    "Learn one from a run of this model (hpd evaluate RUN --calibrate), or leave the setting out"
                 )
 
     def notes(self, model: CalibratedModel) -> list[str]:
@@ -169,7 +169,7 @@ class RunConfidence:
         if self.accept is not None:
             found.append(
                 f"accept.precision is {self.accept.precision:g}, but there is no calibration of this model: all values "
-                "are for review. `hpd calibrate` learns one from a finished run"
+                "are for review. `hpd evaluate RUN --calibrate` learns one from a finished run"
             )
         return found
 

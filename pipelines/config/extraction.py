@@ -55,8 +55,8 @@ class JobConfig(Section):
     )
     calibration: str | None = Field(
         AUTO,
-        description="file of `hpd calibrate`, by which `confidence` is filled; 'auto': calibration.json in the folder "
-        "of the adapter (or model), if it is there and fits; null: none",
+        description="file of `hpd evaluate RUN --calibrate`, by which `confidence` is filled; 'auto': calibration.json "
+        "in the folder of the adapter (or model), if it is there and fits; null: none",
     )
     accept: AcceptConfig | None = Field(
         None, description="fills `decision`: which values may be taken, and which are for review"

@@ -214,7 +214,7 @@ def keep_confidence(output: Folder, config: JobConfig, *, has_answers: bool) -> 
     if not _is_wanted(kept, config):
         return [
             "the calibration or what is accepted has changed since this run began; it goes on with what it began "
-            f"with. `hpd calibrate {output.uri} --apply` decides a finished run anew"
+            f"with. `hpd evaluate {output.uri} --apply` decides a finished run anew"
         ]
     return []
 
@@ -226,7 +226,7 @@ def finished_notes(output: Folder, config: JobConfig) -> list[str]:
         return []
     return [
         "the calibration or accept.precision of the configuration is not what this finished run was decided by; "
-        f"`hpd calibrate {output.uri} --apply` (--precision P) decides it anew"
+        f"`hpd evaluate {output.uri} --apply` (--precision P) decides it anew"
     ]
 
 

@@ -205,14 +205,17 @@ def _decided(answers: AnswerSum, precision: float | None) -> tuple[str, str]:
     if not answers.accepted and answers.review:
         advice = (
             "Too few products are labelled to promise it, or too few of their values are right. `hpd review` labels "
-            "more, and `hpd calibrate --reviews` learns from them."
+            "more, and `hpd evaluate RUN --reviews` learns from them."
         )
     elif answers.review:
         advice = "`hpd review` shows those to review, the least certain first."
     else:
         advice = "Nothing is left to look at."
     if answers.undecided:
-        return headline, f"{_values(answers.undecided)} without a decision: `hpd calibrate` makes it. {advice}"
+        return (
+            headline,
+            f"{_values(answers.undecided)} without a decision: `hpd evaluate RUN --calibrate` makes it. {advice}",
+        )
     return headline, advice
 
 
@@ -227,9 +230,9 @@ def _undecided(answers: AnswerSum, products: int) -> tuple[str, str]:
         # The calibration may be the shipped adapter's, of other catalogs.
         headline = f"{found}; about {right:,.0f} of them are right, if these are products like the calibration's."
         return headline, (
-            "`hpd calibrate RUN --gold GOLD --out FILE` makes one of labels of your own. `hpd calibrate RUN --apply "
-            "--precision 0.95` says which values can be taken, by this one or with `--calibration FILE`; `calibration` "
-            "and `accept.precision` in the job say so of the next run."
+            "`hpd evaluate RUN --gold GOLD --calibrate --out FILE` makes one of labels of your own. `hpd evaluate RUN "
+            "--apply --precision 0.95` says which values can be taken, by this one or with `--calibration FILE`; "
+            "`calibration` and `accept.precision` in the job say so of the next run."
         )
     if answers.scored:
         share = answers.certain / answers.values
@@ -237,8 +240,8 @@ def _undecided(answers: AnswerSum, products: int) -> tuple[str, str]:
     else:
         headline = f"{found}."
     return headline, (
-        "That is no promise: `hpd calibrate` learns from labelled products how often the model is right, and which "
-        "values can be taken at a precision of your choice."
+        "That is no promise: `hpd evaluate RUN --calibrate` learns from labelled products how often the model is "
+        "right, and which values can be taken at a precision of your choice."
     )
 
 

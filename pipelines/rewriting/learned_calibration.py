@@ -1,4 +1,4 @@
-"""Calibration of finished runs (`hpd evaluate --calibrate`, `--apply`): learned, written, and applied to a run."""
+"""Calibration of finished runs (`hpd evaluate RUN --calibrate`, `--apply`): learned, written, and applied to a run."""
 
 from __future__ import annotations
 

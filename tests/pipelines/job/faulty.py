@@ -14,10 +14,10 @@ from typing import Any
 from unittest import mock
 
 import psutil
-from hpd_core.requests.calls import ExtractionFuture
 
 from hpd_core import EngineError, Record
 from hpd_core.errors import EngineMemoryError
+from hpd_core.requests.calls import ExtractionFuture
 from pipelines.job import ray_stages
 from pipelines.job.context import JobContext
 from pipelines.job.ray_stages import Decode, DecodeAgain
