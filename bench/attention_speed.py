@@ -45,7 +45,7 @@ _WAYS: tuple[Way, ...] = ("native", "eager")
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class CohortSizes:
     """Of each prompt of a cohort: tokens of the prefix that all share, tokens of its document, values."""
 
     prefix: int
@@ -53,10 +53,10 @@ class Sizes:
     num_values: int
 
 
-COHORTS = {"listings": Sizes(240, 250, 16), "titles": Sizes(140, 40, 11)}
+COHORTS = {"listings": CohortSizes(240, 250, 16), "titles": CohortSizes(140, 40, 11)}
 
 
-def table(dtype: torch.dtype, cohorts: Sequence[Sizes], repeats: int) -> Iterator[tuple[str, list[str]]]:
+def table(dtype: torch.dtype, cohorts: Sequence[CohortSizes], repeats: int) -> Iterator[tuple[str, list[str]]]:
     """A row a way to attend, where this machine has it: prefill and decoding of each cohort, in microseconds."""
     shape = CacheShape.uniform(1, _NUM_KV_HEADS, _HEAD_SIZE, _HEAD_SIZE, dtype, torch.device("cpu"))
     for way in _WAYS:
@@ -68,7 +68,7 @@ def table(dtype: torch.dtype, cohorts: Sequence[Sizes], repeats: int) -> Iterato
         yield way, [f"{part * 1e6:,.0f}" for part in seconds]
 
 
-def attention_seconds(way: Way, shape: CacheShape, sizes: Sizes, repeats: int) -> tuple[float, float]:
+def attention_seconds(way: Way, shape: CacheShape, sizes: CohortSizes, repeats: int) -> tuple[float, float]:
     """(prefill, decoding) of one cohort."""
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
@@ -82,7 +82,7 @@ def attention_seconds(way: Way, shape: CacheShape, sizes: Sizes, repeats: int) -
     return prefill, best_seconds(_one_layer(way, shape, cohort.next_input(0, 2**30)), repeats)
 
 
-def _prompts(rng: np.random.Generator, pool: CachePool, sizes: Sizes) -> tuple[list[Prompt], list[PrefixCache]]:
+def _prompts(rng: np.random.Generator, pool: CachePool, sizes: CohortSizes) -> tuple[list[Prompt], list[PrefixCache]]:
     block = pool.take(1, pool.order.room_for(sizes.prefix))
     for tensor in (*block.keys, *block.values):
         tensor.normal_()

@@ -40,7 +40,7 @@ class GoldSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class GoldAnswers:
     """What a variant says about the rows of a set, by their number, and the seconds that it took."""
 
     products: Mapping[int, RunProduct]
@@ -60,14 +60,14 @@ def read_set(data: Path, name: str, limit: int | None) -> GoldSet:
     return GoldSet(name, rows, {row.number: gold[row.number] for row in rows if row.number in gold}, schemas)
 
 
-def extract(engine: Extractor, gold_set: GoldSet) -> Answered:
+def extract(engine: Extractor, gold_set: GoldSet) -> GoldAnswers:
     """What the engine says of every row; a row that is no record has been given up, as in a job."""
     records = gold_set.records
     started = time.perf_counter()
     results = engine.extract(list(records.values()), gold_set.schemas)
     seconds = time.perf_counter() - started
     found = dict(zip(records, results, strict=True))
-    return Answered({row.number: _product(row, found.get(row.number), gold_set) for row in gold_set.rows}, seconds)
+    return GoldAnswers({row.number: _product(row, found.get(row.number), gold_set) for row in gold_set.rows}, seconds)
 
 
 def _product(row: CatalogRow, result: RecordResult | None, gold_set: GoldSet) -> RunProduct:

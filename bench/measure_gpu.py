@@ -46,7 +46,7 @@ if not __package__:
 import typer
 
 from bench.gpu import plan, summary
-from bench.gpu.supervisor import Done, Settings, Supervisor
+from bench.gpu.supervisor import Done, GpuSettings, Supervisor
 from pipelines.errors import UsageError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -80,7 +80,7 @@ def main(
     except (UsageError, OSError) as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(2) from None
-    settings = Settings(
+    settings = GpuSettings(
         device="cpu" if rehearse else "cuda",
         rehearsal=rehearse,
         records=min(records, _REHEARSED_RECORDS) if rehearse else records,

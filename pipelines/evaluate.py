@@ -163,7 +163,7 @@ def evaluate(
             print_brief(console, evaluation) if brief else print_evaluation(console, evaluation, by_attribute)
         if judge is not None:
             # Imported here: who has no judge does without its client.
-            from pipelines.judging.driver import JudgeWishes, judge_and_print
+            from pipelines.judging.judge_run import JudgeWishes, judge_and_print
 
             judges = (judge, judge_set or (), second_judge, second_judge_set or ())
             asks = JudgeWishes(*judges, limit, seed, judge_cache, out)

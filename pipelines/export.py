@@ -24,7 +24,7 @@ import typer
 
 from pipelines.console.exit_codes import EXIT_USAGE
 from pipelines.errors import UsageError
-from pipelines.exporting.driver import KINDS, ExportWishes, export_run, print_exported
+from pipelines.exporting.export_run import KINDS, ExportWishes, export_run, print_exported
 from pipelines.exporting.targets import ShopWishes, read_columns
 from pipelines.exporting.writers import Style
 from pipelines.reporting import formats

@@ -58,8 +58,8 @@ def finetune(
         # Imported here: `--help` and wrong options answer at once, without torch.
         from pipelines.config.finetuning import FinetuneConfig
         from pipelines.config.loading import load_config
-        from pipelines.training.driver import run_finetuning
         from pipelines.training.few_settings import with_few_labels
+        from pipelines.training.finetune_run import run_finetuning
 
         loaded = load_config(FinetuneConfig, config, overrides or [])
         if few:

@@ -93,7 +93,7 @@ def plan(
         from pipelines.cascading.curve import CURVE_NAME
         from pipelines.console.terminal import print_notes
         from pipelines.costing import forecast_text
-        from pipelines.costing.driver import Planner
+        from pipelines.costing.cost_plan import Planner
         from pipelines.costing.forecast import DEADLINES
         from pipelines.costing.forecast_text import curve_json, describe, print_curve
         from pipelines.costing.pilot import PILOT_RUN

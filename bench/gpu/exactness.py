@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu.plan import EXACT, PartError
-from bench.gpu.supervisor import ROOT, Settings
+from bench.gpu.supervisor import ROOT, GpuSettings
 
 _MOST_PROCESSES = 8
 _SECONDS_FOR_THE_COUNT = 6.0
 _SHOWN = 8
 
 
-def exactness(seconds: float, settings: Settings, say: Callable[[str], object]) -> Iterator[dict[str, Any]]:
+def exactness(seconds: float, settings: GpuSettings, say: Callable[[str], object]) -> Iterator[dict[str, Any]]:
     """A row: how many tests passed, failed and were skipped.
 
     Args:
@@ -92,7 +92,7 @@ def _not_done(tests: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _problems(
-    tests: Sequence[Mapping[str, Any]], were_cut: Sequence[bool], codes: Sequence[int], settings: Settings
+    tests: Sequence[Mapping[str, Any]], were_cut: Sequence[bool], codes: Sequence[int], settings: GpuSettings
 ) -> list[str]:
     """Args: were_cut, codes: of each process, whether it was killed and its exit code."""
     counts = Counter(test["outcome"] for test in tests)

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from bench.gpu.nf4 import to_nf4
 from bench.gpu.plan import SHAPES, Part
-from bench.gpu.supervisor import Settings
+from bench.gpu.supervisor import GpuSettings
 from bench.random_model import SHAPES as MODELS
 from bench.random_model import random_model
-from bench.speed.ceilings import Work
+from bench.speed.ceilings import StepWork
 from bench.workloads.made_up import make_workload
 from bench.workloads.workload import Workload
 from hpd_core import EngineConfig
@@ -39,7 +39,7 @@ def model_shape(shape: str, rehearsal: bool) -> dict[str, Any]:
     return MODELS[SHAPES[shape]] | (_TINY if rehearsal else {})
 
 
-def base_config(settings: Settings, changes: Mapping[str, Any]) -> EngineConfig:
+def base_config(settings: GpuSettings, changes: Mapping[str, Any]) -> EngineConfig:
     """The engine's settings: automatic, but for what a part says.
 
     Raises:
@@ -56,16 +56,19 @@ def base_config(settings: Settings, changes: Mapping[str, Any]) -> EngineConfig:
 class Loaded:
     """What the parts of one process share."""
 
-    def __init__(self, model: Any, tokenizer: Any, shape: str, settings: Settings, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, shape: str, settings: GpuSettings, say: Callable[[str], None]
+    ) -> None:
         """`model`: where it is to run; this attaches our attention to it."""
         self.model, self.tokenizer, self.shape, self.settings, self.say = model, tokenizer, shape, settings, say
         self.size = description.size(model)
-        self.large_steps: dict[str, tuple[Work, int]] = {}  # of each workload: what tree does, rows of its large steps
+        # For each workload: what tree does, and the rows of its large steps.
+        self.large_steps: dict[str, tuple[StepWork, int]] = {}
         self._workloads: dict[tuple[str, int], Workload] = {}
         steering.attach(model)
 
     @classmethod
-    def of_shape(cls, part: Part, settings: Settings, say: Callable[[str], None]) -> Self:
+    def of_shape(cls, part: Part, settings: GpuSettings, say: Callable[[str], None]) -> Self:
         """The part's model, quantized as it says. Takes seconds on a GPU.
 
         Raises:
@@ -108,7 +111,7 @@ class Loaded:
             self._workloads[key] = make_workload(name, self.tokenizer, EngineConfig().max_value_tokens, key[1])
         return self._workloads[key]
 
-    def flop(self, work: Work) -> float:
+    def flop(self, work: StepWork) -> float:
         """Of the matrix products of some work."""
         layers, head = self.size["layer_parameters"], self.size["head_parameters"]
         return 2.0 * (layers * work.num_tokens + head * work.num_logits)

@@ -16,8 +16,8 @@ from bench.gpu.plan import Part
 from bench.gpu.profile import run_launches, run_profile
 from bench.gpu.small_steps import run_small_steps
 from bench.rivals.generate import run_generate
-from bench.speed.ceilings import Floor, Work, best_shape, rows_of_large_steps, run_dense, seconds_of
-from bench.speed.contenders import TREE, EngineRuns, Run, check_lengths
+from bench.speed.ceilings import Floor, StepWork, best_shape, rows_of_large_steps, run_dense, seconds_of
+from bench.speed.contenders import TREE, EngineRuns, TimedRun, check_lengths
 from bench.speed.latency import PREFIX_KNOWN, Ask, engine_asker
 from bench.speed.peak_memory import measure
 from hpd_core.models import description, steering
@@ -58,7 +58,7 @@ def _tree(loaded: Loaded, part: Part) -> list[Row]:
     workload = loaded.workload(part.workload)
     few = workload.part(range(max(1, len(workload.records) // _WARM_UP_SHARE)))
     runs = EngineRuns(loaded.model, workload, loaded.config(part), warm_up=few)
-    found: list[Run] = []
+    found: list[TimedRun] = []
     whole, peak, _ = measure(
         lambda: seconds_of(lambda: found.extend(runs() for _ in range(part.rounds))), loaded.device
     )
@@ -102,7 +102,7 @@ def kinds_of_steps(steps: Sequence[tuple[float, int]]) -> Row:
     return found
 
 
-def _work_of_tree(loaded: Loaded, part: Part) -> tuple[Work, int]:
+def _work_of_tree(loaded: Loaded, part: Part) -> tuple[StepWork, int]:
     """What tree forwards of this workload, and the rows of its large steps: of its part, or of a run for this."""
     if part.workload not in loaded.large_steps:
         run = EngineRuns(loaded.model, loaded.workload(part.workload), loaded.config(part)).once()
@@ -114,7 +114,9 @@ def _work_of_tree(loaded: Loaded, part: Part) -> tuple[Work, int]:
 def _floor(loaded: Loaded, part: Part) -> list[Row]:
     work, rows = _work_of_tree(loaded, part)
     floor = Floor(loaded.model, rows)
-    floor.run(Work(min(rows, work.num_tokens), max(1, min(rows, work.num_tokens) * work.num_logits // work.num_tokens)))
+    floor.run(
+        StepWork(min(rows, work.num_tokens), max(1, min(rows, work.num_tokens) * work.num_logits // work.num_tokens))
+    )
     seconds = [seconds_of(lambda: floor.run(work)) for _ in range(part.rounds)]
     return [_yardstick(loaded, part, work, seconds, rows=rows, note=f"products of {rows:,} rows, as large steps have")]
 
@@ -129,7 +131,7 @@ def _ceiling(loaded: Loaded, part: Part) -> list[Row]:
     return [_yardstick(loaded, part, work, seconds, note=note)]
 
 
-def _yardstick(loaded: Loaded, part: Part, work: Work, seconds: list[float], **facts: Any) -> Row:
+def _yardstick(loaded: Loaded, part: Part, work: StepWork, seconds: list[float], **facts: Any) -> Row:
     row = _timed(loaded, seconds, len(loaded.workload(part.workload).records)) | {
         "tokens": work.num_tokens,
         "logits": work.num_logits,

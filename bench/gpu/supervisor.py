@@ -34,7 +34,7 @@ _PATIENCE_ON_CPU = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class GpuSettings:
     """What a worker must know.
 
     Attributes:
@@ -67,7 +67,7 @@ class Done:
 class Worker:
     """A process that measures. It tells in JSON lines what it says, what it found, and when a part is done."""
 
-    def __init__(self, process: str, settings: Settings, errors: Path) -> None:
+    def __init__(self, process: str, settings: GpuSettings, errors: Path) -> None:
         """`process`: of the parts that it will be given; `errors`: where its standard error goes."""
         self.name, self._errors = process, errors
         self.has_run = False
@@ -147,7 +147,7 @@ class Supervisor:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: GpuSettings,
         budget: float,
         say: Callable[[str], object],
         keep: Callable[[Mapping[str, Any]], object],

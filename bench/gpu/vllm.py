@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.gpu.loaded import base_config, model_shape
 from bench.gpu.plan import LISTINGS, TITLES, Part
-from bench.gpu.supervisor import Settings
+from bench.gpu.supervisor import GpuSettings
 from bench.random_model import random_config
 from bench.rivals.vllm_process import VllmProcess
 from bench.rivals.vllm_requests import Requests, autoregressive, fan_out
@@ -32,7 +32,7 @@ _OPTIONS = {"load_format": "dummy", "skip_tokenizer_init": True, "max_num_seqs":
 _ROPE_THETA = 1_000_000.0
 
 
-def run_vllm(part: Part, settings: Settings, say: Callable[[str], object]) -> Iterator[dict[str, Any]]:
+def run_vllm(part: Part, settings: GpuSettings, say: Callable[[str], object]) -> Iterator[dict[str, Any]]:
     """A row for each way of asking. vLLM takes a minute to load: where no workload is named it gets the titles, too."""
     assert part.shape is not None
     assert settings.vllm is not None

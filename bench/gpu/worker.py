@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from bench.gpu import plan
 from bench.gpu.plan import Part, PartError
-from bench.gpu.supervisor import Settings
+from bench.gpu.supervisor import GpuSettings
 from hpd_core.errors import HPDError
 from pipelines.errors import UsageError
 
@@ -40,7 +40,7 @@ class Messages:
         self.send("say", text=text)
 
 
-def main(process: str, settings: Settings) -> None:
+def main(process: str, settings: GpuSettings) -> None:
     """Answers standard input, line by line."""
     messages = Messages(_private_stdout())
     faulthandler.enable()
@@ -68,7 +68,7 @@ def main(process: str, settings: Settings) -> None:
 
 
 class _Worker:
-    def __init__(self, settings: Settings, messages: Messages) -> None:
+    def __init__(self, settings: GpuSettings, messages: Messages) -> None:
         self._settings, self._messages = settings, messages
         self._model: Any = None
 
@@ -128,4 +128,4 @@ def _private_stdout() -> TextIO:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Settings(**json.loads(sys.argv[2])))
+    main(sys.argv[1], GpuSettings(**json.loads(sys.argv[2])))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import torch
 
-from bench.load.measured_run import MeasuredRun, run_measured
+from bench.load.measured_run import LoadedRun, run_measured
 from hpd_core import HPDError, Record
 from hpd_core.system.device import num_cpus
 from pipelines.catalog.readers import read_piece
@@ -36,7 +36,7 @@ class CoreRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class JobComparison:
     """The same products, model and threads on both sides.
 
     Attributes:
@@ -44,7 +44,7 @@ class Comparison:
     """
 
     core: CoreRun
-    job: MeasuredRun
+    job: LoadedRun
     job_seconds: float
 
     @property
@@ -53,7 +53,7 @@ class Comparison:
         return self.core.seconds / self.job_seconds
 
 
-def compare(config: JobConfig, folder: Path) -> Comparison:
+def compare(config: JobConfig, folder: Path) -> JobComparison:
     """Runs both, one after the other, each with a freshly loaded engine. `config.output` must be a new local folder.
 
     Raises `UsageError` or `RunError`.
@@ -69,7 +69,7 @@ def compare(config: JobConfig, folder: Path) -> Comparison:
     measured = run_measured(config.model_dump(mode="json", exclude_none=True), folder)
     if measured.row_counts["products"] != core.num_records:
         raise RunError(f"the job extracted {measured.row_counts['products']} products of {core.num_records}")
-    return Comparison(core, measured, _admit_to_commit(Path(config.output)))
+    return JobComparison(core, measured, _admit_to_commit(Path(config.output)))
 
 
 def run_core(job: PlannedJob) -> CoreRun:

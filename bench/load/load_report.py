@@ -11,7 +11,7 @@ from rich.table import Table
 
 from bench.load import job_overhead
 from bench.load.csv_planning import PlanningCost
-from bench.load.measured_run import MeasuredRun
+from bench.load.measured_run import LoadedRun
 from bench.load.stages_alone import STAGES, StageCosts
 
 
@@ -41,7 +41,7 @@ def report_stages(costs: StageCosts) -> dict[str, Any]:
     return dataclasses.asdict(costs) | {"cpu_milliseconds_per_product": costs.milliseconds_per_product | {"all": total}}
 
 
-def report_run(run: MeasuredRun) -> dict[str, Any]:
+def report_run(run: LoadedRun) -> dict[str, Any]:
     """Prints what a run on Ray took, and gives it as plain data."""
     products = int(run.totals["products"])
     table = _table(f"{run.totals['rows']:,} rows on Ray", "", "")
@@ -74,7 +74,7 @@ def report_run(run: MeasuredRun) -> dict[str, Any]:
     return dataclasses.asdict(run) | {"products_per_second": run.products_per_second, "is_complete": run.is_complete}
 
 
-def report_gain(plain: MeasuredRun, dealt: MeasuredRun) -> dict[str, Any]:
+def report_gain(plain: LoadedRun, dealt: LoadedRun) -> dict[str, Any]:
     """Prints what clustering saved of the engine's work, and gives it as plain data."""
     table = _table("clustering by category", "", "prefix tokens computed", "engine, busy s", "products/s while busy")
     speeds = []
@@ -88,7 +88,7 @@ def report_gain(plain: MeasuredRun, dealt: MeasuredRun) -> dict[str, Any]:
     return {"gain": gain}
 
 
-def report_csv(plain: MeasuredRun, from_csv: MeasuredRun, num_bytes: int) -> dict[str, Any]:
+def report_csv(plain: LoadedRun, from_csv: LoadedRun, num_bytes: int) -> dict[str, Any]:
     """Prints what it costs that a catalog is one CSV file, and gives it as plain data."""
     rows, seconds = int(from_csv.totals["rows"]), max(0.1, from_csv.startup_seconds - plain.startup_seconds)
     driver = [run.usage["driver"].peak_bytes / 1e6 for run in (plain, from_csv)]
@@ -110,7 +110,7 @@ def report_planning(cost: PlanningCost) -> dict[str, Any]:
     return dataclasses.asdict(cost)
 
 
-def report_comparison(found: job_overhead.Comparison) -> dict[str, Any]:
+def report_comparison(found: job_overhead.JobComparison) -> dict[str, Any]:
     """Prints how much of the bare engine's speed a job keeps, and gives it as plain data."""
     bare, job = found.core, found.job
     title = f"{bare.num_records:,} products, {job.totals['shards']} shards, {bare.num_threads} threads"

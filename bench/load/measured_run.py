@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import yaml
 
-from bench.load.processes import Usage, watch
+from bench.load.processes import ProcessUsage, watch
 from pipelines.errors import RunError
 from pipelines.store.tables import TABLES
 
@@ -23,7 +23,7 @@ _SECONDS_TO_END = 30
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredRun:
+class LoadedRun:
     """A finished run.
 
     Attributes:
@@ -47,7 +47,7 @@ class MeasuredRun:
     row_counts: Mapping[str, int]
     bytes_read: int
     bytes_written: Mapping[str, int]
-    usage: Mapping[str, Usage]
+    usage: Mapping[str, ProcessUsage]
 
     @property
     def products_per_second(self) -> float:
@@ -60,7 +60,7 @@ class MeasuredRun:
         return bool(self.totals["rows"] == self.row_counts["products"] + self.row_counts["dead_letter"])
 
 
-def run_measured(document: Mapping[str, Any], folder: Path, options: Sequence[str] = ()) -> MeasuredRun:
+def run_measured(document: Mapping[str, Any], folder: Path, options: Sequence[str] = ()) -> LoadedRun:
     """Run the job `document` (its output must be local) on Ray, by the command a user would start, with its options.
 
     Raises `RunError` if it does not end well.
@@ -88,7 +88,7 @@ def run_measured(document: Mapping[str, Any], folder: Path, options: Sequence[st
     parts = {name: sorted((output / name).glob("*.parquet")) for name in TABLES}
     manifest = json.loads((output / "manifest.json").read_text(encoding="utf-8"))
     totals = manifest["totals"]
-    return MeasuredRun(
+    return LoadedRun(
         totals=totals,
         startup_seconds=loaded - started,
         first_commit_seconds=commits[0][0] - loaded,

@@ -17,7 +17,7 @@ KINDS = (DRIVER, ENGINE, TASKS, RAY)
 
 
 @dataclass(slots=True)
-class Usage:
+class ProcessUsage:
     """What one kind of process has used.
 
     Attributes:
@@ -73,9 +73,9 @@ class Watch:
         for kind, num_bytes in now.items():
             self._together[kind] = max(self._together[kind], num_bytes)
 
-    def usage(self) -> dict[str, Usage]:
+    def usage(self) -> dict[str, ProcessUsage]:
         """By kind of process."""
-        found = {kind: Usage(peak_bytes_together=self._together[kind]) for kind in KINDS}
+        found = {kind: ProcessUsage(peak_bytes_together=self._together[kind]) for kind in KINDS}
         for seen in self._seen.values():
             kind = found[seen.kind]
             kind.cpu_seconds += seen.cpu_seconds

@@ -35,7 +35,7 @@ from hpd_core.training.examples import IGNORED, Example
 MakeExample = Callable[[Example], Example]
 
 
-class Answer:
+class ExampleAnswer:
     """The answer of an example of `ar`: the brace behind which it stands, and its tokens.
 
     Attributes:
@@ -55,7 +55,7 @@ class Answer:
 
 def with_all_labels(example: Example) -> Example:
     """The example with every token of its answer to be predicted, taught or not."""
-    answer = Answer(example)
+    answer = ExampleAnswer(example)
     labels = example.filled.labels.copy()
     labels[answer.start :] = answer.tokens
     return replace(example, filled=replace(example.filled, labels=labels))
@@ -80,7 +80,7 @@ def unit_starts(shares: Sequence[float], alpha: float, longest: int, generator: 
 
 def lexical_units(example: Example, starts: Sequence[int], num_masks: int, mask_id: int) -> Example:
     """The example with `num_masks` masks behind the token before each unit."""
-    answer = Answer(example)
+    answer = ExampleAnswer(example)
     added = _Tokens()
     for scope, start in enumerate(starts, start=1):
         for place in range(start + 1, min(start + num_masks, len(answer.tokens) - 1) + 1):
@@ -93,7 +93,7 @@ def lexical_units(example: Example, starts: Sequence[int], num_masks: int, mask_
 
 def block_diffusion(example: Example, size: int, mask_id: int, generator: random.Random) -> Example:
     """The example with clean and noisy copies of its answer in blocks of `size` tokens."""
-    answer = Answer(example)
+    answer = ExampleAnswer(example)
     padding = -len(answer.tokens) % size
     tokens = answer.tokens + answer.tokens[-1:] * padding
     labels = answer.labels + answer.tokens[-1:] * padding

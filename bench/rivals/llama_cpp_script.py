@@ -34,7 +34,7 @@ _PREFIX = 0
 
 
 @dataclass(slots=True)
-class Answer:
+class WrittenAnswer:
     """One sequence that grows. `start` is the position of its first token, `sequence` int32 [1]."""
 
     start: int
@@ -49,20 +49,20 @@ class OpenRecord:
 
     prefix: int
     num_cells: int
-    answers: list[Answer]
+    answers: list[WrittenAnswer]
 
 
 @dataclass(slots=True)
-class Piece:
+class FedPiece:
     """Tokens side by side in a batch that the same sequences see; an answer may go on behind the last one."""
 
     tokens: Sequence[int]
     position: int
     sequences: npt.NDArray[np.int32]
-    answer: Answer | None = None
+    answer: WrittenAnswer | None = None
 
 
-class Engine:
+class LlamaCpp:
     """A model and its cache, which all sequences share."""
 
     def __init__(self, work: dict[str, Any]) -> None:
@@ -129,7 +129,7 @@ class Engine:
         known = None
         while waiting or open_records:
             pieces = [
-                Piece(answer.tokens[-1:], answer.start + len(answer.tokens) - 1, answer.sequence, answer)
+                FedPiece(answer.tokens[-1:], answer.start + len(answer.tokens) - 1, answer.sequence, answer)
                 for record in open_records
                 for answer in record.answers
                 if len(answer.tokens) < answer.limit
@@ -173,24 +173,24 @@ class Engine:
         """Computes a prefix. What goes on behind the one before keeps that."""
         llama_cpp.llama_memory_seq_rm(self._memory, _PREFIX, -1, -1)
         if prefix:
-            self._forward([Piece(prefix, 0, np.array([_PREFIX], np.int32))])
+            self._forward([FedPiece(prefix, 0, np.array([_PREFIX], np.int32))])
 
     def _fork(
         self, record: dict[str, Any], start: int, num_cells: int, free: list[int]
-    ) -> tuple[OpenRecord, list[Piece]]:
+    ) -> tuple[OpenRecord, list[FedPiece]]:
         """A record that is answered from now on behind the known prefix, and what is to be computed of it."""
         sequences = np.array([free.pop(0) for _ in record["branches"]], np.int32)
         for sequence in sequences.tolist():
             llama_cpp.llama_memory_seq_cp(self._memory, _PREFIX, sequence, -1, -1)
-        pieces = [Piece(record["document"], start, sequences)]
+        pieces = [FedPiece(record["document"], start, sequences)]
         start += len(record["document"])
         answers = []
         for number, (tokens, limit) in enumerate(zip(record["branches"], record["limits"], strict=True)):
-            answers.append(Answer(start + len(tokens), limit, sequences[number : number + 1]))
-            pieces.append(Piece(tokens, start, answers[-1].sequence, answers[-1]))
+            answers.append(WrittenAnswer(start + len(tokens), limit, sequences[number : number + 1]))
+            pieces.append(FedPiece(tokens, start, answers[-1].sequence, answers[-1]))
         return OpenRecord(record["prefix"], num_cells, answers), pieces
 
-    def _forward(self, pieces: Sequence[Piece]) -> None:
+    def _forward(self, pieces: Sequence[FedPiece]) -> None:
         """One batch; every answer in it gets its likeliest next token."""
         lengths = np.array([len(piece.tokens) for piece in pieces])
         ends = np.cumsum(lengths)
@@ -227,7 +227,7 @@ def main(path: str) -> None:
         work = json.load(file)
     answers = _private_stdout()
     started = time.perf_counter()
-    engine = Engine(work)
+    engine = LlamaCpp(work)
     facts = {
         "version": llama_cpp.__version__,
         "weights": engine.description,

@@ -35,7 +35,7 @@ _CACHED = ("k_proj", "v_proj", "qkv", "query_key_value")
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class StepWork:
     """What was forwarded.
 
     Attributes:
@@ -48,13 +48,13 @@ class Work:
 
 
 def best_shape(
-    model: Any, work: Work, shapes: Sequence[tuple[int, int]] = DENSE_SHAPES
+    model: Any, work: StepWork, shapes: Sequence[tuple[int, int]] = DENSE_SHAPES
 ) -> tuple[float, tuple[int, int]]:
     """The most tokens a second of any dense batch shape, and that shape."""
     rates: dict[tuple[int, int], float] = {}
-    run_dense(model, Work(1, 1), shapes[0])
+    run_dense(model, StepWork(1, 1), shapes[0])
     for rows, length in shapes:
-        batch = Work(rows * length, max(1, round(rows * length * work.num_logits / work.num_tokens)))
+        batch = StepWork(rows * length, max(1, round(rows * length * work.num_logits / work.num_tokens)))
         rates[rows, length] = batch.num_tokens / seconds_of(partial(run_dense, model, batch, (rows, length)))
     return max((rate, shape) for shape, rate in rates.items())
 
@@ -77,7 +77,7 @@ def seconds_of(run: Callable[[], Any]) -> float:
 
 
 @torch.inference_mode()
-def run_dense(model: Any, work: Work, shape: tuple[int, int]) -> Work:
+def run_dense(model: Any, work: StepWork, shape: tuple[int, int]) -> StepWork:
     """Forwards (at least) the work in dense batches; returns what was forwarded.
 
     `model` must run by an attention of its own (`models.own_attention`).
@@ -96,7 +96,7 @@ def run_dense(model: Any, work: Work, shape: tuple[int, int]) -> Work:
         logits.argmax(dim=-1).cpu()  # waits for the device
         num_tokens += batch * length
         num_logits += batch * len(keep)
-    return Work(num_tokens, num_logits)
+    return StepWork(num_tokens, num_logits)
 
 
 class CompiledDense:
@@ -106,7 +106,7 @@ class CompiledDense:
         compile_seconds: what that took; None before.
     """
 
-    def __init__(self, model: Any, work: Work, shape: tuple[int, int]) -> None:
+    def __init__(self, model: Any, work: StepWork, shape: tuple[int, int]) -> None:
         """`work`: its share of tokens with logits is every batch's."""
         rows, length = shape
         keep = torch.arange(max(1, round(length * work.num_logits / work.num_tokens)), device=model.device)
@@ -120,7 +120,7 @@ class CompiledDense:
         self._forward = torch.compile(forward, dynamic=False, options={"freezing": True})
         self.compile_seconds: float | None = None
 
-    def seconds(self, work: Work) -> float:
+    def seconds(self, work: StepWork) -> float:
         """How long as many tokens take: full batches, and of their time what falls to these tokens.
 
         The model must run by an attention of its own (`models.own_attention`).
@@ -158,7 +158,7 @@ class Floor:
         self._inputs8 = {size: quantize_rows(self._inputs[size]) for size in in_fp8}
 
     @torch.inference_mode()
-    def run(self, work: Work) -> None:
+    def run(self, work: StepWork) -> None:
         """All products once."""
         product = self._inputs[self._head.in_features]
         for count in _blocks(work.num_tokens, self._rows):

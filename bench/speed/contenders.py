@@ -15,7 +15,7 @@ from bench.rivals.naive_hpd import run_naive_hpd
 from bench.rivals.parallel_decoding import run_anpd, run_jacobi
 from bench.rivals.vllm_process import VllmProcess
 from bench.rivals.vllm_requests import Requests, autoregressive, fan_out, json_schema
-from bench.speed.ceilings import CompiledDense, Floor, Work, run_dense, seconds_of
+from bench.speed.ceilings import CompiledDense, Floor, StepWork, run_dense, seconds_of
 from bench.workloads.workload import ForcedRecord, Workload
 from hpd_core import EngineConfig
 from hpd_core.attention.dispatch import kept_by, way_to_attend
@@ -55,7 +55,7 @@ _OURS = "one product at a time; our implementation"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Run:
+class TimedRun:
     """One run of one contender: its seconds, and what it forwarded if that is counted.
 
     Attributes:
@@ -68,7 +68,7 @@ class Run:
     """
 
     seconds: float
-    work: Work | None = None
+    work: StepWork | None = None
     num_steps: int | None = None
     steps: Sequence[tuple[float, int]] = ()
     num_value_tokens: int | None = None
@@ -110,7 +110,7 @@ class EngineRuns:
         self._at_once, self._natural = at_once, natural
         self._decoder: Decoder | None = None
 
-    def __call__(self) -> Run:
+    def __call__(self) -> TimedRun:
         """One run more. Where it fails, the next one begins with a fresh decoder."""
         decoder, self._decoder = self._decoder, None
         if decoder is None:
@@ -121,7 +121,7 @@ class EngineRuns:
         self._decoder = decoder
         return run
 
-    def once(self) -> Run:
+    def once(self) -> TimedRun:
         """By a decoder that has done nothing yet, and that is not kept."""
         return self._run(self._make_decoder(), self._workload)
 
@@ -132,7 +132,7 @@ class EngineRuns:
         decoder.limit(self._limits)
         return decoder
 
-    def _run(self, decoder: Decoder, workload: Workload) -> Run:
+    def _run(self, decoder: Decoder, workload: Workload) -> TimedRun:
         prepared = workload.prompts(self._model.config, self._config, natural=self._natural)
         at_once = self._at_once or len(prepared)
         started = time.perf_counter()
@@ -150,23 +150,23 @@ class EngineRuns:
             note = f"out of memory: it goes on with {decoder.limits.max_tokens_per_step} tokens a step"
         num_value_tokens = num_logits if self._natural else None
         code = {"attention": decoder.way, "layers": decoder.layers}
-        work = Work(num_tokens, num_logits)
-        return Run(seconds, work, len(steps), steps, num_value_tokens, note=note, code=code)
+        work = StepWork(num_tokens, num_logits)
+        return TimedRun(seconds, work, len(steps), steps, num_value_tokens, note=note, code=code)
 
 
 def run_engine(
     model: Any, workload: Workload, config: EngineConfig, *, at_once: int | None = None, natural: bool = False
-) -> Run:
+) -> TimedRun:
     """One run by a fresh decoder. Arguments as `EngineRuns` has them."""
     return EngineRuns(model, workload, config, at_once=at_once, natural=natural).once()
 
 
-def timed(run: Callable[[], Any]) -> Run:
+def timed(run: Callable[[], Any]) -> TimedRun:
     """`run`, with its time."""
-    return Run(seconds_of(run))
+    return TimedRun(seconds_of(run))
 
 
-Contenders = dict[str, Callable[[], Run]]
+Contenders = dict[str, Callable[[], TimedRun]]
 Rival = Callable[[Any, Sequence[ForcedRecord], int], list[list[int]]]
 """A function of model, records and batch size that returns what it wrote, per record."""
 Contender = TypeVar("Contender")
@@ -189,22 +189,22 @@ def contenders(
     """
     forced = workload.forced(model.config, config)
 
-    def engine(**settings: Any) -> Callable[[], Run]:
+    def engine(**settings: Any) -> Callable[[], TimedRun]:
         runs = EngineRuns(model, workload, config.model_copy(update=settings))
         return runs if keeps_engines else runs.once
 
-    def rival(function: Rival, note: str | None = None) -> Callable[[], Run]:
+    def rival(function: Rival, note: str | None = None) -> Callable[[], TimedRun]:
         return lambda: _run_rival(function, model, forced, batch_size, note)
 
-    def naive() -> Run:
+    def naive() -> TimedRun:
         with steering.own_attention(model):
             return timed(lambda: run_naive_hpd(model, forced, batch_size))
 
-    def continuous() -> Run:
+    def continuous() -> TimedRun:
         with steering.own_attention(model):
             seconds, answers = run_continuous(model, forced, batch_size)
         check_lengths(answers, forced)
-        return Run(seconds, note=f"{batch_size} requests at once")
+        return TimedRun(seconds, note=f"{batch_size} requests at once")
 
     runs: Contenders = {
         GENERATE: rival(run_generate),
@@ -226,7 +226,9 @@ def contenders(
     return runs
 
 
-def _run_rival(function: Rival, model: Any, records: Sequence[ForcedRecord], batch_size: int, note: str | None) -> Run:
+def _run_rival(
+    function: Rival, model: Any, records: Sequence[ForcedRecord], batch_size: int, note: str | None
+) -> TimedRun:
     with steering.own_attention(model), _counted_forwards(model) as forwards:
         started = time.perf_counter()
         answers = function(model, records, batch_size)
@@ -234,7 +236,7 @@ def _run_rival(function: Rival, model: Any, records: Sequence[ForcedRecord], bat
     check_lengths(answers, records)
     if note is not None:
         note += f"; {forwards[0]:,} forwards wrote {sum(map(len, answers)):,} tokens"
-    return Run(seconds, note=note)
+    return TimedRun(seconds, note=note)
 
 
 @contextmanager
@@ -309,12 +311,12 @@ def vllm_contenders(vllm: VllmProcess, requests: dict[str, Requests]) -> Contend
     return {name: partial(_run_vllm, vllm, name, bool(asked.schemas), num_forced) for name, asked in requests.items()}
 
 
-def _run_vllm(vllm: VllmProcess, name: str, has_schema: bool, num_forced: int) -> Run:
+def _run_vllm(vllm: VllmProcess, name: str, has_schema: bool, num_forced: int) -> TimedRun:
     run = vllm.run(name)
     if not has_schema:
-        return Run(run.seconds, peak_bytes=run.peak_bytes)
+        return TimedRun(run.seconds, peak_bytes=run.peak_bytes)
     num_answers, num_tokens = len(run.answers), sum(map(len, run.answers))
-    return Run(
+    return TimedRun(
         run.seconds,
         note=f"its answers end by themselves, as the schema allows: {num_tokens:,} tokens, where {VLLM_AR!r} writes "
         f"{num_forced:,} ({num_answers * num_tokens / num_forced / run.seconds:.2f} products/s at as many); "
@@ -324,7 +326,7 @@ def _run_vllm(vllm: VllmProcess, name: str, has_schema: bool, num_forced: int) -
 
 
 def yardsticks(
-    model: Any, work: Work, rows: int, shape: tuple[int, int], attention: str, *, compiled: bool = False
+    model: Any, work: StepWork, rows: int, shape: tuple[int, int], attention: str, *, compiled: bool = False
 ) -> Contenders:
     """Name -> a run of as much work.
 
@@ -335,7 +337,7 @@ def yardsticks(
         compiled: the compiled ceiling, too.
     """
 
-    def ceiling() -> Run:
+    def ceiling() -> TimedRun:
         with steering.own_attention(model, attention):
             return timed(lambda: run_dense(model, work, shape))
 
@@ -344,11 +346,11 @@ def yardsticks(
     if compiled:
         dense = CompiledDense(model, work, shape)
 
-        def compiled_ceiling() -> Run:
+        def compiled_ceiling() -> TimedRun:
             with steering.own_attention(model, attention):
                 seconds = dense.seconds(work)
-            return Run(seconds, note=f"compiled in {dense.compile_seconds:.0f} s, which are not counted")
+            return TimedRun(seconds, note=f"compiled in {dense.compile_seconds:.0f} s, which are not counted")
 
         runs[COMPILED] = compiled_ceiling
     note = f"products of {rows:,} rows, as tree's large steps have"
-    return runs | {FLOOR: lambda: Run(seconds_of(lambda: floor.run(work)), note=note)}
+    return runs | {FLOOR: lambda: TimedRun(seconds_of(lambda: floor.run(work)), note=note)}

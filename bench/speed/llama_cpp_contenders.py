@@ -7,8 +7,8 @@ from typing import Any
 
 from bench.rivals.llama_cpp_process import LlamaCppProcess
 from bench.rivals.llama_cpp_requests import ForkedRequests, one_per_attribute, whole_answers
-from bench.speed.ceilings import Work
-from bench.speed.contenders import LLAMA_CPP_AR, LLAMA_CPP_FAN_OUT, Contenders, Run
+from bench.speed.ceilings import StepWork
+from bench.speed.contenders import LLAMA_CPP_AR, LLAMA_CPP_FAN_OUT, Contenders, TimedRun
 from bench.workloads.workload import Workload
 from hpd_core import EngineConfig
 
@@ -27,8 +27,8 @@ def llama_cpp_contenders(process: LlamaCppProcess, requests: dict[str, ForkedReq
     return {name: partial(_run, process, name, asked) for name, asked in requests.items()}
 
 
-def _run(process: LlamaCppProcess, name: str, asked: ForkedRequests) -> Run:
+def _run(process: LlamaCppProcess, name: str, asked: ForkedRequests) -> TimedRun:
     run = process.run(name)
     if run.num_tokens != asked.num_tokens:
         raise RuntimeError(f"{name} has forwarded {run.num_tokens:,} tokens, and was to forward {asked.num_tokens:,}")
-    return Run(run.seconds, Work(run.num_tokens, asked.num_written), peak_bytes=run.peak_bytes)
+    return TimedRun(run.seconds, StepWork(run.num_tokens, asked.num_written), peak_bytes=run.peak_bytes)

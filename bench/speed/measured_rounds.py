@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from bench.speed.ceilings import best_shape, rows_of_large_steps
-from bench.speed.contenders import TREE, Contenders, Run, contenders, run_engine, yardsticks
+from bench.speed.contenders import TREE, Contenders, TimedRun, contenders, run_engine, yardsticks
 from bench.speed.natural_ends import natural_contenders
 from bench.speed.peak_memory import measured
 from bench.workloads.workload import Workload
@@ -36,7 +36,7 @@ class Rounds:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Comparison:
+class RoundComparison:
     """What was found.
 
     Attributes:
@@ -51,7 +51,7 @@ class Comparison:
     batch_size: int
     dense_shape: tuple[int, int]
     dense_attention: str
-    results: dict[str, list[Run]]
+    results: dict[str, list[TimedRun]]
     out_of_memory: list[str]
 
 
@@ -71,7 +71,7 @@ def compare(
     runs: Contenders,
     rounds: Rounds,
     say: Callable[[str], object],
-) -> Comparison:
+) -> RoundComparison:
     """The contenders `runs` and the yardsticks, round after round. Who runs out of memory is out.
 
     Raises:
@@ -91,7 +91,7 @@ def compare(
     attention = max(found, key=lambda name: found[name])
     shape = found[attention][1]
     limits = yardsticks(model, work, rows, shape, attention, compiled=rounds.compiled)
-    results: dict[str, list[Run]] = {name: [] for name in runs | limits}
+    results: dict[str, list[TimedRun]] = {name: [] for name in runs | limits}
     out_of_memory: list[str] = []
     # Rounds over all contenders, so that a slow moment of the machine does not fall on one of them.
     for number in range(rounds.repeats):
@@ -111,4 +111,4 @@ def compare(
                 out_of_memory.append(name)
                 del results[name]
                 say(f"{name}: out of memory")
-    return Comparison(workload, rounds.batch_size, shape, attention, results, out_of_memory)
+    return RoundComparison(workload, rounds.batch_size, shape, attention, results, out_of_memory)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bench.speed.contenders import GENERATE, TREE, Contenders, EngineRuns, Run
+from bench.speed.contenders import GENERATE, TREE, Contenders, EngineRuns, TimedRun
 from bench.workloads.workload import Workload
 from hpd_core import EngineConfig
 from hpd_core.baselines.autoregressive import AutoregressiveBaseline
@@ -21,7 +21,7 @@ from pipelines.errors import UsageError
 def natural_contenders(model: Any, workload: Workload, config: EngineConfig, batch_size: int) -> Contenders:
     """Name -> a run. Values may be anything; the engine's constraints are off, because `generate` has none."""
 
-    def engine(**settings: Any) -> Callable[[], Run]:
+    def engine(**settings: Any) -> Callable[[], TimedRun]:
         return EngineRuns(model, workload, config.model_copy(update=settings), natural=True)
 
     batched = config.model_copy(update={"max_prompts_per_cohort": batch_size})
@@ -33,7 +33,7 @@ def natural_contenders(model: Any, workload: Workload, config: EngineConfig, bat
     }
 
 
-def _run_generate(model: Any, workload: Workload, config: EngineConfig) -> Run:
+def _run_generate(model: Any, workload: Workload, config: EngineConfig) -> TimedRun:
     """The baseline `ar`, which ends an answer where its object ends. Keys are not counted as tokens of values."""
     with steering.own_attention(model), AutoregressiveBaseline(model, workload.tokenizer, config) as baseline:
         future = baseline.submit(workload.records, workload.schemas, workload.documents)
@@ -43,4 +43,4 @@ def _run_generate(model: Any, workload: Workload, config: EngineConfig) -> Run:
     # As in `stacked`, every line's end counts; an attribute that was left out has no tokens.
     lines = [f"{value.raw}\n" for result in results for value in result.values.values() if value.raw]
     num_tokens = sum(map(len, SegmentTokenizer(workload.tokenizer).encode_text(lines)))
-    return Run(future.metrics.busy_seconds, num_steps=future.metrics.num_steps, num_value_tokens=num_tokens)
+    return TimedRun(future.metrics.busy_seconds, num_steps=future.metrics.num_steps, num_value_tokens=num_tokens)

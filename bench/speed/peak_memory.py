@@ -18,7 +18,7 @@ import psutil
 import torch
 
 from bench.rivals.resident_memory import reset_peak, status
-from bench.speed.contenders import Run
+from bench.speed.contenders import TimedRun
 
 Method = Literal["torch.cuda", "VmHWM", "samples"]
 Result = TypeVar("Result")
@@ -47,7 +47,7 @@ def measure(run: Callable[[], Result], device: torch.device) -> tuple[Result, in
     return result, max(0, sampler.peak - sampler.before), "samples"
 
 
-def measured(run: Callable[[], Run], device: torch.device) -> Run:
+def measured(run: Callable[[], TimedRun], device: torch.device) -> TimedRun:
     """A contender's run, with its memory."""
     done, num_bytes, _ = measure(run, device)
     return dataclasses.replace(done, peak_bytes=num_bytes)

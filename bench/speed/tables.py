@@ -12,9 +12,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench.speed.contenders import CEILING, COMPILED, FLOOR, GENERATE, NAIVE, TREE, Run
+from bench.speed.contenders import CEILING, COMPILED, FLOOR, GENERATE, NAIVE, TREE, TimedRun
 from bench.speed.latency import Latency
-from bench.speed.measured_rounds import Comparison
+from bench.speed.measured_rounds import RoundComparison
 from hpd_core.extractor import versions
 from hpd_core.models import description
 
@@ -32,7 +32,7 @@ def report_shares(seconds: dict[str, float]) -> None:
     print(json.dumps({"seconds": seconds}))
 
 
-def report(name: str, model: Any, workload: str, found: Comparison, other_facts: Mapping[str, Any]) -> None:
+def report(name: str, model: Any, workload: str, found: RoundComparison, other_facts: Mapping[str, Any]) -> None:
     """The table, then the JSON line."""
     results, num_records = found.results, len(found.workload.records)
     seconds = {name: [run.seconds for run in runs] for name, runs in results.items()}
@@ -185,7 +185,7 @@ def _percentile_90(values: list[float]) -> float:
     return values[0] if len(values) == 1 else statistics.quantiles(values, n=10, method="inclusive")[-1]
 
 
-def _peak(runs: list[Run]) -> int | None:
+def _peak(runs: list[TimedRun]) -> int | None:
     peaks = [run.peak_bytes for run in runs if run.peak_bytes is not None]
     return max(peaks) if peaks else None
 

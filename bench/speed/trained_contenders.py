@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bench.rivals.confident_tokens import ConfidentDecoder, load_decoder
-from bench.speed.contenders import BLOCK_DIFFUSION, LEXICAL_UNITS, Contenders, Run
+from bench.speed.contenders import BLOCK_DIFFUSION, LEXICAL_UNITS, Contenders, TimedRun
 from bench.workloads.workload import Workload
 from hpd_core import EngineConfig
 
@@ -29,19 +29,19 @@ def trained_contenders(
     """
     batched = config.model_copy(update={"max_prompts_per_cohort": batch_size})
 
-    def contender(name: str, folder: str) -> Callable[[], Run]:
+    def contender(name: str, folder: str) -> Callable[[], TimedRun]:
         decoder = load_decoder(Path(folder), batched, _OBJECTIVES[name], THRESHOLD)
         return lambda: _run(decoder, workload)
 
     return {name: contender(name, folder) for name, folder in folders.items() if folder is not None}
 
 
-def _run(decoder: ConfidentDecoder, workload: Workload) -> Run:
+def _run(decoder: ConfidentDecoder, workload: Workload) -> TimedRun:
     decoder.num_forwards = 0
     future = decoder.submit(workload.records, workload.schemas)
     future.result()
     metrics, count = future.metrics, len(workload.records)
-    return Run(
+    return TimedRun(
         metrics.busy_seconds,
         num_steps=metrics.num_steps,
         note=f"another model, whose answers end by themselves: {metrics.value_tokens:,} tokens, each taken at "

@@ -38,7 +38,7 @@ from pipelines.costing.pilot_rows import MIN_ROWS, PilotDraw, draw_rows
 from pipelines.costing.strata import Stratum
 from pipelines.costing.survey import merged_pieces
 from pipelines.errors import RunError, UsageError
-from pipelines.job.driver import run_job
+from pipelines.job.job_run import run_job
 from pipelines.job.named_models import wanted_confidence
 from pipelines.job.preflight import PlannedJob, plan_job
 from pipelines.job.run_plan import differences

@@ -22,7 +22,7 @@ from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.console.terminal import SafeTable, print_notes, printable
 from pipelines.job import summary
 from pipelines.job.carryover import Changes, EarlierRun
-from pipelines.job.driver import RunOutcome, run_job
+from pipelines.job.job_run import RunOutcome, run_job
 from pipelines.job.named_models import sought_later
 from pipelines.job.preflight import CatalogCounts, PlannedJob, unknown_json, unknown_lines
 from pipelines.job.prices import why_no_price

@@ -15,7 +15,7 @@ from pipelines.reporting.outlook import find_forecast, forecast_facts, outlook, 
 from pipelines.reporting.report_facts import CascadeFacts, DeadReason, Facts, Identity, InputFile, ReportTotals
 from pipelines.reporting.sample import GoldIndex, build_sample, draw
 from pipelines.reporting.table_scan import AnswerSums, read_dead_letters, scan_attributes, scan_products
-from pipelines.reporting.value_facts import ComparedRun, ReportQuality
+from pipelines.reporting.value_facts import OtherRun, ReportQuality
 from pipelines.reviewing.texts_in_run import left_out_note
 from pipelines.runs.run import Run
 from pipelines.store.folders import Folder
@@ -164,7 +164,7 @@ def _read_curve(uri: str) -> tuple[Curve | None, str, list[str]]:
         return None, place, [f"The curve of F1 against cost in {place} is left out: {type(error).__name__}: {error}."]
 
 
-def read_compared(uri: str, this: Run, gold: str | None, usd_per_hour: float | None) -> tuple[ComparedRun, list[str]]:
+def read_compared(uri: str, this: Run, gold: str | None, usd_per_hour: float | None) -> tuple[OtherRun, list[str]]:
     """Read another run to compare with `this`, the report's own. Raises `UsageError` if there is no run.
 
     Returns the run and notes on it. A run without gold labels has no scores, and a note.
@@ -193,10 +193,10 @@ def _unlike(run: Run, this: Run) -> Iterator[str]:
         yield f"It ran on {run.device}, the run of this report on {this.device}."
 
 
-def compared_run(run: Run, account: Account | None, quality: ReportQuality | None, *, is_this: bool) -> ComparedRun:
+def compared_run(run: Run, account: Account | None, quality: ReportQuality | None, *, is_this: bool) -> OtherRun:
     """Return the comparison line of an opened run. `is_this`: it is the report's own."""
     billed = account.time.billed if account is not None and account.decoded else None
-    return ComparedRun(
+    return OtherRun(
         uri=run.folder.uri,
         run_id=run.plan.run_id,
         state=run.status.state,

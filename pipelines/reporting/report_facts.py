@@ -13,7 +13,7 @@ from pipelines.cascading.curve import Curve, Point
 from pipelines.job.run_status import State
 from pipelines.reporting.cost_facts import Account, ForecastFacts, Outlook
 from pipelines.reporting.sample_facts import ReportSample
-from pipelines.reporting.value_facts import AttributeFacts, CategoryFacts, ComparedRun, ReportQuality, ReportVerdict
+from pipelines.reporting.value_facts import AttributeFacts, CategoryFacts, OtherRun, ReportQuality, ReportVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Facts:
     outlook: Outlook | None
     categories: tuple[CategoryFacts, ...]
     quality: ReportQuality | None
-    compared: tuple[ComparedRun, ...]
+    compared: tuple[OtherRun, ...]
     dead_letters: tuple[DeadReason, ...]
     sample: ReportSample
     notes: tuple[str, ...]

@@ -168,7 +168,7 @@ class ReportQuality:
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedRun:
+class OtherRun:
     """A run compared with others. `is_this`: the report's own run. `num_scored`: number of gold products in it."""
 
     uri: str

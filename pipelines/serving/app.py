@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from hpd_core import Engine, EngineConfig
 from hpd_core.data.section import Section
 from pipelines.console.exit_codes import serve_until_told
-from pipelines.serving.desk import ServingDesk
+from pipelines.serving.answering import ServingDesk
 from pipelines.serving.endpoint import Endpoint
 from pipelines.serving.gate import RequestGate, ServingLimits, ServingMetrics
 from pipelines.serving.question import read_chat, read_response

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from pipelines.serving.desk import ServingDesk
+from pipelines.serving.answering import ServingDesk
 from pipelines.serving.question import ServedQuestion
 from pipelines.serving.reply import ApiError, Reply, error_response, json_response, refuse_unread
 

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner, Result
 
 from bench.benchmark import app
-from bench.speed.ceilings import Floor, Work, run_dense
+from bench.speed.ceilings import Floor, StepWork, run_dense
 from bench.speed.profiling import ATTENTION, BOOKKEEPING, CHOOSING, HEAD, LINEAR, REST
 from bench.workloads.workload import Workload
 from hpd_core.attention.dispatch import ATTENTION_NAME, packed_attention
@@ -108,8 +108,8 @@ def test_a_profile_has_every_part_and_leaves_nothing_behind(workplace: Workplace
 
 
 @table("shape", [(1, 16), (8, 64), (3, 50)])
-@table("work", [Work(1000, 230), Work(64, 1), Work(130, 130)])
-def test_the_ceiling_forwards_what_it_says(model: Any, work: Work, shape: tuple[int, int]) -> None:
+@table("work", [StepWork(1000, 230), StepWork(64, 1), StepWork(130, 130)])
+def test_the_ceiling_forwards_what_it_says(model: Any, work: StepWork, shape: tuple[int, int]) -> None:
     with steering.own_attention(model), FlopCounterMode(display=False) as counter:
         done = run_dense(model, work, shape)
     assert work.num_tokens <= done.num_tokens < work.num_tokens + shape[1]
@@ -121,7 +121,7 @@ def test_the_ceiling_forwards_what_it_says(model: Any, work: Work, shape: tuple[
 
 
 def test_the_floor_is_every_matrix_product_that_is_needed_once(model: Any) -> None:
-    work = Work(5000, 700)
+    work = StepWork(5000, 700)
     floor = Floor(model, 800)
     with FlopCounterMode(display=False) as counter:
         floor.run(work)

@@ -15,7 +15,7 @@ from transformers import LlamaForCausalLM
 from typer.testing import CliRunner
 
 from bench import train_confident
-from bench.rivals.confident_examples import Answer, block_diffusion, lexical_units, unit_starts
+from bench.rivals.confident_examples import ExampleAnswer, block_diffusion, lexical_units, unit_starts
 from bench.rivals.confident_tokens import BlockDiffusion, ConfidentDecoder, LexicalUnits, Row
 from bench.speed.contenders import BLOCK_DIFFUSION, LEXICAL_UNITS
 from bench.speed.trained_contenders import trained_contenders
@@ -125,7 +125,7 @@ def seen(example: Example) -> list[set[int]]:
 
 
 def test_masks_of_lexical_units_see_what_is_certain_and_their_own(example: Example) -> None:
-    answer, first = Answer(example), len(example.filled.token_ids)
+    answer, first = ExampleAnswer(example), len(example.filled.token_ids)
     starts = unit_starts([0.5, 0.99, 0.99, 0.5, *[0.99] * (len(answer.tokens) - 4)], 0.9, 5, random.Random(3))
     assert {0, 3} <= set(starts)
     assert max(np.diff(starts)) <= 5
@@ -145,7 +145,7 @@ def test_masks_of_lexical_units_see_what_is_certain_and_their_own(example: Examp
 
 
 def test_blocks_see_themselves_and_earlier_ones(example: Example) -> None:
-    answer = Answer(example)
+    answer = ExampleAnswer(example)
     noisy = block_diffusion(example, SIZE, MASK, random.Random(1))
     filled, whom, prompt = noisy.filled, seen(noisy), set(range(answer.start + 1))
     in_prompt = np.arange(len(filled.token_ids)) <= answer.start

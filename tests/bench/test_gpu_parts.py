@@ -17,7 +17,7 @@ from bench.gpu import exactness, plan
 from bench.gpu.estimate import Card
 from bench.gpu.loaded import Loaded, model_shape
 from bench.gpu.parts import run_part
-from bench.gpu.supervisor import Settings
+from bench.gpu.supervisor import GpuSettings
 from bench.random_model import random_model
 from tests.core.pretended_gpu import pretended_gpu
 from tests.pipelines.commands import ROOT
@@ -105,7 +105,7 @@ def test_what_is_no_proof_of_exactness(
     outcomes: Sequence[str], codes: Sequence[int], cut: Sequence[bool], problems: Sequence[str]
 ) -> None:
     tests: list[Mapping[str, Any]] = [{"outcome": outcome} for outcome in outcomes]
-    settings = Settings("cuda", False, 4, "none", None, ".")
+    settings = GpuSettings("cuda", False, 4, "none", None, ".")
     assert exactness._problems(tests, cut, codes, settings) == problems
 
 
@@ -117,7 +117,7 @@ def on_a_pretended_gpu(tmp_path: Path) -> Iterator[Loaded]:
     tokenizer = build_tokenizer()
     model = random_model(model_shape("0.6b", True), tokenizer, "cpu")
     transformers.AutoModelForCausalLM.from_config(model.config)  # see `pretended_gpu`
-    settings = Settings("cuda", True, 6, "none", None, str(tmp_path))
+    settings = GpuSettings("cuda", True, 6, "none", None, str(tmp_path))
     with pretended_gpu():
         yield Loaded(model.to("cuda"), tokenizer, "0.6b", settings, lambda _: None)
 

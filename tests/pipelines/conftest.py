@@ -17,7 +17,7 @@ from rich.console import Console
 
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import parse_config
-from pipelines.job.driver import RunOutcome, run_job
+from pipelines.job.job_run import RunOutcome, run_job
 from pipelines.job.preflight import plan_job
 from tests.pipelines.browser import NoBrowserError, Page, missing, open_browser
 

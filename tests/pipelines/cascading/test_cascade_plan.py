@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from pipelines.cascading.curve import Curve
-from pipelines.costing.driver import Planner
+from pipelines.costing.cost_plan import Planner
 from pipelines.costing.forecast import Forecast, Interval
 from pipelines.costing.forecast_text import forecast_json, print_curve, print_forecast
 from tests.pipelines.conftest import Workplace, products, read_table

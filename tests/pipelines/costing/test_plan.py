@@ -17,8 +17,8 @@ from hpd_core import Record
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import to_record
 from pipelines.catalog.sharding import RowRange
-from pipelines.costing import driver
-from pipelines.costing.driver import Planner
+from pipelines.costing import cost_plan
+from pipelines.costing.cost_plan import Planner
 from pipelines.costing.forecast import Forecast
 from pipelines.costing.pilot import Pilot, read_measured
 from pipelines.errors import RunError, UsageError
@@ -107,8 +107,8 @@ def test_a_second_pilot_narrows_and_a_rerun_only_computes(
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("nothing is read, drawn or run again")
 
-    monkeypatch.setattr(driver, "survey_catalog", never)
-    monkeypatch.setattr("pipelines.job.driver.decode_pending", never)
+    monkeypatch.setattr(cost_plan, "survey_catalog", never)
+    monkeypatch.setattr("pipelines.job.job_run.decode_pending", never)
     again = plan(workplace, cost={"usd_per_hour": 1.0}).from_pilot(40, 40, 0, 0.5)
     assert again.work_hours == both.work_hours
     assert (again.utilisation, again.utilisation_source) == (0.5, "set")
@@ -125,7 +125,7 @@ def test_a_pilot_that_was_stopped_goes_on_with_the_same_rows(
         raise RunError("no network")
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipelines.job.driver.decode_pending", away)
+        patch.setattr("pipelines.job.job_run.decode_pending", away)
         with pytest.raises(RunError, match="no network"):
             plan(workplace).from_pilot(30, 0, 0, None)
     draw = stored(workplace).draw

@@ -14,7 +14,7 @@ import yaml
 
 from hpd_core import Attribute, CategorySchema, Record
 from pipelines.errors import UsageError
-from pipelines.job.driver import RunOutcome
+from pipelines.job.job_run import RunOutcome
 from pipelines.job.preflight import plan_job
 from pipelines.job.prepare_stage import copied_items
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products, read_table

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from pipelines.errors import UsageError
 from pipelines.job import local_executor
-from pipelines.job.driver import make_executor
+from pipelines.job.job_run import make_executor
 from pipelines.job.local_executor import LocalExecutor
 from pipelines.job.preflight import plan_job
 from pipelines.job.ray_executor import RayExecutor

@@ -54,7 +54,7 @@ def test_output_folder_that_holds_something_else(catalog: Workplace) -> None:
 
 def begin(workplace: Workplace, *arguments: str) -> None:
     """Leaves a begun run behind: its plan."""
-    from pipelines.job.driver import _store_plan
+    from pipelines.job.job_run import _store_plan
     from pipelines.job.preflight import plan_job
 
     limit = int(arguments[1]) if arguments else None

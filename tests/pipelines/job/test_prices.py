@@ -20,7 +20,7 @@ from pipelines.console.terminal import dollars
 from pipelines.errors import BudgetError, RunError
 from pipelines.job import prices, summary
 from pipelines.job.context import JobContext
-from pipelines.job.driver import run_job
+from pipelines.job.job_run import run_job
 from pipelines.job.local_executor import LocalExecutor
 from pipelines.job.preflight import plan_job
 from pipelines.job.prices import TABLE_SOURCE, Instance, engine_price, find_instance

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from pipelines import evaluate, report, status
 from pipelines.console.terminal import dollars
 from pipelines.job import ray_stages
-from pipelines.job.driver import run_job
+from pipelines.job.job_run import run_job
 from pipelines.job.preflight import plan_job
 from pipelines.job.summary import outcome_json, print_outcome
 from pipelines.store.totals import retries_text

@@ -73,7 +73,7 @@ def test_a_run_goes_on_without_what_was_kept_and_not_with_another_file(
         raise RunError("stopped")
 
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.job.driver.decode_pending", stops)
+        patched.setattr("pipelines.job.job_run.decode_pending", stops)
         with pytest.raises(RunError, match="stopped"):
             workplace.run(**MADE_UP)
     (kept,) = (out / "_input").iterdir()

@@ -22,7 +22,7 @@ from pipelines.errors import RunError, UsageError
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
-from pipelines.training import driver, ray_training
+from pipelines.training import finetune_run, ray_training
 from pipelines.training.labelled_products import is_held_out
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.kills import Kill, KilledRun
@@ -192,7 +192,7 @@ def test_two_drivers_do_not_train_into_one_folder(training: Training) -> None:
 @pytest.mark.usefixtures("shared_ray")
 def test_a_driver_that_lost_its_lease_stops_training(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another driver takes the folder, as it may where this one slept for a minute: that one continues the run."""
-    monkeypatch.setattr(driver, "_LEASE_SECONDS", 0.6)
+    monkeypatch.setattr(finetune_run, "_LEASE_SECONDS", 0.6)
     monkeypatch.setattr(ray_training, "_SECONDS_BETWEEN_LOOKS", 0.5)
     folder = Folder(str(training.folder / "out"))
 

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from hpd_core import Engine, EngineConfig, Record
 from pipelines.schemas.schema_file import load_schemas
-from pipelines.training.driver import run_finetuning
+from pipelines.training.finetune_run import run_finetuning
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.training.test_finetune import command
 from tests.pipelines.training.trainings import Training

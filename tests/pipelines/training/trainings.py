@@ -14,8 +14,8 @@ from rich.console import Console
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.loading import parse_config
 from pipelines.store.folders import Folder
-from pipelines.training import driver
-from pipelines.training.driver import run_finetuning
+from pipelines.training import finetune_run
+from pipelines.training.finetune_run import run_finetuning
 
 
 def train_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ def train_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         settings = told | {"config": config, "output": output.absolute_uri}
         TorchTrainer(train_worker, train_loop_config=settings, scaling_config=ScalingConfig(num_workers=0)).fit()
 
-    monkeypatch.setattr(driver, "train", train)
+    monkeypatch.setattr(finetune_run, "train", train)
 
 
 COLOURS = ("red", "blue")

@@ -55,7 +55,7 @@ from pipelines.costing.pilot_rows import PilotDraw, draw_rows
 from pipelines.costing.strata import make_strata
 from pipelines.costing.survey import Survey, planned_rows, survey_catalog
 from pipelines.errors import RunError, UsageError
-from pipelines.job.driver import run_job
+from pipelines.job.job_run import run_job
 from pipelines.job.preflight import PlannedJob, plan_job, unknown_lines
 from pipelines.job.run_plan import describe_limit, differences, file_differences, find_finished
 from pipelines.quality.gold import read_gold
