@@ -30,10 +30,10 @@ if not __package__:
 
 import typer
 from rich.console import Console
+from rich.markdown import Markdown
 
 from pipelines.comparing.comparison import MAX_EXAMPLES, compare_runs
-from pipelines.comparing.pages import write_pages
-from pipelines.comparing.phrases import print_comparison
+from pipelines.comparing.pages import render_markdown, write_pages
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 from pipelines.console.terminal import data_console, printable
 from pipelines.errors import UsageError
@@ -197,7 +197,7 @@ def _compare(runs: list[str], gold: str | None, out: str | None, limit: int, see
     found = compare_runs(*runs, gold=gold, max_examples=limit, seed=seed)
     written = write_pages(found, out) if out is not None else []
     console = data_console()
-    print_comparison(console, found)
+    console.print(Markdown(render_markdown(found)))
     for place in written:
         console.print(f"  {place}", soft_wrap=True)
     if as_json:

@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 from hpd_core.errors import ModelError
 from hpd_core.layers.fp8 import is_fp8
-from hpd_core.models import adapters
 from hpd_core.models.adapter_folder import SHAPE_SETTINGS, WHOLE_LAYERS, Adapter, first_line, refusal
 from hpd_core.models.model_files import ADAPTER_WEIGHTS
 
@@ -60,7 +59,7 @@ def add_adapter(model: Any, adapter: Adapter, base_revision: str | None, merge: 
         if merge or (merge is None and not quantized):
             _merge(model, adapter)
     try:
-        adapters.put_into(model, whole)
+        put_into(model, whole)
     except ValueError as error:
         raise _misfit(adapter, model, str(error)) from error
     model.eval()
@@ -194,7 +193,7 @@ def read_weights(adapter: Adapter) -> tuple[dict[str, Tensor], dict[str, Tensor]
     for key, weight in weights.items():
         if not weight.isfinite().all():
             raise refusal(adapter.id, f"its weight {key} is not finite; its training has diverged")
-    names = adapters.names_of(weights, adapter.settings.get(WHOLE_LAYERS) or [])
+    names = names_of(weights, adapter.settings.get(WHOLE_LAYERS) or [])
     whole = {_layer_of(name): weights.pop(key) for key, name in names.items()}
     lost = [name for name in adapter.settings.get(WHOLE_LAYERS) or [] if not any(name in key for key in whole)]
     if lost:

@@ -18,7 +18,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
 from hpd_core.layers import fp8
 from hpd_core.mixers.families import refuse_layout
-from hpd_core.models import description, loading, quantized_checkpoints, refused, text_towers
+from hpd_core.models import description, quantized_checkpoints, refused, text_towers
 from hpd_core.models.adapter_folder import Adapter, AdapterRecord, as_trained, open_adapter
 from hpd_core.models.adapters import add_adapter
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
@@ -282,10 +282,10 @@ class Weights:
         with ExitStack() as stack:
             # Before the weights: what is wrong with an adapter's files is said within seconds.
             opened = None if adapter is None else stack.enter_context(open_adapter(adapter))
-            weights = cls(loading.load_weights(model, config), model, loading.resolve_source(model), opened)
+            weights = cls(load_weights(model, config), model, resolve_source(model), opened)
             if opened is not None:
                 add_adapter(weights.model, opened, weights.revision)
-            loading.finish(weights.model, config)
+            finish(weights.model, config)
         return weights
 
     def settings(self, config: EngineConfig, decoding: str = "hpd") -> EngineConfig:

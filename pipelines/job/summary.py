@@ -20,7 +20,6 @@ from pipelines.confidence.answer_features import answer_probability
 from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_INCOMPLETE
 from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.console.terminal import SafeTable, print_notes, printable
-from pipelines.job import summary
 from pipelines.job.carryover import Changes, EarlierRun
 from pipelines.job.job_run import RunOutcome, run_job
 from pipelines.job.named_models import sought_later
@@ -261,11 +260,11 @@ def run_and_tell(job: PlannedJob, console: Console, *, show: int) -> tuple[int, 
     data)."""
     print_notes(console, [*job.warnings, *job.sample_warnings])
     outcome = run_job(job, console)
-    code = summary.exit_code(outcome, job.config.max_dead_letter_share)
+    code = exit_code(outcome, job.config.max_dead_letter_share)
     if show and (table := preview_table(job.output, show)) is not None:
         console.print(table)
-    summary.print_outcome(console, job, outcome)
-    return code, summary.outcome_json(job, outcome, code)
+    print_outcome(console, job, outcome)
+    return code, outcome_json(job, outcome, code)
 
 
 _PARTS_READ = 8

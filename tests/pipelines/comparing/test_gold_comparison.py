@@ -60,7 +60,7 @@ def test_gold_says_which_is_right(tmp_path: Path) -> None:
         ("p1", "Size"): ("z", "neither"),
     }
     _, text, _ = ask(a, b, "--gold", gold)
-    assert "2 of its 3 products are in both" in text
+    assert "gold.jsonl: 2 products, " in text
 
 
 def test_the_difference_is_b_minus_a_and_labelled_examples_come_first(tmp_path: Path) -> None:
