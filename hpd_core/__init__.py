@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from hpd_core.baselines.autoregressive import AutoregressiveBaseline
     from hpd_core.baselines.null_engine import NullEngine
     from hpd_core.config import EngineConfig
-    from hpd_core.data.vocabulary import Member
     from hpd_core.engine import Engine
     from hpd_core.errors import EngineError, HPDError, ModelError, PromptError, SchemaError
     from hpd_core.json_schema.answers import FieldAnswer, JsonFuture, JsonResult, Problem
     from hpd_core.json_schema.schema_reader import SchemaLimits, check_schema
+    from hpd_core.plain_data import Member
     from hpd_core.requests.calls import Completion, ExtractionFuture, ExtractionMetrics, OpenBranch, Trunk, joined
     from hpd_core.requests.prompt_builder import DocumentTokenizer
     from hpd_core.text.grounding import ground
@@ -80,7 +80,7 @@ _NAMES = {
     "requests.prompt_builder": ("DocumentTokenizer",),
     "text.template": ("PromptTemplate",),
     "types": ("Attribute", "CategorySchema", "ErrorCode", "Evidence", "Record", "RecordResult", "Unit", "Value"),
-    "data.vocabulary": ("Member",),
+    "plain_data": ("Member",),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

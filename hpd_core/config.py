@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from hpd_core.data.section import Section
+from hpd_core.plain_data import Section
 from hpd_core.text.template import PromptTemplate
 
 LayoutName = Literal["tree", "stacked"]

@@ -20,13 +20,11 @@ from hpd_core.json_schema.schema_reader import SchemaLimits
 from hpd_core.models import description, loading, refused, steering
 from hpd_core.models.loading import Weights
 from hpd_core.parallel.group import Group
-from hpd_core.requests.calls import CompletionFuture, ExtractionFuture, OnBranch, OpenBranch, Trunk
-from hpd_core.requests.completions import Completions
+from hpd_core.requests.calls import CompletionFuture, ExtractionFuture, OnBranch, OpenBranch, Trunk, refuse_verbatim
 from hpd_core.requests.exclusive_rounds import ExclusiveRounds
 from hpd_core.requests.prompt_builder import PromptBuilder, TextLeft
-from hpd_core.requests.record_results import RecordResults
-from hpd_core.requests.refusals import refuse_verbatim
 from hpd_core.requests.request_queue import Request, RequestQueue
+from hpd_core.requests.results import Completions, RecordResults
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.member_tries import ClosedAnswers
 from hpd_core.text.tokenization import SegmentTokenizer

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from hpd_core.data.vocabulary import (
+from hpd_core.plain_data import (
     Frozen,
     Member,
     Place,

@@ -32,9 +32,16 @@ from hpd_core.errors import EngineError, ModelError
 from hpd_core.extractor import Extractor
 from hpd_core.models import description, steering
 from hpd_core.models.loading import Weights
-from hpd_core.requests.calls import ExtractionFuture, ExtractionMetrics, answer_in_turn
+from hpd_core.requests.calls import (
+    ExtractionFuture,
+    ExtractionMetrics,
+    Refusal,
+    answer_in_turn,
+    refuse_verbatim,
+    refused_result,
+    schema_of,
+)
 from hpd_core.requests.prompt_builder import PromptBuilder
-from hpd_core.requests.refusals import Refusal, refuse_verbatim, refused_result, schema_of
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import decoded_choice, parse_value
 from hpd_core.types import CategorySchema, ErrorCode, Record, RecordResult, Value

@@ -15,9 +15,17 @@ from typing import Any, Self
 from hpd_core.config import EngineConfig
 from hpd_core.extractor import EngineDescription, Extractor, versions
 from hpd_core.models import loading
-from hpd_core.requests.calls import ExtractionFuture, ExtractionMetrics, answer_in_turn
+from hpd_core.requests.calls import (
+    ExtractionFuture,
+    ExtractionMetrics,
+    Refusal,
+    answer_in_turn,
+    asked_attributes,
+    not_text,
+    refused_result,
+    schema_of,
+)
 from hpd_core.requests.prompt_builder import DocumentTokenizer
-from hpd_core.requests.refusals import Refusal, asked_attributes, not_text, refused_result, schema_of
 from hpd_core.text.near_names import near_names
 from hpd_core.text.values import decoded_choice, parse_value
 from hpd_core.types import Attribute, CategorySchema, ErrorCode, Record, RecordResult, Value

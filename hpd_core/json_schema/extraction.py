@@ -18,7 +18,7 @@ from hpd_core.json_schema.form import FormGroup, Frame, render_frame
 from hpd_core.json_schema.questions import Assembly, FormQuestion, Questions, found_by
 from hpd_core.json_schema.schema_reader import SchemaLimits, as_mapping, read_schema
 from hpd_core.requests.calls import Completion, CompletionFuture, OnBranch, Trunk, TrunkCompletions
-from hpd_core.requests.completions import Completions
+from hpd_core.requests.results import Completions
 from hpd_core.text.template import PromptTemplate
 
 logger = logging.getLogger(__name__)

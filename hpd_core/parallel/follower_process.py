@@ -15,7 +15,18 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from hpd_core.errors import HPDError
 from hpd_core.models import description, loading, steering
 from hpd_core.parallel.ranks import Ranks, SharedDecoder
-from hpd_core.parallel.setup import BROKEN, FULL, HERE, HOST, LOADED, LONGEST_WAIT, READY, WRONG, Setup, take_device
+from hpd_core.parallel.tensor_parallel import (
+    BROKEN,
+    FULL,
+    HERE,
+    HOST,
+    LOADED,
+    LONGEST_WAIT,
+    READY,
+    WRONG,
+    Setup,
+    take_device,
+)
 from hpd_core.system.device import is_out_of_memory
 from hpd_core.text.tokenization import SegmentTokenizer
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from hpd_core.errors import EngineError, EngineMemoryError, HPDError, ModelError
 from hpd_core.models import loading
-from hpd_core.parallel.setup import BROKEN, FULL, LOADED, WRONG, Setup, abort
+from hpd_core.parallel.tensor_parallel import BROKEN, FULL, LOADED, WRONG, Setup, abort
 
 _GRACE_SECONDS = 10.0
 """Seconds for a process to end after it was told to."""

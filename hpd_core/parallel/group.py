@@ -18,8 +18,7 @@ from hpd_core.models import loading, quantized_checkpoints, steering
 from hpd_core.models.loading import Weights
 from hpd_core.parallel.followers import Followers
 from hpd_core.parallel.ranks import Ranks, SharedDecoder
-from hpd_core.parallel.setup import HERE, HOST, LONGEST_WAIT, READY, Setup, take_device
-from hpd_core.parallel.tensor_parallel import plan_cuts
+from hpd_core.parallel.tensor_parallel import HERE, HOST, LONGEST_WAIT, READY, Setup, plan_cuts, take_device
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.endings import Endings
 from hpd_core.text.member_tries import TrieTable

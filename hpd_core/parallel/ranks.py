@@ -36,7 +36,7 @@ from hpd_core.text.runs import Runs
 
 if TYPE_CHECKING:
     from hpd_core.parallel.followers import Followers
-from hpd_core.parallel.setup import LONGEST_WAIT, Setup, abort, take_device
+from hpd_core.parallel.tensor_parallel import LONGEST_WAIT, Setup, abort, take_device
 
 
 class Ranks:

@@ -20,9 +20,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 
-from hpd_core.requests.calls import ExtractionFuture, ExtractionMetrics
+from hpd_core.requests.calls import ExtractionFuture, ExtractionMetrics, schema_of
 from hpd_core.requests.prompt_builder import TextLeft
-from hpd_core.requests.refusals import schema_of
 from hpd_core.text.runs import bounds_of, field_lines
 from hpd_core.types import CategorySchema, Record, RecordResult, Value
 

@@ -18,8 +18,7 @@ from hpd_core.decoding.prompt import Prompt, Slot
 from hpd_core.decoding.run_tries import RunTries, leased_branch
 from hpd_core.errors import PromptError
 from hpd_core.layout import Branch, Layout, StackedObject, stacked_layout, tree_layout
-from hpd_core.requests.calls import OpenBranch, Trunk
-from hpd_core.requests.refusals import Refusal, asked_attributes, not_text
+from hpd_core.requests.calls import OpenBranch, Refusal, Trunk, asked_attributes, not_text
 from hpd_core.text import template as texts
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.leases import Lease

@@ -37,9 +37,8 @@ from pydantic import (
     model_validator,
 )
 
-from hpd_core.data.section import Section
-from hpd_core.data.vocabulary import Member
 from hpd_core.errors import PromptError
+from hpd_core.plain_data import Member, Section
 from hpd_core.types import Attribute, CategorySchema, content_hash
 
 _ATTRIBUTES = "{attributes}"

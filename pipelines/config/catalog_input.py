@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from hpd_core.data.section import Section
+from hpd_core.plain_data import Section
 from pipelines.config.loading import Mapped
 
 HtmlMode = Literal["auto", "always", "never"]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from hpd_core import EngineConfig
-from hpd_core.data.section import Section
+from hpd_core.plain_data import Section
 from hpd_core.training.examples import TrainedLayout
 from pipelines.config.catalog_input import InputConfig
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, model_validator
 
 from hpd_core import EngineConfig, PromptTemplate
-from hpd_core.data.section import Section
+from hpd_core.plain_data import Section
 from pipelines.config.catalog_input import InputConfig
 
 # After the paper's Figure 9. Its rule to simplify words is left out: a student that copies can be held to the text.

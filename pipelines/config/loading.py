@@ -10,7 +10,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
 
-from hpd_core.data.section import Section
+from hpd_core.plain_data import Section
 from pipelines.config.yaml_files import load_yaml, parse_yaml
 from pipelines.errors import UsageError
 

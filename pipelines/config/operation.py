@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from hpd_core import EngineConfig
-from hpd_core.data.section import Section
+from hpd_core.plain_data import Section
 
 
 class ShardConfig(Section):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hpd_core import Attribute, CategorySchema
-from hpd_core.data.vocabulary import Place, dotted, held_twice, nested
+from hpd_core.plain_data import Place, dotted, held_twice, nested
 from pipelines.errors import UsageError
 
 Kind = Literal["text", "number", "boolean"]

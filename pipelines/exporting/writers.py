@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import xlsxwriter  # type: ignore[import-untyped]
 from xlsxwriter.exceptions import FileCreateError  # type: ignore[import-untyped]
 
-from hpd_core.data.vocabulary import nested
+from hpd_core.plain_data import nested
 from pipelines.errors import UsageError
 from pipelines.exporting.acceptance import LeftOutAnswers
 from pipelines.exporting.answers import ShardAnswers

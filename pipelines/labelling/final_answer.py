@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from hpd_core import Attribute, CategorySchema, Value
-from hpd_core.data.vocabulary import dotted
+from hpd_core.plain_data import dotted
 from hpd_core.text.values import parse_value
 
 _TAG = re.compile(r"```\w*|<[^<>]*>")

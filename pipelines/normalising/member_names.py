@@ -39,7 +39,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 
 from hpd_core import Attribute, Member
-from hpd_core.data.vocabulary import Vocabulary
+from hpd_core.plain_data import Vocabulary
 from hpd_core.text.near_names import fold_name
 from pipelines.normalising.measured_text import AMBIGUOUS, NO_RULE, Normalised
 

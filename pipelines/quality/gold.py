@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpd_core import CategorySchema
-from hpd_core.data.vocabulary import Place, dotted
+from hpd_core.plain_data import Place, dotted
 from hpd_core.text import absence
 from hpd_core.types import is_encodable
 from pipelines.errors import UsageError

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hpd_core import Attribute, CategorySchema
-from hpd_core.data.vocabulary import MAX_DEPTH, Place, dotted
+from hpd_core.plain_data import MAX_DEPTH, Place, dotted
 from hpd_core.types import is_encodable
 from pipelines.errors import UsageError
 

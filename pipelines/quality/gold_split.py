@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from hpd_core.data.vocabulary import Place, dotted
+from hpd_core.plain_data import Place, dotted
 from hpd_core.types import is_encodable
 from pipelines.config.yaml_files import dump_flow
 from pipelines.errors import UsageError

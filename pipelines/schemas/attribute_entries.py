@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from hpd_core import Attribute, Member, Unit
-from hpd_core.data.vocabulary import MAX_DEPTH
+from hpd_core.plain_data import MAX_DEPTH
 from hpd_core.text.near_names import NearNames
 from pipelines.schemas.nested_entries import (
     MAX_LEAVES,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from itertools import combinations
 
 from hpd_core import Attribute, CategorySchema
-from hpd_core.data.vocabulary import Place, dotted
+from hpd_core.plain_data import Place, dotted
 from hpd_core.text.near_names import fold_name
 from pipelines.quality.gold import GoldProduct, GoldValue
 from pipelines.schemas.guessed_types import GuessedType, described_counts, guessed_type

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from hpd_core import Attribute
-from hpd_core.data.vocabulary import dotted, nested
+from hpd_core.plain_data import dotted, nested
 
 OBJECT = "object"
 MAX_LEAVES = 1_000

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from hpd_core import Engine, EngineConfig
-from hpd_core.data.section import Section
+from hpd_core.plain_data import Section
 from pipelines.console.exit_codes import serve_until_told
 from pipelines.serving.answering import ServingDesk
 from pipelines.serving.endpoint import Endpoint

@@ -16,9 +16,9 @@ from pydantic import Field
 from rich.console import Console
 
 from hpd_core import HPDError, Record
-from hpd_core.data.section import Section
 from hpd_core.models import description
 from hpd_core.models.adapter_folder import AdapterRecord
+from hpd_core.plain_data import Section
 from pipelines.config.catalog_input import shipped_file
 from pipelines.config.finetuning import FinetuneConfig, LoraSettings
 from pipelines.config.loading import load_config

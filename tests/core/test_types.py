@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from hpd_core import Attribute, CategorySchema, Member
-from hpd_core.data.vocabulary import Vocabulary
+from hpd_core.plain_data import Vocabulary
 from tests.tables import table
 
 PLAIN = CategorySchema(

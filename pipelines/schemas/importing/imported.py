@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpd_core import Attribute, Member
-from hpd_core.data.vocabulary import dotted
+from hpd_core.plain_data import dotted
 from hpd_core.text.near_names import NearNames, fold_name
 from pipelines.config.yaml_files import comment_text, dump_flow, dump_key, dump_yaml
 from pipelines.errors import UsageError

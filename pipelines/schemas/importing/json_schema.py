@@ -34,8 +34,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from hpd_core import Attribute, Member, Unit
-from hpd_core.data.vocabulary import MAX_DEPTH, dotted, held_twice
 from hpd_core.json_schema.references import finder
+from hpd_core.plain_data import MAX_DEPTH, dotted, held_twice
 from hpd_core.text.near_names import fold_name
 from pipelines.errors import UsageError
 from pipelines.schemas.importing.imported import (

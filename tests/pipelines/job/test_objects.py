@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from hpd_core import EngineConfig
-from hpd_core.data.vocabulary import nested
+from hpd_core.plain_data import nested
 from hpd_core.training.examples import ExampleBuilder
 from pipelines.config.finetuning import DatasetConfig, LabelPolicy
 from pipelines.quality.evaluation import evaluate_run

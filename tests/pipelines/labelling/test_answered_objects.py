@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpd_core.data.vocabulary import nested
+from hpd_core.plain_data import nested
 from pipelines.labelling.final_answer import read_answer
 from pipelines.schemas.schema_file import parse_schemas
 from tests.examples import examples

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema
-from hpd_core.data.vocabulary import MAX_DEPTH, dotted, flattened, nested
+from hpd_core.plain_data import MAX_DEPTH, dotted, flattened, nested
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldValue, read_gold
 from tests.examples import examples

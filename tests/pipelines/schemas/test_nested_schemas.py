@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema, Unit
-from hpd_core.data.vocabulary import MAX_DEPTH, dotted, flattened
+from hpd_core.plain_data import MAX_DEPTH, dotted, flattened
 from hpd_core.text.template import render_attribute, render_key
 from pipelines.errors import UsageError
 from pipelines.schemas.importing.imported import one_line

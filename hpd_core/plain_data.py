@@ -1,4 +1,6 @@
-"""Vocabulary of an enum: its members, and which of them a text means.
+"""Plain data that knows nothing of the rest: members of enums, nested values, sections of a configuration.
+
+A text means a member of an enum by its label or a synonym:
 
 member      label "Black", synonyms "noir", "schwarz"
 spelling    a label, or a synonym that is not a label and belongs to one member alone: "noir" is Black
@@ -14,9 +16,11 @@ The name of a place is its keys joined by dots, "size.width", as for fields of a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from functools import cache
+from typing import Any, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_serializer, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 
 class Frozen(BaseModel):
@@ -165,3 +169,52 @@ def held_twice(places: Iterable[Place]) -> Iterator[tuple[Place, Place]]:
         for depth in range(1, len(place)):
             if place[:depth] in known:
                 yield place[:depth], place
+
+
+_SAID = {
+    True: "true is no number (in YAML, yes and on are true, too): write a number",
+    False: "false is no number (in YAML, no and off are false, too): write a number",
+}
+
+
+class Section(BaseModel):
+    """Base of all sections."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_truth_for_number(cls, data: Any) -> Any:
+        """Refuse true and false for numbers: pydantic would silently take true for 1."""
+        # Check the whole section: pydantic allows no validator on the field by which it tells sections apart.
+        if isinstance(data, Mapping) and (problems := [_problem(name, data.get(name)) for name in _truths(cls, data)]):
+            raise ValidationError.from_exception_data(cls.__name__, problems)
+        return data
+
+
+def _truths(section: type[BaseModel], data: Mapping[Any, Any]) -> list[str]:
+    """Return the number fields that hold a bool, alone or in a list."""
+    return [name for name in _number_fields(section) if any(isinstance(item, bool) for item in _items(data.get(name)))]
+
+
+def _problem(name: str, value: Any) -> InitErrorDetails:
+    found = next(item for item in _items(value) if isinstance(item, bool))
+    return InitErrorDetails(type=PydanticCustomError("no_number", _SAID[found]), loc=(name,), input=value)
+
+
+def _items(value: Any) -> list[Any] | tuple[Any, ...]:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+@cache
+def _number_fields(section: type[BaseModel]) -> tuple[str, ...]:
+    kinds = {name: _kinds(field.annotation) for name, field in section.model_fields.items()}
+    return tuple(name for name, each in kinds.items() if bool not in each and each & {int, float})
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """Return the types of a value and of its items; types within a mapping are not included."""
+    origin = get_origin(annotation)
+    if origin is Literal or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        return set()
+    return {annotation}.union(*map(_kinds, get_args(annotation)))
