@@ -1,172 +1,179 @@
-"""Syntax of a user's regular expression: translated to Rust's, and measured before an automaton is built.
+"""Regular expressions as automata over bytes.
 
-The automaton of a small expression may have 2**n states. This happens if a part of unknown length precedes n characters
-that are not fixed, as in `[ab]*a[ab]{20}`. `risk` measures this n; `size` is the number of characters with repetitions
-written out.
+    text   "^a{1,2}[0-9]$"          a user's pattern, or an expression of ours
+    parts  Repeated, Characters     what `_Reader` makes of it
+    places one for each character   that stands in it, with repetitions written out, and which ones may follow
+    states sets of places           found from the first one on (McNaughton and Yamada, 1960), over classes of
+                                    characters that the expression does not tell apart, and then over their UTF-8 bytes
 
-Regular expressions as automata over bytes, built by outlines-core (in the syntax of Rust's library).
-
-This module adds the meaning of a pattern in JSON Schema, and refuses patterns that would take minutes. A pattern is
-searched for: `^` and `$` at the ends of its alternatives anchor it. `\\d` and `\\w` are those of ASCII.
+A pattern is searched for, as in JSON Schema: `^` and `$` at the ends of its alternatives anchor it. `\\d` and `\\w` are
+those of ASCII. A small expression may have 2**n states, such as `[ab]*a[ab]{20}`: the places that are looked at while
+they are found are counted, and above `_MOST_WORK` there is no automaton.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from math import inf
+from functools import lru_cache, reduce
+from itertools import pairwise
+from operator import or_
+from typing import NamedTuple, TypeAlias
 
 import regex
-from outlines_core import Index, Vocabulary
 
 from hpd_core.errors import HPDError
 
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+"""Code points as (first, last), ascending, no two beside each other."""
+
 _DEEPEST = 50
-_CLASSES = {"d": "0-9", "w": "A-Za-z0-9_"}
-_NEGATED = {"D": "0-9", "W": "A-Za-z0-9_"}
-_KEPT = frozenset("sSntrfvpPxu")
+_LETTERS = {"d": "[0-9]", "w": "[A-Za-z0-9_]"}
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v"}
 _REPEAT = re.compile(r"(?:([*+?])|\{(\d+)(,?)(\d*)\})([?+]?)")
 # The library that checks answers reads it as fuzzy matching or a maximum count; others as plain characters.
 _FUZZY = re.compile(r"\{(?:\s*(?:\d+\s*<=?\s*)?\d*[dies]|,\d)")
 _POSIX = re.compile(r":\^?\w+:\]")
+_BRACES = {"p": re.compile(r"\{[^}]*\}|\w"), "x": re.compile(r"\w\w"), "u": re.compile(r"\w{4}|\{\w+\}")}
+_NAMED = re.compile(r"\?P?<[A-Za-z_]\w*>")
 _MOST_WRITTEN = 50_000
 """Maximum parts of an expression in the library that checks answers, which crashes with some hundred thousand."""
 _MANY = 10**9
-"""Cap of all counts: counts of nested repetitions can exceed a float."""
-_NAMED = re.compile(r"\?P?<[A-Za-z_]\w*>")
-_ANY = "(?s:.)*"
+"""Cap of counts."""
+_LAST = 0x10FFFF
+_SURROGATES = (0xD800, 0xDFFF)
+_MOST_WORK = 200_000
+"""Places, ranges and bytes looked at while an automaton is made: about a fifth of a second."""
+_MOST_PLACES = 2_000
+_PATTERNS_KEPT = 16
+"""Maximum number of cached automata, each of some MB at most."""
 
 
 class PatternError(HPDError):
     """Regular expression that cannot be decoded; the message says which part, and how to fix it."""
 
 
+class _TooLargeError(Exception):
+    """More work than `_MOST_WORK`."""
+
+
 @dataclass(frozen=True, slots=True)
-class PatternPart:
-    """Part of an expression.
+class Characters:
+    """One character out of some. No text has the character 0."""
 
-    Attributes:
-        expression: the part in the syntax of Rust's library.
-        least, most: minimum and maximum number of characters that it matches.
-        wide: number of characters that are not fixed, with repetitions written out.
-        risk: number of those that follow something of unknown length.
-        size: number of characters, with repetitions written out.
-        written: number of characters, with only the required repetitions written out.
-    """
-
-    expression: str
-    least: float = 0
-    most: float = 0
-    wide: int = 0
-    risk: int = 0
-    size: int = 0
-    written: int = 1
-
-    @property
-    def varies(self) -> bool:
-        """Whether the part may match beginnings of different lengths of one text."""
-        return self.least != self.most and self.wide > 0
-
-    def then(self, other: PatternPart) -> PatternPart:
-        """Return the concatenation of this part and `other`."""
-        least, most = self.least + other.least, self.most + other.most
-        risk = self.risk + (other.wide if self.varies else other.risk)
-        return PatternPart(
-            self.expression + other.expression,
-            least,
-            most,
-            self.wide + other.wide,
-            # `other` can start at no more places than this.
-            int(min(risk, most - least)),
-            self.size + other.size,
-            self.written + other.written,
-        )
-
-    @property
-    def has_letters(self) -> bool:
-        """Whether the part has a Unicode class: each takes hundreds of states over bytes."""
-        return "\\p" in self.expression.lower()
-
-    def repeated(self, least: int, most: float, sign: str) -> PatternPart:
-        """Return this part repeated. Raise PatternError if it is too long when written out."""
-        times = int(most) if most != inf else max(1, least)
-        wide = min(_MANY, self.wide * times)
-        written = self.written * max(1, least)
-        if written > _MOST_WRITTEN:
-            raise PatternError(
-                f"it has more than {_MOST_WRITTEN:,} characters when its repetitions are written out: repeat less "
-                "often, or check it afterwards"
-            )
-        return PatternPart(
-            f"(?:{self.expression}){sign}",
-            _product(self.least, least),
-            _product(self.most, most),
-            wide,
-            wide if self.varies and (times > 1 or most == inf) else self.risk,
-            min(_MANY, self.size * times),
-            written,
-        )
+    ranges: Ranges
 
 
-def _product(characters: float, times: float) -> float:
-    """Multiply; the product is capped at `_MANY` unless it is infinite."""
-    product = characters * times if characters and times else 0
-    return product if product == inf else min(_MANY, product)
+@dataclass(frozen=True, slots=True)
+class InSequence:
+    """Parts one after the other."""
+
+    parts: tuple[Part, ...]
 
 
-def _count(digits: str) -> int:
-    """Parse a count, capped at `_MANY` however many digits there are."""
-    return min(_MANY, int(digits.lstrip("0")[:10] or "0"))
+@dataclass(frozen=True, slots=True)
+class OneOfParts:
+    """One of some parts."""
+
+    parts: tuple[Part, ...]
 
 
-def one_of(parts: list[PatternPart]) -> PatternPart:
-    """Return the alternation of `parts`."""
-    if len(parts) == 1:
-        return parts[0]
-    return PatternPart(
-        f"(?:{'|'.join(part.expression for part in parts)})",
-        min(part.least for part in parts),
-        max(part.most for part in parts),
-        1 + sum(part.wide for part in parts),
-        max(part.risk for part in parts),
-        sum(part.size for part in parts),
-        sum(part.written for part in parts),
-    )
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """Part that stands `least` to `most` times; None: any number of times."""
+
+    part: Part
+    least: int
+    most: int | None
+
+
+Part: TypeAlias = Characters | InSequence | OneOfParts | Repeated
+
+
+def _united(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(found[-1][1], last)
+        else:
+            found.append((first, last))
+    return tuple(found)
+
+
+def _others(ranges: Ranges) -> Ranges:
+    """Return the characters that are not among some: no surrogate, and not the character 0."""
+    taken = _united([*ranges, (0, 0), _SURROGATES])
+    return tuple((a[1] + 1, b[0] - 1) for a, b in pairwise([*taken, (_LAST + 1, _LAST + 1)]) if a[1] + 1 < b[0])
+
+
+@lru_cache(maxsize=1)
+def _all_characters() -> tuple[tuple[int, str], ...]:
+    """Return all characters below and above surrogates, with the first one's code point."""
+    halves = (range(_SURROGATES[0]), range(_SURROGATES[1] + 1, _LAST + 1))
+    return tuple((half.start, "".join(map(chr, half))) for half in halves)
+
+
+@lru_cache(maxsize=64)
+def _of_unicode(escape: str) -> Ranges:
+    r"""Return the characters of an escape such as `\p{Lu}`."""
+    try:
+        runs = [(start, match) for start, half in _all_characters() for match in regex.finditer(f"{escape}+", half)]
+    except regex.error as error:
+        raise PatternError(f"it is no regular expression: {error}") from error
+    return _without_zero((start + match.start(), start + match.end() - 1) for start, match in runs)
+
+
+def _without_zero(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    return _others(_others(_united(ranges)))
+
+
+_ANY = Repeated(Characters(_others(())), 0, None)
 
 
 @lru_cache(maxsize=256)
-def read_pattern(pattern: str) -> PatternPart:
-    """Return the expression that fully matches the texts in which `pattern` is found.
+def read_pattern(pattern: str) -> Part:
+    """Return what fully matches the texts in which `pattern` is found.
 
     Raises:
         PatternError: the pattern is malformed, or has something that no automaton can do.
     """
+    return _read(pattern, is_searched=True)
+
+
+def _read(text: str, *, is_searched: bool) -> Part:
     try:
-        return _Reader(pattern).read()
+        return _Reader(text).read(is_searched=is_searched)
     except IndexError:
-        raise PatternError(f"it is no regular expression: it ends behind a backslash, in {pattern[:80]!r}") from None
+        raise PatternError(f"it is no regular expression: it ends behind a backslash, in {text[:80]!r}") from None
 
 
 class _Reader:
     def __init__(self, pattern: str) -> None:
         self._pattern, self._place = pattern, 0
 
-    def read(self) -> PatternPart:
-        found = []
-        while True:
-            is_pinned = self._takes("^")
-            part = self._sequence(0)
-            part = part if is_pinned else PatternPart(_ANY, 0, inf, 1, 0, 1).then(part)
-            if not self._takes("$"):
-                part = part.then(PatternPart(_ANY, 0, inf, 1, 0, 1))
-            found.append(part)
-            if not self._takes("|"):
-                break
+    def read(self, *, is_searched: bool) -> Part:
+        if not is_searched:
+            found = [self._alternatives(0)]
+        else:
+            found = [self._searched()]
+            while self._takes("|"):
+                found.append(self._searched())
         if self._place < len(self._pattern):
             raise self._refusal(f"{self._pattern[self._place]!r} stands where it cannot")
-        return one_of(found)
+        read = OneOfParts(tuple(found))
+        if _written(read) > _MOST_WRITTEN:
+            raise PatternError(
+                f"it has more than {_MOST_WRITTEN:,} characters when its repetitions are written out: repeat less "
+                "often, or check it afterwards"
+            )
+        return read
+
+    def _searched(self) -> Part:
+        before = () if self._takes("^") else (_ANY,)
+        part = self._sequence(0, is_searched=True)
+        return InSequence((*before, part, *(() if self._takes("$") else (_ANY,))))
 
     def _takes(self, sign: str) -> bool:
         is_there = self._pattern.startswith(sign, self._place)
@@ -176,23 +183,23 @@ class _Reader:
     def _refusal(self, what: str) -> PatternError:
         return PatternError(f"{what}, in {self._pattern[:80]!r}: write it without, or check it afterwards")
 
-    def _alternatives(self, depth: int) -> PatternPart:
+    def _alternatives(self, depth: int) -> Part:
         if depth > _DEEPEST:
             raise self._refusal("too many brackets stand in each other")
         found = [self._sequence(depth)]
         while self._takes("|"):
             found.append(self._sequence(depth))
-        return one_of(found)
+        return OneOfParts(tuple(found)) if len(found) > 1 else found[0]
 
-    def _sequence(self, depth: int) -> PatternPart:
-        found = PatternPart("")
+    def _sequence(self, depth: int, *, is_searched: bool = False) -> Part:
+        found: list[Part] = []
         while self._place < len(self._pattern) and self._pattern[self._place] not in "|)":
-            if self._pattern[self._place] == "$" and depth == 0:
+            if self._pattern[self._place] == "$" and is_searched:
                 break
-            found = found.then(self._repeated(self._atom(depth)))
-        return found
+            found.append(self._repeated(self._atom(depth)))
+        return InSequence(tuple(found))
 
-    def _repeated(self, atom: PatternPart) -> PatternPart:
+    def _repeated(self, atom: Part) -> Part:
         if _FUZZY.match(self._pattern, self._place):
             raise self._refusal("'{' that is no count (write '\\{')")
         repeat = _REPEAT.match(self._pattern, self._place)
@@ -203,26 +210,31 @@ class _Reader:
         if manner == "+":
             raise self._refusal("a repetition that gives nothing back")
         if sign:
-            return atom.repeated(int(sign == "+"), 1 if sign == "?" else inf, sign)
-        high = inf if comma and not most else _count(most or least)
-        return atom.repeated(_count(least), high, repeat[0].removesuffix("?"))
+            return Repeated(atom, int(sign == "+"), 1 if sign == "?" else None)
+        if not comma or most:
+            if _count(most or least) < _count(least):
+                raise self._refusal(f"no regular expression: {repeat[0]!r}")
+            return Repeated(atom, _count(least), _count(most or least))
+        return Repeated(atom, _count(least), None)
 
-    def _atom(self, depth: int) -> PatternPart:
+    def _atom(self, depth: int) -> Part:
         sign = self._pattern[self._place]
         if sign in "^$":
             raise self._refusal(f"{sign!r} in the middle")
+        if sign in "*+?":
+            raise self._refusal(f"no regular expression: {sign!r} stands behind nothing")
         self._place += 1
         if sign == "(":
             return self._group(depth)
         if sign == "[":
-            return PatternPart(self._class(), 1, 1, 1, 0, 1)
+            return Characters(self._class())
         if sign == ".":
-            return PatternPart(".", 1, 1, 1, 0, 1)
+            return Characters(_others(((10, 10),)))
         if sign == "\\":
-            return self._escape()
-        return PatternPart(re.escape(sign) if sign.isascii() else sign, 1, 1, 0, 0, 1)
+            return Characters(self._escape(is_in_class=False))
+        return Characters(_single(sign))
 
-    def _group(self, depth: int) -> PatternPart:
+    def _group(self, depth: int) -> Part:
         named = _NAMED.match(self._pattern, self._place)
         if named is not None:
             self._place = named.end()
@@ -233,58 +245,88 @@ class _Reader:
             raise self._refusal("a bracket that is not closed")
         return inside
 
-    def _escape(self) -> PatternPart:
+    def _escape(self, *, is_in_class: bool) -> Ranges:
+        """Read an escape after its backslash: one character, or several."""
         letter = self._pattern[self._place]
         self._place += 1
-        if letter.isdigit() or letter in "kg":
+        where = " in a class" if is_in_class else ""
+        if not is_in_class and (letter.isdigit() or letter in "kg"):
             raise self._refusal("a backreference")
-        if letter in _CLASSES:
-            return PatternPart(f"[{_CLASSES[letter]}]", 1, 1, 1, 0, 1)
-        if letter in _NEGATED:
-            return PatternPart(f"[^{_NEGATED[letter]}]", 1, 1, 1, 0, 1)
-        if letter.isalpha() and letter not in _KEPT:
-            raise self._refusal(f"'\\{letter}'")
-        return PatternPart(f"\\{letter}{self._braces(letter)}", 1, 1, int(letter in "sSpP"), 0, 1)
+        if letter.lower() in _LETTERS:
+            ranges = _Reader(_LETTERS[letter.lower()][1:])._class()
+            return ranges if letter.islower() else _others(ranges)
+        if letter in _CONTROLS:
+            return _single(_CONTROLS[letter])
+        if letter in "sSpP":
+            return _of_unicode(f"\\{letter}{self._braces(letter)}")
+        if letter in "xu":
+            try:
+                return _single(chr(int(self._braces(letter).strip("{}"), 16)))
+            except (ValueError, OverflowError):
+                raise self._refusal(f"'\\{letter}'{where}") from None
+        if letter.isalpha() or letter.isdigit():
+            raise self._refusal(f"'\\{letter}'{where}")
+        return _single(letter)
 
     def _braces(self, letter: str) -> str:
         """Consume and return the rest of an escape after its letter: {Lu}, 1f, 20ac."""
-        found = re.compile({"p": r"\{[^}]*\}|\w", "x": r"\w\w", "u": r"\w{4}|\{\w+\}"}.get(letter.lower(), "")).match(
-            self._pattern, self._place
-        )
+        form = _BRACES.get(letter.lower())
+        if form is None:
+            return ""
+        found = form.match(self._pattern, self._place)
         if found is None:
             raise self._refusal(f"'\\{letter}'")
         self._place = found.end()
         return found[0]
 
-    def _class(self) -> str:
-        found = "[^" if self._takes("^") else "["
-        first = self._place
-        while self._place < len(self._pattern) and (self._pattern[self._place] != "]" or self._place == first):
-            sign = self._pattern[self._place]
-            self._place += 1
-            if sign == "[" and _POSIX.match(self._pattern, self._place):
-                raise self._refusal("'[:' in a class, as POSIX has it")
-            if sign != "\\":
-                # Rust's classes have operators of their own.
-                found += f"\\{sign}" if sign in "[]&~" else sign
+    def _class(self) -> Ranges:
+        """Read a class after its bracket."""
+        is_negated = self._takes("^")
+        first, found = self._place, list[tuple[int, int]]()
+        while self._pattern[self._place : self._place + 1] != "]" or self._place == first:
+            if self._place >= len(self._pattern):
+                raise self._refusal("a class that is not closed")
+            one = self._member()
+            is_range = self._pattern[self._place : self._place + 1] == "-"
+            if not is_range or self._pattern[self._place + 1 : self._place + 2] in ("", "]"):
+                found += one
                 continue
-            letter = self._pattern[self._place]
             self._place += 1
-            if letter == "b" or letter.isdigit() or (letter.isalpha() and letter not in {*_KEPT, *"dwDW"}):
-                raise self._refusal(f"'\\{letter}' in a class")
-            found += _CLASSES.get(letter) or f"\\{letter}{self._braces(letter)}"
+            other = self._member()
+            if any(len(each) > 1 or each[0][0] < each[0][1] for each in (one, other)):
+                found += (*one, (ord("-"), ord("-")), *other)
+            elif other < one:
+                raise self._refusal("no regular expression: a range that ends before it begins")
+            else:
+                found.append((one[0][0], other[0][1]))
         self._place += 1
-        return found + "]"
+        return _others(_united(found)) if is_negated else _without_zero(found)
+
+    def _member(self) -> Ranges:
+        """Read a character of a class, or an escape for several."""
+        sign = self._pattern[self._place]
+        self._place += 1
+        if sign == "[" and _POSIX.match(self._pattern, self._place):
+            raise self._refusal("'[:' in a class, as POSIX has it")
+        return self._escape(is_in_class=True) if sign == "\\" else _single(sign)
 
 
-_END = 256  # not a byte: the token that outlines-core asks for after a match
-_LAST = 0
-_LARGEST_RISK = 10
-_LARGEST_RISK_OF_LETTERS = 5
-_LARGEST_SIZE = 1000
-_MOST_WAYS = 200_000
-_PATTERNS_KEPT = 16
-"""Maximum number of cached automata, each of some MB at most."""
+def _single(character: str) -> Ranges:
+    return ((ord(character), ord(character)),)
+
+
+def _count(digits: str) -> int:
+    """Parse a count, capped at `_MANY` however many digits there are."""
+    return min(_MANY, int(digits.lstrip("0")[:10] or "0"))
+
+
+def _written(part: Part) -> int:
+    """Count the characters of a part with its required repetitions written out, capped at `_MANY`."""
+    if isinstance(part, Characters):
+        return 1
+    if isinstance(part, Repeated):
+        return min(_MANY, _written(part.part) * max(1, part.least))
+    return min(_MANY, 1 + sum(map(_written, part.parts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,32 +341,205 @@ class ByteDfa:
     ways: Mapping[int, Mapping[int, int]]
 
 
-@lru_cache(maxsize=1)
-def _bytes() -> Vocabulary:
-    return Vocabulary(_END, {bytes([byte]): [byte] for byte in range(_END)})
+class _Piece(NamedTuple):
+    """Written-out part: its first and last places as bits, and whether it may match nothing."""
+
+    first: int
+    last: int
+    is_empty: bool
+
+
+_NOTHING = _Piece(0, 0, True)
+
+
+class _Places:
+    """Places of an expression, and what may follow each: characters with repetitions written out (Glushkov, 1961)."""
+
+    def __init__(self) -> None:
+        # Place 0 is before all characters.
+        self.characters: list[Ranges] = [()]
+        self.follow = [0]
+        self._work = 0
+
+    def look(self, count: int) -> None:
+        """Count work. Raise `_TooLargeError` when it is too much."""
+        self._work += count
+        if self._work > _MOST_WORK:
+            raise _TooLargeError
+
+    def add(self, part: Part) -> _Piece:
+        """Add a part; return where it begins and ends."""
+        self.look(1)
+        if isinstance(part, Characters):
+            if len(self.follow) > _MOST_PLACES:
+                raise _TooLargeError
+            self.characters.append(part.ranges)
+            self.follow.append(0)
+            bit = 1 << len(self.follow) - 1
+            return _Piece(bit, bit, False)
+        if isinstance(part, InSequence):
+            return self._joined(map(self.add, part.parts))
+        if isinstance(part, OneOfParts):
+            pieces = [self.add(each) for each in part.parts]
+            firsts, lasts, empties = zip(*pieces, strict=True)
+            return _Piece(reduce(or_, firsts), reduce(or_, lasts), any(empties))
+        if part.most is None:
+            *required, repeated = [self.add(part.part) for _ in range(max(1, part.least))]
+            self._join(repeated.last, repeated.first)
+            return self._joined([*required, repeated._replace(is_empty=repeated.is_empty or not part.least)])
+        pieces = [self.add(part.part) for _ in range(part.most)]
+        # x{0,3} is (x(x(x)?)?)?, so that each is followed by the next one alone.
+        optional = _NOTHING
+        for piece in reversed(pieces[part.least :]):
+            optional = self._joined([piece, optional])._replace(is_empty=True)
+        return self._joined([*pieces[: part.least], optional])
+
+    def _joined(self, pieces: Iterable[_Piece]) -> _Piece:
+        found = _NOTHING
+        for piece in pieces:
+            self._join(found.last, piece.first)
+            found = _Piece(
+                found.first | (piece.first if found.is_empty else 0),
+                piece.last | (found.last if piece.is_empty else 0),
+                found.is_empty and piece.is_empty,
+            )
+        return found
+
+    def _join(self, lasts: int, firsts: int) -> None:
+        for place in self.bits(lasts):
+            self.follow[place] |= firsts
+
+    def bits(self, places: int) -> Iterator[int]:
+        """Yield the places of a set."""
+        self.look(places.bit_count())
+        while places:
+            low = places & -places
+            yield low.bit_length() - 1
+            places ^= low
+
+    def classes(self) -> list[tuple[Ranges, int]]:
+        """Return the classes of characters that no place tells apart, each with the places that match it."""
+        places: dict[Ranges, int] = {}
+        for place, ranges in enumerate(self.characters):
+            places[ranges] = places.get(ranges, 0) | 1 << place
+        cuts = sorted({cut for ranges in places for first, last in ranges for cut in (first, last + 1)})
+        matched = [0] * len(cuts)
+        for ranges, own in places.items():
+            for first, last in ranges:
+                for number in range(bisect_left(cuts, first), bisect_left(cuts, last + 1)):
+                    matched[number] |= own
+        found: dict[int, list[tuple[int, int]]] = {}
+        for (first, stop), own in zip(pairwise(cuts), matched, strict=False):
+            found.setdefault(own, []).append((first, stop - 1))
+        return [(_united(ranges), own) for own, ranges in found.items() if own]
+
+
+def _automaton(part: Part) -> ByteDfa:
+    """Return the automaton of the texts that a part fully matches. Raise `_TooLargeError` if it takes too much work."""
+    places = _Places()
+    whole = places.add(part)
+    places.follow[0] = whole.first
+    last = whole.last | whole.is_empty
+    classes = places.classes()
+    numbers, waiting = {1: 0}, [1]
+    edges: list[dict[int, list[Ranges]]] = []
+    for state in waiting:  # which grows
+        following = 0
+        for place in places.bits(state):
+            following |= places.follow[place]
+        places.look(len(classes))
+        ways: dict[int, list[Ranges]] = {}
+        for ranges, own in classes:
+            if target := following & own:
+                if target not in numbers:
+                    numbers[target] = len(numbers)
+                    waiting.append(target)
+                ways.setdefault(numbers[target], []).append(ranges)
+        edges.append(ways)
+    finals = frozenset(number for state, number in numbers.items() if state & last)
+    living = _leading_to(finals, edges)
+    if 0 not in living:
+        raise PatternError("it is no regular expression that can be decoded: no text matches it")
+    kept = [{target: ranges for target, ranges in ways.items() if target in living} for ways in edges]
+    return ByteDfa(0, finals, _byte_ways(kept, places.look))
+
+
+def _leading_to(finals: Iterable[int], edges: Sequence[Mapping[int, object]]) -> set[int]:
+    before: dict[int, list[int]] = {}
+    for state, ways in enumerate(edges):
+        for target in ways:
+            before.setdefault(target, []).append(state)
+    found, waiting = set(finals), list(finals)
+    for state in waiting:  # which grows
+        new = [each for each in before.get(state, ()) if each not in found]
+        found.update(new)
+        waiting += new
+    return found
+
+
+_Tail: TypeAlias = tuple[tuple[tuple[int, int], ...], int]
+"""Ranges of the bytes that are still to be written of a character, and the state after it."""
+
+
+def _byte_ways(
+    edges: Sequence[Mapping[int, Sequence[Ranges]]], look: Callable[[int], None]
+) -> dict[int, dict[int, int]]:
+    """Return the ways of states over bytes, for ways over characters: by target, their ranges."""
+    ways: dict[int, dict[int, int]] = {}
+    known: dict[tuple[_Tail, ...], int] = {}
+    waiting: list[tuple[int, tuple[_Tail, ...]]] = []
+    for state, targets in enumerate(edges):
+        look(sum(len(ranges) for several in targets.values() for ranges in several))
+        pairs = ((each, target) for target, several in targets.items() for ranges in several for each in ranges)
+        waiting.append((state, tuple((bytes_, target) for each, target in pairs for bytes_ in _utf8(*each))))
+    for node, tails in waiting:  # which grows
+        after: dict[int, list[_Tail]] = {}
+        look(len(tails))
+        for ((low, high), *rest), target in tails:
+            for byte in range(low, high + 1):
+                after.setdefault(byte, []).append((tuple(rest), target))
+        ways[node] = {}
+        for byte, several in after.items():
+            key = tuple(several)
+            if not key[0][0]:
+                ways[node][byte] = key[0][1]
+                continue
+            if key not in known:
+                known[key] = len(edges) + len(known)
+                waiting.append((known[key], key))
+            ways[node][byte] = known[key]
+        look(len(after))
+    return ways
+
+
+@lru_cache(maxsize=4096)
+def _utf8(first: int, last: int) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Return the UTF-8 bytes of a range of characters: each a range of bytes at each place."""
+    for limit in (0x7F, 0x7FF, 0xFFFF):
+        if first <= limit < last:
+            return _utf8(first, limit) + _utf8(limit + 1, last)
+    for size in range(1, len(chr(last).encode())):
+        below = (1 << 6 * size) - 1
+        if first & ~below != last & ~below:
+            if first & below:
+                return _utf8(first, first | below) + _utf8((first | below) + 1, last)
+            if last & below != below:
+                return _utf8(first, (last & ~below) - 1) + _utf8(last & ~below, last)
+    return (tuple(zip(chr(first).encode(), chr(last).encode(), strict=True)),)
 
 
 @lru_cache(maxsize=_PATTERNS_KEPT)
 def full_match(expression: str) -> ByteDfa:
-    """Return the automaton of the texts that an expression, in the syntax of Rust's library, fully matches.
-
-    Texts that contain the character 0 are excluded.
+    """Return the automaton of the texts that an expression fully matches.
 
     Raises:
         PatternError: the expression is not valid.
+        ValueError: it is too large.
     """
     try:
-        # Rust's library prefers: `a|ab` ends with "a". After a last character nothing is left to prefer.
-        index = Index(f"(?:{expression})\\x00", _bytes())
-    except ValueError as error:
-        raise PatternError(f"it is no regular expression that can be decoded: {error}") from error
-    ended, found = index.get_final_states(), index.get_transitions()
-    ways = {
-        state: {byte: target for byte, target in ways.items() if byte not in (_LAST, _END)}
-        for state, ways in found.items()
-    }
-    finals = frozenset(state for state, ways in found.items() if ways.get(_LAST) in ended)
-    return ByteDfa(index.get_initial_state(), finals, ways)
+        return _automaton(_read(expression, is_searched=False))
+    except _TooLargeError as error:
+        raise ValueError(f"the expression {expression[:80]!r} is too large") from error
 
 
 @lru_cache(maxsize=_PATTERNS_KEPT)
@@ -339,8 +554,7 @@ def pattern_dfa(pattern: str) -> ByteDfa | None:
         regex.compile(pattern)  # only now: it writes repetitions out, however many
     except regex.error as error:
         raise PatternError(f"it is no regular expression: {error}") from error
-    if read.size > _LARGEST_SIZE or read.risk > (_LARGEST_RISK_OF_LETTERS if read.has_letters else _LARGEST_RISK):
+    try:
+        return _automaton(read)
+    except _TooLargeError:
         return None
-    # Without the cache: automata that are too large are not kept.
-    dfa = full_match.__wrapped__(read.expression)
-    return dfa if sum(map(len, dfa.ways.values())) <= _MOST_WAYS else None

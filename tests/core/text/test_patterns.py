@@ -85,11 +85,10 @@ def test_what_no_automaton_can_do_is_refused_by_name(pattern: str, what: str) ->
     [
         "[ab]*a[ab]{40}",
         "((a{1,90}){1,90}){1,90}",
-        "(a?){40}[ab]{40}",
         "a.{30}",
         "^" + "(?:" * 35 + "a" + "{0,4000000000})" * 35 + "*$",
-        # Half a minute each, made anyway.
-        r"^((~{1,2}[a\D]{0,2}|((~?|a)*?(aa{1,2})?[a\D]?)+?((\D{1,}a#{0,2}){1,}[\u00e9]\d)?|\P{L}*?\${1,2}))+?#{1,}$",
+        "^ab{1,200}[^,]{1,200}$",
+        r"^\p{L}{1,200}$",
         r"&((\.*\P{L}{0,2}|aa|a?a)??([\D]*?\/*){1,})|^([a\D]*?|[\d-]?[^a]{2}[\s]*|(\p{L}\-{2}a+?)+?a+)*$",
     ],
 )
@@ -97,3 +96,18 @@ def test_what_would_be_too_large_is_seen_at_once(pattern: str) -> None:
     started = time.perf_counter()
     assert pattern_dfa(pattern) is None
     assert time.perf_counter() - started < 5
+
+
+@table(
+    "pattern",
+    [
+        "^[A-Z]{2}[0-9]{2}[A-Z0-9]{11,30}$",
+        "^[a-z][a-z0-9-]{4,28}[a-z0-9]$",
+        "^[a-z][a-z0-9-]{3,50}$",
+        r"^\+?[0-9 ()-]{7,40}$",
+        "(a?){40}[ab]{40}",
+    ],
+)
+def test_ordinary_bounds_are_kept_to(pattern: str) -> None:
+    """Each once took minutes, twice as long for a bound that is larger by one: six of them stopped a server."""
+    assert pattern_dfa(pattern) is not None
