@@ -31,7 +31,6 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).parents[1]
 FIRST = "--first" if "first:" in (ROOT / "pipelines/extract.py").read_text() else "--limit"
 """The option for the first rows, now and at the base."""
-SAMPLE = {"input.path": "sample/products.parquet", "schemas": "sample/schemas.yaml"}
 UNSTABLE = re.compile(
     r"seconds|started|finished|_at$|node_id|actor_id|attempt|price|cost|billed|usd|instance|share$|hours|progress"
     r"|outlook|^time$|last_commit|per_second|cached_tokens$|bytes_|num_steps|versions"

@@ -31,7 +31,6 @@ pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parents[1]
 GUIDES = ROOT / "docs" / "contribute"
 
-_LINK = re.compile(r"\]\((?!https?:)([^)\s]*)\)")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FOLLOWED = "<!-- followed by tests/test_guides.py -->\n"
 

@@ -136,23 +136,3 @@ def test_on_a_gpu_parts_keep_to_it(name: str, on_a_pretended_gpu: Loaded, monkey
 
 
 # vLLM
-
-VLLM = """
-import json
-from types import SimpleNamespace
-__version__ = "0.0"
-class SamplingParams:
-    def __init__(self, **options):
-        self.limit = options["max_tokens"]
-class LLM:
-    def __init__(self, model, **options):
-        config = json.load(open(model + "/config.json"))
-        assert config["architectures"] == ["Qwen3ForCausalLM"] and config["hidden_size"] == 64
-        assert options["load_format"] == "dummy" and options["max_num_seqs"] == 1024
-    def reset_prefix_cache(self):
-        return True
-    def generate(self, prompts, parameters, use_tqdm):
-        assert len(prompts) == len(parameters)
-        return [SimpleNamespace(outputs=[SimpleNamespace(token_ids=[1] * each.limit, finish_reason="length")])
-                for each in parameters]
-"""

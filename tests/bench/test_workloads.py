@@ -14,8 +14,6 @@ from hpd_core.types import Record
 from tests.tables import table
 from tests.tiny_model import answering_model, build_tokenizer
 
-K_MAX = 30
-
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:

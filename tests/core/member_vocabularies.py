@@ -35,15 +35,6 @@ def trie_of(spellings: Spellings) -> MemberTrie:
     return trie
 
 
-def texts_of(trie: Any, first: int = 0, stop: int | None = None) -> dict[int, tuple[int, ...]]:
-    """The tokens up to each node."""
-    texts: dict[int, tuple[int, ...]] = {}
-    for node in range(first, len(trie.tokens) if stop is None else stop):
-        above = int(trie.above[node])
-        texts[node] = () if above < 0 else (*texts[above], int(trie.tokens[node]))
-    return texts
-
-
 class MadeUpModel:
     """Says to the tokens of a value how likely each next one is; `spread`: of the logits."""
 

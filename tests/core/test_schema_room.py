@@ -10,8 +10,6 @@ from hpd_core.requests.schema_room import SchemaRoom
 from tests.tables import table
 from tests.tiny_model import build_tokenizer
 
-MEMBERS = tuple(f"Home > Leaf {number}" for number in range(400))
-
 
 def attribute(name: str, **options: Any) -> Attribute:
     return Attribute(name=name, **options)

@@ -19,7 +19,6 @@ from hpd_core import (
     ModelError,
     OpenBranch,
     Record,
-    RecordResult,
     SchemaError,
     Trunk,
 )
@@ -180,10 +179,6 @@ def num_lent_bytes(engine: Engine) -> int:
     runs = engine._runs
     assert runs is not None
     return runs._closed.leases.num_lent_bytes + runs._constraints.leases.num_lent_bytes
-
-
-def choices(results: list[RecordResult]) -> list[str | None]:
-    return [value.choice for result in results for value in result.values.values()]
 
 
 def test_what_cannot_be_copied_is_refused_by_name(tiny_model_dir: Path) -> None:

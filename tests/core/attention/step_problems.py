@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hpd_core.attention.kv_cache import CacheOrder, CacheShape, CacheSlot
+from hpd_core.attention.kv_cache import CacheShape, CacheSlot
 from hpd_core.attention.plan import AddressedPlan, PrefixCache
 from hpd_core.attention.step_tables import packed_scopes
 from hpd_core.decoding.cohort_cache import UNSEEN
@@ -19,7 +19,6 @@ from hpd_core.layout import EVERYBODY, PUBLIC, IntArray, visible
 if TYPE_CHECKING:
     from hpd_core.attention.triton_step import TritonStep
 
-ORDER = CacheOrder(fills=False, by_address=True)
 NUM_LAYERS, LAYER = 3, 1
 """Of the cache, and which of them attends."""
 

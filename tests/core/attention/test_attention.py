@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from hpd_core.attention import kv_cache
 from hpd_core.attention import plan as attention
@@ -21,25 +19,6 @@ from tests.core.helpers import (
     random_ids,
 )
 from tests.examples import examples
-
-
-def plain_attention(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, softcap: float | None, sinks: Tensor | None
-) -> Tensor:
-    """One head and one prompt at a time, in fp64. q: [P, H_kv, M, D]; k, v: [P, H_kv, C, D]; bias: [P, M, C]."""
-    out = torch.zeros(*q.shape[:3], v.shape[-1], dtype=torch.float64)
-    for p in range(q.shape[0]):
-        for h in range(q.shape[1]):
-            scores = q[p, h].double() @ k[p, h].double().T * scale
-            if softcap is not None:
-                scores = torch.tanh(scores / softcap) * softcap
-            weights = (scores + bias[p]).exp()
-            total = weights.sum(-1, keepdim=True)
-            if sinks is not None:
-                group = len(sinks) // q.shape[1]
-                total = total + sinks[h * group : (h + 1) * group].double().exp().repeat(len(scores) // group)[:, None]
-            out[p, h] = weights / total @ v[p, h].double()
-    return out
 
 
 @settings(

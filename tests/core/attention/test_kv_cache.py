@@ -9,15 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core.attention import kv_cache
-from hpd_core.attention.kv_cache import CacheBlock, CacheOrder, CachePool, CacheShape, LayerShape
+from hpd_core.attention.kv_cache import CacheBlock, CacheOrder, CachePool, CacheShape
 from tests.examples import examples
 
 SHAPE = CacheShape.uniform(2, 3, 4, 5, torch.float32, torch.device("cpu"))
-MIXED = CacheShape(
-    (LayerShape(3, 4, 5), LayerShape(1, 8, 2), LayerShape(3, 4, 5)), torch.float32, torch.device("cpu"), (0, 1, 0, 2)
-)
-"""Layers of two shapes, in turn."""
-SHAPES = [SHAPE, MIXED]
 ORDERS = [CacheOrder(), CacheOrder(block=1), CacheOrder(block=4)]
 TAKES = st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(1, 9), st.integers(0, 99)), max_size=30)
 
@@ -46,15 +41,3 @@ def test_blocks_are_apart_and_fresh(
                 tensor.fill_(number)
             taken.append((number, block))
         assert pool.num_used == sum(block.memory.numel() for _, block in taken)
-
-
-def filled(pool: CachePool, num_prompts: int, capacity: int, seed: int) -> CacheBlock:
-    block = pool.take(num_prompts, capacity)
-    block.memory.copy_(torch.randn(block.memory.shape, generator=torch.Generator().manual_seed(seed)))
-    return block
-
-
-def columns(block: CacheBlock, row: int, num_columns: int) -> list[torch.Tensor]:
-    """A prompt's first keys and values, [H_kv, C, D] each, of all layers."""
-    values = [x if x.dim() == 4 else x.transpose(-1, -2).flatten(-3, -2) for x in block.values]
-    return [x[row, :, :num_columns] for x in (*block.keys, *values)]

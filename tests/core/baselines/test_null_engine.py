@@ -4,30 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpd_core import Attribute, CategorySchema, NullEngine, Record
-
-SCHEMA = CategorySchema(
-    category="Shoes",
-    attributes=(
-        Attribute(name="Brand"),
-        Attribute(name="Colour", type="enum", values=("red", "blue")),
-        Attribute(name="Weight", type="number", unit="g"),
-        Attribute(name="Waterproof", type="boolean"),
-        Attribute(name="Sizes", multiple=True),
-    ),
-)
-SCHEMAS = {"Shoes": SCHEMA}
-
-
-def records(count: int) -> list[Record]:
-    return [
-        Record(
-            f"p{i}",
-            "Shoes",
-            {"title": f"Velor running shoe no. {i}", "text": f"Red, {i * 7} g.\nSizes 4{i % 9} and 38"},
-        )
-        for i in range(count)
-    ]
+from hpd_core import NullEngine
 
 
 def test_it_says_that_its_answers_are_made_up(tiny_model_dir: Path) -> None:

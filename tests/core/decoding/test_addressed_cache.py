@@ -27,8 +27,6 @@ from tests.core.families import VOCABULARY, build_model
 from tests.tables import table
 
 SHAPE = CacheShape.uniform(1, 1, 2, 2, torch.float32, torch.device("cpu"))
-# Of a token: its scope, and how far its position is behind that of the token before.
-tokens = st.tuples(st.sampled_from([PUBLIC, PUBLIC, PUBLIC, 0, 1]), st.sampled_from([1, 1, 1, 2]))
 
 
 def pool() -> CachePool:

@@ -270,18 +270,4 @@ def test_numbers_that_are_none_are_never_said(model: BrokenModel, spellings: Spe
         assert np.isfinite(model.of(0, found.tokens)).all()
 
 
-class Steps(MadeUpModel):
-    """Says what it is told, and 0 of all else."""
-
-    def __init__(self, told: dict[tuple[int, ...], dict[int, float]]) -> None:
-        super().__init__(0, 0.0)
-        self._told = told
-
-    def logprobs(self, value: int, text: list[int]) -> npt.NDArray[np.float64]:  # type: ignore[override]
-        found = np.full(10, -50.0)
-        for token, probability in self._told[tuple(text)].items():
-            found[token] = np.log(probability)
-        return found
-
-
 BELL, BICYCLE, NULL = (1, 2, 9), (1, 3, 4, 9), (5, 9)

@@ -66,9 +66,6 @@ def test_a_cache_that_does_not_fit_is_made_smaller_and_said_so(caplog: pytest.Lo
     assert fitted(EngineConfig(max_cached_tokens=50), SHAPE, 0, 1).max_cached_tokens == 50
 
 
-GIB = 2**30
-
-
 @table("family", FAMILIES)
 def test_what_a_token_takes_is_estimated_from_above(family: str) -> None:
     """Against what really goes in and out of the linear layers of one decoder layer, the experts' products among it."""
@@ -231,43 +228,6 @@ def test_the_engine_goes_on_and_says_so(
 
 
 # A real end of memory: a process that may have only so much.
-
-_LIMITED = """
-import logging, resource, sys
-logging.basicConfig(level=logging.WARNING)
-import numpy as np, torch
-from hpd_core import EngineConfig
-from hpd_core.decoding.prompt import Prompt
-from hpd_core.decoding.decoder import Decoder
-from hpd_core.layout import Branch, tree_layout
-from hpd_core.models.description import cache_shape
-from hpd_core.models.steering import attach
-from hpd_core.text.endings import Endings
-from hpd_core.layers.packed_linears import PackedLinears
-from tests.core.families import VOCABULARY, build_model
-
-torch.set_num_threads(1)
-model = build_model("llama")
-attach(model)
-never = Endings.none(VOCABULARY)
-limits = EngineConfig(max_prompts_per_cohort=64, max_tokens_per_step=10**6, max_cached_tokens=10**5)
-
-def run(count):
-    rng = np.random.default_rng(1)
-    ids = rng.integers(3, VOCABULARY, (count, 1500)).tolist()
-    prompts = [Prompt(tree_layout([], row, [Branch([5, 6], 3)]), ()) for row in ids]
-    decoder = Decoder(model, never, limits, cache_shape(model))
-    decoder.add(prompts)
-    while decoder.has_work:
-        decoder.step()
-    return [prompt.tokens for prompt in prompts]
-
-expected = run(2)
-[size] = [int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize")]
-resource.setrlimit(resource.RLIMIT_AS, ((size << 10) + (64 << 20),) * 2)
-found = run(64)
-assert found[:2] == expected and all(found), "answers"
-"""
 
 
 # What admission promises.

@@ -147,15 +147,6 @@ def prompts_of(count: int, limit: int = 12) -> list[Prompt]:
     return [Prompt(tree_layout([], random_ids(rng, 8, 8), branches), ()) for _ in range(count)]
 
 
-def run(decoder: Decoder, prompts: list[Prompt]) -> list[list[int]]:
-    """The tokens of the cohorts of each step."""
-    decoder.add(prompts)
-    fed = []
-    while decoder.has_work:
-        fed.append([sum(count for _, count in cohort) for cohort in decoder.step().cohorts])
-    return fed
-
-
 def plain_decoder(**options: Any) -> Decoder:
     return Decoder(LLAMA, NEVER, EngineConfig(**options), cache_shape(LLAMA))
 
@@ -262,3 +253,17 @@ def test_an_error_with_a_step_in_flight_reaches_every_caller_and_the_engine_goes
         engine.extract(products(40), SCHEMAS)
     engine._decoder._forward = forward  # type: ignore[method-assign]
     assert answers(engine.extract(products(6), SCHEMAS)) == expected
+
+
+def test_a_large_step_is_made_in_halves(device: Device) -> None:
+    """What has been joined would else stay so, and be waited for."""
+    decoder = plain_decoder(overlap_steps=True, max_tokens_per_step=16, max_prompts_per_cohort=4)
+    decoder.add(prompts_of(12, limit=40))
+    prefill(decoder)
+    decoder._most_in_flight = 1
+    decoder.step()
+    assert not decoder._in_flight, "all can go into the next step now"
+    decoder._most_in_flight = 2
+    fed = [sum(count for cohort in decoder.step().cohorts for _, count in cohort) for _ in range(4)]
+    assert len(decoder._in_flight) == 1
+    assert sorted(fed) == [4, 4, 8, 8], "of three cohorts of four, taking turns"

@@ -80,10 +80,6 @@ def test_a_prefix_is_computed_once() -> None:
     assert sorted(computed) == sorted([tuple(first), tuple(second)])
 
 
-def again(item: Prompt) -> Prompt:
-    return Prompt(item.layout, item.prefix_key)
-
-
 @settings(max_examples=examples(40))
 @given(data=st.data())
 def test_submissions_that_arrive_at_any_time_are_answered_as_alone(data: st.DataObject) -> None:

@@ -11,15 +11,13 @@ from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.decoder import StepReport
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.decoding.scoring import Scoring
-from hpd_core.decoding.value_states import ValueIndex, ValueStates
-from hpd_core.layout import Branch, IntArray, Members, tree_layout
+from hpd_core.layout import Branch, Members, tree_layout
 from tests.core.families import build_model
 from tests.core.helpers import (
     ROOTS,
-    TRIES,
     TreeCase,
     decode,
+    new_decoder,
     random_endings,
     random_ids,
 )
@@ -31,45 +29,6 @@ LARGEST = max(ROOTS)
 def branch(root: int, key: int = 5, most: int | None = None) -> Branch:
     num_nodes = ROOTS[root][1]
     return Branch([key], 6, members=Members(root, num_nodes, num_nodes - 1 if most is None else most))
-
-
-def prompts(count: int) -> list[Prompt]:
-    """Two values each; their documents have different lengths."""
-    return [Prompt(tree_layout([], [3] * (1 + row), [branch(LARGEST), branch(LARGEST, 6)]), ()) for row in range(count)]
-
-
-def say(nodes: IntArray, who: list[tuple[int, int]]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Log-probabilities of all ways of nodes; `who`: of each node, whose it is."""
-    rows, ids = TRIES.wanted(nodes)
-    found = [
-        np.random.default_rng([*who[row], int(nodes[row]), int(token)]).normal(-3, 2)
-        for row, token in zip(rows.tolist(), ids.tolist(), strict=True)
-    ]
-    return np.array(found, dtype=np.float32)
-
-
-def begin(scoring: Scoring, values: ValueStates, at: ValueIndex, names: list[int]) -> None:
-    who = [(names[row], number) for row, number in zip(*(each.tolist() for each in at), strict=True)]
-    scoring.begin(at, values, say(values.roots[at], who))
-
-
-def finish(scoring: Scoring, values: ValueStates, names: list[int], most: int) -> None:
-    """Feeds until all are chosen, as a cohort does: what is heard comes in the order of the packed row."""
-    while scoring.num_next:
-        tokens, nodes = scoring.feed(values, most)
-        assert (np.diff(tokens.prompts) >= 0).all(), "the order of the packed row"
-        starts = values.scopes[tokens.prompts, :]
-        branches = (tokens.scopes[:, None] >= starts).sum(axis=1) - 1
-        who = [(names[row], number) for row, number in zip(tokens.prompts.tolist(), branches.tolist(), strict=True)]
-        scoring.hear(values, say(nodes, who))
-
-
-def answers(values: ValueStates, names: list[int]) -> dict[int, list[list[int]]]:
-    found = {}
-    for row, name in enumerate(names):
-        found[name] = [values.tokens[row, b, : values.counts[row, b]].tolist() for b in range(values.num_branches)]
-        assert not values.is_open[row].any()
-    return found
 
 
 def closed_cases(count: int, most: int | None = None) -> list[TreeCase]:
@@ -119,3 +78,15 @@ def test_no_prompt_takes_more_of_the_cache_than_is_kept_for_it(
     decode(build_model("llama"), cases, endings, settings)
     assert len(kept) == len(cases)
     assert all((np.diff(columns) <= 0).all() for columns in kept.values())
+
+
+def test_a_prompt_is_admitted_with_room_for_its_nodes() -> None:
+    layout = tree_layout([3], [3, 4], [branch(LARGEST, most=7), Branch([6], 4)])
+    assert Prompt(layout, (3,)).most_own_tokens == 2 + 2 + (6 + 7) + 4
+    whole = tree_layout([3], [3, 4], [branch(LARGEST), Branch([6], 4)])
+    every = ROOTS[LARGEST][1] - 1
+    assert Prompt(whole, (3,)).most_own_tokens == 2 + 2 + every + 4, "where all may be fed, a member is found"
+    decoder = new_decoder(build_model("llama"))
+    cohort = Cohort.admit([Prompt(tree_layout([], [3, 4], [branch(LARGEST, most=7)]), ())], [None], decoder.pool)
+    assert cohort.most_cached_tokens >= 3 + 6 + 7
+    cohort.release()

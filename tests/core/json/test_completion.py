@@ -226,12 +226,6 @@ def test_it_may_be_abandoned_at_any_step(tiny_model_dir: Path, step: int) -> Non
         assert engine._decoder.pool.num_used == 0
 
 
-def strange(number: int) -> list[OpenBranch]:
-    """Branches of kinds that nobody else has."""
-    kinds = [OneOf((number, "red", "x" * (number % 40))), Pattern(f"^[A-Z]{{2}}{number}$"), JsonString(nullable=True)]
-    return [OpenBranch("a:", kind, 8) for kind in kinds]
-
-
 def test_many_branches_are_parted_over_prompts_that_share_their_text(engine: Engine) -> None:
     branches = [OpenBranch(f'"f{number}":', JsonString() if number % 2 else Integer(), 4) for number in range(150)]
     of = trunk(" ".join(f"word {number}" for number in range(60)))

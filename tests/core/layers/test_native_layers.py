@@ -17,8 +17,6 @@ from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layers.forward import CpuLayers
-from hpd_core.layers.native import LayerWeights
-from hpd_core.native.linear import TiledLinear, TiledMLP, pack, pack_gated
 from tests.core.families import FUSED, build_tiled_model
 from tests.core.helpers import Case, decode, decoder_with_constraints, random_case, random_endings, random_ids
 from tests.core.native import layers_at_once, needs_tiles, threads
@@ -147,23 +145,3 @@ def answer(decoder: Decoder, case: Case) -> tuple[Any, ...]:
     while decoder.has_work:
         decoder.step()
     return read(prompt)
-
-
-def weights_of(size: int = 64, heads: int = 2, head_size: int = 32, hidden_size: int = 96) -> LayerWeights:
-    def tiled(columns: int, depth: int) -> TiledLinear:
-        return TiledLinear(pack(torch.randn(columns, depth).bfloat16()))
-
-    norm = torch.ones(size).bfloat16(), 1e-5
-    gate, up = torch.randn(2, hidden_size, size).bfloat16()
-    return LayerWeights(
-        *(norm, norm, None),
-        *(
-            tiled(heads * head_size, size),
-            tiled(head_size, size),
-            tiled(head_size, size),
-            tiled(size, heads * head_size),
-        ),
-        TiledMLP(pack_gated(gate, up), pack(torch.randn(size, hidden_size).bfloat16())),
-        None,
-        1.0,
-    )

@@ -121,6 +121,3 @@ def test_what_is_no_number_stays_so(count: int) -> None:
     assert add_norm(bad.clone(), None, torch.ones(count), 1e-5).isnan().all()
     assert swiglu(bad.clone(), torch.ones(2, count)).isnan().all()
     assert choose(bad)[2].isnan().all()
-
-
-HALF = torch.ones(2, 4, dtype=torch.bfloat16)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.cohort import Cohort
@@ -64,26 +62,3 @@ def unlike_prompts(rng: np.random.Generator, count: int, num_prefixes: int, head
         document = [*head[: int(rng.integers(len(head) + 1))], *random_ids(rng, 1, 40)]
         prompts.append(Prompt(tree_layout(prefix, document, branches), tuple(prefix)))
     return prompts
-
-
-class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees what is made while it is entered.
-
-    Attributes:
-        calls: of torch's operations.
-        bytes, most_bytes: of what was made and is still there, and how many that were at most.
-    """
-
-    calls = bytes = most_bytes = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        self.calls += 1
-        if isinstance(made, Tensor) and func._schema.returns[0].alias_info is None:
-            self.bytes += made.nbytes
-            self.most_bytes = max(self.most_bytes, self.bytes)
-            weakref.finalize(made, self._gone, made.nbytes)
-        return made
-
-    def _gone(self, num_bytes: int) -> None:
-        self.bytes -= num_bytes

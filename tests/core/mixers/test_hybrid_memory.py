@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core.decoding.cohort_cache import MixerRoom, slot_bytes
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.layout import Branch, tree_layout
 from hpd_core.mixers.families import Mixers
-from hpd_core.mixers.states import MixerShape, grown
+from hpd_core.mixers.states import grown
 from tests.core.helpers import new_decoder, random_ids
 from tests.core.native import WAYS
 from tests.examples import examples
 
 from .allocated_memory import bytes_of_cohort, bytes_of_states, cohorts_of, kept_prefixes, unlike_prompts
 from .hybrids import build_hybrid
-
-CPU = torch.device("cpu")
-SHAPE = MixerShape(6, 4, torch.bfloat16, CPU, key_heads=2, heads=4, key_size=5, value_size=3)
-
-
-def some_prompts(count: int) -> list[Prompt]:
-    rng = np.random.default_rng(2)
-    branches = [Branch([5, 6], 3) for _ in range(4)]
-    return [Prompt(tree_layout([], random_ids(rng, 8, 8), branches), None) for _ in range(count)]
 
 
 class Checked:

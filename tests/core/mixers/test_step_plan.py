@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpd_core.mixers.step_plan import TokenGrid, alike
+from hpd_core.mixers.step_plan import alike
 
-CPU = torch.device("cpu")
 COUNTS = st.lists(st.one_of(st.integers(1, 9), st.integers(1, 300), st.integers(1, 3000)), min_size=1, max_size=20)
-
-
-def padded(grids: list[TokenGrid]) -> int:
-    return sum(grid.rows.numel() for grid in grids)
 
 
 @given(counts=COUNTS, unit=st.sampled_from([1, 16, 64]))

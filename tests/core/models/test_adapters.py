@@ -15,25 +15,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from hpd_core import EngineConfig, ModelError
-from hpd_core.models.adapter_folder import AdapterRecord, open_adapter
+from hpd_core.models.adapter_folder import open_adapter
 from hpd_core.models.adapters import add_adapter
 from hpd_core.models.loading import load_model
 from tests.core.families import VOCABULARY, build_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
-from tests.core.products import SCHEMAS, products
 from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer
 
 CPU: dict[str, Any] = {"device": "cpu", "dtype": "float32", "max_value_tokens": 8}
 ATTENTION = ["q_proj", "v_proj"]
-RECORD = AdapterRecord(
-    base_model="tiny",
-    base_revision=None,
-    layout="tree",
-    prompt_hash=EngineConfig().prompt.hash,
-    max_value_tokens=30,
-    stack_size=6,
-)
 
 
 def train(model: Any, folder: Path, seed: int = 0, **options: Any) -> Any:
@@ -66,13 +57,6 @@ def logits(model: Any, vocabulary: int = VOCABULARY) -> Tensor:
 
 def lora_modules(model: Any) -> list[str]:
     return [name for name, _ in model.named_modules() if "lora_" in name]
-
-
-def answers(engine: Any) -> list[list[tuple[str | None, str]]]:
-    return [
-        [(value.raw, value.status) for value in result.values.values()]
-        for result in engine.extract(products(9), SCHEMAS)
-    ]
 
 
 @pytest.fixture

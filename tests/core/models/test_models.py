@@ -98,42 +98,6 @@ def test_code_that_would_replace_known_classes_does_not_run(tmp_path: Path, tiny
 # How far a model's positions reach.
 
 
-def _rope(kind: str, **options: Any) -> dict[str, Any]:
-    return {"rope_type": kind, "rope_theta": 10000.0, "factor": 4.0, **options}
-
-
-LEARNED: dict[str, Any] = {
-    "gpt2": lambda vocabulary, positions: tf.GPT2Config(
-        vocab_size=vocabulary,
-        n_embd=48,
-        n_layer=2,
-        n_head=4,
-        n_positions=positions,
-        initializer_range=0.3,
-        bos_token_id=1,
-        eos_token_id=2,
-    ),
-    "opt": lambda vocabulary, positions: tf.OPTConfig(
-        vocab_size=vocabulary,
-        hidden_size=48,
-        word_embed_proj_dim=48,
-        ffn_dim=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=positions,
-        init_std=0.3,
-        do_layer_norm_before=True,
-        dropout=0.0,
-    ),
-}
-
-
-def learned(family: str, vocabulary: int, positions: int) -> Any:
-    torch.manual_seed(0)
-    config = LEARNED[family](vocabulary, positions)
-    return tf.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
-
-
 # Precision.
 
 

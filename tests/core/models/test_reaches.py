@@ -12,7 +12,6 @@ from tests.core.families import build_model
 from tests.tables import table
 from tests.tiny_model import answering_tokenizer
 
-CPU = EngineConfig(device="cpu", dtype="float32")
 _WINDOW = 1000
 
 

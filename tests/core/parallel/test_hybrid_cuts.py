@@ -14,15 +14,6 @@ from tests.core.products import SCHEMAS, products
 from tests.tiny_model import build_tokenizer
 
 CUTTABLE = ("lfm2", "qwen3_5")
-REFUSED = {
-    "lfm3": "have no plan for it in transformers",
-    "lfm2_moe": "their plan asks for",
-    "qwen3_next": "their plan asks for",
-    "olmo_hybrid": "their plan asks for",
-    "granitemoehybrid_dense": "their plan leaves out",
-    "falcon_h1": "have no plan for it in transformers",
-    "mamba2": "have no plan for it in transformers",
-}
 
 
 @pytest.mark.parametrize("family", [CUTTABLE[0], pytest.param(CUTTABLE[1], marks=pytest.mark.full)])

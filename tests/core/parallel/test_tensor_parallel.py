@@ -171,21 +171,6 @@ def folder_for_three(tmp_path_factory: pytest.TempPathFactory) -> str:
     return _save(answering_model(tokenizer, **sizes), tokenizer, tmp_path_factory.mktemp("three"))
 
 
-FAULTS = {
-    "import": "raise ImportError('broken')",
-    "network": "import hpd_core.parallel.follower_process as r; "
-    "r.TCPStore = lambda *_: (_ for _ in ()).throw(RuntimeError('no network'))",
-    "device": "import hpd_core.parallel.follower_process as r, hpd_core; "
-    "r.take_device = lambda *_: (_ for _ in ()).throw(hpd_core.ModelError('GPU 1 is broken'))",
-    "probe": "import hpd_core.models.steering as m, os, signal; "
-    "m.run_probe = lambda *_: os.kill(os.getpid(), signal.SIGKILL)",
-    "fit": "import hpd_core.decoding.decoder as d; "
-    "d.fitted = lambda *_: (_ for _ in ()).throw(MemoryError('none left'))",
-    "step": "import hpd_core.parallel.ranks as r; "
-    "r.SharedDecoder.add = lambda *_: (_ for _ in ()).throw(MemoryError('none left'))",
-}
-
-
 @pytest.mark.full
 def test_ranks_of_a_dead_leader_end(tiny: str) -> None:
     script = (

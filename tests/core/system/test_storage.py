@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
 
 import pytest
 
 from hpd_core.errors import StorageError
-from hpd_core.system.storage import local_copy, open_filesystem
+from hpd_core.system.storage import open_filesystem
 from tests.tables import table
 
 
@@ -20,20 +18,6 @@ def model(tmp_path: Path) -> Path:
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"weights")
     return folder
-
-
-def copy(model: Path, cache: Path, *, weights: bool = True) -> Path:
-    return local_copy(f"file://{model}", cache, weights=weights)
-
-
-def age(folder: Path, seconds: float) -> None:
-    """As if it had last been asked for so long ago."""
-    then = time.time() - seconds
-    os.utime(f"{folder}.lock", (then, then))
-
-
-def change(model: Path, text: str) -> None:
-    (model / "config.json").write_text(text)
 
 
 @table("place", ["s3:/bucket/run", "s3:bucket", "S3://bucket/run", " s3://bucket", "s3n://bucket/run"])

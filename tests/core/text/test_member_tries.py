@@ -4,75 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, EngineConfig
 from hpd_core.models.loading import load_tokenizer
-from hpd_core.text.member_tries import ClosedAnswers, MemberTrie, closed_lines, spelling_of
-from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.member_tries import MemberTrie, closed_lines
 from hpd_core.text.value_kinds import attribute_kind
 from hpd_core.text.values import parse_value
-from tests.core.member_vocabularies import Spellings, texts_of
 from tests.tiny_model import sentencepiece_tokenizer
-
-
-def check(trie: Any, spellings: Spellings, root: int = 0, first_spelling: int = 0, stop: int | None = None) -> None:
-    """That the trie, or its part of a table, holds these spellings and nothing else, and numbers as it says."""
-    texts = texts_of(trie, root, stop)
-    assert len(set(texts.values())) == len(texts)
-    assert set(texts.values()) == {tokens[:size] for tokens, _ in spellings for size in range(len(tokens))}
-    assert list(texts.values()) == sorted(texts.values()), "preorder"
-    found = {}
-    for node, text in texts.items():
-        below = [other for other, longer in texts.items() if longer[: len(text)] == text]
-        assert below == list(range(node, int(trie.lasts[node]) + 1))
-        assert trie.depths[node] == len(text)
-        assert 1 <= trie.runs[node] <= len(below)
-        behind_it = [len(tokens) - len(text) for tokens, _ in spellings if tokens[: len(text)] == text]
-        assert trie.heights[node] == max(behind_it), "the last token is not fed, this one is"
-        ways = slice(*trie.offsets[node : node + 2].tolist())
-        assert (np.diff(trie.ids[ways]) > 0).all()
-        for way, (token, behind) in enumerate(zip(trie.ids[ways], trie.behind[ways], strict=True), start=ways.start):
-            if behind >= 0:
-                assert texts[int(behind)] == (*text, token)
-                assert (trie.way_of[behind], trie.above[behind]) == (way, node)
-            else:
-                found[(*text, int(token))] = ~int(behind)
-    assert set(found) == {tokens for tokens, _ in spellings}
-    for tokens, member in spellings:
-        spelling = found[tokens]
-        assert spelling >= first_spelling
-        assert trie.members[spelling] == member
-        found_tokens, path = spelling_of(trie, spelling)
-        assert tuple(found_tokens) == tokens
-        assert [texts[node] for node in path.tolist()] == [tokens[:size] for size in range(len(tokens))]
 
 
 def test_what_cannot_be_told_apart_is_no_trie() -> None:
     assert MemberTrie.of([(1, 2), (1, 2)], [0, 1]) is None, "two members are the same tokens"
     assert MemberTrie.of([(1, 2), (1, 2, 3)], [0, 1]) is None, "one is the beginning of another"
     assert MemberTrie.of([(1, 2), (1, 2)], [4, 4]) is not None
-
-
-ENUM = Attribute.model_validate(
-    {
-        "name": "Colour",
-        "type": "enum",
-        "values": [
-            "light",
-            "light brown",
-            {"label": "black", "synonyms": ["noir", "schwarz", "light"]},
-            {"label": 'the 5" one', "synonyms": ["back\\slash"]},
-            {"label": "größe ☕", "synonyms": ["noir"]},
-            "null",
-            "N/A",
-        ],
-    }
-)
-BOOLEAN = Attribute(name="Vegan", type="boolean")
 
 
 labels = st.text(st.sampled_from("aA \u00a0é\u0301e"), min_size=1, max_size=3).filter(str.strip)
@@ -117,7 +64,3 @@ def tokenizer(request: pytest.FixtureRequest, tiny_tokenizer: Any) -> Any:
         return load_tokenizer(request.param, EngineConfig())
     except Exception as error:  # no network, no cache
         pytest.skip(f"no tokenizer here: {error}")
-
-
-def closed_answers(tokenizer: Any, max_fed: int = 1000) -> ClosedAnswers:
-    return ClosedAnswers(tokenizer, SegmentTokenizer(tokenizer).endings(len(tokenizer)), max_fed)

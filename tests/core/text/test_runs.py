@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hpd_core.decoding import run_tries
 from hpd_core.decoding.run_tries import RunTries, WordEncoder
 from hpd_core.text.constraints import Constraints
-from hpd_core.text.member_tries import ClosedAnswers, spelling_of
+from hpd_core.text.member_tries import ClosedAnswers
 from hpd_core.text.runs import Runs, lines_of, runs_of
 from hpd_core.text.tokenization import SegmentTokenizer
 from tests.core.text.test_tokenization import _normalizing_tokenizer
@@ -95,8 +95,3 @@ def test_what_a_tokenizer_changes_is_given_as_it_stands() -> None:
         tokens = tokens[: made._endings.length(tokens, True)]
         raw = segments.decode([tokens])[0].split("\n")[0]
         assert made.as_it_stands(asked, "whatever was read", raw, tokens) == text
-
-
-def expected_of(made: RunTries, asked: Runs) -> set[tuple[int, ...]]:
-    trie = made.trie(asked)
-    return {tuple(spelling_of(trie, number)[0].tolist()) for number in range(len(trie.members))}

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
-
 from hpd_core import ErrorCode, RecordResult, Value
 from pipelines.cascading.both_answers import count_asked, standing
 from tests.tables import table
-
-ENGINE = {"model_id": "small", "adapter_revision": "r1"}
 
 
 def value(text: str | None) -> Value:
@@ -39,6 +35,3 @@ def test_a_record_that_only_the_larger_model_takes_is_no_dead_letter() -> None:
     assert found.replaced == {"a": None}
     assert count_asked([found])["changed"] == 1
     assert standing(refused, None, {"a": None}).result.error == "too long"
-
-
-texts = st.none() | st.sampled_from(["x", "y"])

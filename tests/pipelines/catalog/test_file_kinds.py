@@ -108,6 +108,3 @@ def test_any_bytes_are_of_some_kind(content: bytes, name: str) -> None:
         assert kind.way_out
         if kind.format is not None:
             assert not kind.is_refused
-
-
-FEED = b'<?xml version="1.0"?><rss xmlns:g="http://base.google.com/ns/1.0"><channel><item/></channel></rss>'

@@ -11,10 +11,6 @@ import pytest
 from pipelines.catalog.staging import stage, staged_path
 from pipelines.config.catalog_input import ReadOptions
 
-HEADER = b"id,title\n"
-PLAIN = b"1,A plain title that says nothing\n" * 60_000
-
-
 ROWS = {
     "ascii": "id,title\n1,Plain shoe\n2,More\n",
     "letters": "id,title\n1,Größe\n2,Café\n",

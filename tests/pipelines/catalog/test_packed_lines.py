@@ -33,16 +33,6 @@ PACKS: dict[str, Pack] = {
     ".zst": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
     ".lz4": lambda data: bytes(pa.compress(data, "lz4", asbytes=True)),
 }
-LINES = "\n".join(
-    [
-        '\ufeff{"id": "1", "title": "Shoe, red", "price": 1.50, "details": {"Brand": "Velor"}}',
-        "",
-        '{"id": "2", "title": "Größe", "price": 1e400, "sizes": [1, 2.0], "odd": true}',
-        '{"id": "3", "title": "cut',
-        '{"id": "4", "id": "5", "title": "twice"}',
-        '{"id": "6", "title": null}',
-    ]
-)
 
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -8,9 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpd_core import Attribute, CategorySchema, Record
+from hpd_core import Record
 from pipelines.catalog.html_text import shown_record, shown_text
-from pipelines.catalog.rows import RowRefusal, to_record
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.extraction import JobConfig, result_config
 from pipelines.job.clustered_rows import DealtRow, from_values, to_table
@@ -18,13 +17,7 @@ from pipelines.job.context import PreparedRecord
 from pipelines.job.prepare_stage import input_hash
 from tests.examples import examples
 
-SCHEMAS = {"Shoes": CategorySchema(category="Shoes", attributes=(Attribute(name="Brand"),))}
 HTML = "<ul><li>Size: <b>42</b>&nbsp;EU</li><li>Tom &amp; Jerry</li></ul>"
-
-
-def take(title: Any, text: Any, **options: Any) -> Record | RowRefusal:
-    config = InputConfig(path=("x",), fields={"title": "name", "text": "body"}, **options)
-    return to_record({"category": "Shoes", "name": title, "body": text}, "f:0", config, SCHEMAS)
 
 
 @given(st.text(max_size=8))

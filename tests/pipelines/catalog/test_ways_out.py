@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import io
 import json
-import lzma
 import os
 import re
 import shutil
 import subprocess
-import zipfile
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -27,39 +21,6 @@ NAMES = [
     *("plain", "a b", "it's", '5" nails $(touch oops) `x`', "-r", "*?[1]", "a;b&c|d>e", "Größe", "n\nl", "\u200b", "~"),
     *("FILE FOLDER", "\\x41"),
 ]
-
-
-def zipped(name: str) -> bytes:
-    sink = io.BytesIO()
-    with zipfile.ZipFile(sink, "w") as archive:
-        archive.writestr(name, LINES)
-    return sink.getvalue()
-
-
-def as_parquet() -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(ROWS), sink)
-    return sink.getvalue()
-
-
-PARQUET = as_parquet()
-KINDS = {
-    "utf-16": (".jsonl", LINES.encode("utf-16")),
-    "utf-16-le": (".jsonl", LINES.encode("utf-16-le")),
-    "utf-32-be": (".ndjson", LINES.encode("utf-32-be")),
-    "array": (".json", json.dumps(ROWS).encode()),
-    "array over lines": (".json", json.dumps(ROWS, indent=1).encode()),
-    "object over lines": (".json", "".join(json.dumps(row, indent=1) + "\n" for row in ROWS).encode()),
-    "cr": (".jsonl", LINES.replace("\n", "\r").encode()),
-    "gzip": (".parquet.gz", gzip.compress(PARQUET, mtime=0)),
-    "gzip without its ending": (".parquet", gzip.compress(PARQUET, mtime=0)),
-    "bzip2": (".parquet.bz2", bz2.compress(PARQUET)),
-    "xz": (".parquet.xz", lzma.compress(PARQUET)),
-    "zstd": (".parquet.zst", pa.compress(PARQUET, "zstd", asbytes=True)),
-    "zstd without its ending": (".parquet", pa.compress(PARQUET, "zstd", asbytes=True)),
-    "lz4": (".parquet.lz4", pa.compress(PARQUET, "lz4", asbytes=True)),
-    "zip": (".jsonl.zip", b""),
-}
 
 
 def follow(message: str, folder: Path) -> None:

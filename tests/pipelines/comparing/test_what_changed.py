@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from pipelines.comparing import phrases
-from pipelines.comparing.comparison import RunComparison, compare_runs
+from pipelines.comparing.comparison import compare_runs
 from pipelines.comparing.pages import render_html, render_markdown
 from tests.pipelines.comparing.comparisons import ask, review
 from tests.pipelines.comparing.made_runs import ABSENT, Row, write_run
@@ -64,10 +64,6 @@ def test_changed_texts_are_listed_with_their_changed_answers(tmp_path: Path) -> 
     assert "Of products with another text:" in text
     data = json.loads(text.splitlines()[-1])
     assert {each["product_id"] for each in data["changed_examples"]} == {"changed"}
-
-
-def pair(folder: Path, before: Row, after: Row) -> RunComparison:
-    return compare_runs(write_run(folder / "a", [before]), write_run(folder / "b", [after]))
 
 
 def test_corrections_that_lie_beside_a_run_stand_over_its_answers(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -11,7 +10,6 @@ from pipelines.confidence.answer_features import NOWHERE, AnswerFeatures, Labell
 from pipelines.confidence.calibration_file import CalibratedModel
 
 MODEL = CalibratedModel("small", "sha256:1", "sha256:2", "prompt", "hpd", "tree", None, 64, "causal")
-OTHER = dataclasses.replace(MODEL, adapter_revision="sha256:3")
 
 
 def answer(probability: float = 0.8, attribute: str = "Brand", **changes: object) -> AnswerFeatures:

@@ -8,7 +8,6 @@ from rich.cells import cell_len
 
 from pipelines.console.terminal import shown_names
 
-LONG = "Home/Kitchen/" + "x" * 280
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=120)
 
 

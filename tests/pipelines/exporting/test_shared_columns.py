@@ -6,7 +6,6 @@ import csv
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hpd_core import Attribute, CategorySchema
 from tests.pipelines.comparing.made_runs import Row
@@ -14,7 +13,6 @@ from tests.pipelines.exporting.made_runs import ask, exported, write_shop_run
 from tests.tables import table
 
 HEADS = {"shopify": ("Handle", "Title"), "akeneo": ("sku", "family")}
-LONG = "The greatest load of the shelf that is in the middle, if it is mounted on a "
 
 
 def write(folder: Path, kind: str, attributes: Sequence[Attribute], more_head: str = "", **answers: str) -> str:
@@ -69,7 +67,3 @@ def test_a_column_of_the_file_is_not_for_two_names(tmp_path: Path) -> None:
     uri = write(tmp_path, "shopify", attributes, ",Stuff (product.metafields.custom.material)")
     code, _, error = ask(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
     assert (code, "'Material'" in error, "'Stuff'" in error) == (2, True, True), error
-
-
-def _attribute(name: str, **more: Any) -> Attribute:
-    return Attribute.model_validate({"name": name, **more})

@@ -9,31 +9,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from hypothesis import strategies as st
 
-from hpd_core import Record
 from pipelines.errors import BudgetError, RunError
 from pipelines.job import shuffle
 from pipelines.job.clustered_rows import Clusters
-from pipelines.job.context import PreparedRecord
 from pipelines.job.run_status import read_status
 from pipelines.job.shuffle import identity_sum
 from pipelines.store.folders import Folder
 from tests.pipelines.conftest import Workplace, product, read_table
 from tests.pipelines.job import faulty
-
-CATEGORIES = st.dictionaries(st.text(max_size=3), st.integers(0, 400), min_size=1, max_size=8)
-
-
-TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
-RECORDS = st.builds(
-    PreparedRecord,
-    st.integers(0, 5),
-    st.integers(0, 2**40),
-    st.builds(Record, TEXTS, TEXTS, st.dictionaries(TEXTS, TEXTS, max_size=3)),
-    TEXTS,
-)
-
 
 NUM_CATEGORIES = 12
 

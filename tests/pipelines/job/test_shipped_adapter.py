@@ -10,7 +10,6 @@ from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 
 ADAPTER = Path("adapters/smollm2-generalist")
-SAMPLE = Path("sample")
 
 
 def test_the_demo_uses_it_as_it_was_trained() -> None:

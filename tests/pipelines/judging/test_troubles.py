@@ -6,11 +6,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.judging.judges import (
@@ -22,7 +19,7 @@ from tests.pipelines.judging.judges import (
     summary,
     write_judged_run,
 )
-from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker, transformers_serve
+from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker
 
 
 def test_an_answer_that_comes_too_late(tmp_path: Path) -> None:
@@ -136,9 +133,3 @@ def test_a_killed_judge_pays_once(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert sorted([*before, *map(product_of, server.requests)]) == list(range(30)), "none twice, none left out"
     assert summary(result)["judge"]["classes"] == {name: 5 * number for name, number in COUNTS.items()}
-
-
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with transformers_serve(tmp_path_factory.mktemp("serve") / "log.txt") as url:
-        yield url

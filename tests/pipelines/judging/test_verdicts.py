@@ -71,9 +71,6 @@ def test_the_last_object_in_the_last_tags_counts() -> None:
     assert both.classes == {"size": "correct", "Size": "incorrect"}
 
 
-COUNTS = st.lists(st.integers(0, 50), min_size=5, max_size=5)
-
-
 def estimated(by_product: list[list[int]], **options: int) -> RateEstimates:
     found = llm_estimates(by_product, **options)
     assert found is not None

@@ -51,10 +51,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def ids(lines: list[dict[str, Any]]) -> list[str]:
-    return sorted(line["product_id"] for line in lines)
-
-
 def totals(result: Result) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     return answer

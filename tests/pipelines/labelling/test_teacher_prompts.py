@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpd_core import Attribute, CategorySchema, Member
+from hpd_core import CategorySchema
 from hpd_core.text.template import render_attribute, render_document
 from pipelines.schemas.schema_file import parse_schemas
 from tests.pipelines.conftest import SCHEMAS
@@ -49,8 +49,3 @@ def test_a_form_that_the_endpoint_refuses_is_asked_for_in_another_way(
         insisting = labelling.ask(server.url, teacher=settings, output=str(labelling.output.with_name("b.jsonl")))
     assert insisting.exit_code == 2
     assert "the teacher refuses every question: HTTP 400: response_format is not supported" in insisting.stderr
-
-
-def vocabulary(name: str, count: int, letters: int = 9) -> Attribute:
-    members = (Member(label=f"{name}{n:0{letters - 1}}", synonyms=(f"synonym {n}",)) for n in range(count))
-    return Attribute(name=name, type="enum", values=tuple(members))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -143,33 +142,9 @@ def test_what_cannot_be_done(toys: Path, tmp_path: Path, arguments: list[str], m
     assert not any(key in told for key in ("teacher.", "base_url", "api_key_env", "'configuration'"))
 
 
-GOLD: dict[str, dict[str, Any]] = {
-    "ours": {"product_id": "1", "category": "Hats", "values": {"Lining": ["silk"]}},
-    "a label's": {
-        "product_id": "1",
-        "category": "Hats",
-        "values": {"Lining": ["silk"]},
-        "input": {"title": "a hat"},
-        "teacher": "m",
-    },
-    "ExtractGPT's": {"input": "a hat", "category": "Hats", "target_scores": {"Lining": {"silk": 1}}},
-    "MAVE's": {
-        "id": "1",
-        "category": "Hats",
-        "paragraphs": [{"text": "a hat", "source": "title"}],
-        "attributes": [{"key": "Lining", "evidences": [{"value": "silk", "pid": 0, "begin": 0, "end": 4}]}],
-    },
-}
-
-
 def table() -> list[list[str]]:
     rows = [product(number) for number in range(40)]
     return [list(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
-
-
-def as_csv(path: Path, delimiter: str = ",", encoding: str = "utf-8") -> None:
-    with path.open("w", encoding=encoding, newline="") as file:
-        csv.writer(file, delimiter=delimiter).writerows([*table()[:-1], [*table()[-1][:-1], "Größe: 3 cm"]])
 
 
 # By a model

@@ -113,7 +113,6 @@ gold_values = st.lists(st.lists(words, min_size=1, max_size=2).map(tuple), max_s
 answers = st.lists(words, max_size=3).map(lambda items: value(*items)) | st.sampled_from(
     [Answer("absent"), Answer("truncated"), Answer("invalid"), Answer("error"), Answer("not_asked")]
 )
-labels = st.lists(st.tuples(gold_values, answers), max_size=30)
 
 
 @given(gold=gold_values, items=st.lists(words, min_size=1, max_size=3))

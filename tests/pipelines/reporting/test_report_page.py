@@ -101,10 +101,6 @@ def test_no_width_needs_sideways_scrolling(browser: Page, page_file: Path, width
     assert browser.evaluate(_CUT_OFF) == [], "what is wider scrolls in its own container"
 
 
-_ROWS = "[...document.querySelectorAll('#attribute-table tbody tr')].filter(e => !e.hidden)"
-_NAMES = f"{_ROWS}.map(e => e.cells[0].querySelector('bdi').textContent)"
-
-
 def test_a_hostile_catalog_runs_nothing(browser: Page, tmp_path: Path) -> None:
     run = write_run(tmp_path, [hostile_products()], [metrics(0, 10, busy_seconds=9.0)])
     path = tmp_path / "report.html"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -73,10 +72,6 @@ def test_csv_exports(export: list[Path], tmp_path: Path) -> None:
         "Made on": "date",
     }
     assert not shop.remarks()
-
-
-def page(*items: dict[str, Any]) -> dict[str, Any]:
-    return {"_links": {"self": {"href": "x"}}, "current_page": 1, "_embedded": {"items": list(items)}}
 
 
 def test_a_row_with_too_many_cells(tmp_path: Path) -> None:

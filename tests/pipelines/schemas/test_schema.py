@@ -48,8 +48,6 @@ attributes = st.builds(
     multiple=st.booleans(),
     max_value_tokens=st.none() | st.integers(1, 99),
 )
-labels = st.lists(text.filter(str.strip), min_size=1, unique=True).map(tuple)
-enums = st.builds(Attribute, name=text, type=st.just("enum"), values=labels)
 
 
 @table(

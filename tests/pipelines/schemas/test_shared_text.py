@@ -7,17 +7,10 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from pipelines.quality.gold import GoldProduct, GoldValue
 from pipelines.schema import app
 from pipelines.schemas.lint import lint
 from pipelines.schemas.schema_file import load_schemas
 from tests.tables import table
-
-
-def product(**values: list[str]) -> GoldProduct:
-    return GoldProduct(
-        0, None, "Shirts", {name: GoldValue((tuple(forms),) if forms else ()) for name, forms in values.items()}
-    )
 
 
 @table("plain", [["--plain"], []])

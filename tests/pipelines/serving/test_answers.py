@@ -94,25 +94,6 @@ def test_a_stream_of_a_chat_is_the_answer_in_pieces(client: openai.OpenAI, engin
     assert (usage.prompt_tokens, usage.completion_tokens) == (result.num_prompt_tokens, result.num_output_tokens)
 
 
-ORDER: Any = {
-    "type": "object",
-    "properties": {
-        "lines": {
-            "type": "array",
-            "maxItems": 3,
-            "items": {
-                "type": "object",
-                "properties": {"sku": {"enum": ["A", "B", "C"]}, "pieces": {"type": "integer"}},
-                "required": ["sku", "pieces"],
-            },
-        },
-        "tags": {"type": "array", "items": {"enum": ["new", "sale"]}},
-        "buyer": {"type": ["object", "null"], "properties": {"name": {"type": "string"}}},
-    },
-    "required": ["lines"],
-}
-
-
 def test_a_stream_of_a_response_is_the_answer_in_pieces(client: openai.OpenAI, engine: Engine) -> None:
     result = expected(engine, TEXTS[0])
     with client.responses.stream(model=MODEL, input=TEXTS[0], text_format=Shoe) as stream:

@@ -28,13 +28,6 @@ def answer(path: str, value: Any, status: Any = None) -> FieldAnswer:
     return FieldAnswer(path, value, status=status or ("absent" if value is None else "value"))
 
 
-def an_object(**properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-TEXT: Schema = {"type": "string"}
-
-
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(schema=SCHEMAS, data=st.data())
 def test_fields_in_any_order_make_the_answer(schema: Schema, data: st.DataObject) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import shlex
 from pathlib import Path
@@ -33,15 +32,6 @@ class PlainTraining(Training):
 @pytest.fixture
 def training(tmp_path: Path, tiny_model_dir: Path) -> Training:
     return PlainTraining(tmp_path, tiny_model_dir)
-
-
-def write_gold(training: Training, count: int) -> None:
-    lines = []
-    for number in range(count):
-        line = training.line(number)
-        line["input"]["title"] += f" of {number}"
-        lines.append(json.dumps(line) + "\n")
-    (training.folder / "gold.jsonl").write_text("".join(lines))
 
 
 def chosen(training: Training, **changes: Any) -> tuple[FinetuneConfig, str]:
