@@ -210,7 +210,6 @@ def _of_what_is_left(
 FloatArray = npt.NDArray[np.float64]
 
 _HALF = 0.5
-_NULL_RULE_LEAST = 1e-300
 
 
 class KnownMasses(NamedTuple):
@@ -285,5 +284,5 @@ def _by_share(known: KnownMasses, threshold: float) -> NullVerdicts:
     is_null = ((best + waiting) * (1 - null) < threshold * every) | (every <= 0)
     # Distance of the share from the threshold with nothing waiting, and how much of it a unit of waiting mass takes.
     ahead = best * (1 - null) - threshold * (every - waiting)
-    to_value, to_null = threshold + units * best, np.maximum(1 - null - threshold, _NULL_RULE_LEAST)
+    to_value, to_null = threshold + units * best, np.maximum(1 - null - threshold, _LEAST)
     return NullVerdicts(is_null, is_value, np.where(ahead >= 0, ahead / to_value, -ahead / to_null))

@@ -172,7 +172,7 @@ def _warps(block: int) -> int:
     return max(1, min(16, block // 512))
 
 
-_TRITON_CHOICE_COLUMNS = 8192
+_CHOICE_COLUMNS = 8192
 # Parts of larger tensors, whose addresses are multiples of 16 bytes now and then: Triton would compile anew for these.
 _PARTS = ("logits", "bound", "allowed", "masked", "masks", "tokens", "scores", "normalizers", "picked")
 _LEAST = tl.constexpr(-3.4028234663852886e38)
@@ -302,7 +302,7 @@ def choose(
         HAS_BOUND=bound is not None,
         HAS_MASKED=masked is not None,
         IS_ALIGNED=not (logits.stride(0) * logits.itemsize) % 16,
-        COLUMNS=_TRITON_CHOICE_COLUMNS,
+        COLUMNS=_CHOICE_COLUMNS,
         FEW=256,
         num_warps=8,
     )

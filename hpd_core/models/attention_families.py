@@ -389,7 +389,7 @@ def steer_sparse(model: Any) -> None:
         if isinstance(indexer, torch.nn.Module) and "forward" not in indexer.__dict__:
             indexer.forward = MethodType(_without_picking(type(indexer), model.device), indexer)
             mask = torch.zeros(1, 1, 1, 1, device=model.device)
-            module.register_forward_pre_hook(functools.partial(_sparse_attention_with_mask, mask), with_kwargs=True)
+            module.register_forward_pre_hook(functools.partial(_with_own_mask, mask), with_kwargs=True)
 
 
 def _without_picking(kind: Any, device: torch.device) -> Any:
@@ -405,9 +405,7 @@ def _without_picking(kind: Any, device: torch.device) -> Any:
     return forward
 
 
-def _sparse_attention_with_mask(
-    mask: Tensor, _module: Any, args: Any, kwargs: dict[str, Any]
-) -> tuple[Any, dict[str, Any]] | None:
+def _with_own_mask(mask: Tensor, _module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
     """Pass a mask while our decoder runs: the modules need one to slice for their indexers, or to join with their
     picks.
     """

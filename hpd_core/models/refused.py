@@ -59,9 +59,7 @@ def refuse_unsupported(model_config: Any) -> None:
 _WINDOWS = ("sliding_window", "attention_chunk_size")
 """Settings of a layer that sees a window or a chunk of that many positions, and depends on a token's position."""
 
-_BOTH_WAYS_ANOTHER = (
-    "set it to 'causal', or take a model whose layers all see all tokens (Llama, Qwen, Granite and others)"
-)
+_WAY_OUT = "set it to 'causal', or take a model whose layers all see all tokens (Llama, Qwen, Granite and others)"
 
 
 def refuse(model: Any) -> None:
@@ -94,9 +92,7 @@ def _reaches(model_config: Any) -> dict[str, int]:
 
 
 def _refusal(model_config: Any, what: str) -> ModelError:
-    return ModelError(
-        f"engine.document_attention is 'bidirectional', and {model_config.model_type} {what}: {_BOTH_WAYS_ANOTHER}"
-    )
+    return ModelError(f"engine.document_attention is 'bidirectional', and {model_config.model_type} {what}: {_WAY_OUT}")
 
 
 @contextmanager

@@ -183,7 +183,7 @@ def error_value() -> Value:
 
 
 _NUMBER, _NUMBERS = Attribute(name="value", type="number"), Attribute(name="value", type="number", multiple=True)
-_BOOLEAN, _KIND_READING_BOOLEANS = (
+_BOOLEAN, _SEVERAL_BOOLEANS = (
     Attribute(name="value", type="boolean"),
     Attribute(name="value", type="boolean", multiple=True),
 )
@@ -208,7 +208,7 @@ def read_value(kind: ValueKind, raw: str, *, closed: bool, fields: Mapping[str, 
     if isinstance(kind, ListOf) and kind.most is not None and (first := _first_items(line, kind.most)) is not None:
         line, closed = first, True
     if isinstance(item, Number | Integer | Boolean) and not _EMPTY_LIST.match(line):
-        single, several = (_BOOLEAN, _KIND_READING_BOOLEANS) if isinstance(item, Boolean) else (_NUMBER, _NUMBERS)
+        single, several = (_BOOLEAN, _SEVERAL_BOOLEANS) if isinstance(item, Boolean) else (_NUMBER, _NUMBERS)
         return _typed(several if is_list else single, kind, line, closed, fields)
     return _scalars(kind, line, closed, fields)
 

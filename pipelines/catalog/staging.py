@@ -250,7 +250,7 @@ def fetch_rows(output: Folder, name: str) -> bool:
     return True
 
 
-_PACKED_LINES_CHUNK = 2**20
+_READ_AT_ONCE = 2**20
 _LOOKED_AT = 1000
 """Number of first lines, at least one of which must be an object."""
 
@@ -295,7 +295,7 @@ class PackedLines:
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     """Yield the file's lines without their ends; Arrow's streams do not iterate over lines."""
     parts: list[bytes] = []
-    while data := bytes(file.read(_PACKED_LINES_CHUNK)):
+    while data := bytes(file.read(_READ_AT_ONCE)):
         first, *rest = data.split(b"\n")
         parts.append(first)
         if rest:

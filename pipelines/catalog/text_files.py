@@ -136,7 +136,7 @@ def readable(text: str) -> str:
 
 logger = logging.getLogger(__name__)
 
-_JSON_LINES_MARK = "\ufeff"
+_BYTE_ORDER_MARK = "\ufeff"
 _BLANK = " \t\r\n"
 _MISSING = {
     "Expecting ',' delimiter": "a comma or a closing bracket is missing",
@@ -158,7 +158,7 @@ class ParsedLine:
 def parse_line(line: bytes) -> ParsedLine:
     """Parse one JSONL line; a byte order mark before the object is skipped."""
     try:
-        text = line.decode().removeprefix(_JSON_LINES_MARK)
+        text = line.decode().removeprefix(_BYTE_ORDER_MARK)
         row = _DECODER.decode(text)
     except UnicodeDecodeError as error:
         return ParsedLine(None, not_utf8(line, error))
@@ -201,8 +201,8 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=JsonNumber, par
 def _diagnosis(text: str, error: json.JSONDecodeError) -> str:
     """Return what is wrong, in plain words, and where."""
     place = f"at character {error.pos}"
-    rest, before = text[error.pos :].lstrip(_BLANK + _JSON_LINES_MARK), text[: error.pos].rstrip()
-    if not text.strip("\0" + _BLANK + _JSON_LINES_MARK):
+    rest, before = text[error.pos :].lstrip(_BLANK + _BYTE_ORDER_MARK), text[: error.pos].rstrip()
+    if not text.strip("\0" + _BLANK + _BYTE_ORDER_MARK):
         return "nothing but NUL bytes; the file is damaged" if "\0" in text else "nothing stands in the line"
     if text.count("\0") * 4 >= len(text):
         return f"it holds NUL bytes {place}; it looks like {wide_encoding(text.encode())}"

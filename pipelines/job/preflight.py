@@ -318,7 +318,6 @@ def _may_be_tight(schema: CategorySchema, config: JobConfig) -> bool:
 _MAX_LENGTH = 200  # characters of a name; a longer one is a text in the wrong column
 _MAX_END = 60  # characters kept of its end
 _MAX_NAMES = 300  # names per shard
-_UNKNOWN_CATEGORIES_SHOWN = 10
 
 
 def count_unknown(categories: Iterable[str | None]) -> dict[str, int]:
@@ -340,7 +339,7 @@ def unknown_lines(counts: NameCounts, num_rows: int, schemas: Collection[str]) -
         counts: rows by name. If names were left out, each count is a lower bound and is shown as "at least".
         num_rows: all rows without a schema.
     """
-    shown = counts.rows.most_common(_UNKNOWN_CATEGORIES_SHOWN)
+    shown = counts.rows.most_common(_SHOWN)
     least, most = ("at least ", "at most ") if counts.are_least and shown else ("", "")
     for name, rows in shown:
         hint = near_names(schemas).hint(name)
@@ -407,15 +406,13 @@ def count_categories(plan: Plan, config: InputConfig, schemas: Mapping[str, Cate
     share = _MAX_CHECKED if is_whole else max(1, _MAX_CHECKED // len(pieces[::step]))
     for index, piece in enumerate(pieces):
         file = plan.files[piece.file].name
-        for row in _category_counts_rows(plan, piece, config.category.columns, config):
+        for row in _sampled_rows(plan, piece, config.category.columns, config):
             category = _category(row, config, schemas)
             if isinstance(category, RowRefusal):
                 counts.dead.add(category, file, row.number)
             else:
                 counts.categories[category] += 1
-        for row in islice(
-            _category_counts_rows(plan, piece, config.columns, config), share if index % step == 0 else 0
-        ):
+        for row in islice(_sampled_rows(plan, piece, config.columns, config), share if index % step == 0 else 0):
             counts.checked += 1
             if row.values is None or isinstance(_category(row, config, schemas), RowRefusal):
                 continue  # it is counted
@@ -425,9 +422,7 @@ def count_categories(plan: Plan, config: InputConfig, schemas: Mapping[str, Cate
     return counts
 
 
-def _category_counts_rows(
-    plan: Plan, piece: RowRange, columns: Sequence[str], config: InputConfig
-) -> Iterator[SourceRow]:
+def _sampled_rows(plan: Plan, piece: RowRange, columns: Sequence[str], config: InputConfig) -> Iterator[SourceRow]:
     file = plan.files[piece.file]
     return read_piece(*file.rows, piece, columns, anonymous=config.anonymous)
 

@@ -168,10 +168,10 @@ def diff(old: Mapping[str, CategorySchema], new: Mapping[str, CategorySchema]) -
         elif category not in old:
             yield Remark(category, None, f"added, {len(new[category].attributes)} attributes")
         else:
-            yield from _diff_category(category, old[category], new[category])
+            yield from _changes_of(category, old[category], new[category])
 
 
-def _diff_category(category: str, old: CategorySchema, new: CategorySchema) -> Iterator[Remark]:
+def _changes_of(category: str, old: CategorySchema, new: CategorySchema) -> Iterator[Remark]:
     for setting in ("id", "aliases"):
         if getattr(old, setting) != getattr(new, setting):
             yield Remark(category, None, _change(setting, getattr(old, setting), getattr(new, setting)))
@@ -228,7 +228,6 @@ def _show(setting: Any) -> str:
 
 
 _MAX_VALUE_TOKENS = 30  # as engine.max_value_tokens where nobody says otherwise
-_LINT_VALUES_LETTERS_PER_TOKEN = 4  # about; a value of more letters may be cut
 _TRUTH = ({"yes", "no"}, {"true", "false"})
 
 
@@ -291,7 +290,7 @@ def _hard_to_write(labels: Iterable[str]) -> Iterator[str]:
 
 def _long(labels: Iterable[str], limit: int) -> Iterator[str]:
     for label in labels:
-        if len(label) > _LINT_VALUES_LETTERS_PER_TOKEN * limit:
+        if len(label) > _LETTERS_PER_TOKEN * limit:
             yield f"the value {label[:40]!r}… of {len(label)} letters may have more than {limit} tokens and be cut"
 
 

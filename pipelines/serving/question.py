@@ -124,7 +124,7 @@ def read_schema(holder: Any, place: str, key: str) -> tuple[str, dict[str, Any]]
 
 
 _ONE = "one answer is given, and the same text gives the same one; leave it out"
-_REFUSED = {
+_CHAT_REFUSED = {
     "n": ((1,), _ONE),
     "logprobs": ((False,), "probabilities are given by field, in the answer's hpd.fields; leave it out"),
     "top_logprobs": ((0,), "probabilities are given by field, in the answer's hpd.fields; leave it out"),
@@ -135,8 +135,8 @@ _REFUSED = {
     "functions": (([],), "send tools and tool_choice"),
     "web_search_options": ((), "there is no web to search"),
 }
-_TEXT = ("text",)
-_WAY = (
+_CHAT_TEXT = ("text",)
+_CHAT_WAY = (
     'response_format {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}, or one tool that must be '
     "called"
 )
@@ -144,9 +144,9 @@ _WAY = (
 
 def read_chat(body: Mapping[str, Any]) -> ServedQuestion:
     """Parse the question from the body of a request. Raises `ApiError`."""
-    refuse_keys(body, _REFUSED)
-    document, instruction = read_messages(body.get("messages"), "messages", _TEXT)
-    name, schema, place, as_call = _asked_schema(body)
+    refuse_keys(body, _CHAT_REFUSED)
+    document, instruction = read_messages(body.get("messages"), "messages", _CHAT_TEXT)
+    name, schema, place, as_call = _chat_schema(body)
     options = body.get("stream_options")
     if options is not None and not isinstance(options, Mapping):
         raise refused("stream_options", "an object is needed")
@@ -162,13 +162,13 @@ def read_chat(body: Mapping[str, Any]) -> ServedQuestion:
     )
 
 
-def _asked_schema(body: Mapping[str, Any]) -> tuple[str, dict[str, Any], str, bool]:
+def _chat_schema(body: Mapping[str, Any]) -> tuple[str, dict[str, Any], str, bool]:
     """Return (name, schema, its place in the body, whether it is a tool's). Raises `ApiError` if there is none."""
     shape = body.get("response_format")
     if body.get("tools") and body.get("tool_choice") != "none":
         return *forced_tool(body["tools"], body.get("tool_choice"), "function"), True
     if not isinstance(shape, Mapping) or shape.get("type") != "json_schema":
-        raise no_schema("response_format", _WAY, "chat.completions.parse")
+        raise no_schema("response_format", _CHAT_WAY, "chat.completions.parse")
     place = "response_format.json_schema"
     return *read_schema(shape.get("json_schema"), place, "schema"), f"{place}.schema", False
 
@@ -205,7 +205,7 @@ def _inside(holder: Any, inner: str | None) -> Mapping[str, Any]:
 
 
 _STATELESS = "nothing is kept of earlier requests; send all texts in input"
-_RESPONSES_REQUEST_REFUSED = {
+_RESPONSES_REFUSED = {
     "previous_response_id": ((), _STATELESS),
     "conversation": ((), _STATELESS),
     "prompt": ((), _STATELESS),
@@ -213,21 +213,21 @@ _RESPONSES_REQUEST_REFUSED = {
     "include": (([],), "probabilities are given by field, in the answer's hpd.fields; leave it out"),
     "top_logprobs": ((0,), "probabilities are given by field, in the answer's hpd.fields; leave it out"),
 }
-_RESPONSES_REQUEST_TEXT = ("input_text", "text")
-_RESPONSES_REQUEST_WAY = (
+_RESPONSES_TEXT = ("input_text", "text")
+_RESPONSES_WAY = (
     'text {"format": {"type": "json_schema", "name": ..., "schema": {...}}}, or one tool that must be called'
 )
 
 
 def read_response(body: Mapping[str, Any]) -> ServedQuestion:
     """Parse the question from the body of a request. Raises `ApiError`."""
-    refuse_keys(body, _RESPONSES_REQUEST_REFUSED)
+    refuse_keys(body, _RESPONSES_REFUSED)
     asked, wanted = body.get("input"), body.get("instructions")
     if wanted is not None and not isinstance(wanted, str):
         raise refused("instructions", "a text is needed")
     messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
-    document, instruction = read_messages(messages, "input", _RESPONSES_REQUEST_TEXT)
-    name, schema, place, as_call = _responses_request_asked_schema(body)
+    document, instruction = read_messages(messages, "input", _RESPONSES_TEXT)
+    name, schema, place, as_call = _responses_schema(body)
     return ServedQuestion(
         document,
         "\n\n".join(filter(None, (wanted, instruction))) or None,
@@ -239,12 +239,12 @@ def read_response(body: Mapping[str, Any]) -> ServedQuestion:
     )
 
 
-def _responses_request_asked_schema(body: Mapping[str, Any]) -> tuple[str, dict[str, Any], str, bool]:
+def _responses_schema(body: Mapping[str, Any]) -> tuple[str, dict[str, Any], str, bool]:
     """Return (name, schema, its place in the body, whether it is a tool's). Raises `ApiError` if there is none."""
     text = body.get("text")
     shape = text.get("format") if isinstance(text, Mapping) else None
     if body.get("tools") and body.get("tool_choice") != "none":
         return *forced_tool(body["tools"], body.get("tool_choice"), None), True
     if not isinstance(shape, Mapping) or shape.get("type") != "json_schema":
-        raise no_schema("text.format", _RESPONSES_REQUEST_WAY, "responses.parse")
+        raise no_schema("text.format", _RESPONSES_WAY, "responses.parse")
     return *read_schema(shape, "text.format", "schema"), "text.format.schema", False

@@ -146,7 +146,7 @@ class ChatReply:
         return self._head | {
             "object": "chat.completion",
             "choices": [choice],
-            "usage": _chat_reply_usage(result),
+            "usage": _chat_usage(result),
             "hpd": answer_facts(result),
         }
 
@@ -171,9 +171,7 @@ class ChatReply:
         """Yield the last chunks. See `Reply.end`."""
         yield self._chunk({}, self._reason(result), {"problems": answer_facts(result)["problems"]})
         if self._question.with_usage:
-            yield event(
-                self._head | {"object": "chat.completion.chunk", "choices": [], "usage": _chat_reply_usage(result)}
-            )
+            yield event(self._head | {"object": "chat.completion.chunk", "choices": [], "usage": _chat_usage(result)})
         yield b"data: [DONE]\n\n"
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
@@ -199,6 +197,6 @@ class ChatReply:
         return event(chunk if hpd is None else chunk | {"hpd": hpd})
 
 
-def _chat_reply_usage(result: JsonResult) -> dict[str, int]:
+def _chat_usage(result: JsonResult) -> dict[str, int]:
     read, written = result.num_prompt_tokens, result.num_output_tokens
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
