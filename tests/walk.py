@@ -2,11 +2,13 @@
 
     python -m tests.walk
 
-A line each: executed lines, lines of the file, path. The sums are at the end. Loading the model is not part of it.
+A line each: executed lines, lines of the file, path, what it holds. The sums are at the end. Loading the model is not
+part of it.
 """
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import coverage
@@ -35,7 +37,8 @@ def main() -> None:
     walked = {Path(file): len(lines) for file in data.measured_files() if (lines := data.lines(file))}
     sizes = {file: len(file.read_text().splitlines()) for file in walked}
     for file, executed in sorted(walked.items(), key=lambda each: -each[1]):
-        print(f"{executed:6,} {sizes[file]:6,}  {file.relative_to(ROOT.parent)}")
+        says = (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n")[0]
+        print(f"{executed:6,} {sizes[file]:6,}  {file.relative_to(ROOT.parent)}: {says}")
     print(f"{len(walked)} files of {sum(sizes.values()):,} lines, of which {sum(walked.values()):,} are executed")
 
 
