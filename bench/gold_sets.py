@@ -18,7 +18,7 @@ from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.run_answers import RowKey, RunProduct
 from pipelines.quality.scoring import Answer, Estimate
 from pipelines.schemas.from_gold import schemas_from_gold
-from pipelines.training.gold_records import CatalogRow, read_records
+from pipelines.training.labelled_products import CatalogRow, read_records
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "extractgpt.yaml"
 

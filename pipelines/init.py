@@ -47,8 +47,8 @@ def init(
 
     def work() -> int:
         # Imported here: `--help` and wrong options answer at once.
+        from pipelines.profiling.catalog_file import print_start, start_job
         from pipelines.profiling.catalog_look import LookedSource
-        from pipelines.profiling.start import print_start, start_job
         from pipelines.store.folders import Folder
 
         start = start_job(LookedSource(catalog, file_format, anonymous, encoding, sheet), Folder(output))

@@ -77,8 +77,8 @@ def _run(config_path: str | None, changes: list[str], limit: int | None, retry_r
     # Imported here: `--help` and wrong options answer at once, without torch.
     from pipelines.config.labelling import LabelConfig
     from pipelines.config.loading import load_config
+    from pipelines.labelling.label_files import exit_code, outcome_json, print_outcome
     from pipelines.labelling.label_run import run_labelling
-    from pipelines.labelling.outcome import exit_code, outcome_json, print_outcome
 
     config = load_config(LabelConfig, config_path, changes)
     outcome = run_labelling(config, console, limit=limit, retry_rejected=retry_rejected)

@@ -6,12 +6,15 @@ python -m tests.test_import_graph        prints the rooms, from the top floor do
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import hpd_core
+from pipelines.cli import COMMANDS
 from tests.tables import table
 
 ROOT = Path(__file__).parents[1]
@@ -139,3 +142,11 @@ if __name__ == "__main__":
     graph = room_graph()
     for number, rooms in reversed(list(enumerate(floors(graph), start=1))):
         _print(f"floor {number:2}  {name}  <- {' '.join(sorted(graph.get(name, ())))}" for name in rooms)
+
+
+def test_commands_that_read_runs_start_without_torch_and_ray() -> None:
+    """They take seconds to import: a module that needs them imports them where it does."""
+    commands = ", ".join(f"pipelines.{name}" for group in COMMANDS.values() for name in group)
+    program = f"import sys, {commands}; print(sorted(sys.modules.keys() & {{'torch', 'transformers', 'ray'}}))"
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.stdout.strip() == "[]", ended.stderr

@@ -11,7 +11,7 @@ from hpd_core import EngineConfig
 from hpd_core.layout import Layout
 from hpd_core.text.template import single_header
 from hpd_core.text.tokenization import SegmentTokenizer
-from pipelines.labelling.teacher_prompts import json_schema as answer_schema
+from pipelines.labelling.teacher_answers import json_schema as answer_schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.schemas.schema_file import load_schemas
-from pipelines.training.gold_records import read_records
+from pipelines.training.labelled_products import read_records
 
 T = TypeVar("T")
 Answer = Sequence[str] | None

@@ -16,12 +16,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hpd_core.config import DocumentAttention, EngineConfig
 from hpd_core.errors import ModelError
-from hpd_core.models.description import files_digest
 from hpd_core.models.model_files import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
     NO_ADAPTER_FOLDER,
     adapter_problem,
+    files_digest,
     local_place,
 )
 from hpd_core.system.storage import open_filesystem

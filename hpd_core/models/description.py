@@ -8,9 +8,7 @@ up to which nothing changes.
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from hpd_core.mixers.families import Mixers
 from hpd_core.mixers.states import MixerShape
 from hpd_core.models import attention_families, quantized_checkpoints
 from hpd_core.models.embedded import embedded_revision
+from hpd_core.models.model_files import files_digest
 from hpd_core.models.steering import our_attention
 from hpd_core.system.device import is_out_of_memory
 from hpd_core.text.endings import Endings
@@ -188,17 +187,6 @@ def model_revision(model: Any, source: str) -> str | None:
     if embedded is not None:
         return embedded
     return files_digest(sorted({path for pattern in _DECISIVE_FILES for path in folder.glob(pattern)}))
-
-
-def files_digest(paths: Iterable[Path]) -> str:
-    """Return a short digest of the files' names and contents, in the order given."""
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
-        with path.open("rb") as file:
-            while block := file.read(1 << 22):
-                digest.update(block)
-    return f"sha256:{digest.hexdigest()[:16]}"
 
 
 def unchanged_up_to(model_config: Any) -> int | None:

@@ -5,12 +5,13 @@ It does without torch, so that a plan can check names at once.
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import os
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from http import HTTPStatus
 from pathlib import Path
 
@@ -58,6 +59,17 @@ def what_models_are() -> str:
     """Return a description of valid models, for error messages."""
     names = ", ".join(sorted(EMBEDDED_MODELS))
     return f"a model is a folder with safetensors weights, local or at any fsspec URI, a hub id, or one of: {names}"
+
+
+def files_digest(paths: Iterable[Path]) -> str:
+    """Return a short digest of the files' names and contents, in the order given."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            while block := file.read(1 << 22):
+                digest.update(block)
+    return f"sha256:{digest.hexdigest()[:16]}"
 
 
 def model_problem(folder: Path) -> str | None:

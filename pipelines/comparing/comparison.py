@@ -25,7 +25,7 @@ from pipelines.errors import UsageError
 from pipelines.job.run_plan import changed_keys, file_differences
 from pipelines.job.run_status import State
 from pipelines.quality.run_answers import RowKey
-from pipelines.reporting.cost_account import read_account
+from pipelines.reporting.outlook import read_account
 from pipelines.reviewing.texts_in_run import left_out_note
 from pipelines.runs.run import Run
 from pipelines.schemas.lint import diff

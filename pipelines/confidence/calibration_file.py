@@ -27,8 +27,7 @@ from typing import Any, ClassVar, NamedTuple
 from scipy.special import betainc, betaincinv
 
 from hpd_core.types import content_hash
-from pipelines.confidence.answer_features import AnswerFeatures
-from pipelines.confidence.score import Score
+from pipelines.confidence.answer_features import AnswerFeatures, Score
 from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
 

@@ -26,7 +26,16 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from pipelines.confidence.answer_features import LabelledAnswer
+from pipelines.confidence.answer_features import (
+    KINDS,
+    NUMBERS,
+    LabelledAnswer,
+    Reliability,
+    Score,
+    kinds_of,
+    numbers_of,
+    reliability,
+)
 from pipelines.confidence.calibration_file import (
     THRESHOLDS,
     CalibratedModel,
@@ -37,7 +46,6 @@ from pipelines.confidence.calibration_file import (
     Platt,
     Taken,
 )
-from pipelines.confidence.score import KINDS, NUMBERS, Reliability, Score, kinds_of, numbers_of, reliability
 from pipelines.errors import UsageError
 
 NUM_FOLDS = 5

@@ -51,8 +51,7 @@ from pipelines.costing.pilot import (
     store_pilot,
     without_threshold,
 )
-from pipelines.costing.pilot_rows import PilotDraw, draw_rows
-from pipelines.costing.strata import make_strata
+from pipelines.costing.strata import PilotDraw, draw_rows, make_strata
 from pipelines.costing.survey import Survey, planned_rows, survey_catalog
 from pipelines.errors import RunError, UsageError
 from pipelines.job.job_run import run_job

@@ -24,8 +24,7 @@ from pipelines.cascading.curve import Cost, Curve, Point
 from pipelines.console.progress import format_seconds
 from pipelines.console.terminal import dollars, printable
 from pipelines.costing.forecast import Deadline, Forecast, Interval, deadlines, sensitivity
-from pipelines.costing.pilot_rows import MIN_ROWS, draw_rows
-from pipelines.costing.strata import Measurements, estimate, make_strata
+from pipelines.costing.strata import MIN_ROWS, Measurements, draw_rows, estimate, make_strata
 from pipelines.costing.survey import CellCount, Survey, SurveyCell, row_number
 from pipelines.job.prices import why_no_price
 

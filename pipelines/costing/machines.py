@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from hpd_core.decoding.memory import Limits
 from pipelines.config.extraction import JobConfig
 from pipelines.config.operation import CostConfig
 from pipelines.costing.forecast import Price
@@ -127,6 +124,11 @@ def work_per_row(config: JobConfig, engine: Mapping[str, Any], tokens: Mapping[s
     forwarded = tokens["document"] + tokens["key"] + answers
     of_layers, of_head = 2 * size["layer_parameters"] * forwarded, 2 * size["head_parameters"] * answers
     fp8_flops = of_layers if engine.get("quantization") == "fp8" else 0.0
+    # These take seconds to import: what reads a run does without.
+    import torch
+
+    from hpd_core.decoding.memory import Limits
+
     steps = forwarded / Limits.of(config.engine, torch.device("cuda")).max_tokens_per_step
     state_flops = size.get("state_operations", 0) * forwarded
     return Work(of_layers - fp8_flops + of_head, fp8_flops, state_flops, steps, size["weight_bytes"])

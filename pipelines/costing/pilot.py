@@ -34,8 +34,7 @@ from pipelines.catalog.sharding import RowRange, Shard
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.extraction import JobConfig
 from pipelines.config.operation import CostConfig
-from pipelines.costing.pilot_rows import MIN_ROWS, PilotDraw, draw_rows
-from pipelines.costing.strata import Stratum
+from pipelines.costing.strata import MIN_ROWS, PilotDraw, Stratum, draw_rows
 from pipelines.costing.survey import merged_pieces
 from pipelines.errors import RunError, UsageError
 from pipelines.job.job_run import run_job

@@ -11,8 +11,17 @@ import pyarrow as pa
 
 from hpd_core import CategorySchema
 from pipelines.errors import UsageError
-from pipelines.exporting.acceptance import NOT_NORMALISED, NOT_STATED, ExportAcceptance, LeftOutAnswers
-from pipelines.exporting.answers import ShardAnswers, asked_schemas, open_spool, products_of, read_shards
+from pipelines.exporting.answers import (
+    NOT_NORMALISED,
+    NOT_STATED,
+    ExportAcceptance,
+    LeftOutAnswers,
+    ShardAnswers,
+    asked_schemas,
+    open_spool,
+    products_of,
+    read_shards,
+)
 from pipelines.exporting.outputs import DEFAULT_FOLDER, EarlierExports, Outputs, check_destination
 from pipelines.exporting.shop_export import SHOP_KINDS, ShopExport
 from pipelines.exporting.targets import ShopWishes

@@ -1,22 +1,29 @@
-"""XML feed with elements filled in and added to its items; all else stays, byte for byte."""
+"""XML feed with elements filled in and added to its items; all else stays, byte for byte.
+
+Items of an XML feed, as the run's reader has them, and the byte offsets of each element.
+
+UTF-16 feeds are edited as UTF-8, so that their tags can be found in their bytes. Valid UTF-16 comes back as the same
+bytes; a byte order mark is a letter like any other.
+"""
 
 from __future__ import annotations
 
+import codecs
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree.ElementTree import Element
+from typing import Any, NamedTuple
+from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
-from pipelines.catalog.feeds import element_value, item_values, local_name
+from pipelines.catalog.feeds import ITEMS, element_value, item_values, local_name
 from pipelines.catalog.rows import row_id
 from pipelines.catalog.text_files import open_unpacked
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import ExportedProduct
-from pipelines.exporting.feed_places import Edit, FeedItem, FeedLetters, FeedPlace, FeedPlaces, feed_letters
 from pipelines.exporting.filled_csv import NOT_EMPTY
 from pipelines.exporting.shops import NAME, PRODUCT_DETAIL, VALUE, google_name, is_called
 from pipelines.exporting.targets import Cells, Filler, TargetColumn
@@ -216,3 +223,267 @@ def _namespace(element: Element) -> str:
 def _repeated(cells: Cells, column: TargetColumn) -> Sequence[str]:
     """Return the texts of the column's elements: one per value if a text feed would join them by commas."""
     return cells.values[column] if cells.joints[column] == "," else [cells.text(column)]
+
+
+_CHUNK = 1 << 20
+_TAG = re.compile(rb"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
+_NAME = re.compile(rb"<[^\s/>]+")
+# Between the parts of a name; a namespace that holds it is refused, by the reader too.
+_BETWEEN = "}"
+
+
+class Edit(NamedTuple):
+    """Replacement of bytes of the feed."""
+
+    start: int
+    stop: int
+    new: bytes
+
+
+@dataclass(slots=True)
+class FeedPlace:
+    """Place of an element, in bytes from the feed's beginning.
+
+    Attributes:
+        tag: its first tag, raw.
+        end: offset of its last tag; for `<a/>`, which is one tag, the same as `stop`.
+    """
+
+    start: int
+    tag: bytes
+    end: int = 0
+    stop: int = 0
+
+    @property
+    def is_one_tag(self) -> bool:
+        """Whether it is written as `<a/>`."""
+        return self.tag.endswith(b"/>")
+
+    @property
+    def inner(self) -> int:
+        """Offset after its first tag."""
+        return self.start + len(self.tag)
+
+    def opening(self) -> bytes:
+        """Return its first tag as an opening one, so that content can follow."""
+        return self.tag[:-2] + b">" if self.is_one_tag else self.tag
+
+    def closing(self) -> bytes:
+        """Return its last tag."""
+        found = _NAME.match(self.tag)
+        return b"</" + (found[0][1:] if found else b"") + b">"
+
+
+class FeedItem(NamedTuple):
+    """Item of the feed.
+
+    Attributes:
+        element: the element as the run's reader has it.
+        children: places of the element's own children, in the same order.
+    """
+
+    element: Element
+    place: FeedPlace
+    children: Sequence[FeedPlace]
+
+
+class FeedPlaces:
+    """Editor of a feed, which reads it in chunks and writes it with the edits of every item. Bytes of an incomplete
+    item wait for the next chunk.
+
+    Attributes:
+        encoding: encoding of the feed.
+    """
+
+    def __init__(self, name: str, letters: FeedLetters, edits: Callable[[FeedItem], Sequence[Edit]]) -> None:
+        self.encoding = "utf-8"
+        self._name, self._letters, self._edits_of = name, letters, edits
+        self._data, self._base = bytearray(), 0
+        self._edits: list[Edit] = []
+        self._depth = self._item_depth = 0
+        self._item: FeedPlace | None = None
+        self._children: list[FeedPlace] = []
+        self._builder = TreeBuilder()
+        self._bound: dict[str | None, list[str | None]] = {}
+        self._parser = self._new_parser()
+
+    def _new_parser(self) -> expat.XMLParserType:
+        # Namespaces are resolved as the run's reader resolves them.
+        parser = expat.ParserCreate("utf-8" if self._letters.is_utf8 else None, namespace_separator=_BETWEEN)
+        parser.buffer_text = True
+        parser.XmlDeclHandler = self._declared
+        parser.StartNamespaceDeclHandler = self._bind
+        parser.EndNamespaceDeclHandler = self._unbind
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+        parser.EntityDeclHandler = self._refuse_entity
+        return parser
+
+    def write(self) -> None:
+        """Write the edited feed. Raises `UsageError` if it cannot be edited, and `ExpatError` if it is not XML."""
+        while chunk := self._letters.read(_CHUNK):
+            self._data += chunk
+            if self._base == 0 and b"\0" in self._data[:4]:
+                self._refuse_encoding()
+            self._parser.Parse(chunk, False)
+            self._flush(self._item.start if self._item is not None else self._parser.CurrentByteIndex)
+        self._parser.Parse(b"", True)
+        self._flush(self._base + len(self._data))
+
+    def text(self, start: int, stop: int) -> bytes:
+        """Return the bytes between two offsets of the item that is edited."""
+        return bytes(self._data[start - self._base : stop - self._base])
+
+    def prefix_of(self, is_wanted: Callable[[str], bool]) -> str | None:
+        """Return the prefix, with its colon, of a wanted namespace for the item's elements; None if it has none."""
+        for prefix, uris in self._bound.items():
+            if uris and uris[-1] is not None and is_wanted(uris[-1]):
+                return f"{prefix}:" if prefix else ""
+        return None
+
+    def _flush(self, until: int) -> None:
+        write = self._letters.write
+        for edit in self._edits:
+            write(self._cut(edit.start))
+            self._cut(edit.stop)
+            write(edit.new)
+        self._edits.clear()
+        write(self._cut(until))
+
+    def _cut(self, until: int) -> bytes:
+        """Remove and return the bytes up to an offset in the feed."""
+        size = max(0, until - self._base)
+        taken = bytes(self._data[:size])
+        del self._data[:size]
+        self._base += len(taken)
+        return taken
+
+    def _declared(self, version: str, encoding: str | None, standalone: int) -> None:
+        if self._letters.is_utf8:
+            return
+        self.encoding = (encoding or self.encoding).lower()
+        if self.encoding.startswith(("utf-16", "utf16", "utf-32")):
+            self._refuse_encoding()
+
+    def _refuse_encoding(self) -> None:
+        raise UsageError(f"{self._name} is UTF-32, or declares what it is not: convert it to UTF-8 and run it again")
+
+    def _refuse_entity(self, name: str, *rest: object) -> None:
+        raise UsageError(f"{self._name} declares the entity {name!r}, which no feed needs; remove it")
+
+    def _bind(self, prefix: str | None, uri: str | None) -> None:
+        self._bound.setdefault(prefix, []).append(uri)
+
+    def _unbind(self, prefix: str | None) -> None:
+        self._bound[prefix].pop()
+
+    def _start(self, name: str, attributes: Mapping[str, str]) -> None:
+        self._depth += 1
+        if self._item is None:
+            if name.rpartition(_BETWEEN)[2] not in ITEMS:
+                return
+            self._item, self._item_depth = self._opened(), self._depth
+            self._children, self._builder = [], TreeBuilder()
+        elif self._depth == self._item_depth + 1:
+            self._children.append(self._opened())
+        self._builder.start(_tag(name), {_tag(key): value for key, value in attributes.items()})
+
+    def _characters(self, text: str) -> None:
+        if self._item is not None:
+            self._builder.data(text)
+
+    def _end(self, name: str) -> None:
+        item, depth = self._item, self._depth
+        self._depth -= 1
+        if item is None:
+            return
+        self._builder.end(_tag(name))
+        if depth == self._item_depth + 1:
+            self._closed(self._children[-1])
+        elif depth == self._item_depth:
+            self._closed(item)
+            edits = self._edits_of(FeedItem(self._builder.close(), item, self._children))
+            self._edits.extend(sorted(edits, key=lambda edit: edit[:2]))
+            self._item = None
+
+    def _opened(self) -> FeedPlace:
+        """Return the place of an element that begins here."""
+        start = self._parser.CurrentByteIndex
+        return FeedPlace(start, self._tag_at(start))
+
+    def _closed(self, place: FeedPlace) -> None:
+        # After <a/> the parser names the place of what follows, whatever that is, so it is not asked.
+        place.end = place.stop = place.inner
+        if not place.is_one_tag:
+            place.end = self._parser.CurrentByteIndex
+            place.stop = place.end + len(self._tag_at(place.end))
+
+    def _tag_at(self, place: int) -> bytes:
+        found = _TAG.match(self._data, place - self._base)
+        if found is None:
+            raise UsageError(f"{self._name}: its tags cannot be found in its bytes: convert it to UTF-8 and run again")
+        return found[0]
+
+
+def _tag(name: str) -> str:
+    """Return an element's name as the run's reader writes it."""
+    return f"{{{name}" if _BETWEEN in name else name
+
+
+_HEAD = 4
+_BEGINNINGS = (
+    *((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")),
+    *((b"<\0", "utf-16-le"), (b"\0<", "utf-16-be")),
+)
+_UTF32 = (codecs.BOM_UTF32_LE, b"<\0\0\0")
+
+
+@dataclass(frozen=True, slots=True)
+class FeedLetters:
+    """Bytes of a feed in the encoding in which they are edited.
+
+    Attributes:
+        read: function that returns the next bytes, about `size` of them, as a file's `read`; b"" at the end.
+        write: function that takes the edited bytes.
+        is_utf8: whether the bytes are UTF-8, whatever the feed declares.
+    """
+
+    read: Callable[[int], bytes]
+    write: Callable[[bytes], object]
+    is_utf8: bool
+
+
+def feed_letters(file: Any, write: Callable[[bytes], object]) -> FeedLetters:
+    """Return a feed that is read from `file` and written by `write`; converted to UTF-8 if it is UTF-16."""
+    head = b""
+    while len(head) < _HEAD and (more := bytes(file.read(_HEAD - len(head)))):
+        head += more
+    codec = next((name for beginning, name in _BEGINNINGS if head.startswith(beginning)), None)
+    whole = _Rejoined(head, file)
+    if codec is None or head.startswith(_UTF32):
+        return FeedLetters(whole.read, write, is_utf8=False)
+    decode = codecs.getincrementaldecoder(codec)().decode
+    decode_utf8 = codecs.getincrementaldecoder("utf-8")().decode
+
+    def read(size: int) -> bytes:
+        # Half a letter decodes to "", which must not be taken for the end of the file.
+        while data := whole.read(size):
+            if text := decode(data):
+                return text.encode()
+        return decode(b"", True).encode()
+
+    return FeedLetters(read, lambda data: write(decode_utf8(data).encode(codec)), is_utf8=True)
+
+
+class _Rejoined:
+    """File whose first bytes were read already."""
+
+    def __init__(self, head: bytes, file: Any) -> None:
+        self._head, self._file = head, file
+
+    def read(self, size: int) -> bytes:
+        if self._head:
+            head, self._head = self._head, b""
+            return head
+        return bytes(self._file.read(size))

@@ -18,8 +18,7 @@ from hpd_core import CategorySchema
 from pipelines.catalog.staging import hash_content, measure
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
-from pipelines.exporting.acceptance import LeftOutAnswers
-from pipelines.exporting.answers import ExportedProduct, Spool
+from pipelines.exporting.answers import ExportedProduct, LeftOutAnswers, Spool
 from pipelines.exporting.filled_csv import DelimitedOriginal
 from pipelines.exporting.filled_feed import FeedOriginal
 from pipelines.exporting.outputs import EarlierExports, Outputs, check_destination

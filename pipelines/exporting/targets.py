@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.errors import UsageError
-from pipelines.exporting.acceptance import LeftOutAnswers
-from pipelines.exporting.answers import ExportedItem, ExportedProduct
+from pipelines.exporting.answers import ExportedItem, ExportedProduct, LeftOutAnswers
 from pipelines.exporting.value_forms import Rule
 
 NO_COLUMN = "no column of the target for it; --columns names one"

@@ -12,8 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.exporting.acceptance import LeftOutAnswers
-from pipelines.exporting.answers import ShardAnswers, is_given
+from pipelines.exporting.answers import LeftOutAnswers, ShardAnswers, is_given
 from pipelines.exporting.wide_columns import FOR_READERS, PLACE, WideColumn, WideColumns
 
 Titles = Callable[[pa.Table], Sequence[str | None]]

@@ -21,8 +21,7 @@ from xlsxwriter.exceptions import FileCreateError  # type: ignore[import-untyped
 
 from hpd_core.plain_data import nested
 from pipelines.errors import UsageError
-from pipelines.exporting.acceptance import LeftOutAnswers
-from pipelines.exporting.answers import ShardAnswers
+from pipelines.exporting.answers import LeftOutAnswers, ShardAnswers
 from pipelines.exporting.outputs import Outputs
 from pipelines.exporting.wide_columns import PLACE, WideColumns, in_objects
 from pipelines.exporting.wide_rows import Titles, wide_rows

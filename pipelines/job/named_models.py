@@ -18,10 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hpd_core import EngineConfig, HPDError
-from hpd_core.models.adapter_folder import AdapterRecord, as_trained, open_adapter
-from hpd_core.models.description import model_revision
 from hpd_core.models.embedded import EMBEDDED_MODELS
-from hpd_core.models.loading import load_config, load_tokenizer, resolve_source
 from hpd_core.models.model_files import (
     NO_ADAPTER_FOLDER,
     NO_FOLDER,
@@ -131,6 +128,10 @@ def check_named(config: JobConfig, confidence: RunConfidence) -> None:
 
 def _known(config: JobConfig) -> CalibratedModel:
     """Return the known identity of the model that `config` names; unknown parts are `NOT_SAID`."""
+    # These import torch, which takes seconds: commands that read a run do without.
+    from hpd_core.models.adapter_folder import AdapterRecord, as_trained, open_adapter
+    from hpd_core.models.loading import load_tokenizer, resolve_source
+
     settings, revision = config.engine, _revision(config)
     source = resolve_source(config.model, weights=False)
     with nullcontext() if config.adapter is None else open_adapter(config.adapter) as adapter:
@@ -161,6 +162,9 @@ def _scored_tokens(settings: EngineConfig) -> int:
 def _revision(config: JobConfig) -> str | None:
     if "://" in config.model:
         return NOT_SAID  # its weights are not fetched for this
+    from hpd_core.models.description import model_revision
+    from hpd_core.models.loading import load_config, resolve_source
+
     loaded = SimpleNamespace(config=load_config(config.model, config.engine))
     return model_revision(loaded, resolve_source(config.model, weights=False))
 

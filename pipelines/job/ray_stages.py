@@ -21,7 +21,7 @@ import logging
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
@@ -30,6 +30,7 @@ import pyarrow as pa
 import ray
 import ray.data
 from ray.experimental import internal_kv
+from ray.util import metrics
 from ray.util.annotations import RayDeprecationWarning
 
 from hpd_core.errors import StorageError
@@ -43,7 +44,7 @@ from pipelines.job.finish_stage import Finished, commit_shard, finish_shard, loo
 from pipelines.job.local_executor import FIRST_SHARDS, loading_note
 from pipelines.job.prepare_stage import prepare_shard
 from pipelines.job.ray_cluster import engine_place, num_gpus_per_actor
-from pipelines.job.table_rows import count_shard
+from pipelines.job.table_rows import TOKEN_METRICS
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
@@ -353,3 +354,54 @@ def read_notes(run_id: str) -> Watched | None:
 def _key(job_id: str, run_id: str, actor: str) -> str:
     """Return the key of an actor's note. Ray's job id tells sessions of a run apart."""
     return f"hpd-beginnings/{job_id}/{run_id}/{actor}"
+
+
+# name: (what it counts, its tags beside `run`)
+_COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "hpd_shards": ("shards committed", ()),
+    "hpd_products": ("products extracted or carried over", ()),
+    "hpd_carried_products": ("products all of whose answers were carried over from an earlier run", ()),
+    "hpd_dead_letters": ("rows given up", ("reason",)),
+    "hpd_values": ("attribute values", ("status",)),
+    "hpd_tokens": ("tokens; those of a reused prefix were not forwarded", ("kind",)),
+    "hpd_steps": ("forward passes", ("actor",)),
+    "hpd_busy_seconds": ("seconds in which an engine computed; their rate is its busy share", ("actor",)),
+    "hpd_load_seconds": ("seconds in which an engine loaded", ("actor",)),
+    "hpd_asked_again": ("answers that a larger model was asked for again, by what became of them", ("outcome",)),
+    "hpd_retries": ("tries of shards beyond the first", ()),
+}
+
+
+def count_shard(run_id: str, manifest: Mapping[str, Any]) -> None:
+    """Increase the counters by one committed shard. `manifest`: the shard's, as `Ledger.manifest` returns it."""
+    counts, metrics = manifest["counts"], manifest["metrics"]
+    actor = manifest["engine"].get("actor_id") or ""
+
+    def move(name: str, amount: float, **tags: str) -> None:
+        if amount > 0:
+            _counter(name).inc(amount, {"run": run_id, **tags})
+
+    move("hpd_shards", 1)
+    move("hpd_products", counts["products"])
+    move("hpd_carried_products", counts["carried"]["products"])
+    for reason, number in counts["reasons"].items():
+        move("hpd_dead_letters", number, reason=reason)
+    for status, number in counts["statuses"].items():
+        move("hpd_values", number, status=status)
+    for name in TOKEN_METRICS:
+        move("hpd_tokens", metrics[name], kind=name.replace("_tokens", ""))
+    larger = manifest.get("cascade", {"metrics": {}, "engine": {}})
+    for name in ("num_steps", "busy_seconds", "load_seconds"):
+        counter, second = f"hpd_{name.removeprefix('num_')}", larger["metrics"].get(name, 0)
+        move(counter, metrics[name] - second, actor=actor)
+        move(counter, second, actor=larger["engine"].get("actor_id") or "")
+    asked = counts.get("cascade", {})
+    for outcome in ("replaced", "kept"):
+        move("hpd_asked_again", asked.get(outcome, 0), outcome=outcome)
+    move("hpd_retries", metrics["retries"])
+
+
+@functools.cache
+def _counter(name: str) -> metrics.Counter:
+    description, tags = _COUNTERS[name]
+    return metrics.Counter(name, description, tag_keys=("run", *tags))

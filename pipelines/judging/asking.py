@@ -27,10 +27,9 @@ from pipelines.config.yaml_files import load_yaml
 from pipelines.errors import BudgetError, RunError, UsageError
 from pipelines.judging.judged_products import JudgedProduct
 from pipelines.judging.questions import Class, asked_again, question, read_verdicts
-from pipelines.labelling.completions import ChatCompletion, well_formed
-from pipelines.labelling.outcome import format_cost
-from pipelines.labelling.pacing import BudgetReached
-from pipelines.labelling.teacher_prompts import Message
+from pipelines.labelling.completions import BudgetReached, ChatCompletion, well_formed
+from pipelines.labelling.label_files import format_cost
+from pipelines.labelling.teacher_answers import Message
 from pipelines.labelling.teachers import UnansweredError
 from pipelines.quality.run_answers import RowKey
 from pipelines.store.isolation import open_log, whole_lines

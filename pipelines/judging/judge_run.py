@@ -25,7 +25,7 @@ from pipelines.judging.judgement import (
     verdict_lines,
 )
 from pipelines.judging.questions import CLASSES
-from pipelines.labelling.outcome import format_cost
+from pipelines.labelling.label_files import format_cost
 from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import read_gold
 from pipelines.quality.run_answers import RowKey, read_run

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from hpd_core import Attribute
 from hpd_core.text.template import PromptTemplate, render_attribute, render_document
 from pipelines.labelling.final_answer import Object, find_json
-from pipelines.labelling.teacher_prompts import Message
+from pipelines.labelling.teacher_answers import Message
 from pipelines.quality.scoring import NUM_RESAMPLES, SEED, RateEstimates, Rates, estimate_rates
 
 INSTRUCTION = """\

@@ -23,9 +23,8 @@ from pipelines.config.labelling import LabelConfig, OpenAITeacherConfig
 from pipelines.config.operation import ShardConfig
 from pipelines.console.terminal import print_beginning, print_notes
 from pipelines.errors import RunError, UsageError
-from pipelines.labelling.label_files import LabelFiles, LabelTotals
-from pipelines.labelling.outcome import LabelOutcome, LabelProgress
-from pipelines.labelling.pacing import BudgetReached
+from pipelines.labelling.completions import BudgetReached
+from pipelines.labelling.label_files import LabelFiles, LabelOutcome, LabelProgress, LabelTotals
 from pipelines.labelling.teachers import ENDING, UNANSWERED, USELESS, SelfTeacher, Teacher, TeacherVerdict
 from pipelines.quality.run_answers import RowKey
 from pipelines.schemas.schema_file import load_schemas, schemas_hash

@@ -22,11 +22,28 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from hpd_core import CategorySchema, Record
 from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.errors import RunError, UsageError
-from pipelines.labelling.completions import BodyError, ChatCompletion, error_words, read_completion, well_formed
+from pipelines.labelling.completions import (
+    BodyError,
+    Budget,
+    BudgetReached,
+    ChatCompletion,
+    Pace,
+    error_words,
+    read_completion,
+    well_formed,
+)
 from pipelines.labelling.final_answer import NoAnswer, read_answer
-from pipelines.labelling.pacing import Budget, BudgetReached, Pace
-from pipelines.labelling.teacher_answers import Labels, judge, split_lists
-from pipelines.labelling.teacher_prompts import MODES, Message, answer_shape, asked_again, product_messages, prompt_hash
+from pipelines.labelling.teacher_answers import (
+    MODES,
+    Labels,
+    Message,
+    answer_shape,
+    asked_again,
+    judge,
+    product_messages,
+    prompt_hash,
+    split_lists,
+)
 from pipelines.labelling.teachers import TeacherVerdict, UnansweredError, Usage
 from pipelines.labelling.under_way import UnderWay
 

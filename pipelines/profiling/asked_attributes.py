@@ -16,7 +16,7 @@ from pipelines.config.loading import parse_config
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.final_answer import after_reasoning, find_json
 from pipelines.labelling.openai_teacher import OpenAITeacher
-from pipelines.labelling.teacher_prompts import Message
+from pipelines.labelling.teacher_answers import Message
 from pipelines.labelling.teachers import UnansweredError
 from pipelines.profiling.asked_products import ProposalProduct
 

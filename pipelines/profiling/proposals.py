@@ -14,7 +14,7 @@ from pipelines.errors import UsageError
 from pipelines.profiling.asked_attributes import Named
 from pipelines.profiling.asked_products import ProductSample, ProposalProduct
 from pipelines.profiling.key_values import FoundAttribute, count_pairs
-from pipelines.schemas.guessed_types import GuessedType, described_counts
+from pipelines.schemas.from_gold import GuessedType, described_counts
 from pipelines.schemas.importing.imported import Imported, SourceCategory, listed
 
 MAX_CATEGORIES = 50

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpd_core.text.near_names import NearNames
-from pipelines.confidence.score import Reliability, reliability
+from pipelines.confidence.answer_features import Reliability, reliability
 from pipelines.quality import scoring
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.normalisation import NormalisationScore, score_normalisation

@@ -9,9 +9,8 @@ from typing import Any
 from pipelines.cascading.curve import CURVE_NAME, Curve
 from pipelines.errors import UsageError
 from pipelines.reporting.answer_facts import GoldScores, attribute_facts, category_facts, read_gold_scores, verdict_of
-from pipelines.reporting.cost_account import ShardTotals, read_account
 from pipelines.reporting.cost_facts import Account
-from pipelines.reporting.outlook import find_forecast, forecast_facts, outlook, priced
+from pipelines.reporting.outlook import ShardTotals, find_forecast, forecast_facts, outlook, priced, read_account
 from pipelines.reporting.report_facts import CascadeFacts, DeadReason, Facts, Identity, InputFile, ReportTotals
 from pipelines.reporting.sample import GoldIndex, build_sample, draw
 from pipelines.reporting.table_scan import AnswerSums, read_dead_letters, scan_attributes, scan_products

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.confidence.score import Reliability
+from pipelines.confidence.answer_features import Reliability
 from pipelines.job.run_status import State
 from pipelines.quality.scoring import Estimate
 

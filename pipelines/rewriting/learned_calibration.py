@@ -9,11 +9,10 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.confidence.answer_features import LabelledAnswer
+from pipelines.confidence.answer_features import LabelledAnswer, Reliability, ReliabilityBin
 from pipelines.confidence.calibration_file import CALIBRATION_NAME, CalibratedModel, Calibration
 from pipelines.confidence.learning import learn
 from pipelines.confidence.run_confidence import Decider, NamedCalibration, RunAcceptance, RunConfidence
-from pipelines.confidence.score import Reliability, ReliabilityBin
 from pipelines.errors import UsageError
 from pipelines.job.named_models import beside
 from pipelines.job.run_plan import find_finished

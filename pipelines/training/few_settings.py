@@ -27,11 +27,9 @@ from pipelines.errors import UsageError
 from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import named_damage
-from pipelines.training.course import Course
-from pipelines.training.gold_records import DataReport, gold_records
-from pipelines.training.labelled_products import is_held_out
+from pipelines.training.course import Course, validate
+from pipelines.training.labelled_products import DataReport, gold_records, is_held_out
 from pipelines.training.step_planner import TrainingStep
-from pipelines.training.validation import validate
 from pipelines.training.worker import LOG_FILE, Stepper
 
 

@@ -26,10 +26,10 @@ from pipelines.job.run_plan import differences
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import named_damage
+from pipelines.training.course import choose, split_products
 from pipelines.training.few_settings import DAMAGED_WAY_OUT, forecast_lines
 from pipelines.training.labelled_products import load_products
 from pipelines.training.ray_training import train
-from pipelines.training.validation import choose, split_products
 from pipelines.training.worker import CURVE_FILE, MODEL_FOLDER, RESULT_FILE
 
 CONFIG_FILE = "config.json"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pipelines.confidence.answer_features import KINDS, NUMBERS, Score
 from pipelines.confidence.calibration_file import CalibratedModel, Calibration, Platt
-from pipelines.confidence.score import KINDS, NUMBERS, Score
 from pipelines.errors import UsageError
 from tests.pipelines.conftest import Workplace, read_table
 

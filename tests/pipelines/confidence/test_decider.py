@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pipelines.confidence.answer_features import KINDS, NUMBERS, Score
 from pipelines.confidence.calibration_file import (
     THRESHOLDS,
     CalibratedModel,
@@ -14,7 +15,6 @@ from pipelines.confidence.calibration_file import (
     Taken,
 )
 from pipelines.confidence.run_confidence import Decider, NamedCalibration, RunConfidence
-from pipelines.confidence.score import KINDS, NUMBERS, Score
 from tests.pipelines.confidence.made_answers import MODEL
 from tests.tables import table
 

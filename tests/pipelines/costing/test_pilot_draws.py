@@ -17,8 +17,16 @@ from pipelines.costing.forecast import Interval
 from pipelines.costing.forecast_builder import _combined, _measurements
 from pipelines.costing.forecast_text import SHARES, backtest
 from pipelines.costing.pilot import MeasuredRun, Pilot, second_draw
-from pipelines.costing.pilot_rows import MIN_ROWS, PilotDraw, draw_rows
-from pipelines.costing.strata import FloatArray, Measurements, allocate, estimate, make_strata
+from pipelines.costing.strata import (
+    MIN_ROWS,
+    FloatArray,
+    Measurements,
+    PilotDraw,
+    allocate,
+    draw_rows,
+    estimate,
+    make_strata,
+)
 from pipelines.costing.survey import CellCount, Survey, SurveyCandidate, SurveyCell, band, row_number
 from pipelines.errors import UsageError
 from tests.examples import examples

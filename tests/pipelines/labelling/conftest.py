@@ -9,7 +9,7 @@ import pytest
 
 from hpd_core import Record
 from pipelines.config.labelling import OpenAITeacherConfig
-from pipelines.labelling.teacher_prompts import product_messages
+from pipelines.labelling.teacher_answers import product_messages
 from pipelines.schemas.schema_file import parse_schemas
 from tests.pipelines.conftest import SCHEMAS, Workplace, products
 from tests.pipelines.labelling.labellings import Labelling

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.labelling import pacing
-from pipelines.labelling.pacing import Pace
+from pipelines.labelling import completions
+from pipelines.labelling.completions import Pace
 
 
 def test_requests_are_evenly_spaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +24,7 @@ def test_requests_are_evenly_spaced(monkeypatch: pytest.MonkeyPatch) -> None:
 
     loop = SimpleNamespace(time=lambda: now)
     clock = SimpleNamespace(get_running_loop=lambda: loop, wait_for=wait_for, Event=asyncio.Event)
-    monkeypatch.setattr(pacing, "asyncio", clock)
+    monkeypatch.setattr(completions, "asyncio", clock)
 
     async def ask() -> None:
         nonlocal now

@@ -12,9 +12,9 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
+from pipelines.confidence.answer_features import KINDS, NUMBERS, Score
 from pipelines.confidence.calibration_file import CalibratedModel, Calibration, Platt
 from pipelines.confidence.run_confidence import NamedCalibration, RunAcceptance, RunConfidence
-from pipelines.confidence.score import KINDS, NUMBERS, Score
 from pipelines.normalise import app
 from pipelines.rewriting.decided_run import decide_run
 from pipelines.rewriting.reviewed_run import write_reviews

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from hpd_core import Member, Unit
-from pipelines.schemas.guessed_types import GuessedType, guessed_type
+from pipelines.schemas.from_gold import GuessedType, guessed_type
 from tests.tables import table
 
 

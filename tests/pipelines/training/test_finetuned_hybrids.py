@@ -8,9 +8,8 @@ import pytest
 
 from hpd_core import CategorySchema, Engine, EngineConfig, Record
 from pipelines.schemas.schema_file import load_schemas
-from pipelines.training.course import Course
+from pipelines.training.course import Course, validate
 from pipelines.training.trained_weights import TrainedModel
-from pipelines.training.validation import validate
 from pipelines.training.worker import Stepper
 from tests.core.mixers.hybrids import MOST_USED, build_hybrid
 from tests.pipelines.training.trainings import Training

@@ -13,8 +13,7 @@ from hpd_core import EngineConfig
 from hpd_core.training.examples import ExampleBuilder
 from pipelines.config.finetuning import DatasetConfig, LabelPolicy
 from pipelines.errors import UsageError
-from pipelines.training.gold_records import DataReport
-from pipelines.training.labelled_products import LabelledProduct, is_held_out, load_products
+from pipelines.training.labelled_products import DataReport, LabelledProduct, is_held_out, load_products
 from tests.tiny_model import build_tokenizer
 
 TOKENIZER = build_tokenizer()

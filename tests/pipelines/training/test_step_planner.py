@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hpd_core import Attribute, CategorySchema, Record
 from hpd_core.training.examples import Example
 from pipelines.quality.gold import GoldProduct, GoldValue
+from pipelines.training.course import choose, split_products
 from pipelines.training.labelled_products import LabelledProduct
-from pipelines.training.validation import choose, split_products
 from tests.examples import examples
 from tests.pipelines.training.planners import TOKENIZER, examples_of, make_planner
 from tests.tables import table
