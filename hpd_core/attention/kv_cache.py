@@ -1,6 +1,4 @@
-"""Memory for keys and values.
-
-Memory for keys and values of single prompts, for an attention that finds them by address.
+"""Memory for keys and values: blocks of cohorts, and slots of single prompts for attention that finds them by address.
 
 A slot has room for the longest that its prompt may become, so nothing is moved when cohorts shrink, grow or are merged.
 It is released when its prompt is finished. After keys and values come the scope and the position of every column.

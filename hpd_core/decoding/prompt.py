@@ -80,7 +80,7 @@ class Prompt:
         layout: its tokens; the first `layout.num_prefix_tokens` are the prefix named by `prefix_key`.
         prefix_key: equal keys mean equal prefixes.
         num_shared_tokens: number of the document's first tokens that are computed apart, once for all documents that
-            begin with them (shared_text.py); the scheduler decides it.
+            begin with them (common_prefixes.py); the scheduler decides it.
         slots: per branch, the value that it decodes.
         twins: numbers of further trunks with the same text, which get the same values.
         owner: the request that it belongs to (requests/request_queue.py); the decoder does not look at it.

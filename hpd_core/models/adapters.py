@@ -3,12 +3,8 @@
 An adapter is merged into the weights, so that answering costs nothing more: in float32, and rounded once to the model's
 precision (before they are put into FP8). Bitsandbytes' weights do not allow merging, so there it stays separate. LoRA
 on linear and embedding layers is supported, with rsLoRA's scale and DoRA's magnitudes, and whole layers that were
-trained beside it (models/adapters.py). Anything else an adapter asks for is refused, because peft would silently
+trained beside it (peft's `modules_to_save`). Anything else an adapter asks for is refused, because peft would silently
 leave out some of it.
-
-Weights of an adapter under the keys that peft gives them, whatever wrote the file.
-
-Layers may be trained whole beside the low-rank matrices: peft's `modules_to_save`.
 """
 
 from __future__ import annotations

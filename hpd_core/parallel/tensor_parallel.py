@@ -5,7 +5,7 @@ columns (whole attention heads; neurons), the second by input rows. The partial 
 The model family's `base_model_tp_plan` in transformers says which layers these are. Embeddings and the output head are
 whole in every process, so each computes all logits.
 
-Here are the weights; parallel/ranks.py, parallel/group.py and parallel/group.py have the processes.
+Here are the weights; parallel/ranks.py, parallel/group.py and parallel/followers.py have the processes.
 
 Cuts of layers beside attention for tensor parallelism: by channels, or by heads with their states.
 

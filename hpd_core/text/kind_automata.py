@@ -82,8 +82,8 @@ def kind_automaton(kind: ValueKind) -> Automaton | None:
         if is_list:
             value = rf"\[(?:(?:{value})(?:, (?:{value}))*)?\]"
         null = "null|" if kind.nullable else ""
-        start = _embed(nodes, full_match(f" {{0,{_MAX_SPACES}}}(?:{null}{value}),?"), line_end)
-        return nodes.automaton(start, end)
+        dfa = full_match(f" {{0,{_MAX_SPACES}}}(?:{null}{value}),?")
+        return None if dfa is None else nodes.automaton(_embed(nodes, dfa, line_end), end)
     if isinstance(item, Pattern) and pattern_dfa(item.regex) is None:
         return None
     closing = nodes.new({ord("\n"): end, ord(","): line_end})

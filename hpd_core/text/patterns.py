@@ -32,12 +32,14 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 _DEEPEST = 50
 _LETTERS = {"d": "[0-9]", "w": "[A-Za-z0-9_]"}
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v"}
-_REPEAT = re.compile(r"(?:([*+?])|\{(\d+)(,?)(\d*)\})([?+]?)")
+_REPEAT = re.compile(r"(?:([*+?])|\{([0-9]+)(,?)([0-9]*)\})([?+]?)")
 # The library that checks answers reads it as fuzzy matching or a maximum count; others as plain characters.
-_FUZZY = re.compile(r"\{(?:\s*(?:\d+\s*<=?\s*)?\d*[dies]|,\d)")
+_FUZZY = re.compile(r"\{(?:\s*(?:\d+\s*<=?\s*)?\d*[dies]|,[\d}])")
 _POSIX = re.compile(r":\^?\w+:\]")
-_BRACES = {"p": re.compile(r"\{[^}]*\}|\w"), "x": re.compile(r"\w\w"), "u": re.compile(r"\w{4}|\{\w+\}")}
+_BRACES = {"p": re.compile(r"\{\w+(?:[=:]\w+)?\}|[LMNPSZC]"), "x": re.compile(r"\w\w"), "u": re.compile(r"\w{4}")}
 _NAMED = re.compile(r"\?P?<[A-Za-z_]\w*>")
+_LONGEST = 20_000
+"""Maximum characters of a pattern, and of the ranges that its classes name."""
 _MOST_WRITTEN = 50_000
 """Maximum parts of an expression in the library that checks answers, which crashes with some hundred thousand."""
 _MANY = 10**9
@@ -47,6 +49,8 @@ _SURROGATES = (0xD800, 0xDFFF)
 _MOST_WORK = 200_000
 """Places, ranges and bytes looked at while an automaton is made: about a fifth of a second."""
 _MOST_PLACES = 2_000
+_TIMES_OURS = 20
+"""Schemas are trusted: a number may have hundreds of units."""
 _PATTERNS_KEPT = 16
 """Maximum number of cached automata, each of some MB at most."""
 
@@ -117,8 +121,10 @@ def _all_characters() -> tuple[tuple[int, str], ...]:
 
 @lru_cache(maxsize=64)
 def _of_unicode(escape: str) -> Ranges:
-    r"""Return the characters of an escape such as `\p{Lu}`."""
+    r"""Return the characters of `\s`, `\S`, or an escape such as `\p{Lu}`."""
     try:
+        if len(escape) > 2 and regex.fullmatch(escape, escape[1:]):
+            raise regex.error(f"{escape!r} is no class of characters")  # a name that is not known is read as it stands
         runs = [(start, match) for start, half in _all_characters() for match in regex.finditer(f"{escape}+", half)]
     except regex.error as error:
         raise PatternError(f"it is no regular expression: {error}") from error
@@ -132,43 +138,36 @@ def _without_zero(ranges: Iterable[tuple[int, int]]) -> Ranges:
 _ANY = Repeated(Characters(_others(())), 0, None)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=_PATTERNS_KEPT)
 def read_pattern(pattern: str) -> Part:
     """Return what fully matches the texts in which `pattern` is found.
 
     Raises:
         PatternError: the pattern is malformed, or has something that no automaton can do.
     """
-    return _read(pattern, is_searched=True)
-
-
-def _read(text: str, *, is_searched: bool) -> Part:
-    try:
-        return _Reader(text).read(is_searched=is_searched)
-    except IndexError:
-        raise PatternError(f"it is no regular expression: it ends behind a backslash, in {text[:80]!r}") from None
+    if len(pattern) > _LONGEST:
+        raise PatternError(f"it has more than {_LONGEST:,} characters, in {pattern[:80]!r}: check it afterwards")
+    read = _Reader(pattern).read(is_searched=True)
+    if _written(read) > _MOST_WRITTEN:
+        raise PatternError(
+            f"it has more than {_MOST_WRITTEN:,} characters when its repetitions are written out: repeat less "
+            "often, or check it afterwards"
+        )
+    return read
 
 
 class _Reader:
     def __init__(self, pattern: str) -> None:
         self._pattern, self._place = pattern, 0
+        self._num_ranges = 0
 
     def read(self, *, is_searched: bool) -> Part:
-        if not is_searched:
-            found = [self._alternatives(0)]
-        else:
-            found = [self._searched()]
-            while self._takes("|"):
-                found.append(self._searched())
+        found = [self._searched() if is_searched else self._alternatives(0)]
+        while self._takes("|"):
+            found.append(self._searched())
         if self._place < len(self._pattern):
             raise self._refusal(f"{self._pattern[self._place]!r} stands where it cannot")
-        read = OneOfParts(tuple(found))
-        if _written(read) > _MOST_WRITTEN:
-            raise PatternError(
-                f"it has more than {_MOST_WRITTEN:,} characters when its repetitions are written out: repeat less "
-                "often, or check it afterwards"
-            )
-        return read
+        return OneOfParts(tuple(found))
 
     def _searched(self) -> Part:
         before = () if self._takes("^") else (_ANY,)
@@ -179,6 +178,19 @@ class _Reader:
         is_there = self._pattern.startswith(sign, self._place)
         self._place += len(sign) * is_there
         return is_there
+
+    def _next(self) -> str:
+        """Consume a character."""
+        if self._place >= len(self._pattern):
+            raise self._refusal("no regular expression: it ends behind a backslash or a bracket")
+        self._place += 1
+        return self._pattern[self._place - 1]
+
+    def _counted(self, ranges: Ranges) -> Ranges:
+        self._num_ranges += len(ranges)
+        if self._num_ranges > _LONGEST:
+            raise self._refusal("classes of too many characters")
+        return ranges
 
     def _refusal(self, what: str) -> PatternError:
         return PatternError(f"{what}, in {self._pattern[:80]!r}: write it without, or check it afterwards")
@@ -211,27 +223,28 @@ class _Reader:
             raise self._refusal("a repetition that gives nothing back")
         if sign:
             return Repeated(atom, int(sign == "+"), 1 if sign == "?" else None)
-        if not comma or most:
-            if _count(most or least) < _count(least):
-                raise self._refusal(f"no regular expression: {repeat[0]!r}")
-            return Repeated(atom, _count(least), _count(most or least))
-        return Repeated(atom, _count(least), None)
+        highest = _count(most or least) if most or not comma else None
+        if highest is not None and highest < _count(least):
+            raise self._refusal(f"no regular expression: {repeat[0]!r}")
+        return Repeated(atom, _count(least), highest)
 
     def _atom(self, depth: int) -> Part:
         sign = self._pattern[self._place]
         if sign in "^$":
             raise self._refusal(f"{sign!r} in the middle")
-        if sign in "*+?":
+        if _REPEAT.match(self._pattern, self._place):
             raise self._refusal(f"no regular expression: {sign!r} stands behind nothing")
         self._place += 1
         if sign == "(":
             return self._group(depth)
         if sign == "[":
-            return Characters(self._class())
+            return Characters(self._counted(self._class()))
         if sign == ".":
             return Characters(_others(((10, 10),)))
         if sign == "\\":
-            return Characters(self._escape(is_in_class=False))
+            return Characters(self._counted(self._escape(is_in_class=False)))
+        if not _without_zero(_single(sign)):
+            raise self._refusal("half of a surrogate pair, or a zero")
         return Characters(_single(sign))
 
     def _group(self, depth: int) -> Part:
@@ -247,8 +260,7 @@ class _Reader:
 
     def _escape(self, *, is_in_class: bool) -> Ranges:
         """Read an escape after its backslash: one character, or several."""
-        letter = self._pattern[self._place]
-        self._place += 1
+        letter = self._next()
         where = " in a class" if is_in_class else ""
         if not is_in_class and (letter.isdigit() or letter in "kg"):
             raise self._refusal("a backreference")
@@ -258,12 +270,16 @@ class _Reader:
         if letter in _CONTROLS:
             return _single(_CONTROLS[letter])
         if letter in "sSpP":
-            return _of_unicode(f"\\{letter}{self._braces(letter)}")
+            name = self._braces(letter).strip("{}").lower().replace("_", "")  # however it is spelled
+            return _of_unicode(f"\\{letter}" + (f"{{{name}}}" if name else ""))
         if letter in "xu":
             try:
-                return _single(chr(int(self._braces(letter).strip("{}"), 16)))
-            except (ValueError, OverflowError):
+                found = _single(chr(int(self._braces(letter), 16)))
+            except ValueError:
                 raise self._refusal(f"'\\{letter}'{where}") from None
+            if not is_in_class and not _without_zero(found):
+                raise self._refusal("half of a surrogate pair, or a zero")
+            return found
         if letter.isalpha() or letter.isdigit():
             raise self._refusal(f"'\\{letter}'{where}")
         return _single(letter)
@@ -293,7 +309,7 @@ class _Reader:
                 continue
             self._place += 1
             other = self._member()
-            if any(len(each) > 1 or each[0][0] < each[0][1] for each in (one, other)):
+            if any(len(each) != 1 or each[0][0] < each[0][1] for each in (one, other)):
                 found += (*one, (ord("-"), ord("-")), *other)
             elif other < one:
                 raise self._refusal("no regular expression: a range that ends before it begins")
@@ -304,8 +320,7 @@ class _Reader:
 
     def _member(self) -> Ranges:
         """Read a character of a class, or an escape for several."""
-        sign = self._pattern[self._place]
-        self._place += 1
+        sign = self._next()
         if sign == "[" and _POSIX.match(self._pattern, self._place):
             raise self._refusal("'[:' in a class, as POSIX has it")
         return self._escape(is_in_class=True) if sign == "\\" else _single(sign)
@@ -355,23 +370,23 @@ _NOTHING = _Piece(0, 0, True)
 class _Places:
     """Places of an expression, and what may follow each: characters with repetitions written out (Glushkov, 1961)."""
 
-    def __init__(self) -> None:
+    def __init__(self, times: int) -> None:
         # Place 0 is before all characters.
         self.characters: list[Ranges] = [()]
         self.follow = [0]
-        self._work = 0
+        self._most, self._work_left = times * _MOST_PLACES, times * _MOST_WORK
 
     def look(self, count: int) -> None:
         """Count work. Raise `_TooLargeError` when it is too much."""
-        self._work += count
-        if self._work > _MOST_WORK:
+        self._work_left -= count
+        if self._work_left < 0:
             raise _TooLargeError
 
     def add(self, part: Part) -> _Piece:
         """Add a part; return where it begins and ends."""
         self.look(1)
         if isinstance(part, Characters):
-            if len(self.follow) > _MOST_PLACES:
+            if len(self.follow) > self._most:
                 raise _TooLargeError
             self.characters.append(part.ranges)
             self.follow.append(0)
@@ -434,9 +449,13 @@ class _Places:
         return [(_united(ranges), own) for own, ranges in found.items() if own]
 
 
-def _automaton(part: Part) -> ByteDfa:
-    """Return the automaton of the texts that a part fully matches. Raise `_TooLargeError` if it takes too much work."""
-    places = _Places()
+def _automaton(part: Part, times: int = 1) -> ByteDfa:
+    """Return the automaton of the texts that a part fully matches. Raise `_TooLargeError` if it takes too much work.
+
+    Args:
+        times: how many times as much work, and as many places, as for a stranger's pattern are allowed.
+    """
+    places = _Places(times)
     whole = places.add(part)
     places.follow[0] = whole.first
     last = whole.last | whole.is_empty
@@ -529,17 +548,16 @@ def _utf8(first: int, last: int) -> tuple[tuple[tuple[int, int], ...], ...]:
 
 
 @lru_cache(maxsize=_PATTERNS_KEPT)
-def full_match(expression: str) -> ByteDfa:
-    """Return the automaton of the texts that an expression fully matches.
+def full_match(expression: str) -> ByteDfa | None:
+    """Return the automaton of the texts that an expression of ours fully matches; None if it would be too large.
 
     Raises:
         PatternError: the expression is not valid.
-        ValueError: it is too large.
     """
     try:
-        return _automaton(_read(expression, is_searched=False))
-    except _TooLargeError as error:
-        raise ValueError(f"the expression {expression[:80]!r} is too large") from error
+        return _automaton(_Reader(expression).read(is_searched=False), _TIMES_OURS)
+    except _TooLargeError:
+        return None
 
 
 @lru_cache(maxsize=_PATTERNS_KEPT)
@@ -552,7 +570,7 @@ def pattern_dfa(pattern: str) -> ByteDfa | None:
     read = read_pattern(pattern)
     try:
         regex.compile(pattern)  # only now: it writes repetitions out, however many
-    except regex.error as error:
+    except (regex.error, ValueError, OverflowError) as error:
         raise PatternError(f"it is no regular expression: {error}") from error
     try:
         return _automaton(read)

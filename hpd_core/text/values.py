@@ -4,10 +4,6 @@ The rule is the same for every layout and baseline. The line up to the first new
 stopped because the rest would not count (text/endings.py). Its first complete JSON value is read; the rest is dropped
 and counted.
 
-Parser of the text that a model wrote for one value: JSON of the kind that was asked for.
-
-As in text/values.py, the first JSON value of the line counts.
-
 Reader of a model's JSON that repairs backslashes.
 
 A model copies `cotton\\nylon` and `L\\XL` into a string as in the product's text, and forgets to double the backslash.

@@ -1,14 +1,8 @@
-"""Norms, rotary embedding and SwiGLU on a CPU with gradients: `pointwise.cpp`, backward `training_layers.cpp`.
+"""Decoder layers as in Llama while they train on a CPU: norms, rotary embedding and SwiGLU, one function each.
 
-Linear layers that train in bfloat16 on a CPU with tiles (AMX): the gradient of the weight by `training_linear.cpp`.
-
-Torch transposes both of its factors in a way that takes several times as long as the product.
-
-Decoder layers as in Llama, by our own functions while they train on a CPU.
-
-Norms, rotary embedding and SwiGLU are one function each, forward and backward (training/py), where
-transformers makes several copies. Linear layers are the model's own, or peft's; those that learn have a gradient of
-ours (training/py). Models for which `layers.forward.why_not_ours` gives a reason run by their own code.
+Forward in `pointwise.cpp`, backward in `training_layers.cpp`. The linear layers are the model's own, or peft's; in
+bfloat16 with tiles (AMX) the gradient of a weight is `training_linear.cpp`'s: torch transposes both factors in a way
+that takes several times as long. Models for which `why_not_ours` gives a reason run by their own code.
 """
 
 from __future__ import annotations

@@ -318,11 +318,6 @@ def lower_bound(num: int, right: int, level: float = LEVEL) -> float:
     return float(betaincinv(right, num - right + 1, level)) if right > 0 else 0.0
 
 
-def upper_bound(num: int, right: int, level: float = LEVEL) -> float:
-    """Return the one-sided upper bound of Clopper and Pearson."""
-    return 1 - lower_bound(num, num - right, level)
-
-
 def enough(precision: float, level: float = LEVEL) -> int:
     """Return how many answers, all of them right, are needed to promise `precision`, which is below 1."""
     return math.ceil(math.log(level) / math.log(precision) - 1e-12)

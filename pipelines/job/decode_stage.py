@@ -355,11 +355,6 @@ class EngineGate:
         self._num_waiting_alone = 0
         self._idle_since = time.perf_counter()
 
-    @property
-    def num_inside(self) -> int:
-        """Number of current holders."""
-        return self._num_inside
-
     @contextmanager
     def hold(self, *, alone: bool) -> Iterator[float]:
         """Wait for the gate; yield the seconds for which it had no holder before."""

@@ -7,7 +7,7 @@
     the same     commit_shard     writes them; the first attempt to write the shard's manifest wins
 
 There is one thread more than shards in the engine, so that the next one is prepared meanwhile. A record that kills the
-process ends the run: Ray, which has other processes, searches for it (`make_executor` in driver.py).
+process ends the run: Ray, which has other processes, searches for it (`make_executor` in job_run.py).
 """
 
 from __future__ import annotations

@@ -125,22 +125,13 @@ class Evaluation:
         return data
 
 
-def evaluate_run(
-    run: str,
-    gold: str,
-    *,
-    comparison: Comparison = Comparison.EXACT,
-    num_resamples: int = scoring.NUM_RESAMPLES,
-    seed: int = scoring.SEED,
-) -> Evaluation:
+def evaluate_run(run: str, gold: str, *, comparison: Comparison = Comparison.EXACT) -> Evaluation:
     """Score the run in the folder `run` against the gold file `gold`.
 
     Args:
         run: output folder of a run, local or any fsspec URI.
         gold: gold file in any layout of quality/gold.py.
         comparison: "exact" scores exactly; "folded" adds a second, folded scorecard.
-        num_resamples: bootstrap resamples of every interval.
-        seed: seed of the bootstrap.
 
     Raises:
         UsageError: a file or folder is missing, unreadable or invalid, or the gold file does not belong to the run.
@@ -169,9 +160,7 @@ def evaluate_run(
         by_probability=_by_probability(exact),
         reliability=_reliability(exact, lambda answer: answer.confidence),
         reliability_of_probability=_reliability(exact, lambda answer: answer.probability),
-        scores=tuple(
-            _scorecard(each, judgements, len(evaluated), num_resamples, seed) for each, judgements in judged.items()
-        ),
+        scores=tuple(_scorecard(each, judgements, len(evaluated)) for each, judgements in judged.items()),
         normalisation=normalisation,
         notes=tuple(notes),
         judgements=tuple(exact),
@@ -253,15 +242,13 @@ def _reliability(judgements: Sequence[AnswerJudgement], sure: Callable[[Answer],
     return reliability((probability, is_right) for probability, is_right in known if probability is not None)
 
 
-def _scorecard(
-    comparison: Comparison, judgements: Sequence[AnswerJudgement], num_products: int, num_resamples: int, seed: int
-) -> Scorecard:
+def _scorecard(comparison: Comparison, judgements: Sequence[AnswerJudgement], num_products: int) -> Scorecard:
     by_pair = scoring.count_by_pair(judgements)
     by_category: dict[str, Counts] = {}
     for (category, _), counts in by_pair.items():
         by_category[category] = by_category.get(category, Counts()) + counts
     total = sum(by_pair.values(), Counts())
-    resamples = scoring.bootstrap(judgements, num_products, num_resamples=num_resamples, seed=seed)
+    resamples = scoring.bootstrap(judgements, num_products)
     return Scorecard(
         comparison=comparison,
         counts=total,

@@ -70,6 +70,12 @@ def interval(low: float, estimate: float, high: float, actual: float | None) -> 
     )
 
 
+def _scales(right: float, top: float) -> tuple[Callable[[float], float], Callable[[float], float]]:
+    """Return the functions from values to places of a chart; `right` and `top` lie at its edges."""
+    width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+    return lambda value: _LEFT + width * value / right, lambda value: _HEIGHT - _BOTTOM - height * value / top
+
+
 def progress(points: Sequence[tuple[float, int]]) -> Markup:
     """Draw products over time: (seconds, products) from the start on."""
     end, most = max(points[-1][0], 1e-9), max(points[-1][1], 1)
@@ -77,11 +83,7 @@ def progress(points: Sequence[tuple[float, int]]) -> Markup:
     unit, factor = ("h", 3600.0) if end >= 7200 else ("min", 60.0) if end >= 120 else ("s", 1.0)
     ticks_x, _ = _ticks(end / factor)
 
-    def x(seconds: float) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * seconds / end
-
-    def y(products: float) -> float:
-        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * products / top
+    x, y = _scales(end, top)
 
     line = " ".join(f"{x(seconds):.1f},{y(products):.1f}" for seconds, products in points)
     area = f"{x(0):.1f},{y(0):.1f} {line} {x(end):.1f},{y(0):.1f}"
@@ -100,11 +102,7 @@ def scatter(points: Sequence[tuple[float, float, float, float, bool]], label_x: 
     ticks_x, right = _ticks(max(point[0] for point in points) * 1.08)
     ticks_y = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 
-    def x(value: float) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * value / right
-
-    def y(value: float) -> float:
-        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * value
+    x, y = _scales(right, 1)
 
     marks = []
     for index, (cost, score, low, high, is_this) in enumerate(points, start=1):
@@ -127,11 +125,7 @@ def cost_curve(ways: Sequence[Point], nearest: int | None, label_x: str) -> Mark
     ticks_x, right = _ticks(max(way.cost for way in ways) * 1.08)
     ticks_y, top = _ticks(max(way.f1.high for way in ways))
 
-    def x(value: float) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * value / right
-
-    def y(value: float) -> float:
-        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * value / top
+    x, y = _scales(right, top)
 
     line = " ".join(f"{x(way.cost):.1f},{y(way.f1.value):.1f}" for way in ways if way.below is not None)
     marks = [Markup('<polyline class="line" points="{}"/>').format(line)]
@@ -152,11 +146,7 @@ def reliability(bins: Sequence[ReliabilityBin], label_x: str) -> Markup:
     ticks = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     most = max(each.count for each in bins)
 
-    def x(value: float) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * value
-
-    def y(value: float) -> float:
-        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * value
+    x, y = _scales(1, 1)
 
     truth = '<line class="truth" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>'
     line = " ".join(f"{x(each.mean_confidence):.1f},{y(each.share_right):.1f}" for each in bins)

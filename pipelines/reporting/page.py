@@ -1,6 +1,4 @@
-"""Facts as one HTML file, as Markdown and as JSON. templating.py escapes a catalog's text in them.
-
-Pages and Markdown from templates, with every string of a catalog escaped.
+"""Facts as one HTML file, as Markdown and as JSON, from templates that escape every string of a catalog.
 
 A page is self-contained. Two defences protect the reader from a catalog's text. Every string is escaped on insertion,
 and a Content-Security-Policy allows only the page's own script and style, by their hashes. No catalog string is ever

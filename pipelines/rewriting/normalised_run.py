@@ -16,12 +16,12 @@ from rich.console import Console
 
 from hpd_core import CategorySchema
 from hpd_core.text.near_names import NearNames, listed, quoted
-from hpd_core.types import content_hash
 from pipelines.errors import UsageError
 from pipelines.job.run_plan import find_finished
 from pipelines.normalising.measured_text import NORM_STATUSES, NORMALISED_COLUMNS
 from pipelines.normalising.normalise import normalisers
 from pipelines.reviewing.layer import is_written, renew_kept
+from pipelines.schemas.schema_file import schemas_hash
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import Ledger, replace_part, settle_replacement
 from pipelines.store.no_run import SCHEMAS_NAME, read_schemas, store_normalised_schemas
@@ -114,14 +114,10 @@ def normalise_run(
             table = _normalise_part(_stored(ledger, shard), asked, found)
             if table is not None:
                 replace_part(ledger, shard, "attributes", encode_table(table))
-        summary = {"schema_hash": _hash(asked), "statuses": found.to_dict()["after"]}
+        summary = {"schema_hash": schemas_hash(asked), "statuses": found.to_dict()["after"]}
         if manifest.get("normalised") != summary:
             ledger.finish({**manifest, "normalised": summary})
     return found
-
-
-def _hash(schemas: Mapping[str, CategorySchema]) -> str:
-    return content_hash({name: schema.hash for name, schema in schemas.items()})
 
 
 def _stored(ledger: Ledger, shard: int) -> pa.Table:

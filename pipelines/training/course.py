@@ -1,27 +1,15 @@
-"""Model, products and steps of a training. Workers and a dry run load the same.
-
-Messages of a worker to the driver, besides lines for the user.
-
-The queue's actor unpickles every message, so it imports all that this module imports before it delivers anything.
-
-Stop requests of a training: the driver posts one, and every worker sees it within a second.
-
-A signal kills nothing: the worker finishes its step (or aborts its validation), keeps a checkpoint and returns.
-"""
+"""Model, products and steps of a training. Workers and a dry run load the same."""
 
 from __future__ import annotations
 
 import io
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
-import ray
 from matplotlib.figure import Figure
 
 from hpd_core import AutoregressiveBaseline, CategorySchema, DocumentTokenizer, Engine, Record, RecordResult
@@ -137,18 +125,6 @@ class Course:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Begins:
-    """Stage that a worker begins before its first step."""
-
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingRuns:
-    """Begin of the training loop. From here on there is a state worth a checkpoint."""
-
-
 class Meter:
     """Meter of loss, accuracy and speed between two progress lines."""
 
@@ -226,82 +202,6 @@ def draw_curve(log: Sequence[Mapping[str, Any]]) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
-
-
-Wish = Literal["checkpoint", "at once"]
-"""Stop request: keep a checkpoint first, or stop at once because another driver continues or a worker has failed."""
-
-_SECONDS_BETWEEN_LOOKS = 0.5
-
-
-@ray.remote(num_cpus=0)
-class _Board:
-    """Ray actor that holds the request for all workers, including restarted ones."""
-
-    def __init__(self) -> None:
-        self._wish: Wish | None = None
-
-    def put(self, wish: Wish) -> None:
-        self._wish = wish
-
-    def read(self) -> Wish | None:
-        return self._wish
-
-
-class StopBoard:
-    """Driver's side of the stop request. It is passed to the workers with their arguments."""
-
-    def __init__(self) -> None:
-        self._board: Any = _Board.remote()  # type: ignore[attr-defined]
-
-    def put(self, wish: Wish) -> None:
-        """Post a request; it replaces an earlier one."""
-        ray.get(self._board.put.remote(wish))
-
-    def read(self) -> Wish | None:
-        """Return the current request, or None."""
-        wish: Wish | None = ray.get(self._board.read.remote())
-        return wish
-
-
-class StopWatch:
-    """Worker's side of the stop request. It polls the board in a thread, so that polling does not delay a step.
-
-    Attributes:
-        wish: request at the last poll, or None.
-    """
-
-    def __init__(self, board: StopBoard, deadline: float | None) -> None:
-        """Read the board once. `deadline`: end of the time limit, in seconds since the epoch; None: no limit."""
-        self.wish: Wish | None = board.read()
-        self._board, self._deadline = board, deadline
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="stop-watch", daemon=True)
-
-    def __enter__(self) -> StopWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def is_stopped(self) -> bool:
-        """Return whether the training is to stop now."""
-        return self.wish is not None
-
-    @property
-    def has_deadline(self) -> bool:
-        """Whether there is a time limit."""
-        return self._deadline is not None
-
-    def is_time_up(self, reserve: float) -> bool:
-        """Return whether at most `reserve` seconds are left."""
-        return self._deadline is not None and time.time() + reserve >= self._deadline
-
-    def _watch(self) -> None:
-        while not self._done.wait(_SECONDS_BETWEEN_LOOKS):
-            self.wish = self._board.read()
 
 
 _VALIDATION_SECONDS_BETWEEN_LOOKS = 0.2

@@ -24,8 +24,8 @@ from pipelines.errors import UsageError
 from pipelines.job.ray_cluster import explain, ray_cluster
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
-from pipelines.training.course import Begins, StopBoard, TrainingRuns
 from pipelines.training.worker import train_worker
+from pipelines.training.worker_messages import Begins, StopBoard, TrainingRuns
 
 _CHECKPOINTS = "_checkpoints"
 _SECONDS_BETWEEN_LOOKS = 5.0

@@ -3,7 +3,7 @@
 All random draws are seeded by (seed, epoch). So a run resumed in the middle of an epoch takes the same steps as an
 uninterrupted one.
 
-    products -> swapped    optionally: with other products' values in their texts (swapped_values.py)
+    products -> swapped    optionally: with other products' values in their texts
     products -> variants   optionally: a few products of a category are asked in another way (schema_variants.py), and
                            their texts told in another way (retold_texts.py) and continued (invented_texts.py)
     products -> examples   one each; `stacked`: groups of J of one category, J drawn from 1..stack_size

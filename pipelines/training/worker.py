@@ -26,21 +26,11 @@ from hpd_core.training.loss import attach_training, collate, forward_loss
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.store.folders import Folder
-from pipelines.training.course import (
-    Begins,
-    Course,
-    Meter,
-    StopWatch,
-    TrainingRuns,
-    ValidationScore,
-    draw_curve,
-    progress_line,
-    seconds_for,
-    validate,
-)
+from pipelines.training.course import Course, Meter, ValidationScore, draw_curve, progress_line, seconds_for, validate
 from pipelines.training.labelled_products import LabelledProduct
 from pipelines.training.step_planner import TrainingStep
 from pipelines.training.trained_weights import MasterWeights, load_state, save_state
+from pipelines.training.worker_messages import Begins, StopWatch, TrainingRuns
 
 LOG_FILE = "log.jsonl"
 CURVE_FILE = "curve.svg"

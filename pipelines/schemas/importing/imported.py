@@ -1,6 +1,6 @@
 """Result of reading a source: a tree of categories, their shared attributes, and notes for the user.
 
-Every reader returns it, whatever its source; `schema_text.py` writes it.
+Every reader returns it, whatever its source; it is written as YAML here.
 """
 
 from __future__ import annotations
