@@ -30,12 +30,11 @@ if not __package__:
 
 import typer
 from rich.console import Console
-from rich.markdown import Markdown
 
 from pipelines.comparing.comparison import MAX_EXAMPLES, compare_runs
 from pipelines.comparing.pages import render_markdown, write_pages
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
-from pipelines.console.terminal import data_console, printable
+from pipelines.console.terminal import FoldedMarkdown, data_console, printable
 from pipelines.errors import UsageError
 from pipelines.quality.doubtful_labels import recheck_labels
 from pipelines.quality.evaluation import evaluate_run
@@ -140,6 +139,8 @@ def evaluate(
         of_runs = _one_gold(gold) if kind not in ("--calibrate", "--apply") else None
         if kind == "--recheck":
             return _recheck(runs, of_runs, limit, out, as_json)
+        if kind == "--calibrate" and not (gold or reviews):
+            raise UsageError("--calibrate: name what to learn from (--gold FILE, --reviews)")
         if kind in ("--calibrate", "--apply"):
             wishes = CalibrationWishes(
                 *(runs, gold or [], reviews, larger, out, force, apply, calibration, precision, dry_run)
@@ -194,10 +195,13 @@ def _compare(runs: list[str], gold: str | None, out: str | None, limit: int, see
     """Print what changed from the first run to the second."""
     if len(runs) > 2:
         raise UsageError(f"{len(runs)} runs: two are compared; more are for --calibrate and --recheck")
-    found = compare_runs(*runs, gold=gold, max_examples=limit, seed=seed)
-    written = write_pages(found, out) if out is not None else []
+    try:
+        found = compare_runs(*runs, gold=gold, max_examples=limit, seed=seed)
+        written = write_pages(found, out) if out is not None else []
+    except OSError as error:
+        raise UsageError(str(error)) from error
     console = data_console()
-    console.print(Markdown(render_markdown(found)))
+    console.print(FoldedMarkdown(render_markdown(found)))
     for place in written:
         console.print(f"  {place}", soft_wrap=True)
     if as_json:

@@ -222,6 +222,17 @@ def answer(answered: Answered) -> str:
     return text + (f" [{said}]" if (said := standing(answered)) else "")
 
 
+def quoted_answer(answered: Answered) -> str:
+    """Return an answer, its text in quotes: in a line of text, nothing within it can pass for the rest of the line."""
+    text = value_text(answered)
+    return answer(answered).replace(text, quoted(text), 1) if text else answer(answered)
+
+
+def quoted(text: str) -> str:
+    """Return a text in quotes, with its white space and quotes escaped."""
+    return json.dumps(text, ensure_ascii=False)
+
+
 def value_text(answered: Answered) -> str:
     """Format the values, or the model's text; empty if there is none."""
     return formats.shortened("; ".join(item.text for item in answered.items if item.text is not None), _MAX_ANSWER)

@@ -8,10 +8,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console, OverflowMethod
+from rich.console import Console, ConsoleOptions, OverflowMethod, RenderResult
+from rich.markdown import Markdown, MarkdownElement, TableElement
 from rich.markup import escape
 from rich.table import Table
 
@@ -26,6 +27,21 @@ def printable(text: str) -> str:
 def data_console() -> Console:
     """Return a console for product text: brackets are not markup. Without a terminal, the width is 160, not 80."""
     return Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 160)
+
+
+class _FoldedTable(TableElement):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in super().__rich_console__(console, options):
+            assert isinstance(table, Table)
+            for column in table.columns:
+                column.overflow = "fold"  # rich cuts long words, and two of them may differ at their ends
+            yield table
+
+
+class FoldedMarkdown(Markdown):
+    """Markdown whose tables lose no text in a narrow terminal."""
+
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "table_open": _FoldedTable}
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:

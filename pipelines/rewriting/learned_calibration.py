@@ -110,6 +110,8 @@ class Learned:
         Raises `UsageError` if another calibration is there, unless `force`.
         """
         folder, name = file_at(self.place, "--out")
+        if Path(self.place).is_dir():
+            raise UsageError(f"--out {self.place} is a folder: name a file")
         data = self.calibration.to_json()
         if folder.create(name, data):
             return self
