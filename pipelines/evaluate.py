@@ -125,11 +125,8 @@ def evaluate(
 ) -> None:
     """Does what the options ask for, prints it, and exits."""
     learns = calibrate or reviews
-    asked = [
-        name for name, is_asked in (("--recheck", recheck), ("--calibrate", learns), ("--judge", judge)) if is_asked
-    ]
-    if apply and not learns:
-        asked.append("--apply")
+    kinds = {"--recheck": recheck, "--calibrate": learns, "--apply": apply and not learns, "--judge": judge is not None}
+    asked = [name for name, is_asked in kinds.items() if is_asked]
 
     def work() -> int:
         if len(asked) > 1:

@@ -201,7 +201,7 @@ def answered(requests: ForkedRequests) -> tuple[list[list[int]], int]:
     """What the script writes, the second time, and the tokens that llama.cpp has counted then."""
     script = importlib.import_module("bench.rivals.llama_cpp_script")
     work = {"gguf": "a.gguf", "in_bf16": False, "vocabulary_size": VOCABULARY_SIZE, "num_threads": 2}
-    engine = script.Engine(work)
+    engine = script.LlamaCpp(work)
     plain = json.loads(json.dumps(asdict(requests)))
     engine.prepare(plain)
     engine.run(plain)
