@@ -1,4 +1,4 @@
-"""What the engine is asked and answers: futures with their cost, and trunks with branches, for any purpose.
+"""Questions to the engine and its answers: futures with their cost, and trunks with branches, for any purpose.
 
     trunk      prefix | text | suffix     what all its branches see; equal prefixes are computed once for all trunks
     branch     text                       private: no other branch sees it, nor its value

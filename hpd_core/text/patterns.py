@@ -106,7 +106,7 @@ def _united(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return tuple(found)
 
 
-def _others(ranges: Ranges) -> Ranges:
+def _others(ranges: Iterable[tuple[int, int]]) -> Ranges:
     """Return the characters that are not among some: no surrogate, and not the character 0."""
     taken = _united([*ranges, (0, 0), _SURROGATES])
     return tuple((a[1] + 1, b[0] - 1) for a, b in pairwise([*taken, (_LAST + 1, _LAST + 1)]) if a[1] + 1 < b[0])
@@ -132,7 +132,7 @@ def _of_unicode(escape: str) -> Ranges:
 
 
 def _without_zero(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    return _others(_others(_united(ranges)))
+    return _others(_others(ranges))
 
 
 _ANY = Repeated(Characters(_others(())), 0, None)
@@ -316,7 +316,7 @@ class _Reader:
             else:
                 found.append((one[0][0], other[0][1]))
         self._place += 1
-        return _others(_united(found)) if is_negated else _without_zero(found)
+        return _others(found) if is_negated else _without_zero(found)
 
     def _member(self) -> Ranges:
         """Read a character of a class, or an escape for several."""

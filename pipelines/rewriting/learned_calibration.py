@@ -27,7 +27,7 @@ from pipelines.store.no_run import read_schemas
 
 @dataclass(frozen=True, slots=True)
 class CalibrationWishes:
-    """What `hpd evaluate` is asked to calibrate: its options of the same names; `gold`: one for each run, or none."""
+    """Options of `hpd evaluate` with which it calibrates, of the same names; `gold`: one for each run, or none."""
 
     runs: Sequence[str]
     gold: Sequence[str]
@@ -40,11 +40,13 @@ class CalibrationWishes:
     precision: float | None
     dry_run: bool
 
+    @property
+    def learns(self) -> bool:
+        """Whether a calibration is to be learned; else one that is there is applied."""
+        return bool(self.gold or self.reviews)
+
     def check(self) -> None:
         """Raise `UsageError` for options that contradict each other."""
-        learns = bool(self.gold or self.reviews)
-        if not learns and not self.apply:
-            raise UsageError("name what to learn from (--gold FILE, --reviews), or --apply to use what was learned")
         if self.gold and len(self.gold) != len(self.runs):
             raise UsageError(
                 f"{len(self.runs)} runs and {len(self.gold)} gold files: name one --gold for each run, in its order"
@@ -53,7 +55,7 @@ class CalibrationWishes:
             raise UsageError(
                 "--apply is for one run; name it alone, with --calibration for what was learned from several"
             )
-        if self.calibration is not None and learns:
+        if self.calibration is not None and self.learns:
             raise UsageError("--calibration is for --apply alone; where what is learned goes, --out says")
         if self.precision is not None and not 0 < self.precision < 1:
             raise UsageError(f"--precision {self.precision:g}: a number between 0 and 1 is needed, such as 0.95")
@@ -71,7 +73,7 @@ def calibrate_runs(console: Console, wishes: CalibrationWishes) -> dict[str, Any
         folder = Folder(run)
         for note in left_out_note(Layer.open(folder, read_schemas(folder)).left_out, run):
             console.print(f"Note: {note}", soft_wrap=True)
-    if wishes.gold or wishes.reviews:
+    if wishes.learns:
         learned = learn_from_runs(
             wishes.runs, wishes.gold, reviews=wishes.reviews, larger=wishes.larger, out=wishes.out
         )

@@ -58,7 +58,7 @@ class Later:
 
 
 class Device:
-    """What it has been given; it sees to it that nobody feeds a cohort whose last tokens are still awaited."""
+    """Stands for a device with work under way; fails if a cohort is fed whose last tokens are still awaited."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.most_in_flight = 0
@@ -256,7 +256,7 @@ def test_an_error_with_a_step_in_flight_reaches_every_caller_and_the_engine_goes
 
 
 def test_a_large_step_is_made_in_halves(device: Device) -> None:
-    """What has been joined would else stay so, and be waited for."""
+    """Cohorts that one step has joined would stay so, and be waited for."""
     decoder = plain_decoder(overlap_steps=True, max_tokens_per_step=16, max_prompts_per_cohort=4)
     decoder.add(prompts_of(12, limit=40))
     prefill(decoder)
