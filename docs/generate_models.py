@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from hpd_core.families.table import FAMILIES, Family
 from tests.core.sweep.outcome import Outcome
 from tests.core.sweep.record import Record
 from tests.core.sweep.types import ENCODER_DECODERS, ENCODERS, OTHERS
@@ -44,6 +45,7 @@ def page(record: Record) -> str:
             lines.append(", ".join(f"`{name}`" for name in sorted(found)) + ".")
         else:
             lines += ["| types | why |", "|---|---|", *_by_reason(found)]
+    lines += ["", *_RUN.splitlines(), *_ways()]
     for text in (_LENGTHS, _TOKENIZERS, _QUANTIZED):
         lines += ["", *text.splitlines()]
     lines += ["", "## Not swept", "", "| types | why |", "|---|---|"]
@@ -93,6 +95,14 @@ As long as `max_position_embeddings` says, but for rotary embeddings that change
 (Phi 3, Phi 4 mini) and `dynamic` are decoded up to `original_max_position_embeddings`, where a plain forward begins to
 turn every earlier token anew. A record that needs more is an error of its own; the log says so at load.
 """
+_RUN = """## How they are run
+
+A type that is not named here runs by transformers' own code; its attention goes through transformers' interface to
+ours, and keys and values are cached: latents, where the attention module can expand them.
+
+| types of the text | layers | attention | kept beside keys and values |
+|---|---|---|---|
+"""
 _EXACT = "Exact in both layouts"
 _LIMITED = "Exact up to a length, refused beyond"
 _TREE = "Exact in `tree`"
@@ -127,6 +137,22 @@ def _groups(record: Record) -> dict[str, dict[str, list[Outcome]]]:
             title = _REFUSED
         found[title][name] = rows
     return {title: types for title, types in found.items() if types}
+
+
+def _ways() -> Iterator[str]:
+    """A line for each way in which families of the table are run."""
+    ways: dict[tuple[str, ...], list[str]] = {}
+    for name, family in FAMILIES.items():
+        if not family.refused:
+            ways.setdefault(_way(family), []).append(name)
+    return (f"| {_names(found)} | {' | '.join(way)} |" for way, found in ways.items())
+
+
+def _way(family: Family) -> tuple[str, str, str]:
+    layers = "ours, where weights are not quantized" if family.our_layers else "transformers'"
+    attention = "a method is replaced" if family.attention else "by the interface"
+    kinds = {name: kind for kind in family.mixers.values() for name in (*kind.functions, *kind.methods)}
+    return layers, attention, f"states; replaced are {_names(kinds)}" if kinds else ""
 
 
 def _shown(reason: str) -> str:

@@ -14,10 +14,11 @@ from hpd_core.decoding.memory import Limits
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import ModelError
 from hpd_core.extractor import Extractor
+from hpd_core.families.table import refuse_both_ways
 from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField
 from hpd_core.json_schema.extraction import JsonForm, submit_json
 from hpd_core.json_schema.schema_reader import SchemaLimits
-from hpd_core.models import description, loading, refused, steering
+from hpd_core.models import description, loading, steering
 from hpd_core.models.loading import Weights
 from hpd_core.parallel.group import Group
 from hpd_core.requests.calls import CompletionFuture, ExtractionFuture, OnBranch, OpenBranch, Trunk, refuse_verbatim
@@ -62,7 +63,7 @@ class Engine(Extractor):
             raise ModelError("tensor_parallel needs several processes, which Engine.from_pretrained starts")
         steering.attach(model)
         if self.config.reads_both_ways:
-            refused.refuse(model)
+            refuse_both_ways(model.config)
         self._weights = Weights.of(model)
         self._segments = SegmentTokenizer(tokenizer)
         description.refuse_unknown_tokens(model, self._segments)

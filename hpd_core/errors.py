@@ -55,3 +55,13 @@ class StorageError(HPDError, OSError):
 
     def __reduce__(self) -> tuple[type[StorageError], tuple[str]]:
         return type(self), (str(self),)
+
+
+def first_line(error: Exception) -> str:
+    """Return an error's first line. Append the next line if the first ends with a colon; prepend the error's name if
+    the message alone says little.
+    """
+    name = type(error).__name__
+    first, *others = (str(error).strip() or name).splitlines()
+    text = f"{first} {others[0].strip()}" if others and first.endswith(":") else first
+    return f"{name}: {text}" if isinstance(error, LookupError | TypeError | AttributeError) else text

@@ -22,7 +22,8 @@ from hpd_core.attention.dispatch import kept_by, way_to_attend
 from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.memory import activation_bytes, fitted, free_bytes
 from hpd_core.errors import ModelError
-from hpd_core.models import description, refused, steering
+from hpd_core.families.table import refuse_both_ways
+from hpd_core.models import description, steering
 from hpd_core.text.endings import Endings
 from pipelines.errors import UsageError
 
@@ -219,7 +220,7 @@ def contenders(
         APART: engine(layout="tree", share_text=False),
     }
     with suppress(ModelError):
-        refused.refuse(model)
+        refuse_both_ways(model.config)
         runs[BOTH_WAYS] = engine(layout="tree", document_attention="bidirectional")
     if draft_model is not None:
         runs = {DRAFT_MODEL: rival(partial(run_draft_model, draft_model), _ASSISTED)} | runs

@@ -198,7 +198,7 @@ def packed_attention(
 
     Args:
         query: [1, H, T, D]; key, value: [1, H_kv, T, D] and [1, H_kv, T, D_v]; of a layer that keeps latents
-            [1, 1, T, r + d] and [1, 1, T, 0] (models/attention_families.py).
+            [1, 1, T, r + d] and [1, 1, T, 0] (families/attention_methods.py).
         hpd_batch: None: the one of `attending_to`.
         sliding_window, softcap, s_aux: for model families that need them (Mistral; Gemma 2; gpt-oss sinks).
         exact_scores: as in `eager_attention`; the other backends do not round scores.

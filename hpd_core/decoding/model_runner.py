@@ -23,10 +23,10 @@ from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort_input import CohortInput
 from hpd_core.decoding.next_token import TokenChoice, greedy
 from hpd_core.errors import ModelError
+from hpd_core.families.table import mixers_of, refuse_layout
 from hpd_core.layers.forward import CpuLayers, OurLayers, transformers_logits, why_not_ours
 from hpd_core.layers.packed_linears import PackedLinears, TiledLogits
 from hpd_core.layout import IntArray
-from hpd_core.mixers.families import Mixers, refuse_layout
 from hpd_core.mixers.states import MixerShape
 from hpd_core.system.device import to_device
 from hpd_core.text.constraints import StateTable
@@ -59,7 +59,7 @@ class ModelRunner:
         self._model = model
         self._constraints, self._tries = constraints, tries
         refuse_layout(model.config, config.layout)
-        self._mixers = Mixers.of(model)
+        self._mixers = mixers_of(model)
         self.way = way_to_attend(config.attention, shape)
         self.shape = shape = kept_by(self.way, shape)
         # Query heads that share a KV head, where it is the same in all layers.

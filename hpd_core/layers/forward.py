@@ -20,17 +20,13 @@ from torch import Tensor
 from transformers.activations import ACT2FN
 
 from hpd_core.attention.dispatch import ATTENTION_NAME, PackedBatch, attending_to
+from hpd_core.families.table import FAMILIES
 from hpd_core.layers.native import LayerWeights, NativeLayers
 from hpd_core.layers.packed_linears import PackedLinears, TiledLogits
 from hpd_core.native import library, linear
 from hpd_core.native.linear import Norm, norm_of
 
 OurLayers = Literal["native", "triton"]
-
-_FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
-"""Values of `model_type` of models with RMS norms before attention and MLP (maybe of queries and keys), rotary
-embedding of whole heads, SwiGLU.
-"""
 
 _ACTIVATIONS = (type(ACT2FN["silu"]), torch.nn.SiLU)
 
@@ -212,7 +208,8 @@ def _block_bytes(hidden: Tensor) -> int:
 def _is_known(model: Any) -> bool:
     """Return whether it is transformers' class of a family of ours: a subclass may do anything."""
     own_class = transformers.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(model.config), None)
-    return model.config.model_type in _FAMILIES and type(model) is own_class and len(decoder_layers(model)) > 0
+    family = FAMILIES.get(model.config.model_type)
+    return family is not None and family.our_layers and type(model) is own_class and len(decoder_layers(model)) > 0
 
 
 def decoder_layers(model: Any) -> Any:

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.modules import module as of_all
 
 from hpd_core.layout import IntArray
 from hpd_core.native import linear
 from hpd_core.native.linear import TiledLinear, TiledMLP, pack
+from hpd_core.system.device import is_waited_for
 
 _ROWS_EXPECTED = 1024
 """Expected rows of an input, by which oneDNN picks the order. The actual number may differ."""
@@ -121,12 +121,6 @@ def _is_plain(layer: torch.nn.Linear) -> bool:
         and "forward" not in layer.__dict__
         and layer.weight.dtype == torch.bfloat16
     )
-
-
-def is_waited_for(layer: torch.nn.Module) -> bool:
-    """Return whether there is a hook on its call, so that it has to be called."""
-    own = layer._forward_hooks or layer._forward_pre_hooks
-    return bool(own or of_all._global_forward_hooks or of_all._global_forward_pre_hooks)
 
 
 def _pack(layer: torch.nn.Linear) -> Forward:

@@ -34,11 +34,10 @@ from hpd_core.attention.step_tables import Sizes
 from hpd_core.attention.triton_step import TritonAttention, TritonStep
 from hpd_core.layers.forward import decoder_layers, norms_of_heads, window_of
 from hpd_core.layers.fp8 import Fp8Linear, product
-from hpd_core.layers.packed_linears import is_waited_for
 from hpd_core.layers.triton_pointwise import add_norm, add_norm_fp8, quantize, swiglu, swiglu_fp8
 from hpd_core.layout import IntArray
 from hpd_core.native.linear import Norm, norm_of
-from hpd_core.system.device import is_out_of_memory, to_device
+from hpd_core.system.device import is_out_of_memory, is_waited_for, to_device
 
 Rows = Tensor | tuple[Tensor, Tensor]
 """Input of a product: [T, K], or in FP8 with the scale of each token."""

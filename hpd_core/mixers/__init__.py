@@ -6,7 +6,7 @@ branches. The effect of a branch's own tokens on it is kept token by token, in c
 branch that grows, a node of a trie and a finished prompt are here the same as for attention: columns that a row sees,
 or not (hpd_core/layout.py).
 
-    families.py      modules of each model that are such mixers, and sizes of what their layers keep
+    modules.py       modules that are such mixers, and sizes of what they keep (by model: families/table.py)
     running.py       makes transformers' own modules call our functions while the engine runs them
     states.py        memory of a cohort: states of trunks, columns of branches
     step_plan.py     places, ancestors and visibility of the tokens of a step

@@ -18,9 +18,9 @@ from torch import nn
 from hpd_core.attention.dispatch import PackedBatch, attending_to
 from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.errors import ModelError
-from hpd_core.mixers.families import Mixers
+from hpd_core.families.table import mixers_of, most_seen
 from hpd_core.mixers.states import MixerShape
-from hpd_core.models import attention_families, quantized_checkpoints
+from hpd_core.models import quantized_checkpoints
 from hpd_core.models.embedded import embedded_revision
 from hpd_core.models.model_files import files_digest
 from hpd_core.models.steering import our_attention
@@ -53,7 +53,7 @@ def size(model: Any) -> dict[str, int]:
     layers += sum(layer.in_features * layer.out_features for layer in packed)
     weights = [*model.parameters(), *(weight for layer in packed for weight in layer.buffers())]
     weight_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
-    mixers = Mixers.of(model)
+    mixers = mixers_of(model)
     shapes = mixers.shapes if mixers is not None else ()
     return {
         "layer_parameters": layers - _idle_parameters(model),
@@ -114,7 +114,7 @@ def max_positions(model_config: Any) -> int | None:
     """
     config = model_config.get_text_config()
     claimed: int | None = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
-    limits = (claimed, unchanged_up_to(model_config), attention_families.most_seen(model_config))
+    limits = (claimed, unchanged_up_to(model_config), most_seen(model_config))
     return min((limit for limit in limits if limit), default=None)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,18 +12,19 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from hpd_core.config import EngineConfig
-from hpd_core.errors import ModelError
+from hpd_core.errors import ModelError, first_line
+from hpd_core.families.table import refuse_both_ways, refuse_layout, refuse_unsupported
 from hpd_core.layers import fp8
-from hpd_core.mixers.families import refuse_layout
-from hpd_core.models import description, quantized_checkpoints, refused, text_towers
+from hpd_core.models import description, quantized_checkpoints, text_towers
 from hpd_core.models.adapter_folder import Adapter, AdapterRecord, as_trained, open_adapter
 from hpd_core.models.adapters import add_adapter
 from hpd_core.models.embedded import EMBEDDED_MODELS, embedded_model_folder
-from hpd_core.models.model_files import local_folder, local_place, model_problem
-from hpd_core.models.refused import first_line, not_found, reading, refuse_unsupported
+from hpd_core.models.model_files import local_folder, local_place, model_problem, what_models_are
+from hpd_core.system.device import is_out_of_memory
 from hpd_core.system.storage import cache_folder, local_copy
 
 logger = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ def load_weights(model: str, config: EngineConfig) -> Any:
         refuse_unsupported(model_config)
         refuse_layout(model_config, config.layout)
         if config.reads_both_ways:
-            refused.refuse_config(model_config)
+            refuse_both_ways(model_config)
         is_stored_in_fp8 = _is_stored_in_fp8(model_config, config.quantization)
         to_fp8 = is_stored_in_fp8 or config.quantization == "fp8"
         is_quantized = not to_fp8 and bool(config.quantization or quantized_checkpoints.quantization_of(model_config))
@@ -304,3 +305,25 @@ class Weights:
     def revision(self) -> str | None:
         """Exact revision of the model, without the adapter."""
         return description.model_revision(self.model, self.source)
+
+
+@contextmanager
+def reading(model: str) -> Iterator[None]:
+    """Raise `ModelError` for any error in the context except out of memory: transformers raises any error for files
+    that it cannot parse.
+    """
+    try:
+        yield
+    except ModelError:
+        raise
+    except SafetensorError as error:
+        raise ModelError(f"a file of the weights of {model!r} is not whole: copy it again ({error})") from error
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise ModelError(not_found(model, error)) from error
+
+
+def not_found(model: str, error: Exception) -> str:
+    """Return the message: that the model cannot be loaded, why, and what a model is."""
+    return f"cannot load the model {model!r}: {first_line(error)} ({what_models_are()})"

@@ -22,12 +22,12 @@ from torch import Tensor
 from hpd_core.attention.dispatch import ATTENTION_NAME, current_batch, packed_attention
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.errors import ModelError
+from hpd_core.errors import ModelError, first_line
+from hpd_core.families import attention_methods
+from hpd_core.families.table import family_of, own_attentions_of, refuse_unsupported
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.layout import Branch, tree_layout
-from hpd_core.mixers.families import layer_types_of
-from hpd_core.models import attention_families, quantized_checkpoints
-from hpd_core.models.refused import first_line, refuse_unsupported
+from hpd_core.models import quantized_checkpoints
 from hpd_core.system.device import is_out_of_memory
 
 
@@ -39,19 +39,20 @@ def attach(model: Any) -> None:
     """
     refuse_unsupported(model.config)
     transformers.AttentionInterface.register(ATTENTION_NAME, packed_attention)
-    attention_families.steer_sparse(model)
-    attention_families.steer_latents(model)
-    attention_families.steer_query_scales(model)
+    attention_methods.steer_sparse(model)
+    attention_methods.steer_latents(model)
+    attention_methods.steer_query_scales(model)
     _quieten(model)
-    name = model.config.model_type
-    if getattr(model, "_is_stateful", False) and not layer_types_of(model.config):
+    name, family = model.config.model_type, family_of(model.config)
+    if getattr(model, "_is_stateful", False) and not family.mixed:
         raise ModelError(
             f"{name} models are recurrent by code that HPD does not know, so that branches cannot begin from the state "
             f"of their document: take a model of a family in docs/models.md"
         )
-    is_ours = layer_types_of(model.config) and not getattr(model.config.get_text_config(), "layer_types", None)
-    is_steered = attention_families.steer_methods(model) or _text_model(model)._can_set_attn_implementation()
-    if not is_steered and not is_ours:
+    if family.attention is not None:
+        attention_methods.steer_method(model, own_attentions_of(model), family.attention[1])
+    has_no_attention = family.mixed and not getattr(model.config.get_text_config(), "layer_types", None)
+    if not (family.attention or has_no_attention or _text_model(model)._can_set_attn_implementation()):
         raise ModelError(
             f"{name} models attend by code of their own, which HPD has no description of, and not through "
             f"transformers' attention interface: take a model of a family in docs/models.md"
@@ -96,7 +97,7 @@ def verify(model: Any, tokenizer: Any, decoder: Decoder, expected: Sequence[Tens
             f"{name} models do not obey attention masks: a token has log-probability {seen.ours:.4f} where an ordinary "
             f"forward gives {seen.wanted:.4f}; take a model of a family in docs/models.md"
         )
-    if expected is not None or decoder.layers != "transformers" or attention_families.described(model):
+    if expected is not None or decoder.layers != "transformers" or family_of(model.config).attention:
         return  # of whose windows our own code knows
     with shortened(model) as settings:
         seen = _difference(model, tokenizer, decoder, _LINES) if settings else None
@@ -277,7 +278,7 @@ def our_attention(model: Any) -> Iterator[None]:
 
 
 def _use(model: Any, name: str) -> None:
-    if attention_families.described(model) or not _text_model(model)._can_set_attn_implementation():
+    if family_of(model.config).attention or not _text_model(model)._can_set_attn_implementation():
         model.config._attn_implementation = name  # they have no interface: what masks they make depends on it
     else:
         _text_model(model).set_attn_implementation(name)

@@ -22,13 +22,6 @@ from hpd_core.errors import ModelError
 
 _MULTIMODAL = (auto.MODEL_FOR_CAUSAL_LM_MAPPING, auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)
 
-_ABOUT_IMAGES = "it answers about an image, and takes no text without one: take the language model that it was made of"
-_REFUSED = {
-    **dict.fromkeys(("blip-2", "instructblip", "instructblipvideo", "idefics"), _ABOUT_IMAGES),
-    "paligemma": "its prompt is read in both directions, where decoding goes from left to right: take a Gemma",
-    "shieldgemma2": "it answers yes or no about an image, and nothing in text: take a Gemma 3",
-}
-
 
 def multimodal_class(model_config: Any) -> Any | None:
     """Return the class of a multimodal model of this configuration; None if `AutoModelForCausalLM` takes the text tower
@@ -37,17 +30,14 @@ def multimodal_class(model_config: Any) -> Any | None:
     Raises:
         ModelError: transformers has no class that could be decoded.
     """
-    name = model_config.model_type
-    if name in _REFUSED:
-        raise ModelError(f"{name} models cannot be used: {_REFUSED[name]}")
     text_config = model_config.get_text_config()
     if text_config is model_config or "AutoModelForCausalLM" in (getattr(model_config, "auto_map", None) or {}):
         return None
     found = next((each[type(model_config)] for each in _MULTIMODAL if type(model_config) in each), None)
     if found is None:
         raise ModelError(
-            f"{name} is a multimodal model, and transformers has no class for it that answers in text: take a model "
-            f"of a family in docs/models.md"
+            f"{model_config.model_type} is a multimodal model, and transformers has no class for it that answers in "
+            f"text: take a model of a family in docs/models.md"
         )
     takes_text_alone = getattr(found, "config_class", None) in (type(text_config), None)
     return None if takes_text_alone else found

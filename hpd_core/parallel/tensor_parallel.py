@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from hpd_core.config import EngineConfig
 from hpd_core.errors import ModelError
+from hpd_core.families.table import family_of
 from hpd_core.models import loading
 
 _BY_COLUMNS, _BY_ROWS = "colwise", "rowwise"
@@ -66,7 +67,7 @@ def plan_cuts(model: Any, size: int) -> list[LayerCut | ModuleCut]:
     """
     config = model.config.get_text_config()
     name = model.config.model_type
-    plan = PLANS.get(config.model_type) or getattr(config, "base_model_tp_plan", None)
+    plan = family_of(config).tensor_parallel or getattr(config, "base_model_tp_plan", None)
     decoder = model.get_decoder()
     if not plan or not hasattr(decoder, "layers"):
         raise _refusal(name, "they have no plan for it in transformers")
@@ -193,20 +194,6 @@ def _add_up(_layer: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
     dist.all_reduce(output)
     return output
 
-
-_FEED_FORWARD = {
-    "layers.*.feed_forward.w1": "colwise",
-    "layers.*.feed_forward.w3": "colwise",
-    "layers.*.feed_forward.w2": "rowwise",
-}
-_ATTENTION = {
-    "layers.*.self_attn.q_proj": "colwise",
-    "layers.*.self_attn.k_proj": "colwise",
-    "layers.*.self_attn.v_proj": "colwise",
-    "layers.*.self_attn.out_proj": "rowwise",
-}
-PLANS: Mapping[str, Mapping[str, str]] = {"lfm2": {**_ATTENTION, **_FEED_FORWARD}}
-"""Plans of families that have none in transformers, by `model_type`, in the format of `base_model_tp_plan`."""
 
 Stretches = Callable[[Any], Sequence[int]]
 """Function from a mixer to the lengths of stretches that a dimension consists of; each is cut by itself."""

@@ -1,4 +1,4 @@
-"""Device access: tensors to it and back without waiting for its work; out of memory or not; its threads."""
+"""Device access: tensors to it and back without waiting for its work; out of memory or not; its threads; hooks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.modules import module as of_all
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
@@ -92,3 +93,9 @@ def in_passing_thread(work: Callable[[], T]) -> T:
     thread.start()
     thread.join()
     return future.result()
+
+
+def is_waited_for(layer: torch.nn.Module) -> bool:
+    """Return whether there is a hook on its call, so that it has to be called."""
+    own = layer._forward_hooks or layer._forward_pre_hooks
+    return bool(own or of_all._global_forward_hooks or of_all._global_forward_pre_hooks)

@@ -26,11 +26,11 @@ from hpd_core.attention.dispatch import reach
 from hpd_core.attention.eager import eager_attention
 from hpd_core.attention.plan import additive, fold, unfold
 from hpd_core.errors import ModelError
+from hpd_core.families.attention_methods import steer_query_scales
+from hpd_core.families.table import family_of, most_seen
 from hpd_core.layers.forward import wanted_logits
 from hpd_core.layout import visible
 from hpd_core.mixers.running import PackedFunction, running, step_of
-from hpd_core.models import attention_families
-from hpd_core.models.attention_families import most_seen
 from hpd_core.native import library, linear
 from hpd_core.training import mixing, native_attention, native_layers
 from hpd_core.training.examples import IGNORED, Example
@@ -268,7 +268,7 @@ def attach_training(model: Any) -> None:
     """
     mixing.calls_of(model)
     name = model.config.model_type
-    if attention_families.described(model):
+    if family_of(model.config).attention:
         raise ModelError(
             f"{name} models attend by code of their own, through which no gradient is computed here: {_ANOTHER}"
         )
@@ -278,7 +278,7 @@ def attach_training(model: Any) -> None:
             f"fine-tune a model that attends to all of them"
         )
     transformers.AttentionInterface.register(ATTENTION_NAME, training_attention)
-    attention_families.steer_query_scales(model)
+    steer_query_scales(model)
     try:
         model.set_attn_implementation(ATTENTION_NAME)
     except ValueError as error:

@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers.activations import ACT2FN
 
 from hpd_core.errors import ModelError
+from hpd_core.families.table import family_of, mixers_of
 from hpd_core.layout import PUBLIC, IntArray
 from hpd_core.mixers.convolution import (
     packed_convolution,
@@ -29,7 +30,6 @@ from hpd_core.mixers.convolution import (
     tokens_before,
 )
 from hpd_core.mixers.delta_rule import Ancestors, Forked, Tokens, forked, packed_delta_rule, widened
-from hpd_core.mixers.families import Mixers, layer_types_of
 from hpd_core.mixers.running import PackedFunction
 from hpd_core.mixers.scans import (
     forked_channels,
@@ -217,12 +217,12 @@ def calls_of(model: Any) -> int:
     Raises:
         ModelError: the engine runs such layers, and training does not.
     """
-    mixers = Mixers.of(model)
+    mixers = mixers_of(model)
     if mixers is None:
         return 0
     if not TRAINED.keys() | MADE_OF_OTHERS >= set(mixers.functions):
         raise ModelError(
-            f"{model.config.model_type} has layers of type {', '.join(sorted(layer_types_of(model.config)))}, through "
+            f"{model.config.model_type} has layers of type {', '.join(sorted(family_of(model.config).mixed))}, through "
             f"which no gradient is computed here. Fine-tune a model of another family"
         )
     return mixers.num_calls
@@ -239,21 +239,10 @@ def bypassed_linears(model: Any) -> list[str]:
     """Return the names of linear layers that get no adapter. Mamba's modules or their fused kernels take the weights
     out of them and multiply by themselves, bypassing anything put around the layer.
     """
-    mixers = Mixers.of(model)
+    mixers = mixers_of(model)
     functions = mixers.functions if mixers is not None else ()
     of_scan = ["out_proj"] if packed_scan in functions else []
     return ["dt_proj", "out_proj"] if packed_channel_scan in functions else of_scan
-
-
-def refuse_layout(model_config: Any, layout: str) -> None:
-    """Raise `ModelError` if the layers cannot be trained in this layout."""
-    kinds = layer_types_of(model_config)
-    if kinds and layout == "stacked":
-        raise ModelError(
-            f"{model_config.model_type} has layers of type {', '.join(sorted(kinds))}, whose tokens hear of others in "
-            f"the order of the text: in the layout 'stacked', values stand between keys that are fed before them. Set "
-            f"layout to 'tree' or 'ar'"
-        )
 
 
 class TextOrder:

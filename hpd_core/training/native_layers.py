@@ -19,9 +19,9 @@ from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hpd_core.layers.forward import decoder_layers, norms_of_heads, why_not_ours, window_of
-from hpd_core.layers.packed_linears import is_waited_for
 from hpd_core.native import library, linear
 from hpd_core.native.linear import norm_of
+from hpd_core.system.device import is_waited_for
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:

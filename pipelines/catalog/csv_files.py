@@ -21,7 +21,6 @@ from pipelines.catalog.delimited import (
     read_records,
     told_delimiter,
 )
-from pipelines.catalog.file_telling import text_encoding
 from pipelines.catalog.staged_rows import HIDDEN, RowWriter
 from pipelines.catalog.text_files import (
     HEAD_BYTES,
@@ -30,10 +29,8 @@ from pipelines.catalog.text_files import (
     find_encoding,
     has_one_byte_letters,
     is_marked,
-    is_name_of_utf8,
-    is_utf8,
+    is_misread_utf8,
     marked_bytes,
-    mended_record,
     open_unpacked,
     readable,
     split_lines,
@@ -50,28 +47,14 @@ class NotUtf8Error(UsageError):
 
 
 class CsvFile:
-    """A CSV file whose beginning was inspected. Raises `UsageError` if it cannot be read.
+    """A CSV file whose beginning was inspected. Raises `UsageError` if it cannot be read."""
 
-    Attributes:
-        is_utf8: whether the whole file is UTF-8 rather than the named encoding; None where that need not be known.
-    """
-
-    def __init__(
-        self, name: str, filesystem: Any, path: str, reading: ReadOptions, *, known_utf8: bool | None = None
-    ) -> None:
-        """Use `known_utf8` if given, the earlier result; otherwise the file is checked if an encoding is named."""
+    def __init__(self, name: str, filesystem: Any, path: str, reading: ReadOptions) -> None:
         self._name, self._filesystem, self._path = name, filesystem, path
-        self.is_utf8: bool | None = None
-        self._num_mended = self._num_short = 0
+        self._num_short = 0
         with open_unpacked(filesystem, path, name) as file:
             head = file.read(HEAD_BYTES)
             self.encoding, self._is_certain = find_encoding(head, reading.encoding)
-            if self._is_certain and text_encoding(head) is None and not is_name_of_utf8(self.encoding):
-                self.is_utf8 = is_utf8(_all_of(file, head), self.encoding) if known_utf8 is None else known_utf8
-                # The others of a catalog may be what is named; nothing else reads as UTF-8 to its end.
-                self.encoding = "utf-8" if self.is_utf8 else self.encoding
-        with open_unpacked(filesystem, path, name) as file:
-            head = file.read(HEAD_BYTES)
             sample, is_cut = _beginning(self._decoded(file, head))
         self.dialect = find_dialect(sample, reading.delimiter, reading.quote, reading.escape, is_cut=is_cut)
         self._finds_quote = reading.quote is None and not self.dialect.quote
@@ -107,7 +90,7 @@ class CsvFile:
         with open_unpacked(self._filesystem, self._path, self._name) as file:
             records = self._read(self._decoded(file))
             next(records, None)  # the header
-            self._num_mended = self._num_short = 0
+            self._num_short = 0
             if self._finds_quote:
                 records = quotes.passed(records)
             records = map(self._without_header, records)
@@ -125,7 +108,6 @@ class CsvFile:
         told = {
             "delimiter": self.dialect.delimiter,
             "dialect": str(self.dialect),
-            "mended": self._num_mended,
             "short": self._num_short,
         }
         writer.close({**self.how(), **told})
@@ -188,15 +170,14 @@ class CsvFile:
         if self._has_told:
             next(lines, None)
         records = read_records(lines, self.dialect)
-        return map(self._mended, records) if has_one_byte_letters(self.encoding) else records
+        return map(self._refused_utf8, records) if has_one_byte_letters(self.encoding) else records
 
-    def _mended(self, record: DelimitedRecord) -> DelimitedRecord:
-        """Return a record decoded again as UTF-8 if it is UTF-8 in a file that is not: such files were concatenated."""
-        mended = None if record.cells is None else mended_record(record.text, record.cells, self.encoding)
-        if mended is None:
+    def _refused_utf8(self, record: DelimitedRecord) -> DelimitedRecord:
+        """Return the record, refused if it is UTF-8 in a file that is not: files of two encodings were concatenated."""
+        if record.cells is None or not is_misread_utf8(record.text, self.encoding):
             return record
-        self._num_mended += 1
-        return record._replace(text=mended[0], cells=mended[1])
+        problem = f"it is UTF-8, and the file is {self.encoding}: write the file in one encoding"
+        return record._replace(cells=None, problem=problem)
 
 
 def is_header(cells: Sequence[str], names: Sequence[str]) -> bool:
@@ -225,13 +206,6 @@ def _beginning(chunks: Iterator[str]) -> tuple[str, bool]:
         if size > HEAD_CHARS:
             break
     return "".join(head)[:HEAD_CHARS], size > HEAD_CHARS
-
-
-def _all_of(file: BinaryIO, head: bytes) -> Iterator[bytes]:
-    """Yield the file's bytes from the start: `head`, which was read before, then the rest."""
-    yield head
-    while data := file.read(2**20):
-        yield data
 
 
 _HANDLES = ("handle", "url handle")

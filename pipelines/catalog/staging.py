@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,7 @@ from pipelines.store.ledger import INPUT_FOLDER
 STAGED = "staged"
 """Format name of staged files for the readers."""
 
-_VERSION = 7
+_VERSION = 8
 _CHUNK = 2**22
 _KEPT_SECONDS = 14 * 24 * 3600
 _HALF_WRITTEN_SECONDS = 24 * 3600
@@ -83,8 +83,6 @@ class StagedFile:
             name: the original file, as the user wrote it.
             columns: columns that matter; None for all.
         """
-        if mended := self.facts.get("mended"):
-            yield f"{mended:,} row(s) of {name} are UTF-8, where others are not, and are read as such"
         if short := self.facts.get("short"):
             yield f"{short:,} row(s) of {name} have fewer cells than columns: the last ones are empty"
         if unstored := self.facts.get("unstored"):
@@ -124,9 +122,8 @@ def stage(name: str, file_format: FileFormat, reading: ReadOptions) -> StagedFil
     filesystem, path = open_filesystem(name, anonymous=reading.anonymous)
     before = _stamp(filesystem, path)
     size, fingerprint = measure(filesystem, path)
-    content = [fingerprint, size]
-    source = _look_into(name, filesystem, path, file_format, reading, content)
-    how = {"version": _VERSION, "content": content, "read": source.how()}
+    source = _look_into(name, filesystem, path, file_format, reading)
+    how = {"version": _VERSION, "content": [fingerprint, size], "read": source.how()}
     target = _folder() / f"{content_hash(how)}.parquet"
     if not target.exists():
         _make_room(target.parent)
@@ -142,33 +139,14 @@ def stage(name: str, file_format: FileFormat, reading: ReadOptions) -> StagedFil
     return StagedFile(target.name, str(facts["format"]), size, fingerprint, facts)
 
 
-def _look_into(
-    name: str, filesystem: Any, path: str, file_format: FileFormat, reading: ReadOptions, content: Sequence[Any]
-) -> StagedSource:
+def _look_into(name: str, filesystem: Any, path: str, file_format: FileFormat, reading: ReadOptions) -> StagedSource:
     if file_format == "packed jsonl":
         return PackedLines(name, filesystem, path)
     if file_format == "xml":
         return FeedFile(name, filesystem, path)
     if file_format == "excel":
         return Workbook(name, filesystem, path, reading.sheet)
-    return _csv_file(name, filesystem, path, reading, content)
-
-
-def _csv_file(name: str, filesystem: Any, path: str, reading: ReadOptions, content: Sequence[Any]) -> CsvFile:
-    """Open a CSV file. Cache whether it is UTF-8 rather than the named encoding: that check reads the whole file."""
-    kept = _folder() / f"{content_hash({'content': content, 'named': reading.encoding})}.utf8"
-    known = None
-    with suppress(OSError):
-        known = kept.read_text() == "yes"
-    file = CsvFile(name, filesystem, path, reading, known_utf8=known)
-    if known is not None:
-        with suppress(OSError):
-            os.utime(kept)
-    elif file.is_utf8 is not None:
-        _make_room(kept.parent)
-        with _half_written(kept) as scratch:
-            scratch.write_text("yes" if file.is_utf8 else "no")
-    return file
+    return CsvFile(name, filesystem, path, reading)
 
 
 def _make_room(folder: Path) -> None:

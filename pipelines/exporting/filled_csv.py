@@ -23,14 +23,7 @@ from typing import BinaryIO, NamedTuple, cast
 from pipelines.catalog.csv_files import CsvFile, is_header
 from pipelines.catalog.delimited import DelimitedRecord, Dialect, read_records, told_delimiter
 from pipelines.catalog.rows import row_id
-from pipelines.catalog.text_files import (
-    EUROPEAN,
-    decoded,
-    has_one_byte_letters,
-    mended_record,
-    open_unpacked,
-    split_lines,
-)
+from pipelines.catalog.text_files import decoded, open_unpacked, split_lines
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import ExportedProduct
@@ -125,8 +118,7 @@ class DelimitedOriginal:
                 for before, record, text in rows.texts(lines):
                     in_front, as_it_stood = _encoded(before, codec), _encoded(record.text, codec)
                     kept.update(in_front + as_it_stood)
-                    of_row = "utf-8" if rows.is_utf8 else codec
-                    out.write(in_front + (as_it_stood if text is None else _encoded(text, of_row)))
+                    out.write(in_front + (as_it_stood if text is None else _encoded(text, codec)))
             except UnicodeEncodeError:
                 kept = hashlib.sha256()
         if kept.digest() != source.hash.digest():
@@ -137,18 +129,8 @@ class DelimitedOriginal:
             head = file.read(4)
         return next(((bom, codec) for bom, codec in _BOMS if head.startswith(bom)), (b"", self.encoding))
 
-    def mended(self, record: RawRecord) -> RawRecord | None:
-        """Return the record as the run read it if it is UTF-8 in a file that is not; None otherwise."""
-        if record.values is None or not has_one_byte_letters(self.encoding):
-            return None
-        mended = mended_record(record.text, record.values, self.encoding)
-        return None if mended is None else record._replace(text=mended[0], values=mended[1])
-
-    def has_letters(self, text: str, is_utf8: bool) -> bool:
-        """Return whether a row can hold the letters of a text: European ones in a UTF-8 row of a file that is not UTF-8
-        (`is_utf8`), else those of the file's encoding."""
-        if is_utf8:
-            return EUROPEAN.fullmatch(text) is not None
+    def has_letters(self, text: str) -> bool:
+        """Return whether the file's encoding has the letters of a text."""
         try:
             text.encode(self.encoding)
         except UnicodeEncodeError:
@@ -162,11 +144,7 @@ def _encoded(text: str, codec: str) -> bytes:
 
 
 class _FilledRows:
-    """Records of a file, with the answers of those that are products.
-
-    Attributes:
-        is_utf8: whether the current record, and so its new text, is UTF-8 in a file that is not.
-    """
+    """Records of a file, with the answers of those that are products."""
 
     def __init__(
         self,
@@ -177,8 +155,7 @@ class _FilledRows:
         overwrites: bool,
     ) -> None:
         self._original, self._filler, self._overwrites = original, filler, overwrites
-        self._products, self.is_utf8 = products, False
-        self._columns = columns
+        self._products, self._columns = products, columns
         self._width = len(original.header)
         names = [(column.name, column.place) for column in columns]
         names += [(column.unit.name, column.unit_place) for column in columns if column.unit is not None]
@@ -195,18 +172,16 @@ class _FilledRows:
         product = next(self._products, None)
         number = -1  # of the header
         for record in raw_records(lines, self._original.dialect):
-            mended = self._original.mended(record)
-            self.is_utf8, read = mended is not None, mended or record
             if not record.text:
                 yield record.before, record, None
                 continue
             if product is not None and number == product.source_row:
-                self._check(product, read)
-                text = self._filled(read, product)
+                self._check(product, record)
+                text = self._filled(record, product)
                 product = next(self._products, None)
             else:
-                is_names = number < 0 or is_header(read.values or (), self._original.header)
-                text = self._widened(read, self._new if is_names else [""] * len(self._new))
+                is_names = number < 0 or is_header(record.values or (), self._original.header)
+                text = self._widened(record, self._new if is_names else [""] * len(self._new))
             yield record.before, record, text
             number += 1
         if product is not None:
@@ -271,7 +246,7 @@ class _FilledRows:
         reason = None
         if not self._overwrites and any(cells[place].strip(self._original.dialect.quote + " ") for place, _ in wanted):
             reason = NOT_EMPTY
-        elif any(text is None for _, text in raw) or not all(self._has_letters(text) for _, text in wanted):
+        elif any(text is None for _, text in raw) or not all(self._original.has_letters(text) for _, text in wanted):
             reason = NOT_WRITABLE
         if reason is not None:
             self._filler.leave_out(column.attribute, reason, product, product.values[column.attribute])
@@ -285,15 +260,12 @@ class _FilledRows:
         text = with_detail(cell, column.detail or "", found.text(column), overwrites=self._overwrites)
         raw = None if text is None else to_raw(text, dialect)
         reason = NO_DETAILS if text is None else NOT_EMPTY if text == cell else None
-        if reason is None and (raw is None or not self._has_letters(text or "")):
+        if reason is None and (raw is None or not self._original.has_letters(text or "")):
             reason = NOT_WRITABLE
         if reason is not None:
             self._filler.leave_out(column.attribute, reason, product, product.values[column.attribute])
             return
         cells[place] = raw or ""
-
-    def _has_letters(self, text: str) -> bool:
-        return self._original.has_letters(text, self.is_utf8)
 
     def _place(self, name: str, place: int | None) -> int:
         return self._width + self._new.index(name) if place is None else place

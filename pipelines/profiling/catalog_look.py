@@ -225,7 +225,7 @@ def _staged(files: Sequence[FoundFile], source: LookedSource) -> tuple[LookedSou
                 source = replace(source, encoding="cp1252")
                 guessed.append(
                     f"encoding: {file.name} is not UTF-8, and cp1252 (Windows) is the most frequent other one. Look at "
-                    "its letters; files that are UTF-8 are read as such, whatever stands here"
+                    "its letters; files that begin in UTF-8 are read as such, whatever stands here"
                 )
             except SheetsError as error:
                 source = replace(source, sheet=error.sheets[0])

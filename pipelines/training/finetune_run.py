@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from hpd_core import HPDError
-from hpd_core.models import loading, quantized_checkpoints, refused
+from hpd_core.families.table import refuse_both_ways, refuse_layout
+from hpd_core.models import loading, quantized_checkpoints
 from hpd_core.models.adapter_folder import open_adapter
 from hpd_core.models.model_files import portable_name, require_hub
 from hpd_core.training.examples import ExampleBuilder
-from hpd_core.training.mixing import refuse_layout
 from hpd_core.types import content_hash
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.finetuning import DatasetConfig, FinetuneConfig
@@ -120,9 +120,9 @@ def _check_data(config: FinetuneConfig, console: Console | None) -> _Hashes:
     try:
         require_hub(config.model)
         model_config = loading.load_config(config.model, config.engine)
-        refuse_layout(model_config, config.layout)
+        refuse_layout(model_config, config.layout, "layout to 'tree' or 'ar'")
         if config.engine.reads_both_ways:
-            refused.refuse_config(model_config)
+            refuse_both_ways(model_config)
         quantized_checkpoints.refuse_training(model_config)
         tokenizer = loading.load_tokenizer(config.model, config.engine)
         builder = ExampleBuilder(tokenizer, config.engine, config.layout, None)

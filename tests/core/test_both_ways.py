@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, ModelError
 from hpd_core.baselines.reference import decode_chain
 from hpd_core.decoding.decoder import StepReport
-from hpd_core.models import refused
+from hpd_core.families.table import refuse_both_ways
 from hpd_core.models.adapter_folder import AdapterRecord
 from hpd_core.models.loading import load_model, load_tokenizer
 from hpd_core.requests.prompt_builder import PromptBuilder
@@ -32,7 +32,7 @@ from tests.core.helpers import (
     random_ids,
 )
 from tests.core.mixers.hybrids import build_hybrid
-from tests.core.models.attention_families import build as build_attending
+from tests.core.models.own_attention import build as build_attending
 from tests.core.products import SCHEMAS, products
 from tests.tables import table
 
@@ -136,13 +136,13 @@ def test_what_cannot_be_read_so_is_refused_by_name(tiny_model_dir: Path) -> None
         (build_hybrid("qwen3_5"), "qwen3_5_text has layers of type linear_attention"),
     ):
         with pytest.raises(ModelError, match=f"engine.document_attention is 'bidirectional', and .*{why}"):
-            refused.refuse(model)
+            refuse_both_ways(model.config)
     for configuration, why in (
         (tf.Llama4TextConfig(attention_chunk_size=8192), "no further than attention_chunk_size 8192"),
         (tf.DeepseekV32Config(), "deepseek_v32 picks the tokens that each token attends to"),
     ):
         with pytest.raises(ModelError, match=why):
-            refused.refuse_config(configuration)
+            refuse_both_ways(configuration)
     # A window as wide as the model's context hides nothing, and no layer has it where all are full.
-    refused.refuse_config(tf.MistralConfig(sliding_window=4096, max_position_embeddings=4096))
-    refused.refuse_config(tf.Qwen2Config(use_sliding_window=True, sliding_window=64, max_window_layers=99))
+    refuse_both_ways(tf.MistralConfig(sliding_window=4096, max_position_embeddings=4096))
+    refuse_both_ways(tf.Qwen2Config(use_sliding_window=True, sliding_window=64, max_window_layers=99))

@@ -10,7 +10,7 @@ import torch
 
 from hpd_core import Engine, Record
 from hpd_core.errors import ModelError
-from hpd_core.mixers.families import Mixers
+from hpd_core.families.table import mixers_of
 from tests.core.engines import answers, config
 from tests.core.products import SCHEMAS, products
 
@@ -51,7 +51,7 @@ def test_what_cannot_be_is_refused(folder: Path, tiny_tokenizer: Any) -> None:
 
 def test_outside_of_the_engine_the_model_is_transformers_own() -> None:
     model, other = build_hybrid("lfm2"), build_hybrid("lfm2")
-    Mixers.of(model)
+    mixers_of(model)
     ids = torch.arange(3, 20)[None]
     assert torch.equal(model(input_ids=ids).logits, other(input_ids=ids).logits)
     cached = model.generate(ids, max_new_tokens=4, do_sample=False)

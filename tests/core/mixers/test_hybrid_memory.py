@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hpd_core.decoding.cohort_cache import MixerRoom, slot_bytes
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.mixers.families import Mixers
+from hpd_core.families.table import mixers_of
 from hpd_core.mixers.states import grown
 from tests.core.helpers import new_decoder, random_ids
 from tests.core.native import WAYS
@@ -29,7 +29,7 @@ class Checked:
     def __init__(self, decoder: Decoder) -> None:
         self._decoder, self.most = decoder, 0
         shape = decoder.pool.shape
-        mixers = Mixers.of(decoder._model)
+        mixers = mixers_of(decoder._model)
         assert mixers is not None
         self.slot = slot_bytes(mixers.shapes, shape)
         self.room = MixerRoom.of(mixers.shapes, shape)

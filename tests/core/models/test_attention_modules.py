@@ -17,7 +17,7 @@ from hpd_core.models.steering import attach
 from tests.core.helpers import TreeCase, decode, random_endings, random_ids
 from tests.core.native import EVERY_WAY
 
-from .attention_families import ALIBI, CONFIGS, WITHOUT_MASKS, build, check
+from .own_attention import ALIBI, CONFIGS, WITHOUT_MASKS, build, check
 
 _MOST_USED = ("gptj", "bloom", "falcon", "stablelm")
 _FAMILIES = [pytest.param(name, marks=() if name in _MOST_USED else pytest.mark.full) for name in CONFIGS]

@@ -13,7 +13,7 @@ from transformers.models.ministral3 import modeling_ministral3
 from hpd_core import EngineConfig, ModelError
 from hpd_core.attention.dispatch import current_batch
 from hpd_core.decoding.decoder import Decoder
-from hpd_core.models import attention_families
+from hpd_core.families import attention_methods
 from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach, verify
 from hpd_core.text.endings import Endings
@@ -76,7 +76,7 @@ def test_llama_4_that_counts_along_the_row_is_refused(monkeypatch: pytest.Monkey
     for layer in model.model.layers:
         layer.self_attn.floor_scale, layer.self_attn.attn_scale = 8192, 1.0
     prove(copy.deepcopy(model))
-    monkeypatch.setattr(attention_families, "steer_query_scales", lambda _: None)
+    monkeypatch.setattr(attention_methods, "steer_query_scales", lambda _: None)
     with pytest.raises(ModelError, match=r"llama4_text models do not obey .*floor_scale of 8192"):
         prove(model)
 

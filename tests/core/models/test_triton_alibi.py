@@ -7,7 +7,7 @@ import pytest
 from hpd_core.config import EngineConfig
 from tests.core.triton import needs_interpreter
 
-from .attention_families import check
+from .own_attention import check
 
 pytestmark = needs_interpreter
 

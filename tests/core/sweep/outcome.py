@@ -16,8 +16,8 @@ from hpd_core.attention import kv_cache
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.errors import ModelError
+from hpd_core.families.table import picked_by, refuse_unsupported
 from hpd_core.models import text_towers
-from hpd_core.models.attention_families import settings_of
 from hpd_core.models.description import cache_shape, max_positions
 from hpd_core.models.steering import attach, verify
 from tests.core.helpers import (
@@ -105,6 +105,7 @@ def outcomes(name: str, layouts: Sequence[str] = LAYOUTS, reaches: Sequence[str]
 def _outcome(name: str, layout: str, reach: str) -> Outcome:
     kv_cache.UNUSED_FILL = _POISON
     try:
+        refuse_unsupported(tiny_config(name, REACHES[reach]))
         text_towers.multimodal_class(tiny_config(name, REACHES[reach]))
         model = build(name, REACHES[reach])
         oracle = copy.deepcopy(model)
@@ -127,7 +128,7 @@ def _outcome(name: str, layout: str, reach: str) -> Outcome:
             model = text_towers.alone(model)
         attach(model)
         if limit is not None and limit < longest:
-            names = " or ".join(f"`{' x '.join(each)}`" for each in settings_of(model.config))
+            names = " or ".join(f"`{' x '.join(each)}`" for each in picked_by(model.config))
             return Outcome(name, layout, reach, "refused", f"texts of more positions than {names} are refused")
         decoder = Decoder(model, endings, config, cache_shape(model))
         verify(model, tiny_tokenizer(), decoder)

@@ -1,4 +1,4 @@
-"""Modules of each model family that mix tokens in another way than attention."""
+"""Modules that mix tokens in another way than attention: what is replaced in them, and the sizes of what they keep."""
 
 from __future__ import annotations
 
@@ -18,24 +18,18 @@ from hpd_core.mixers.states import MixerPlan, MixerShape
 
 
 @dataclass(frozen=True, slots=True)
-class MixerFamily:
-    """Modules of one kind: how they are found and run.
+class MixerKind:
+    """Kind of module that mixes tokens.
 
     Attributes:
-        layer_types: names in `config.layer_types` of layers that have one, with attention beside it or not.
-        module: the name of their class.
         functions: ours, by the names of the transformers functions that they replace.
         shape: returns the sizes of what a module keeps.
         methods: ours, by the names of methods of the module ("forward") or of parts of it ("part.method").
-        others: modules of other kinds, which the same models may have beside it.
     """
 
-    layer_types: frozenset[str]
-    module: str
     functions: Mapping[str, PackedFunction]
     shape: Callable[[Any], MixerShape]
     methods: Mapping[str, PackedFunction] = field(default_factory=dict)
-    others: tuple[MixerFamily, ...] = ()
 
 
 def _convolution_shape(module: Any) -> MixerShape:
@@ -115,92 +109,39 @@ def _gaps_shape(module: Any) -> MixerShape:
 
 _CONVOLUTION: Mapping[str, PackedFunction] = {"causal_conv1d_fn": packed_convolution}
 
-_KIMI = {**_CONVOLUTION, "chunk_kimi_delta_attention": packed_delta_rule}
-_SCAN = {**_CONVOLUTION, "mamba2_chunk_scan": packed_scan}
-_CHANNELS = {**_CONVOLUTION, "mamba_selective_scan": packed_channel_scan}
-_DELTA_RULE = {**_CONVOLUTION, "torch_chunk_gated_delta_rule": packed_delta_rule}
-_GATED: Mapping[str, PackedFunction] = {
-    "conv_1d.forward": packed_convolution_module,
-    "rg_lru._rnn_scan": packed_gated_recurrence,
-}
-_LIGHTNING: Mapping[str, PackedFunction] = {"forward": packed_lightning}
-
-_CONV, _LINEAR, _HYBRID = (frozenset({kind}) for kind in ("conv", "linear_attention", "hybrid"))
-_NGRAMS = MixerFamily(_LINEAR, "Qwen4ExpTextNGramEmbedding", {}, _ngrams_shape, {"forward": packed_ngrams})
-_GAPS = MixerFamily(_LINEAR, "Qwen4ExpTextPLELayer", {}, _gaps_shape, {"_short_conv": packed_gaps})
-
-_FAMILIES: Mapping[str, MixerFamily] = {
-    "lfm2": MixerFamily(_CONV, "Lfm2ShortConv", _CONVOLUTION, _convolution_shape),
-    "lfm2_moe": MixerFamily(_CONV, "Lfm2MoeShortConv", _CONVOLUTION, _convolution_shape),
-    "lfm3": MixerFamily(_CONV, "Lfm3ShortConv", _CONVOLUTION, _convolution_shape),
-    "qwen3_next": MixerFamily(_LINEAR, "Qwen3NextGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
-    "qwen3_5_text": MixerFamily(_LINEAR, "Qwen3_5GatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
-    "qwen3_5_moe_text": MixerFamily(_LINEAR, "Qwen3_5MoeGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
-    "olmo_hybrid": MixerFamily(_LINEAR, "OlmoHybridGatedDeltaNet", _DELTA_RULE, _delta_rule_shape),
-    "kimi_linear": MixerFamily(_LINEAR, "KimiLinearDeltaAttention", _KIMI, _kimi_shape),
-    "bailing_hybrid": MixerFamily(_LINEAR, "BailingHybridDeltaAttention", _KIMI, _kimi_shape),
-    "glm5_next_text": MixerFamily(_LINEAR, "Glm5NextTextLinearAttention", _KIMI, _kimi_shape),
-    "granitemoehybrid": MixerFamily(_LINEAR, "GraniteMoeHybridMambaLayer", _SCAN, _scan_shape),
-    "falcon_h1": MixerFamily(_HYBRID, "FalconH1Mixer", _SCAN, _scan_shape),
-    "mamba2": MixerFamily(_LINEAR, "Mamba2Mixer", _SCAN, _scan_shape),
-    "bamba": MixerFamily(_LINEAR, "BambaMixer", _SCAN, _scan_shape),
-    "nemotron_h": MixerFamily(_LINEAR, "NemotronHMamba2Mixer", _SCAN, _scan_shape),
-    "zamba2": MixerFamily(_LINEAR | _HYBRID, "Zamba2MambaMixer", _SCAN, _scan_shape),
-    "mamba": MixerFamily(_LINEAR, "MambaMixer", _CHANNELS, _channels_shape),
-    "falcon_mamba": MixerFamily(_LINEAR, "FalconMambaMixer", _CHANNELS, _channels_shape),
-    "jamba": MixerFamily(_LINEAR, "JambaMambaMixer", _CHANNELS, _channels_shape),
-    "zamba": MixerFamily(_LINEAR | _HYBRID, "ZambaMambaMixer", _CHANNELS, _channels_shape),
-    "recurrent_gemma": MixerFamily(_LINEAR, "RecurrentGemmaRecurrentBlock", {}, _gated_shape, _GATED),
-    "minimax": MixerFamily(_LINEAR, "MiniMaxLightningAttention", {}, _lightning_shape, _LIGHTNING),
-    "qwen4_exp_text": MixerFamily(
-        _LINEAR, "Qwen4ExpTextGatedDeltaNet", _DELTA_RULE, _delta_rule_shape, others=(_NGRAMS, _GAPS)
-    ),
-}
-"""Families by the `model_type` of the text's configuration."""
-
-
-def layer_types_of(model_config: Any) -> frozenset[str]:
-    """Return the names of the model's layer types that we run beside attention; empty if it has none."""
-    family = _FAMILIES.get(model_config.get_text_config().model_type)
-    return frozenset() if family is None else family.layer_types
-
-
-def refuse_layout(model_config: Any, layout: str) -> None:
-    """Raise `ModelError` for a layout that does not support such layers."""
-    kinds, name = ", ".join(sorted(layer_types_of(model_config))), model_config.model_type
-    if kinds and layout != "tree":
-        raise ModelError(
-            f"{name} has layers of type {kinds}, whose tokens hear of others in the order of the text. In the layout "
-            f"{layout!r} values stand between keys that are fed before them; set engine.layout to 'tree'"
-        )
+CONVOLUTION = MixerKind(_CONVOLUTION, _convolution_shape)
+DELTA_RULE = MixerKind({**_CONVOLUTION, "torch_chunk_gated_delta_rule": packed_delta_rule}, _delta_rule_shape)
+KIMI = MixerKind({**_CONVOLUTION, "chunk_kimi_delta_attention": packed_delta_rule}, _kimi_shape)
+MAMBA_2 = MixerKind({**_CONVOLUTION, "mamba2_chunk_scan": packed_scan}, _scan_shape)
+MAMBA_1 = MixerKind({**_CONVOLUTION, "mamba_selective_scan": packed_channel_scan}, _channels_shape)
+GATED_RECURRENCE = MixerKind(
+    {}, _gated_shape, {"conv_1d.forward": packed_convolution_module, "rg_lru._rnn_scan": packed_gated_recurrence}
+)
+LIGHTNING = MixerKind({}, _lightning_shape, {"forward": packed_lightning})
+NGRAMS = MixerKind({}, _ngrams_shape, {"forward": packed_ngrams})
+GAPS = MixerKind({}, _gaps_shape, {"_short_conv": packed_gaps})
 
 
 class Mixers:
     """Layers of one model that are not attention."""
 
-    def __init__(self, model: Any, family: MixerFamily) -> None:
-        """Find and patch the modules. Raise `ModelError` if this version of transformers lacks them."""
-        by_name = {kind.module: kind for kind in (family, *family.others)}
-        self._modules = [part for part in model.modules() if type(part).__name__ in by_name]
-        self._kinds = [by_name[type(module).__name__] for module in self._modules]
-        if family not in self._kinds:
-            raise ModelError(f"{model.config.model_type} has no {family.module} in this version of transformers")
+    def __init__(self, model: Any, kinds: Mapping[str, MixerKind]) -> None:
+        """Find and patch the modules. Raise `ModelError` if this version of transformers lacks the first kind.
+
+        Args:
+            kinds: by the names of the modules' classes.
+        """
+        self._modules = [part for part in model.modules() if type(part).__name__ in kinds]
+        self._kinds = [kinds[type(module).__name__] for module in self._modules]
+        first = next(iter(kinds))
+        if all(type(module).__name__ != first for module in self._modules):
+            raise ModelError(f"{model.config.model_type} has no {first} in this version of transformers")
         self.shapes: Sequence[MixerShape] = [
             kind.shape(module) for kind, module in zip(self._kinds, self._modules, strict=True)
         ]
         """Shape of each layer."""
         for kind, module in zip(self._kinds, self._modules, strict=True):
             install([module], kind.functions, kind.methods)
-
-    @classmethod
-    def of(cls, model: Any) -> Mixers | None:
-        """Return the mixers of a model, or None if its configuration names none."""
-        config = model.config.get_text_config()
-        family = _FAMILIES.get(config.model_type)
-        kinds = getattr(config, "layer_types", None) or ()  # where it names none, all are alike
-        if family is None or (kinds and not family.layer_types.intersection(kinds[: config.num_hidden_layers])):
-            return None
-        return cls(model, family)
 
     @property
     def num_layers(self) -> int:
@@ -232,4 +173,4 @@ class Mixers:
             if step.has_convolved != (shape.channels > 0) or step.has_recurred != (shape.heads > 0):
                 kind = self._kinds[step.layer]
                 names = ", ".join([*kind.functions, *kind.methods])
-                raise ModelError(f"a {kind.module} has not called {names}")
+                raise ModelError(f"a {type(self._modules[step.layer]).__name__} has not called {names}")

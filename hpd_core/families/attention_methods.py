@@ -30,9 +30,8 @@ decoder runs the model. Longer texts are refused, as those beyond a model's cont
 from __future__ import annotations
 
 import functools
-import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any
@@ -42,12 +41,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hpd_core.attention.dispatch import ATTENTION_NAME, NO_BATCH, current_batch, packed_attention
-from hpd_core.layers.packed_linears import is_waited_for
+from hpd_core.system.device import is_waited_for
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
-    """Attention of a module, as we call it.
+class AttentionMethod:
+    """Attention of a module that does not call transformers' interface, as we call it.
 
     Attributes:
         method: name of the method that computes attention.
@@ -87,13 +86,13 @@ def _position_bias(module: Any, rounded_to: torch.dtype) -> Tensor:
     return (slopes.to(rounded_to) * batch.positions[:, None]).float()
 
 
-def _of_inner(scale: Callable[[Any], float], window: Callable[[Any], int | None] = lambda _: None) -> Description:
+def _inner(scale: Callable[[Any], float], window: Callable[[Any], int | None] = lambda _: None) -> AttentionMethod:
     """Describe a module with a method `_attn` from queries, keys and values [1, H, T, D] to answers [1, H, T, D]."""
 
     def attend(module: Any, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
         return _attend(module, q, k, v, scale(module), window=window(module)).transpose(1, 2), None
 
-    return Description("_attn", attend)
+    return AttentionMethod("_attn", attend)
 
 
 def _openai_gpt(module: Any, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> list[Tensor]:
@@ -173,60 +172,37 @@ def _mpt_slopes(module: Any) -> Tensor | None:
     return -table[:, 0, 0]
 
 
-_DESCRIPTIONS = {
-    "GPTJAttention": _of_inner(lambda module: 1 / module.scale_attn),
-    "CodeGenAttention": _of_inner(lambda module: 1 / module.scale_attn),
-    "GPTNeoXJapaneseAttention": _of_inner(lambda module: 1 / module.norm_factor),
-    "GPTNeoSelfAttention": _of_inner(
-        lambda _: 1.0, lambda module: module.config.window_size if module.attention_type == "local" else None
-    ),
-    "Attention": Description("_attn", _openai_gpt),
-    "XGLMAttention": Description("forward", _xglm),
-    "BloomAttention": Description("forward", _bloom, _bloom_slopes),
-    "MptAttention": Description("forward", _mpt, _mpt_slopes),
-    "FalconAttention": Description("forward", _falcon, _bloom_slopes),
-    "DogeAttention": Description("forward", _doge),
-}
-"""Descriptions by the name of transformers' class."""
+GPTJ = _inner(lambda module: 1 / module.scale_attn)
+GPT_NEOX_JAPANESE = _inner(lambda module: 1 / module.norm_factor)
+GPT_NEO = _inner(lambda _: 1.0, lambda module: module.config.window_size if module.attention_type == "local" else None)
+OPENAI_GPT = AttentionMethod("_attn", _openai_gpt)
+XGLM = AttentionMethod("forward", _xglm)
+BLOOM = AttentionMethod("forward", _bloom, _bloom_slopes)
+MPT = AttentionMethod("forward", _mpt, _mpt_slopes)
+FALCON = AttentionMethod("forward", _falcon, _bloom_slopes)
+DOGE = AttentionMethod("forward", _doge)
 
 
-def described(model: Any) -> list[Any]:
-    """Return the model's attention modules, layer by layer, if they are of the families above."""
-    return [module for module in model.modules() if _description_of(module) is not None]
-
-
-def steer_methods(model: Any) -> bool:
-    """Make the model's attention modules call ours while our decoder runs. Return whether they are of the families
-    above.
-    """
-    modules = described(model)
+def steer_method(model: Any, modules: Sequence[Any], ours: AttentionMethod) -> None:
+    """Make the model's attention modules, layer by layer, call `ours` while our decoder runs."""
     for number, module in enumerate(modules):
-        description = _description_of(module)
-        assert description is not None
         if not hasattr(module, "layer_idx"):
             module.layer_idx = number
         if not hasattr(module, "hpd_slopes"):
-            slopes = description.slopes(module)
+            slopes = ours.slopes(module)
             module.hpd_slopes = None if slopes is None else slopes.to(model.device)
         module.hpd_config = model.config
-        setattr(module, description.method, MethodType(_method(type(module), description), module))
-        is_mpt = type(module).__name__ == "MptAttention"
-        if is_mpt and _with_mask not in model.base_model._forward_pre_hooks.values():
+        setattr(module, ours.method, MethodType(_method(type(module), ours), module))
+        if ours is MPT and _with_mask not in model.base_model._forward_pre_hooks.values():
             model.base_model.register_forward_pre_hook(_with_mask, with_kwargs=True)
-    return bool(modules)
 
 
-def _description_of(module: Any) -> Description | None:
-    is_transformers = type(module).__module__.startswith("transformers.models.")
-    return _DESCRIPTIONS.get(type(module).__name__) if is_transformers else None
-
-
-def _method(kind: type, description: Description) -> Callable[..., Any]:
-    own = getattr(kind, description.method)
+def _method(kind: type, ours: AttentionMethod) -> Callable[..., Any]:
+    own = getattr(kind, ours.method)
 
     @functools.wraps(own)
     def method(module: Any, *args: Any, **kwargs: Any) -> Any:
-        call = description.attend if _is_steered(module.hpd_config) else own
+        call = ours.attend if _is_steered(module.hpd_config) else own
         return call(module, *args, **kwargs)
 
     return method
@@ -343,43 +319,11 @@ def _with_positions(_module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[An
     return args, {**kwargs, "past_key_values": before}
 
 
-_PICKED: Mapping[str, Sequence[str]] = {
-    "indexed_attention": ("index_topk",),
-    "minimax_m3_sparse": ("index_topk_blocks", "index_block_size"),
-    "doge": ("keep_window_size",),
-    "qwen4_exp_text": ("indexer_budget",),
-}
-"""Settings whose product is the number of picked tokens, by the model type, or else the name of such layers in
-`config.layer_types`.
-"""
-LAYER_TYPES = frozenset(_PICKED)
-
 _EVERYTHING = {
     "Qwen4ExpTextQSAIndexer": torch.ones(1, 1, 1, 1, dtype=torch.bool),
     "Glm5NextTextIndexer": torch.zeros(1, 0, 0, dtype=torch.int32),
 }
 """Placeholder output by class of indexer, for runs that ignore it; other classes return no indices."""
-
-
-def most_seen(model_config: Any) -> int | None:
-    """Return the number of tokens up to which all are picked; None if nothing is picked, or it is unknown."""
-    config = model_config.get_text_config()
-    settings: list[list[int | None]] = [
-        [getattr(config, name, None) for name in names] for names in settings_of(model_config)
-    ]
-    known = [[value for value in values if value is not None] for values in settings]
-    leaves_tail = getattr(config, "index_kpool", 1) > 1 and not config.index_kpool_always_select_tail
-    if not settings or known != settings or leaves_tail:
-        return None
-    return min(math.prod(values) for values in known)
-
-
-def settings_of(model_config: Any) -> Sequence[Sequence[str]]:
-    """Return, for each kind of layer that picks, the settings whose product is the number of tokens."""
-    config = model_config.get_text_config()
-    of_model = LAYER_TYPES.intersection([config.model_type])
-    kinds = of_model or LAYER_TYPES.intersection(getattr(config, "layer_types", None) or ())
-    return [_PICKED[kind] for kind in sorted(kinds)]
 
 
 def steer_sparse(model: Any) -> None:
