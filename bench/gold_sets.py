@@ -14,10 +14,10 @@ from hpd_core import CategorySchema, Record, RecordResult
 from hpd_core.extractor import Extractor
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
+from pipelines.profiling.from_gold import schemas_from_gold
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.run_answers import RowKey, RunProduct
 from pipelines.quality.scoring import Answer, Estimate
-from pipelines.schemas.from_gold import schemas_from_gold
 from pipelines.training.labelled_products import CatalogRow, read_records
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "extractgpt.yaml"

@@ -35,10 +35,10 @@ from hpd_core.training.examples import Example
 from hpd_core.training.loss import attach_training, collate, forward_logits, forward_loss
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.loading import load_config
+from pipelines.config.schema_file import dump_schemas
 from pipelines.errors import UsageError
+from pipelines.profiling.from_gold import schemas_from_gold
 from pipelines.quality.gold import read_gold
-from pipelines.schemas.from_gold import schemas_from_gold
-from pipelines.schemas.schema_file import dump_schemas
 from pipelines.training.course import Course
 from pipelines.training.step_planner import TrainingStep
 from pipelines.training.trained_weights import MasterWeights

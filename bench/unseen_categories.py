@@ -46,10 +46,10 @@ import typer
 
 from bench.gold_sets import CONFIG, GoldSet, extract, figure, read_set
 from hpd_core import Engine, HPDError
-from pipelines.comparing.examples import paired_rates
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
 from pipelines.errors import RunError, UsageError
+from pipelines.evaluating.examples import paired_rates
 from pipelines.quality.evaluation import judge_products
 from pipelines.quality.run_answers import RowKey, RunProduct
 from pipelines.quality.scoring import Answer, AnswerJudgement, Comparison, bootstrap, count, estimate_rates

@@ -27,13 +27,13 @@ from pydantic_core import PydanticUndefined
 from hpd_core import Attribute, CategorySchema, EngineConfig, Member, Unit
 from hpd_core.extractor import EngineDescription
 from pipelines.cli import COMMANDS
+from pipelines.config.attribute_entries import USE
+from pipelines.config.category_entries import DOCUMENT, EXTENDS
 from pipelines.config.extraction import JobConfig
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.labelling import LabelConfig
 from pipelines.config.loading import Mapped
-from pipelines.schemas.attribute_entries import USE
-from pipelines.schemas.category_entries import DOCUMENT, EXTENDS
-from pipelines.schemas.nested_entries import OBJECT_KEYS
+from pipelines.config.nested_entries import OBJECT_KEYS
 from pipelines.store.columns import COLUMNS, ERROR_CODES
 
 FOLDER = Path(__file__).resolve().parent / "reference"

@@ -31,18 +31,18 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.comparing.comparison import MAX_EXAMPLES, compare_runs
-from pipelines.comparing.pages import render_markdown, write_pages
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 from pipelines.console.terminal import FoldedMarkdown, data_console, printable
 from pipelines.errors import UsageError
+from pipelines.evaluating.comparison import MAX_EXAMPLES, compare_runs
+from pipelines.evaluating.pages import render_markdown, write_pages
 from pipelines.quality.doubtful_labels import recheck_labels
 from pipelines.quality.evaluation import evaluate_run
 from pipelines.quality.gold import read_lines
 from pipelines.quality.gold_split import without_doubtful
 from pipelines.quality.score_tables import print_brief, print_evaluation, print_rechecked
 from pipelines.quality.scoring import Comparison
-from pipelines.rewriting.learned_calibration import CalibrationWishes, calibrate_runs
+from pipelines.reviewing.learned_calibration import CalibrationWishes, calibrate_runs
 from pipelines.store.folders import file_at
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -161,7 +161,7 @@ def evaluate(
             print_brief(console, evaluation) if brief else print_evaluation(console, evaluation, by_attribute)
         if judge is not None:
             # Imported here: who has no judge does without its client.
-            from pipelines.judging.judge_run import JudgeWishes, judge_and_print
+            from pipelines.evaluating.judge_run import JudgeWishes, judge_and_print
 
             judges = (judge, judge_set or (), second_judge, second_judge_set or ())
             asks = JudgeWishes(*judges, limit, seed, judge_cache, out)

@@ -23,13 +23,13 @@ if not __package__:
 import typer
 from rich.console import Console
 
-from pipelines.confidence.run_confidence import RunConfidence
+from pipelines.config.schema_file import load_schemas
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
 from pipelines.console.terminal import printable
 from pipelines.normalising.measured_text import NORM_STATUSES
-from pipelines.rewriting.decided_run import decide_run
-from pipelines.rewriting.normalised_run import NormalisedRun, normalise_run
-from pipelines.schemas.schema_file import load_schemas
+from pipelines.quality.run_confidence import RunConfidence
+from pipelines.reviewing.decided_run import decide_run
+from pipelines.reviewing.normalised_run import NormalisedRun, normalise_run
 from pipelines.store.folders import Folder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

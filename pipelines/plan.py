@@ -90,13 +90,13 @@ def plan(
         if f1 is not None and gold is None:
             raise UsageError("--f1 goes with --gold: labels say which F1 a threshold reaches")
         # Imported here: `--help` and wrong options answer at once, without torch.
-        from pipelines.cascading.curve import CURVE_NAME
         from pipelines.console.terminal import print_notes
-        from pipelines.costing import forecast_text
-        from pipelines.costing.cost_plan import Planner
-        from pipelines.costing.forecast import DEADLINES
-        from pipelines.costing.forecast_text import curve_json, describe, print_curve
-        from pipelines.costing.pilot import PILOT_RUN
+        from pipelines.quality.curve import CURVE_NAME
+        from pipelines.reporting import forecast_text
+        from pipelines.reporting.cost_plan import Planner
+        from pipelines.reporting.forecast import DEADLINES
+        from pipelines.reporting.forecast_text import curve_json, describe, print_curve
+        from pipelines.reporting.pilot import PILOT_RUN
 
         planner = Planner.open(config, overrides or [], limit, folder, on, console, has_pilot=pilot is not None)
         print_notes(console, [*planner.job.warnings, *planner.job.sample_warnings])

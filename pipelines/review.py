@@ -27,11 +27,11 @@ from rich.console import Console
 from hpd_core import CategorySchema
 from pipelines.console.exit_codes import EXIT_CLEAN, open_socket, run_command
 from pipelines.errors import UsageError
-from pipelines.review_desk.desk import DeskOptions, ReviewDesk
-from pipelines.review_desk.gold_file import write_gold
-from pipelines.reviewing.texts_in_run import left_out_note
-from pipelines.rewriting.reviewed_run import write_reviews
-from pipelines.runs.run import Run
+from pipelines.job.run import Run
+from pipelines.reviewing.desk import DeskOptions, ReviewDesk
+from pipelines.reviewing.gold_file import write_gold
+from pipelines.reviewing.reviewed_run import write_reviews
+from pipelines.store.texts_in_run import left_out_note
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -73,7 +73,7 @@ def main(
 
 def _serve(run: str, host: str, port: int, options: DeskOptions) -> None:
     try:
-        from pipelines.review_desk.server import serve
+        from pipelines.reviewing.server import serve
     except ImportError as error:
         raise UsageError(f"{error.name} is not installed: pip install fastapi uvicorn") from error
     with open_socket(host, port, listens=True) as sock:

@@ -27,14 +27,14 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.config.catalog_input import InputFormat
+from pipelines.config.importing.imported import Imported, choose, schema_text
+from pipelines.config.importing.kinds import ImportWishes, SchemaKind, is_gold, read_imported
+from pipelines.config.lint import diff, lint, tokenizer_counts
+from pipelines.config.schema_file import TALLIED, describe_totals, dump_schemas, load_schemas, parse_schemas, tally
 from pipelines.config.yaml_files import parse_yaml
 from pipelines.errors import RunError, UsageError
+from pipelines.profiling.from_gold import exclusive_schemas, schemas_from_gold, shared_text, typed_from_gold
 from pipelines.quality.gold import read_gold
-from pipelines.schemas.from_gold import exclusive_schemas, schemas_from_gold, shared_text, typed_from_gold
-from pipelines.schemas.importing.imported import Imported, choose, schema_text
-from pipelines.schemas.importing.kinds import ImportWishes, SchemaKind, is_gold, read_imported
-from pipelines.schemas.lint import diff, lint, tokenizer_counts
-from pipelines.schemas.schema_file import TALLIED, describe_totals, dump_schemas, load_schemas, parse_schemas, tally
 from pipelines.store.folders import open_filesystem
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from hpd_core.text.endings import Endings
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
 from pipelines.config.extraction import JobConfig
+from pipelines.config.schema_file import load_schemas
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldProduct, read_gold
-from pipelines.schemas.schema_file import load_schemas
 from pipelines.training.labelled_products import read_records
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from hpd_core.decoding.next_token import Chosen
 from hpd_core.decoding.prompt import BranchEnd, MemberChoice, Prompt
 from hpd_core.layout import EVERYBODY, FREE, NO_NODE, PUBLIC, IntArray, Layout
 from hpd_core.text.endings import Endings, Read, start_of
+from hpd_core.text.grammars import FIRST_LIVE
 
 ValueIndex = tuple[IntArray, IntArray]
 """(rows, branches), int64 [n] each: n values, by prompt and then by branch. It indexes arrays of [P, B]."""
@@ -89,7 +90,8 @@ class ValueStates:
         limits = padded(0, lambda layout: layout.max_new_tokens)
         states = padded(FREE, lambda layout: layout.states)
         read = np.where(states == FREE, start_of(False), start_of(True)).astype(np.uint8)
-        read[scopes == PUBLIC] = Read.LINE  # a value that others see is written to the end of the line
+        # A value that others see, and one of a grammar, is written to the end of the line.
+        read[(scopes == PUBLIC) | (states >= FIRST_LIVE)] = Read.LINE
         token_shape = (*shape, max(1, int(limits.max())))
         rates = np.full(shape, np.nan)
         for row, prompt in enumerate(prompts):

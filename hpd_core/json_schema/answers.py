@@ -8,17 +8,18 @@ from concurrent.futures import CancelledError, Future
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 from threading import Lock
 from typing import Any
 
 import regex
 from jsonschema import Draft202012Validator, FormatChecker, ValidationError
-from jsonschema.validators import extend
+from jsonschema.validators import extend, validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from hpd_core.requests.calls import CompletionFuture
-from hpd_core.text.patterns import PatternError, read_pattern
+from hpd_core.text.patterns import PatternError, is_checkable, read_pattern
 from hpd_core.types import ValueStatus
 
 
@@ -41,6 +42,8 @@ class FieldAnswer:
         status: "value", "absent" (null), "truncated", "invalid" or "error".
         num_tokens, logprob_mean, logprob_min, probability: as in `Completion`; constants have no tokens and
             probability 1.
+        is_whole: whether it was decoded as a whole, under the grammar of its schema: the schema does not say which
+            fields it has.
     """
 
     path: str
@@ -51,6 +54,7 @@ class FieldAnswer:
     logprob_mean: float | None = None
     logprob_min: float | None = None
     probability: float | None = None
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,7 @@ def pointer(path: Iterable[str | int]) -> str:
 
 
 _PATTERN_SECONDS = 1.0
+_UNICODE = regex.compile(r"\\[pPsS]")
 _seconds_left: ContextVar[float] = ContextVar("seconds that the patterns of an answer may still take")
 
 
@@ -131,8 +136,11 @@ def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[Validatio
         return
     left, started = _seconds_left.get(), time.monotonic()
     try:
-        read_pattern(pattern)  # an enum's was not read before, and the search below compiles it, however large
-        found = regex.search(pattern, instance, timeout=max(left, 0.001))
+        if not is_checkable(pattern):  # the search below compiles it, however large
+            read_pattern(pattern)
+        # As they are decoded (text/patterns.py); with the flag, properties and spaces would be ASCII's, too.
+        flags = 0 if _UNICODE.search(pattern) else regex.ASCII
+        found = regex.search(pattern, instance, flags=flags, timeout=max(left, 0.001))
     except PatternError as error:
         yield ValidationError(f"whether it matches {pattern[:80]!r} cannot be checked: {error}")
     except regex.error as error:
@@ -158,17 +166,26 @@ def _exact(number: float) -> Fraction:
     return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
 
 
-_Validator = extend(  # type: ignore[no-untyped-call]
-    # An answer has the fields that were asked for: there are no others, and to look for them takes ever so long.
-    Draft202012Validator,
-    {"pattern": _pattern, "multipleOf": _multiple_of, "unevaluatedProperties": lambda *_: ()},
-)
+def draft_of(schema: Any) -> Any:
+    """Return jsonschema's validator of the draft that a schema names in `$schema`; of 2020-12 if it names none."""
+    return validator_for(schema, default=Draft202012Validator)
 
 
-def checker(schema: Mapping[str, Any]) -> Callable[[Any], list[Problem]]:
-    """Return a function that finds the problems of an answer."""
+@cache
+def _validator(draft: Any, *, is_split: bool) -> Any:
+    changed: dict[str, Any] = {"pattern": _pattern, "multipleOf": _multiple_of}
+    if is_split:
+        # An answer has the fields that were asked for: there are no others, and to look for them takes ever so long.
+        changed["unevaluatedProperties"] = lambda *_: ()
+    return extend(draft, changed)  # type: ignore[no-untyped-call]
+
+
+def checker(schema: Mapping[str, Any], *, is_split: bool = True) -> Callable[[Any], list[Problem]]:
+    """Return a function that finds the problems of an answer. `is_split`: whether its fields are all known."""
     # A registry that fetches nothing: a stranger's schema may name any address.
-    validator = _Validator(schema, format_checker=FormatChecker(), registry=Registry())
+    validator = _validator(draft_of(schema), is_split=is_split)(
+        schema, format_checker=FormatChecker(), registry=Registry()
+    )
 
     def problems(data: Any) -> list[Problem]:
         _seconds_left.set(_PATTERN_SECONDS)

@@ -26,11 +26,14 @@ from typing import Any, TypeAlias
 from jsonschema import Draft202012Validator
 
 from hpd_core.errors import SchemaError
-from hpd_core.text.patterns import PatternError, pattern_dfa
+from hpd_core.json_schema.references import References, Unsplit
+from hpd_core.text.grammars import grammar_problem
+from hpd_core.text.patterns import is_checkable, pattern_problem
 from hpd_core.text.template import Piece, PromptTemplate, chat_wrapping, single_header
 from hpd_core.text.value_kinds import (
     Boolean,
     FreeText,
+    Grammar,
     Integer,
     JsonString,
     Number,
@@ -41,16 +44,20 @@ from hpd_core.text.value_kinds import (
     spelled,
 )
 
-TEXT_TOKENS, LIST_TOKENS, ROWS_TOKENS = 96, 128, 256
-"""Default lengths in tokens of texts, of lists, and of the keys of a list's rows."""
+TEXT_TOKENS, LIST_TOKENS, ROWS_TOKENS, WHOLE_TOKENS = 96, 128, 256, 512
+"""Default lengths in tokens of texts, lists, the keys of a list's rows, and values that are decoded as a whole."""
 _TYPED_TOKENS = 48
 _MOST_TOKENS = 1_000_000
 _MOST_LISTED = 50
+_MOST_SHOWN = 1_000  # characters of a schema that the model is shown
+ROOT = "answer"
+"""Key of an outermost value that is no object."""
 
 _DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
 _ZONE = r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 _DAYS = "([0-9]+Y([0-9]+M([0-9]+D)?)?|[0-9]+M([0-9]+D)?|[0-9]+D)"
+_LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOURS = "([0-9]+H([0-9]+M([0-9]+S)?)?|[0-9]+M([0-9]+S)?|[0-9]+S)"
 FORMATS: Mapping[str, tuple[str, str]] = {
     "date": (rf"^{_DATE}$", "a date as YYYY-MM-DD"),
@@ -59,6 +66,7 @@ FORMATS: Mapping[str, tuple[str, str]] = {
     "duration": (rf"^P([0-9]+W|{_DAYS}(T{_HOURS})?|T{_HOURS})$", "as P1DT2H"),
     "email": (r"^[A-Za-z0-9._%+-]+@[A-Za-z0-9]([A-Za-z0-9-]*)(\.[A-Za-z0-9-]+)+$", "an e-mail address"),
     "uri": (r"^[A-Za-z][A-Za-z0-9+.-]*:[^ \"<>\\^`{|}]+$", "a URI"),
+    "hostname": (rf"^{_LABEL}(\.{_LABEL})*$", "a host name"),
     "uuid": (r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$", "a UUID"),
 }
 """Pattern of each format, and its description for the model. Other formats are described by their names."""
@@ -81,6 +89,31 @@ def read_leaf(schema: Mapping[str, Any], type_: Any, where: str, *, takes_null: 
     kind = _kind(schema, type_, where, takes_null or can_miss)
     default = TEXT_TOKENS if isinstance(kind, JsonString | Pattern | Verbatim) else _TYPED_TOKENS
     return Leaf(kind, _note(schema, kind), takes_null, max_tokens_of(schema, default, where))
+
+
+def whole_leaf(schema: Any, references: References, where: str, *, can_miss: bool, because: SchemaError) -> Leaf:
+    """Return a value of any schema, decoded as a whole under its grammar. `because`: why it is not split.
+
+    Raises:
+        SchemaError: there is no grammar of it.
+    """
+    takes_null, problem = references.takes_null(schema), None
+    for loosely in (False, True):
+        written = spelled(references.alone(schema, where, loosely=loosely))
+        kind = Grammar(written, takes_null or can_miss)
+        if (problem := grammar_problem(kind)) is None:
+            break
+    else:
+        raise SchemaError(where, f"{because.message}. As a whole it cannot be decoded either: {problem}")
+    notes = [*described(schema), f"JSON that fits {written[:_MOST_SHOWN]}{'...' if len(written) > _MOST_SHOWN else ''}"]
+    most = max_tokens_of(schema if isinstance(schema, Mapping) else {}, WHOLE_TOKENS, where)
+    return Leaf(kind, "; ".join([*notes, *(["or null"] if kind.nullable else [])]), takes_null, most)
+
+
+def described(schema: Any) -> list[str]:
+    """Return a schema's title and description, each on one line, if it has them."""
+    texts = [schema.get("title"), schema.get("description")] if isinstance(schema, Mapping) else []
+    return [" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip()]
 
 
 def max_tokens_of(schema: Mapping[str, Any], default: int, where: str) -> int:
@@ -118,7 +151,7 @@ def _kind(schema: Mapping[str, Any], type_: Any, where: str, nullable: bool) -> 
             return Boolean(nullable)
         case "string":
             return _text(schema, where, nullable)
-    raise SchemaError(where, "a field that may be anything cannot be asked for: say its 'type'")
+    raise Unsplit(where, "a field that may be anything cannot be asked for: say its 'type'")
 
 
 def _one_of(values: Any, type_: Any, where: str, nullable: bool) -> OneOf:
@@ -128,7 +161,7 @@ def _one_of(values: Any, type_: Any, where: str, nullable: bool) -> OneOf:
         raise SchemaError(where, "an enum without a value of its type cannot be decoded: add one")
     for value in values:
         if isinstance(value, list | dict):
-            raise SchemaError(where, "an enum of lists or objects cannot be decoded: give each a name, and list those")
+            raise Unsplit(where, "an enum of lists or objects cannot be decoded: give each a name, and list those")
     return OneOf(tuple({spelled(value): value for value in values}.values()), nullable)
 
 
@@ -141,16 +174,15 @@ def _text(schema: Mapping[str, Any], where: str, nullable: bool) -> JsonString |
     pattern, format_ = schema.get("pattern"), FORMATS.get(schema.get("format", ""))
     if pattern is None:
         return JsonString(nullable) if format_ is None else Pattern(format_[0], nullable)
-    try:
-        pattern_dfa(pattern)
-    except PatternError as error:
-        raise SchemaError(where, f"its pattern cannot be decoded: {error}") from error
-    return Pattern(pattern, nullable)
+    problem = pattern_problem(pattern)
+    if problem is not None and not is_checkable(pattern):
+        raise SchemaError(where, f"its pattern cannot be decoded: {problem}")
+    # Some patterns can only be checked, when the answer is there.
+    return Pattern(pattern, nullable) if problem is None else JsonString(nullable)
 
 
 def _note(schema: Mapping[str, Any], kind: ValueKind) -> str:
-    texts = [schema.get("title"), schema.get("description")]
-    notes = [" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip()]
+    notes = described(schema)
     match kind:
         case OneOf():
             notes.append(f"one of {listed(kind.spellings, ', ')}")
@@ -162,7 +194,7 @@ def _note(schema: Mapping[str, Any], kind: ValueKind) -> str:
             notes.append("true or false")
         case JsonString() | Pattern() | Verbatim() | FreeText():
             notes += _text_notes(schema)
-    notes += [f"{words} {schema[name]}" for name, words in _LIMITS.items() if name in schema]
+    notes += [f"{words} {schema[name]}" for name, words in _LIMITS.items() if type(schema.get(name)) in (int, float)]
     return "; ".join([*notes, *(["or null"] if kind.nullable else [])])
 
 
@@ -284,17 +316,19 @@ Frame = tuple[tuple[Piece, ...], tuple[Piece, ...]]
 """Pieces before a document, and between it and the answer's first key."""
 
 
-def render_frame(form: FormGroup, template: PromptTemplate, tokenizer: Any, instruction: str | None) -> Frame:
+def render_frame(form: Node, template: PromptTemplate, tokenizer: Any, instruction: str | None) -> Frame:
     """Return the pieces around a document. Control tokens in the schema and the instruction are encoded as plain text.
 
     Raises:
         PromptError: the chat template drops or doubles the user's message.
     """
     head, tail = chat_wrapping(template, tokenizer)
-    fields = "\n".join(_lines(form, ""))
+    lines = _lines(form, "") if isinstance(form, FormGroup) else _line(ROOT, FormMember(form, True))
+    about = f"\n{form.note}" if isinstance(form, FormGroup) and form.note else ""
+    fields = "\n".join(lines)
     prefix = (
         Piece(head, True),
-        Piece(instruction or _INSTRUCTION, False),
+        Piece((instruction or _INSTRUCTION) + about, False),
         Piece("\n\nFields:\n", True),
         Piece(fields, False),
         Piece(f"\n\n{_RULES}\n\nDocument:\n", True),
@@ -316,6 +350,25 @@ def joined_name(name: str, field: str) -> str:
 def count_name(name: str) -> str:
     """Return the name of the number of a list's items."""
     return f"{name}.length"
+
+
+def is_split(node: Node) -> bool:
+    """Return whether no value in it is decoded as a whole."""
+    match node:
+        case Leaf():
+            return not isinstance(node.kind, Grammar)
+        case FormGroup():
+            return all(is_split(member.node) for member in node.fields.values())
+        case Rows():
+            return is_split(node.row)
+        case Variants():
+            return all(map(is_split, node.shapes.values()))
+    return True
+
+
+def as_group(form: Node) -> FormGroup:
+    """Return the form itself, or an object around an outermost value that is none."""
+    return form if isinstance(form, FormGroup) else FormGroup({ROOT: FormMember(form, True)}, "", False, False)
 
 
 def key_names(group: FormGroup, name: str = "", path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:

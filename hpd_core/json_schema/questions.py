@@ -15,6 +15,7 @@ from typing import Any
 from hpd_core.errors import PromptError
 from hpd_core.json_schema.answers import FieldAnswer, Problem, pointer
 from hpd_core.json_schema.form import (
+    ROOT,
     Constant,
     FormGroup,
     Leaf,
@@ -26,7 +27,7 @@ from hpd_core.json_schema.form import (
     render_branch,
 )
 from hpd_core.requests.calls import Completion, OpenBranch
-from hpd_core.text.value_kinds import ListOf, spelled
+from hpd_core.text.value_kinds import Grammar, ListOf, spelled
 
 Path = tuple[str | int, ...]
 _MOST_WAITING = 10_000
@@ -63,11 +64,12 @@ class FormQuestion:
 class Questions:
     """Questions of one document."""
 
-    def __init__(self, form: FormGroup) -> None:
+    def __init__(self, form: Node) -> None:
         self.answers: dict[Path, FieldAnswer] = {}
         self.problems: list[Problem] = []
         self.lengths: dict[Path, int | None] = {}  # of lists of objects; None: there is none
-        self._waiting = list(self._of_group(form, (), "", (), ()))
+        name = "" if isinstance(form, FormGroup) else ROOT
+        self._waiting = list(self._of_node(form, (), name, (), ()))
 
     def next_wave(self) -> list[FormQuestion]:
         """Return the questions that can be asked now: all that they wait for is answered."""
@@ -175,6 +177,7 @@ def found_by(question: FormQuestion, completion: Completion) -> list[tuple[Path,
         completion.logprob_mean,
         completion.logprob_min,
         completion.probability,
+        is_whole=isinstance(question.leaf.kind, Grammar),
     )
     rows = question.rows
     if rows is None or completion.status != "value":
@@ -220,9 +223,10 @@ class Assembly:
         """Take the answers, and the `lengths` of the lists of objects; None if there is no list."""
         self._answers, self._lengths = answers, lengths
 
-    def of(self, form: FormGroup) -> Any:
-        """Return the whole object."""
-        return self._fields(form, ())
+    def of(self, form: Node) -> Any:
+        """Return the whole answer; None if the model wrote none."""
+        found = self._value(form, (), True)
+        return None if found is MISSING else found
 
     def _fields(self, group: FormGroup, path: Path) -> dict[str, Any]:
         found = {}

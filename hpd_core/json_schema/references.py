@@ -1,33 +1,39 @@
-"""Resolution of a schema's references: `$ref` is followed, `allOf` is merged, null is separated from the rest."""
+"""Resolution of a schema's references: `$ref` is followed, `allOf` is merged, null is separated from the rest.
+
+What has no keys that are known in advance raises `Unsplit`: it is decoded as a whole (json_schema/schema_reader.py).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from jsonschema import Draft202012Validator
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from hpd_core.errors import SchemaError
+from hpd_core.json_schema.answers import draft_of
+from hpd_core.text.patterns import pattern_problem
 
 Plain = dict[str, Any]
 _MOST_READ = 10_000
 _DECIMAL = "^(?!^[-+.]*$)[+-]?0*"  # how pydantic's pattern of a Decimal begins
-_REFUSED = {
-    "patternProperties": "name each field in 'properties'",
-    "propertyNames": "name each field in 'properties'",
-    "if": "describe the condition in 'description', or use 'x-hpd-after'",
-    "not": "say what is allowed instead",
-    "dependentSchemas": "make the fields optional",
-    "prefixItems": "use an object with a field for each place",
-    "contains": "use 'items'",
-    "unevaluatedItems": "use 'items'",
-    "$dynamicRef": "use '$ref'",
-}
+_UNSPLIT = frozenset(
+    {
+        *("patternProperties", "propertyNames", "if", "not", "dependentSchemas", "dependentRequired", "dependencies"),
+        *("prefixItems", "contains", "unevaluatedItems", "$dynamicRef", "$recursiveRef"),
+    }
+)
+"""Keywords that say what no list of fields can."""
+_VALUES = frozenset(("const", "enum", "default", "examples"))
 _MERGED = ("title", "description", "$defs", "definitions", "$schema", "$id", "$comment", "default", "examples")
+
+
+class Unsplit(SchemaError):  # noqa: N818 - it is caught, and becomes a value that is decoded as a whole
+    """Schema whose value cannot be split into fields with known keys."""
 
 
 class References:
@@ -38,7 +44,7 @@ class References:
         self._root = root
         self._find = finder(root)
         # A registry that fetches nothing: a stranger's schema may name any address.
-        self._validator = Draft202012Validator(root, registry=Registry())
+        self._validator = draft_of(root)(root, registry=Registry())
         self._followed: list[str] = []
         self._num_read = 0
 
@@ -67,12 +73,11 @@ class References:
         if self._num_read > _MOST_READ:
             raise SchemaError(where, "references lead to each other too often: write the schema out")
         if not isinstance(schema, Mapping):
-            raise SchemaError(where, "a field that may be anything cannot be asked for: say its 'type'")
+            raise Unsplit(where, "a field that may be anything cannot be asked for: say its 'type'")
         if "$id" in schema and schema is not self._root:
             raise SchemaError(where, "an '$id' in the middle changes what references mean: leave it out")
-        for keyword, way_out in _REFUSED.items():
-            if keyword in schema:
-                raise SchemaError(where, f"{keyword!r} cannot be decoded: {way_out}")
+        if beside := sorted(_UNSPLIT & schema.keys()):
+            raise Unsplit(where, f"{beside[0]!r} cannot be split into fields")
         if schema.get("nullable") is True and not _says_null(schema):
             raise SchemaError(where, "'nullable' is OpenAPI's, not JSON Schema's: write \"type\": [..., \"null\"]")
         plain = dict(schema)
@@ -80,7 +85,7 @@ class References:
         if "$ref" in plain:
             reference = plain.pop("$ref")
             if reference in above:
-                raise SchemaError(where, f"{reference!r} leads to itself: write out as many levels as you need")
+                raise Unsplit(where, f"{reference!r} leads to itself: write out as many levels as you need")
             above = (*above, reference)
             self._followed.append(reference)
             parts.append(self._target(reference, where))
@@ -98,9 +103,54 @@ class References:
             found = self._find(reference)
         except LookupError as error:
             raise SchemaError(where, f"{reference!r} leads nowhere: add it to '$defs'") from error
-        if not isinstance(found, Mapping):
+        if not isinstance(found, Mapping | bool):
             raise SchemaError(where, f"{reference!r} is no schema of a field")
-        return found
+        return found if isinstance(found, Mapping) else {} if found else {"not": {}}
+
+    def takes_null(self, schema: Any) -> bool:
+        """Return whether null fits a schema."""
+        try:
+            return bool(self._validator.evolve(schema=schema).is_valid(None))
+        except (Unresolvable, RecursionError):
+            return False
+
+    def alone(self, schema: Any, where: str, *, loosely: bool = False) -> Any:
+        """Return a copy of a schema that refers only to its own `$defs`, without patterns that cannot be decoded.
+
+        Args:
+            loosely: whether the names of fields are left to the check of the answer, too.
+
+        Raises:
+            SchemaError: a reference leads nowhere or out of the schema.
+        """
+        names: dict[str, str] = {}
+
+        def copied(node: Any) -> Any:
+            if isinstance(node, list):
+                return [copied(each) for each in node]
+            if not isinstance(node, Mapping):
+                return node
+            found = {key: value if key in _VALUES else copied(value) for key, value in node.items() if key != "$id"}
+            if isinstance(reference := node.get("$ref"), str):
+                self._target(reference, where)
+                found["$ref"] = names.setdefault(reference, f"#/$defs/{len(names)}")
+            if isinstance(pattern := node.get("pattern"), str) and pattern_problem(pattern):
+                del found["pattern"]
+            if loosely and found.pop("patternProperties", None) is not None:
+                found["additionalProperties"] = True
+            return found
+
+        whole = copied(schema)
+        definitions: dict[str, Any] = {}
+        while len(definitions) < len(names):
+            reference = list(names)[len(definitions)]
+            definitions[str(len(definitions))] = copied(self._target(reference, where))
+        _refuse_endless(whole, definitions, where)
+        if not isinstance(whole, dict):
+            return whole
+        rest = {key: value for key, value in whole.items() if key not in ("$defs", "definitions", "$schema")}
+        rest |= {"$schema": self._root["$schema"]} if "$schema" in self._root else {}
+        return rest | ({"$defs": definitions} if definitions else {})
 
     def _without_null(self, plain: Plain, where: str, above: tuple[str, ...]) -> tuple[Plain, bool]:
         takes_null = False
@@ -125,7 +175,7 @@ class References:
             takes_null |= "null" in kinds
             others = [kind for kind in kinds if kind != "null"]
             if len(others) > 1:
-                raise SchemaError(where, f"it may be {' or '.join(kinds)}: choose one of these types, and null")
+                raise Unsplit(where, f"it may be {' or '.join(kinds)}: choose one of these types, and null")
             plain["type"] = others[0] if others else "null"
         if isinstance(plain.get("enum"), list) and None in plain["enum"]:
             takes_null = True
@@ -133,6 +183,33 @@ class References:
             if not plain["enum"]:
                 plain = {"type": "null"}
         return plain, takes_null
+
+
+def _refuse_endless(whole: Any, definitions: Mapping[str, Any], where: str) -> None:
+    """Raise SchemaError if a single value would be held against too many schemas: each refers to others twice."""
+    weights: dict[int, float] = {}
+
+    def weight(node: Any) -> float:
+        """Return the number of schemas that hold of a value that this one holds of."""
+        if not isinstance(node, Mapping):
+            return 1
+        if (found := weights.get(id(node))) is None:
+            weights[id(node)] = math.inf  # for itself, without any value in between
+            inner = [node[key] for key in ("not", "if", "then", "else") if key in node]
+            inner += [each for key in ("allOf", "anyOf", "oneOf") for each in node.get(key, ())]
+            inner += [*node.get("dependentSchemas", {}).values()]
+            if isinstance(reference := node.get("$ref"), str):
+                inner.append(definitions[reference.rpartition("/")[2]])
+            found = weights[id(node)] = 1 + sum(map(weight, inner))
+            if found > _MOST_READ:
+                raise SchemaError(where, "its parts refer to each other too often: write the schema out")
+        return found
+
+    nodes = [whole, *definitions.values()]
+    for node in nodes:
+        weight(node)
+        inside = node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ()
+        nodes += [each for each in inside if isinstance(each, Mapping | list)]
 
 
 def finder(root: Any) -> Callable[[str], Any]:
@@ -178,7 +255,7 @@ def _one(alternatives: Sequence[tuple[Plain, bool]], keyword: str, where: str) -
         elif "enum" in plain:
             values += plain["enum"]
         else:
-            raise SchemaError(
+            raise Unsplit(
                 where,
                 f"{keyword!r} of several types cannot be decoded: choose one of them, or make an object of each, with "
                 "a constant in a field that says which one it is",
@@ -202,10 +279,10 @@ def _joined(plain: Plain, other: Plain, where: str) -> Plain:
         elif keyword == "properties":
             common = {name for name in joined[keyword] if name in value and joined[keyword][name] != value[name]}
             if common:
-                raise SchemaError(where, f"it says different things of {', '.join(sorted(common))}: join them")
+                raise Unsplit(where, f"it says different things of {', '.join(sorted(common))}: join them")
             joined[keyword] = {**joined[keyword], **value}
         elif keyword == "required":
             joined[keyword] = [*joined[keyword], *(name for name in value if name not in joined[keyword])]
         elif keyword != "additionalProperties":
-            raise SchemaError(where, f"it says two things of {keyword!r}: write it once")
+            raise Unsplit(where, f"it says two things of {keyword!r}: write it once")
     return joined

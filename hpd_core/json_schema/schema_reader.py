@@ -1,7 +1,9 @@
-"""Reader of JSON Schema (2020-12) to a `FormGroup`: the subset that structured-output interfaces take.
+"""Reader of JSON Schema (2020-12) to the form of an answer.
 
-Anything outside of it is refused by its path, before any work. Keywords that only limit a value (its length, a range)
-are checked when it is there (json_schema/answers.py).
+Objects with known fields, lists and scalars are split: each value is a branch. What cannot be split (fields of unknown
+names, several types) is one value of its own, decoded as a whole under its grammar. What remains is refused by its
+path, before any work. Keywords that only limit a value (its length, a range) are checked when it is there
+(json_schema/answers.py).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema import FormatChecker
 from jsonschema.exceptions import SchemaError as MalformedSchema
 from pydantic import BaseModel, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
@@ -21,7 +23,7 @@ from pydantic_core.core_schema import DecimalSchema
 from referencing.exceptions import Unresolvable
 
 from hpd_core.errors import SchemaError
-from hpd_core.json_schema.answers import pointer
+from hpd_core.json_schema.answers import draft_of, pointer
 from hpd_core.json_schema.form import (
     LIST_TOKENS,
     ROWS_TOKENS,
@@ -32,13 +34,15 @@ from hpd_core.json_schema.form import (
     Node,
     Rows,
     Variants,
+    as_group,
     is_list_of_scalars,
     key_kind,
     key_names,
     max_tokens_of,
     read_leaf,
+    whole_leaf,
 )
-from hpd_core.json_schema.references import References
+from hpd_core.json_schema.references import References, Unsplit
 from hpd_core.text.value_kinds import Integer, JsonString, ListOf, OneOf, Pattern, Verbatim, spelled
 
 _OF_PARTS = frozenset(("items", "properties", "additionalProperties", "unevaluatedProperties"))
@@ -80,7 +84,7 @@ def check_schema(schema: Mapping[str, Any] | type[BaseModel], limits: SchemaLimi
     return SchemaSize(reader.num_branches, reader.depth)
 
 
-def read_schema(schema: Mapping[str, Any], limits: SchemaLimits = SchemaLimits()) -> FormGroup:
+def read_schema(schema: Mapping[str, Any], limits: SchemaLimits = SchemaLimits()) -> Node:
     """Return the form of a schema.
 
     Raises:
@@ -115,11 +119,11 @@ class _Reader:
         self._references = References(schema)
         self.num_branches = self.depth = self._depth = self._num_members = 0
 
-    def read(self) -> FormGroup:
+    def read(self) -> Node:
         try:
             json.dumps(self._schema, ensure_ascii=False, allow_nan=False).encode()
             # What it holds against a pattern is said here, by the field's path.
-            Draft202012Validator.check_schema(self._schema, format_checker=FormatChecker(()))
+            draft_of(self._schema).check_schema(self._schema, format_checker=FormatChecker(()))
             node = self._node(self._schema, (), can_miss=False)
         except MalformedSchema as error:
             where = pointer(error.absolute_path)
@@ -132,12 +136,20 @@ class _Reader:
             raise SchemaError("", f"{error.ref!r} is outside of the schema: put it into '$defs'") from error
         except RecursionError as error:
             raise SchemaError("", "it is nested too deeply: flatten it") from error
-        if not isinstance(node, FormGroup) or node.takes_null:
-            raise SchemaError("", "the outermost value must be an object: put what you want into one of its fields")
-        _check_names(node)
+        _check_names(as_group(node))
         return node
 
     def _node(self, schema: Any, path: tuple[str, ...], *, can_miss: bool) -> Node:
+        where = pointer(path)
+        counted = self.num_branches, self._num_members, self._depth
+        try:
+            return self._split(schema, path, can_miss=can_miss)
+        except Unsplit as reason:
+            self.num_branches, self._num_members, self._depth = counted
+            self._count(where)
+            return whole_leaf(schema, self._references, where, can_miss=can_miss, because=reason)
+
+    def _split(self, schema: Any, path: tuple[str, ...], *, can_miss: bool) -> Node:
         where = pointer(path)
         with self._references.resolved(schema, where) as (plain, takes_null), self._deeper(where):
             if "anyOf" in plain:
@@ -177,12 +189,12 @@ class _Reader:
 
     def _group(self, schema: Mapping[str, Any], path: tuple[str, ...], takes_null: bool, can_miss: bool) -> FormGroup:
         where = pointer(path)
-        properties, required = schema.get("properties", {}), schema.get("required", ())
-        for name in required:
-            if name not in properties:
-                raise SchemaError(where, f"{name!r} is required and not among its properties: add it")
+        required, others = schema.get("required", ()), schema.get("additionalProperties", True)
+        # A field whose schema is false may not be there.
+        properties = {name: each for name, each in schema.get("properties", {}).items() if each is not False}
+        properties |= {name: others for name in required if name not in properties}
         if not properties and schema.get("additionalProperties", "properties" not in schema) is not False:
-            raise SchemaError(where, "an object of unknown fields cannot be asked for: name them in 'properties'")
+            raise Unsplit(where, "an object of unknown fields cannot be asked for: name them in 'properties'")
         can_miss = can_miss or takes_null
         fields = {}
         for name, each in properties.items():
@@ -195,12 +207,12 @@ class _Reader:
     def _variants(self, schema: Mapping[str, Any], path: tuple[str, ...], takes_null: bool, can_miss: bool) -> Node:
         where = pointer(path)
         if "properties" in schema:
-            raise SchemaError(where, "fields beside several shapes cannot be decoded: put them into each of the shapes")
+            raise Unsplit(where, "fields beside several shapes cannot be decoded: put them into each of the shapes")
         shapes = [self._node(each, path, can_miss=False) for each in schema["anyOf"]]
         groups = [each for each in shapes if isinstance(each, FormGroup)]
         name = _told_apart_by(groups, schema.get("discriminator")) if len(groups) == len(shapes) else None
         if name is None:
-            raise SchemaError(
+            raise Unsplit(
                 where,
                 "several shapes that nothing tells apart cannot be decoded: give each a field of the same name, with a "
                 "constant that says which one it is",
@@ -217,8 +229,11 @@ class _Reader:
         return Variants(name, asked, by_value, takes_null)
 
     def _after(self, schema: Any, where: str) -> tuple[str, ...]:
-        with self._references.resolved(schema, where) as (plain, _):
-            names = plain.get("x-hpd-after", [])
+        try:
+            with self._references.resolved(schema, where) as (plain, _):
+                names = plain.get("x-hpd-after", [])
+        except Unsplit:
+            names = schema.get("x-hpd-after", []) if isinstance(schema, Mapping) else []
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise SchemaError(where, "'x-hpd-after' is a list of names of fields beside it")
         return tuple(names)
@@ -227,14 +242,14 @@ class _Reader:
         where = pointer(path)
         items = schema.get("items")
         if not isinstance(items, Mapping):
-            raise SchemaError(where, "a list of anything cannot be asked for: say what its 'items' are")
+            raise Unsplit(where, "a list of anything cannot be asked for: say what its 'items' are")
         self._count(where)
         nullable = takes_null or can_miss
         inside = (*path, "*")
         with self._references.resolved(items, pointer(inside)) as (plain, item_takes_null):
             if is_list_of_scalars(plain):
                 if item_takes_null:
-                    raise SchemaError(pointer(inside), "null in a list cannot be decoded: leave it out")
+                    raise Unsplit(pointer(inside), "null in a list cannot be decoded: leave it out")
                 item = self._leaf(plain, plain.get("type"), pointer(inside), takes_null=False, can_miss=False)
                 if isinstance(item.kind, Verbatim):
                     raise SchemaError(pointer(inside), "'x-hpd-verbatim' is for a text, not for those of a list")
@@ -243,11 +258,11 @@ class _Reader:
                 return Leaf(kind, note, takes_null, max_tokens_of(schema, LIST_TOKENS, where))
         row = self._node(items, inside, can_miss=False)
         if isinstance(row, Variants):
-            raise SchemaError(pointer(inside), "a list of several shapes cannot be decoded: make a list of each")
+            raise Unsplit(pointer(inside), "a list of several shapes cannot be decoded: make a list of each")
         if not isinstance(row, FormGroup):
-            raise SchemaError(pointer(inside), "lists of lists cannot be decoded: put the inner one into an object")
+            raise Unsplit(pointer(inside), "lists of lists cannot be decoded: put the inner one into an object")
         if row.takes_null:
-            raise SchemaError(pointer(inside), "null in a list cannot be decoded: leave it out")
+            raise Unsplit(pointer(inside), "null in a list cannot be decoded: leave it out")
         return self._rows(schema, row, where, takes_null, nullable)
 
     def _rows(self, schema: Mapping[str, Any], row: FormGroup, where: str, takes_null: bool, nullable: bool) -> Rows:

@@ -3,6 +3,7 @@
     automaton  over bytes: of a kind of value (text/kind_automata.py)
     compiled   over tokens: state -> the tokens that spell a way through the automaton, and the state after each
                (text/token_states.py)
+    grammar    of any JSON: no table, but a matcher for each value (text/grammars.py)
 
 All compiled automata are in one table with consecutive state numbers, so that a step looks up the choices of all its
 values at once. No library is used: compiling must cost microseconds a state, because thousands of categories have
@@ -21,16 +22,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from llguidance import LLMatcher
 from torch import Tensor
 
 from hpd_core.layout import FREE, IntArray
 from hpd_core.system.device import to_device
+from hpd_core.text.grammars import FIRST_LIVE, Grammars, LiveGrammar
 from hpd_core.text.kind_automata import Automaton, kind_automaton
 from hpd_core.text.leases import Lease, Leases, RangesInUse
 from hpd_core.text.token_states import TokenBytes, TokenStates, compile_automaton
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import (
     Boolean,
+    Grammar,
     Integer,
     JsonString,
     ListOf,
@@ -75,6 +79,8 @@ class StateTable:
         self._behind = np.zeros(8192, dtype=np.int64)
         self._sizes: dict[int, tuple[int, int]] = {}  # by an automaton's first state: its states and ways
         self._masks: dict[int, Tensor] = {}
+        self._live: dict[int, LiveGrammar] = {}  # by both of its states
+        self._next_live = FIRST_LIVE
         self.num_ways = 0
         """Number of ways of all automata: 16 bytes each."""
 
@@ -98,8 +104,17 @@ class StateTable:
         self.num_ways += len(states.ids)
         return first
 
+    def add_live(self, matcher: LLMatcher) -> int:
+        """Add the grammar of one value. Return the number of its first state."""
+        first, self._next_live = self._next_live, self._next_live + 2
+        self._live[first] = self._live[first + 1] = LiveGrammar(first, matcher)
+        return first
+
     def remove(self, first: int) -> None:
-        """Remove the automaton whose state 0 has this number; its numbers may be reused."""
+        """Remove the automaton or grammar whose first state has this number; an automaton's numbers may be reused."""
+        if first >= FIRST_LIVE:
+            del self._live[first], self._live[first + 1]
+            return
         num_states, num_ways = self._sizes.pop(first)
         for state in range(first, first + num_states):
             self._masks.pop(state, None)
@@ -109,7 +124,8 @@ class StateTable:
 
     def is_few(self, states: IntArray) -> npt.NDArray[np.bool_]:
         """Return which of `states`, none of them FREE, `choices` is for, bool [n]; use `masks` for the others."""
-        few: npt.NDArray[np.bool_] = self._counts[states] <= _FEW
+        is_compiled = states < FIRST_LIVE
+        few: npt.NDArray[np.bool_] = is_compiled & (self._counts[np.where(is_compiled, states, 0)] <= _FEW)
         return few
 
     def choices(self, states: IntArray) -> tuple[IntArray, IntArray]:
@@ -136,6 +152,8 @@ class StateTable:
         return torch.stack([self._mask(state, size, device) for state in states.tolist()])
 
     def _mask(self, state: int, size: int, device: torch.device) -> Tensor:
+        if state in self._live:
+            return to_device(self._live[state].mask(state, size), device)
         found = self._masks.get(state)
         if found is None:
             mask = np.zeros(size, dtype=np.bool_)
@@ -147,7 +165,11 @@ class StateTable:
         """Return whether each of n states, none of them FREE, allows its token, bool [n]."""
         ids, found = self._ids, np.zeros(len(states), dtype=np.bool_)
         for state in np.unique(states):
-            here, own = states == state, ids[self._own(state)]
+            here = states == state
+            if state in self._live:
+                found[here] = self._live[state].allows(state, int(tokens[here][0]))
+                continue
+            own = ids[self._own(state)]
             places = np.minimum(np.searchsorted(own, tokens[here]), len(own) - 1)
             found[here] = own[places] == tokens[here]
         return found
@@ -157,7 +179,11 @@ class StateTable:
         ids, behind = self._ids, self._behind
         found = np.empty_like(states)
         for state in np.unique(states):
-            here, own = states == state, self._own(state)
+            here = states == state
+            if state in self._live:
+                found[here] = self._live[state].behind(state, int(tokens[here][0]))
+                continue
+            own = self._own(state)
             found[here] = behind[own][np.searchsorted(ids[own], tokens[here])]
         return found
 
@@ -194,6 +220,7 @@ class Constraints:
         self._segments = SegmentTokenizer(tokenizer)
         self._tokens: TokenBytes | None = None
         self.leases: Leases[int] = Leases(self._remove)
+        self._grammars = Grammars(tokenizer, vocab_size)
         self._as_texts: set[bytes] = set()  # whose pattern cannot be kept to
         self._tokens_lock = threading.Lock()
 
@@ -207,7 +234,11 @@ class Constraints:
 
         Raises:
             PatternError: a pattern that cannot be decoded.
+            ValueError: there is no grammar of this schema.
         """
+        if isinstance(kind, Grammar):
+            matcher = self._grammars.matcher(kind)
+            return Lease(FREE) if matcher is None else self.leases.lend(lambda: (self.table.add_live(matcher), 2**16))
         key, text = kind_key(kind), without_pattern(kind)
         if key in self._as_texts:
             return self.lease(text)

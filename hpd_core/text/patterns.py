@@ -13,9 +13,11 @@ they are found are counted, and above `_MOST_WORK` there is no automaton.
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import pairwise
@@ -51,12 +53,19 @@ _MOST_WORK = 200_000
 _MOST_PLACES = 2_000
 _TIMES_OURS = 20
 """Schemas are trusted: a number may have hundreds of units."""
+_MOST_CHECKED, _MOST_REPEATED = 1_000, 10_000
+"""Maximum characters of a pattern that is only checked, and of the product of its counts."""
+_COUNTS = re.compile(r"\{([0-9]*),?([0-9]*)\}")
 _PATTERNS_KEPT = 16
 """Maximum number of cached automata, each of some MB at most."""
 
 
 class PatternError(HPDError):
     """Regular expression that cannot be decoded; the message says which part, and how to fix it."""
+
+
+class LookingError(PatternError):
+    """Part of a pattern that looks around, or anchors it in the middle: it can be checked, but not decoded."""
 
 
 class _TooLargeError(Exception):
@@ -192,8 +201,8 @@ class _Reader:
             raise self._refusal("classes of too many characters")
         return ranges
 
-    def _refusal(self, what: str) -> PatternError:
-        return PatternError(f"{what}, in {self._pattern[:80]!r}: write it without, or check it afterwards")
+    def _refusal(self, what: str, kind: type[PatternError] = PatternError) -> PatternError:
+        return kind(f"{what}, in {self._pattern[:80]!r}: write it without, or check it afterwards")
 
     def _alternatives(self, depth: int) -> Part:
         if depth > _DEEPEST:
@@ -231,7 +240,7 @@ class _Reader:
     def _atom(self, depth: int) -> Part:
         sign = self._pattern[self._place]
         if sign in "^$":
-            raise self._refusal(f"{sign!r} in the middle")
+            raise self._refusal(f"{sign!r} in the middle", LookingError)
         if _REPEAT.match(self._pattern, self._place):
             raise self._refusal(f"no regular expression: {sign!r} stands behind nothing")
         self._place += 1
@@ -252,7 +261,7 @@ class _Reader:
         if named is not None:
             self._place = named.end()
         elif not self._takes("?:") and self._takes("?"):
-            raise self._refusal("looking ahead or behind, or flags")
+            raise self._refusal("looking ahead or behind, or flags", LookingError)
         inside = self._alternatives(depth + 1)
         if not self._takes(")"):
             raise self._refusal("a bracket that is not closed")
@@ -263,7 +272,7 @@ class _Reader:
         letter = self._next()
         where = " in a class" if is_in_class else ""
         if not is_in_class and (letter.isdigit() or letter in "kg"):
-            raise self._refusal("a backreference")
+            raise self._refusal("a backreference", LookingError)
         if letter.lower() in _LETTERS:
             ranges = _Reader(_LETTERS[letter.lower()][1:])._class()
             return ranges if letter.islower() else _others(ranges)
@@ -281,7 +290,7 @@ class _Reader:
                 raise self._refusal("half of a surrogate pair, or a zero")
             return found
         if letter.isalpha() or letter.isdigit():
-            raise self._refusal(f"'\\{letter}'{where}")
+            raise self._refusal(f"'\\{letter}'{where}", LookingError if letter in "bB" else PatternError)
         return _single(letter)
 
     def _braces(self, letter: str) -> str:
@@ -576,3 +585,29 @@ def pattern_dfa(pattern: str) -> ByteDfa | None:
         return _automaton(read)
     except _TooLargeError:
         return None
+
+
+def pattern_problem(pattern: str) -> str | None:
+    """Return why a pattern cannot be decoded; None if it can."""
+    try:
+        pattern_dfa(pattern)
+    except PatternError as error:
+        return str(error)
+    return None
+
+
+def is_checkable(pattern: str) -> bool:
+    """Return whether a pattern that looks around is short and compiles fast, so that a text can be held against it."""
+    counts = [max(_count(least), _count(most), 1) for least, most in _COUNTS.findall(pattern[:_MOST_CHECKED])]
+    if len(pattern) > _MOST_CHECKED or math.prod(counts) > _MOST_REPEATED:
+        return False
+    if _FUZZY.search(pattern) or _POSIX.search(pattern):
+        return False
+    try:
+        read_pattern(pattern)
+    except LookingError:
+        with suppress(regex.error):
+            return bool(regex.compile(pattern))
+    except PatternError:
+        pass
+    return False

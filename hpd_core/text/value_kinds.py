@@ -11,6 +11,7 @@ allowed, too, and means that there is no value.
     Number(), Integer()      12, 1.5, "1,250.5": in the forms used in texts (text/kind_automata.py)
     Boolean()                true or false
     ListOf(Number())         [1, 2]
+    Grammar('{"type": ...}')  any JSON that fits a JSON Schema, on one line
 """
 
 from __future__ import annotations
@@ -124,7 +125,21 @@ class ListOf:
     most: int | None = None
 
 
-ValueKind: TypeAlias = FreeText | JsonString | Pattern | Verbatim | OneOf | Number | Integer | Boolean | ListOf
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """JSON that fits a schema, decoded under a grammar (text/grammars.py).
+
+    Attributes:
+        schema: JSON Schema as text, whose references are all into it.
+    """
+
+    schema: str
+    nullable: bool = False
+
+
+ValueKind: TypeAlias = (
+    Grammar | FreeText | JsonString | Pattern | Verbatim | OneOf | Number | Integer | Boolean | ListOf
+)
 
 
 def attribute_kind(attribute: Attribute) -> ValueKind:

@@ -29,7 +29,18 @@ from typing import Any
 from hpd_core.text import absence
 from hpd_core.text.number_forms import BARE_NUMBER
 from hpd_core.text.numbers import read_number, settle
-from hpd_core.text.value_kinds import Boolean, FreeText, Integer, ListOf, Number, OneOf, ValueKind, Verbatim, spelled
+from hpd_core.text.value_kinds import (
+    Boolean,
+    FreeText,
+    Grammar,
+    Integer,
+    ListOf,
+    Number,
+    OneOf,
+    ValueKind,
+    Verbatim,
+    spelled,
+)
 from hpd_core.types import Attribute, Choice, Value, ValueStatus, is_encodable
 
 _BOOLEANS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
@@ -197,6 +208,8 @@ def read_value(kind: ValueKind, raw: str, *, closed: bool, fields: Mapping[str, 
         fields: the texts before it, which decide ambiguous readings.
     """
     line = raw.split("\n", 1)[0].strip()
+    if isinstance(kind, Grammar):
+        return _whole(kind, line, closed)
     if isinstance(kind, FreeText):
         return (None, "absent") if kind.nullable and line == "null" else (line, "value" if closed else "truncated")
     item = kind.item if isinstance(kind, ListOf) else kind
@@ -207,6 +220,16 @@ def read_value(kind: ValueKind, raw: str, *, closed: bool, fields: Mapping[str, 
         single, several = (_BOOLEAN, _SEVERAL_BOOLEANS) if isinstance(item, Boolean) else (_NUMBER, _NUMBERS)
         return _typed(several if is_list else single, kind, line, closed, fields)
     return _scalars(kind, line, closed, fields)
+
+
+def _whole(kind: Grammar, line: str, closed: bool) -> tuple[Any, ValueStatus]:
+    try:
+        value = json.JSONDecoder().raw_decode(line)[0]
+    except (ValueError, RecursionError):
+        return None, "invalid" if closed else "truncated"
+    if not closed and not isinstance(value, list | dict | str):
+        return None, "truncated"  # a number might have had more digits
+    return (None, "absent") if value is None and kind.nullable else (value, "value")
 
 
 def _first_items(line: str, most: int) -> str | None:

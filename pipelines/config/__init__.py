@@ -1,1 +1,1 @@
-"""The configuration files of jobs, checked before anything starts."""
+"""Configuration and schema files, checked before anything starts, and imports of other systems' schemas."""

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
@@ -109,8 +110,15 @@ def serve_until_told(server: uvicorn.Server, sock: socket.socket, path: str, ann
     """
     # Before anybody knows the address: an interrupt while the server starts may be raised where nobody hears of it. And
     # uvicorn repeats the signal that ended it to whoever handled it before: one that was told to end has ended well.
+    drain = server.handle_exit
+
+    def told(sig: int, frame: FrameType | None) -> None:
+        server.force_exit = server.should_exit  # told twice: what is open is ended, too
+        drain(sig, frame)
+
+    server.handle_exit = told  # type: ignore[method-assign]
     for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, server.handle_exit)
+        signal.signal(each, told)
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     announce(f"http://{shown}:{port}{path}")

@@ -31,7 +31,7 @@ from hpd_core import Attribute, CategorySchema
 from hpd_core.text.near_names import quoted
 from pipelines.errors import UsageError
 from pipelines.exporting.wide_columns import PLACE
-from pipelines.runs.run import Run
+from pipelines.job.run import Run
 from pipelines.store.no_run import schemas_place
 
 _VALUES = ("value_raw", "value_norm", "value_num", "value_min", "value_max", "unit", "value_id")

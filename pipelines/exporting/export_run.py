@@ -27,11 +27,11 @@ from pipelines.exporting.shop_export import SHOP_KINDS, ShopExport
 from pipelines.exporting.targets import ShopWishes
 from pipelines.exporting.wide_columns import wide_columns
 from pipelines.exporting.writers import STEM, WIDE_KINDS, Style, WideFiles, wide_tables
+from pipelines.job.run import Run
+from pipelines.job.source_texts import Wanted, read_texts
 from pipelines.reporting import formats
-from pipelines.reporting.source_texts import Wanted, read_texts
-from pipelines.reviewing.texts_in_run import left_out_note
-from pipelines.reviewing.verdicts import as_read
-from pipelines.runs.run import Run
+from pipelines.store.texts_in_run import left_out_note
+from pipelines.store.verdicts import as_read
 
 KINDS = (*WIDE_KINDS, *SHOP_KINDS)
 _SPREADSHEETS = ("csv", "xlsx")

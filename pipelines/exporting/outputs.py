@@ -17,7 +17,7 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.errors import UsageError
-from pipelines.runs.run import Run
+from pipelines.job.run import Run
 from pipelines.store.folders import Folder, open_filesystem
 from pipelines.store.ledger import PLAN_NAME
 

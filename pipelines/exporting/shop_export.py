@@ -36,8 +36,8 @@ from pipelines.exporting.targets import (
     find_place,
 )
 from pipelines.exporting.value_forms import AKENEO_CODE, AKENEO_FILE_BYTES, SHOPIFY_FILE_BYTES
+from pipelines.job.run import Run
 from pipelines.job.run_plan import PlannedFile
-from pipelines.runs.run import Run
 from pipelines.store.folders import open_filesystem
 
 

@@ -19,6 +19,7 @@ from functools import cache
 from typing import NamedTuple
 
 from hpd_core import Attribute
+from pipelines.config.importing.akeneo import SYMBOLS
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import ExportedItem
 from pipelines.exporting.targets import Extra, ShopWishes, Target, TargetAsked, TargetColumn, find_place, folded_name
@@ -36,7 +37,6 @@ from pipelines.exporting.value_forms import (
     slug,
 )
 from pipelines.normalising.member_names import name_and_signs
-from pipelines.schemas.importing.akeneo import SYMBOLS
 
 HANDLES = ("handle", "url handle")
 _METAFIELD = re.compile(r"(?P<label>.*?)\s*\(product\.metafields\.(?P<namespace>[^.()]+)\.(?P<key>[^.()]+)\)\s*")

@@ -30,8 +30,8 @@ from pipelines.config.extraction import JobConfig, result_config
 from pipelines.errors import RunError, UsageError
 from pipelines.job.reviewed_answers import ReviewedAnswers
 from pipelines.job.run_plan import Plan, differences, find_finished
-from pipelines.reviewing.layer import Layer
 from pipelines.store.folders import Folder, map_requests
+from pipelines.store.layer import Layer
 from pipelines.store.ledger import ENGINE_IDENTITY, MANIFEST_NAME, PLAN_NAME, Ledger, named_damage
 from pipelines.store.no_run import SCHEMAS_NAME, read_asked_schemas, read_schemas
 from pipelines.store.tables import part_name, read_part

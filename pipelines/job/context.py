@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from hpd_core import CategorySchema, Record, RecordResult
-from pipelines.cascading.both_answers import larger_model
 from pipelines.catalog.sharding import RowRange, Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.config.operation import ActorConfig
 from pipelines.errors import UsageError
 from pipelines.job.carryover import CarryOver
+from pipelines.quality.both_answers import larger_model
 from pipelines.store.field_orders import FieldOrders
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger

@@ -30,14 +30,14 @@ from hpd_core.decoding.memory import halved
 from hpd_core.errors import EngineError, StorageError
 from hpd_core.extractor import Extractor
 from hpd_core.system.device import is_out_of_memory, num_cpus
-from pipelines.confidence.calibration_file import CalibratedModel
-from pipelines.confidence.run_confidence import run_confidence
 from pipelines.config.extraction import JobConfig
 from pipelines.console.exit_codes import EXIT_STOPPED, complain, stopped
 from pipelines.console.progress import about
 from pipelines.errors import RunError, UsageError, causes
 from pipelines.job.context import DecodedShard, EnginePlace, JobContext, PreparedShard, check_code
 from pipelines.job.prices import engine_price
+from pipelines.quality.calibration_file import CalibratedModel
+from pipelines.quality.run_confidence import run_confidence
 from pipelines.store.isolation import Span, partition
 
 logger = logging.getLogger(__name__)

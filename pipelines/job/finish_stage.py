@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpd_core import CategorySchema, ErrorCode, RecordResult
 from hpd_core.text.values import join_items
-from pipelines.cascading.both_answers import Standing, count_asked, doubtful, larger_model, replaced_answer, standing
 from pipelines.catalog.cells import described
-from pipelines.confidence.calibration_file import CalibratedModel, DecodedBy
-from pipelines.confidence.run_confidence import run_confidence
 from pipelines.console.progress import about
 from pipelines.job.context import DeadRow, DecodedShard, JobContext, PreparedRecord, SecondLook
 from pipelines.job.preflight import count_unknown
 from pipelines.job.prepare_stage import copied_rows, document_tokenizer, read_originals
 from pipelines.job.table_rows import answer_rows, find_places, metrics_rows, sums_of_known
 from pipelines.normalising.normalise import normalisers
+from pipelines.quality.both_answers import Standing, count_asked, doubtful, larger_model, replaced_answer, standing
+from pipelines.quality.calibration_file import CalibratedModel, DecodedBy
+from pipelines.quality.run_confidence import run_confidence
 from pipelines.store.tables import EncodedTable, encode, encode_table, to_shared_table
 
 if TYPE_CHECKING:

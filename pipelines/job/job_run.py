@@ -17,10 +17,8 @@ from rich.console import Console
 from hpd_core import DocumentTokenizer, HPDError
 from hpd_core.models.adapter_folder import open_adapter
 from hpd_core.models.model_files import require_hub
-from pipelines.cascading.both_answers import larger_model
 from pipelines.catalog.listing import listed_names
 from pipelines.catalog.staging import store_rows
-from pipelines.confidence.run_confidence import run_confidence
 from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import show_progress
 from pipelines.errors import RunError, UsageError
@@ -31,6 +29,8 @@ from pipelines.job.named_models import check_named, confidence_notes, finished_n
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.rounds import decode_pending, job_context
 from pipelines.job.run_plan import Plan, check_resume, find_plan
+from pipelines.quality.both_answers import larger_model
+from pipelines.quality.run_confidence import run_confidence
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import CLUSTERS_NAME, MANIFEST_NAME, PLAN_NAME, Ledger, named_damage
 from pipelines.store.no_run import store_schemas

@@ -30,9 +30,12 @@ from hpd_core.models.model_files import (
     model_problem,
     what_models_are,
 )
-from pipelines.cascading.both_answers import larger_model
-from pipelines.confidence.calibration_file import CALIBRATION_NAME, NOT_SAID, CalibratedModel, Calibration
-from pipelines.confidence.run_confidence import (
+from pipelines.config.extraction import JobConfig
+from pipelines.config.operation import AUTO
+from pipelines.errors import UsageError
+from pipelines.quality.both_answers import larger_model
+from pipelines.quality.calibration_file import CALIBRATION_NAME, NOT_SAID, CalibratedModel, Calibration
+from pipelines.quality.run_confidence import (
     CONFIDENCE_NAME,
     NamedCalibration,
     RunAcceptance,
@@ -40,9 +43,6 @@ from pipelines.confidence.run_confidence import (
     forget_confidence,
     run_confidence,
 )
-from pipelines.config.extraction import JobConfig
-from pipelines.config.operation import AUTO
-from pipelines.errors import UsageError
 from pipelines.store.folders import Folder, open_filesystem
 
 

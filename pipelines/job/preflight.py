@@ -27,6 +27,7 @@ from pipelines.catalog.rows import DeadRows, RowRefusal, find_category, known_ca
 from pipelines.catalog.sharding import RowRange, Shard
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.extraction import JobConfig
+from pipelines.config.schema_file import load_schemas
 from pipelines.errors import RunError, UsageError
 from pipelines.job.carryover import EarlierRun, finished_runs, has_any_product, has_wildcard
 from pipelines.job.clustered_rows import Clusters
@@ -43,7 +44,6 @@ from pipelines.job.run_plan import (
     make_plan,
     planned_files,
 )
-from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder, map_requests
 from pipelines.store.ledger import MANIFEST_NAME, PLAN_NAME, Ledger, named_damage, pilot_folder
 from pipelines.store.tables import read_part

@@ -29,8 +29,8 @@ from pipelines.job.clustered_rows import from_values, source_piece
 from pipelines.job.context import DeadRow, JobContext, PreparedRecord, PreparedShard
 from pipelines.job.table_rows import answer_rows
 from pipelines.normalising.normalise import Normaliser, normalisers
-from pipelines.reviewing.verdicts import ItemError, checked_items
 from pipelines.store.field_orders import FieldOrders
+from pipelines.store.verdicts import ItemError, checked_items
 
 if TYPE_CHECKING:
     from hpd_core import DocumentTokenizer

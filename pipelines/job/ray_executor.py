@@ -14,13 +14,13 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.cascading.both_answers import larger_model
 from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import Watched
 from pipelines.job.carryover import CarryOver
 from pipelines.job.context import CarryOverRef, JobContext
 from pipelines.job.local_executor import Commits
+from pipelines.quality.both_answers import larger_model
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,6 @@ from ray.util import metrics
 from ray.util.annotations import RayDeprecationWarning
 
 from hpd_core.errors import StorageError
-from pipelines.cascading.both_answers import larger_model
 from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import Watched, log_as_json
@@ -45,6 +44,7 @@ from pipelines.job.local_executor import FIRST_SHARDS, loading_note
 from pipelines.job.prepare_stage import prepare_shard
 from pipelines.job.ray_cluster import engine_place, num_gpus_per_actor
 from pipelines.job.table_rows import TOKEN_METRICS
+from pipelines.quality.both_answers import larger_model
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")

@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 from hpd_core import Attribute, CategorySchema
 from pipelines.normalising.measured_text import NORMALISED_COLUMNS
 from pipelines.normalising.normalise import Normaliser
-from pipelines.reviewing.layer import Layer, by_answer, is_written
-from pipelines.reviewing.texts_in_run import LeftOutReviews
-from pipelines.reviewing.verdicts import AnswerKey, ItemError, checked_items, with_unit
 from pipelines.store.folders import Folder, map_requests
+from pipelines.store.layer import Layer, by_answer, is_written
 from pipelines.store.tables import ATTRIBUTES, completed, open_part, read_part
+from pipelines.store.texts_in_run import LeftOutReviews
+from pipelines.store.verdicts import AnswerKey, ItemError, checked_items, with_unit
 
 Row = Mapping[str, Any]
 

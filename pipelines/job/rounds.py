@@ -23,10 +23,10 @@ from pipelines.job.local_executor import Executor
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.reviewed_answers import ReviewedAnswers
 from pipelines.job.run_plan import PlannedFile
-from pipelines.reviewing.texts_in_run import left_out_note
 from pipelines.store.folders import Folder, open_filesystem
 from pipelines.store.lease import RunLease
 from pipelines.store.ledger import INPUT_FOLDER, Ledger
+from pipelines.store.texts_in_run import left_out_note
 from pipelines.store.totals import Totals
 
 _SECONDS_TO_SHOW = 60.0

@@ -16,8 +16,8 @@ from pipelines.catalog.listing import listed_names
 from pipelines.catalog.sharding import Shard, plan_shards, shard_from_dict, tokens_per_row
 from pipelines.catalog.staging import fetch_rows, rows_at
 from pipelines.config.extraction import JobConfig, config_hash, result_config
+from pipelines.config.schema_file import schemas_hash
 from pipelines.errors import UsageError
-from pipelines.schemas.schema_file import schemas_hash
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import PLAN_NAME, Ledger, named_damage
 from pipelines.store.no_run import no_run

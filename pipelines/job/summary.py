@@ -16,7 +16,6 @@ from rich.text import Text
 from hpd_core import ErrorCode
 from hpd_core.text.near_names import near_names, quoted
 from pipelines.catalog.rows import DeadRows
-from pipelines.confidence.answer_features import answer_probability
 from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_INCOMPLETE
 from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.console.terminal import SafeTable, print_notes, printable
@@ -26,6 +25,7 @@ from pipelines.job.named_models import sought_later
 from pipelines.job.preflight import CatalogCounts, PlannedJob, unknown_json, unknown_lines
 from pipelines.job.prices import why_no_price
 from pipelines.job.run_status import describe_cost, second_look
+from pipelines.quality.answer_features import answer_probability
 from pipelines.store.folders import Folder
 from pipelines.store.tables import TABLES
 from pipelines.store.totals import NameCounts, Totals

@@ -21,13 +21,13 @@ from pipelines.catalog.sharding import plan_shards
 from pipelines.config.extraction import LATER_INPUT_KEYS
 from pipelines.config.labelling import LabelConfig, OpenAITeacherConfig
 from pipelines.config.operation import ShardConfig
+from pipelines.config.schema_file import load_schemas, schemas_hash
 from pipelines.console.terminal import print_beginning, print_notes
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.completions import BudgetReached
 from pipelines.labelling.label_files import LabelFiles, LabelOutcome, LabelProgress, LabelTotals
 from pipelines.labelling.teachers import ENDING, UNANSWERED, USELESS, SelfTeacher, Teacher, TeacherVerdict
 from pipelines.quality.run_answers import RowKey
-from pipelines.schemas.schema_file import load_schemas, schemas_hash
 
 # Refused questions before any answer that show the configuration to be wrong, not the products.
 _MAX_REFUSED_AT_START = 3

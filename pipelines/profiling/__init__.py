@@ -1,1 +1,1 @@
-"""Profiling of a user's file for `hpd init`: guesses from its names and content."""
+"""Proposals from data: a job and schemas for a user's file (`hpd init`), schemas from labels."""

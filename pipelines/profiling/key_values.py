@@ -15,7 +15,7 @@ from hpd_core.text.near_names import fold_name
 from pipelines.catalog.cells import field_text
 from pipelines.catalog.html_text import shown_text
 from pipelines.config.catalog_input import HtmlMode
-from pipelines.schemas.from_gold import GuessedType, guessed_type
+from pipelines.profiling.from_gold import GuessedType, guessed_type
 
 _SEPARATOR = re.compile(r"[\n\r;|•]|<[^>]{1,40}>")
 _ASSIGNED, _ASSIGNMENTS = re.compile(r"\w+=[^=]*,\w+="), re.compile(r",(?=\w+=)")

@@ -10,12 +10,12 @@ from itertools import chain
 
 from hpd_core import Attribute, Unit
 from hpd_core.text.near_names import fold_name
+from pipelines.config.importing.imported import Imported, SourceCategory, listed
 from pipelines.errors import UsageError
 from pipelines.profiling.asked_attributes import Named
 from pipelines.profiling.asked_products import ProductSample, ProposalProduct
+from pipelines.profiling.from_gold import GuessedType, described_counts
 from pipelines.profiling.key_values import FoundAttribute, count_pairs
-from pipelines.schemas.from_gold import GuessedType, described_counts
-from pipelines.schemas.importing.imported import Imported, SourceCategory, listed
 
 MAX_CATEGORIES = 50
 """Most categories if the user names none, since nobody would edit a longer schema file."""

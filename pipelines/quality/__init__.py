@@ -1,1 +1,1 @@
-"""Gold files, scores, and the evaluation of a run against them."""
+"""What answers are worth: gold and scores, the probability that an answer is right, and a cascade's two answers."""

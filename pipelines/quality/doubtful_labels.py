@@ -19,9 +19,9 @@ from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import GoldProduct, GoldValue, parse_gold, read_lines
 from pipelines.quality.run_answers import RunProduct, read_run
 from pipelines.quality.scoring import Answer, AnswerJudgement, Comparison, predicted_items
-from pipelines.reviewing.run_tables import published_tables
 from pipelines.store.folders import Folder
 from pipelines.store.no_run import read_schemas
+from pipelines.store.run_tables import published_tables
 
 _MAX_NOTES = 5
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpd_core.text.near_names import NearNames
-from pipelines.confidence.answer_features import Reliability, reliability
 from pipelines.quality import scoring
+from pipelines.quality.answer_features import Reliability, reliability
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.normalisation import NormalisationScore, score_normalisation
 from pipelines.quality.run_answers import RunProduct, read_run
 from pipelines.quality.scoring import Answer, AnswerJudgement, AnswerOutcome, Comparison, Counts, RateEstimates, Rates
-from pipelines.reviewing.run_tables import published_tables
 from pipelines.store.no_run import read_schemas
+from pipelines.store.run_tables import published_tables
 
 _MAX_NAMES = 5  # products or attributes named in notes
 _BANDS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)

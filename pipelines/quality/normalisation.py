@@ -26,8 +26,8 @@ from pipelines.normalising.measured_text import NORM_STATUSES
 from pipelines.normalising.units import is_known, wanted_unit
 from pipelines.quality.gold import GoldProduct, read_lines
 from pipelines.quality.run_answers import RowKey, RunProduct
-from pipelines.reviewing.run_tables import Parts, published_tables
 from pipelines.store.no_run import read_schemas
+from pipelines.store.run_tables import Parts, published_tables
 
 _COLUMNS = ("source_file", "source_row", "attribute", "value_index", "status", "value_raw")
 _NORMALISED = ("norm_status", "value_norm", "value_num", "unit", "value_id")

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple, cast, get_args
 
 from hpd_core import Attribute, CategorySchema
 from hpd_core.text.near_names import difference, fold_name
-from pipelines.confidence.answer_features import LabelledAnswer, answer_probability, definition_of, features_of
-from pipelines.confidence.calibration_file import CalibratedModel
 from pipelines.errors import UsageError
+from pipelines.quality.answer_features import LabelledAnswer, answer_probability, definition_of, features_of
+from pipelines.quality.calibration_file import CalibratedModel
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.scoring import Answer, AnswerOutcome, AnswerStatus, judge
-from pipelines.reviewing.layer import Layer
-from pipelines.reviewing.run_tables import Parts, published_tables
-from pipelines.reviewing.verdicts import AnswerKey
+from pipelines.store.layer import Layer
 from pipelines.store.ledger import MANIFEST_NAME
 from pipelines.store.no_run import read_asked_schemas, read_schemas
+from pipelines.store.run_tables import Parts, published_tables
+from pipelines.store.verdicts import AnswerKey
 
 _KEY_COLUMNS = ("source_file", "source_row")
 _ANSWER_COLUMNS = (

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.confidence.answer_features import Reliability
 from pipelines.console.terminal import printable, shown_names, titled_table
+from pipelines.quality.answer_features import Reliability
 from pipelines.quality.doubtful_labels import DoubtfulLabel, RecheckedLabels
 from pipelines.quality.evaluation import AttributeScore, CategoryScore, Evaluation
 from pipelines.quality.normalisation import NormalisationScore

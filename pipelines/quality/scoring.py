@@ -32,7 +32,7 @@ from hpd_core import Attribute
 from hpd_core.text.numbers import open_readings
 from hpd_core.text.values import parse_value
 from pipelines.quality.gold import GoldValue
-from pipelines.reviewing.verdicts import plain_number
+from pipelines.store.verdicts import plain_number
 
 AnswerStatus = Literal["value", "absent", "truncated", "invalid", "error", "not_asked"]
 

@@ -1,1 +1,1 @@
-"""The report of a run: facts gathered once, then written as a page, as JSON and as Markdown."""
+"""What a run costs and found: forecasts before it starts; afterwards its report, as a page, as JSON and as Markdown."""

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipelines.errors import UsageError
+from pipelines.job.run import Run
 from pipelines.quality.evaluation import Evaluation, evaluate_run
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.scoring import Counts
 from pipelines.reporting.cost_facts import Account
 from pipelines.reporting.table_scan import CERTAIN, AnswerSum, AnswerSums, CategorySums
 from pipelines.reporting.value_facts import AttributeFacts, Band, CategoryFacts, ReportQuality, ReportVerdict
-from pipelines.runs.run import Run
 
 Labels = Mapping[tuple[str, str], Counts]
 """Gold counts of each (category, attribute)."""

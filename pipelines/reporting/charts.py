@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
-from pipelines.cascading.curve import Point
-from pipelines.confidence.answer_features import ReliabilityBin
+from pipelines.quality.answer_features import ReliabilityBin
+from pipelines.quality.curve import Point
 
 _WIDTH, _HEIGHT = 460, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 26, 14, 40

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.cascading.curve import CURVE_NAME, Curve
 from pipelines.errors import UsageError
+from pipelines.job.run import Run
+from pipelines.quality.curve import CURVE_NAME, Curve
 from pipelines.reporting.answer_facts import GoldScores, attribute_facts, category_facts, read_gold_scores, verdict_of
 from pipelines.reporting.cost_facts import Account
 from pipelines.reporting.outlook import ShardTotals, find_forecast, forecast_facts, outlook, priced, read_account
@@ -15,10 +16,9 @@ from pipelines.reporting.report_facts import CascadeFacts, DeadReason, Facts, Id
 from pipelines.reporting.sample import GoldIndex, build_sample, draw
 from pipelines.reporting.table_scan import AnswerSums, read_dead_letters, scan_attributes, scan_products
 from pipelines.reporting.value_facts import OtherRun, ReportQuality
-from pipelines.reviewing.texts_in_run import left_out_note
-from pipelines.runs.run import Run
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import pilot_folder
+from pipelines.store.texts_in_run import left_out_note
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.cascading.curve import TOKEN_KINDS
-from pipelines.costing.forecast import FORECAST_NAME, Forecast, Interval, Price, deadlines, sensitivity
-from pipelines.costing.machines import gpu_table, is_same_gpu
 from pipelines.errors import UsageError
+from pipelines.job.run import Run
 from pipelines.job.table_rows import TOKEN_METRICS
+from pipelines.quality.curve import TOKEN_KINDS
 from pipelines.reporting.cost_facts import (
     Account,
     DeadlineFacts,
@@ -24,12 +23,13 @@ from pipelines.reporting.cost_facts import (
     Outlook,
     SensitivityFacts,
 )
+from pipelines.reporting.forecast import FORECAST_NAME, Forecast, Interval, Price, deadlines, sensitivity
+from pipelines.reporting.machines import gpu_table, is_same_gpu
 from pipelines.reporting.report_facts import ReportTotals
 from pipelines.reporting.value_facts import CategoryFacts
-from pipelines.reviewing.run_tables import Parts
-from pipelines.runs.run import Run
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import pilot_folder
+from pipelines.store.run_tables import Parts
 from pipelines.store.totals import sum_of_known
 
 

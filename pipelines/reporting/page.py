@@ -19,12 +19,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from pipelines.job.source_texts import MATCHES, TextSegment, match_class
 from pipelines.quality.scoring import few_products
 from pipelines.reporting import charts, formats
 from pipelines.reporting.cost_facts import Expectation
 from pipelines.reporting.report_facts import Facts
-from pipelines.reporting.sample_facts import SampledProduct, SampledValue, TextSegment
-from pipelines.reporting.source_texts import MATCHES, match_class
+from pipelines.reporting.sample_facts import SampledProduct, SampledValue
 from pipelines.reporting.table_scan import DOUBTFUL
 from pipelines.reporting.value_facts import CategoryFacts
 from pipelines.store.folders import Folder

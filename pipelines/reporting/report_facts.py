@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.cascading.curve import Curve, Point
 from pipelines.job.run_status import State
+from pipelines.quality.curve import Curve, Point
 from pipelines.reporting.cost_facts import Account, ForecastFacts, Outlook
 from pipelines.reporting.sample_facts import ReportSample
 from pipelines.reporting.value_facts import AttributeFacts, CategoryFacts, OtherRun, ReportQuality, ReportVerdict

@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hpd_core import CategorySchema
-from pipelines.confidence.answer_features import answer_probability
 from pipelines.job.run_plan import Plan
+from pipelines.job.source_texts import Key, Mark, SourceText, Wanted, cut, read_texts
+from pipelines.quality.answer_features import answer_probability
 from pipelines.quality.gold import GoldProduct
 from pipelines.quality.scoring import Answer, judge
 from pipelines.reporting.formats import shortened
@@ -33,9 +34,8 @@ from pipelines.reporting.sample_facts import (
     SampledValue,
     TextPlace,
 )
-from pipelines.reporting.source_texts import Key, Mark, SourceText, Wanted, cut, read_texts
 from pipelines.reporting.table_scan import Pairs, Scored
-from pipelines.reviewing.run_tables import Parts
+from pipelines.store.run_tables import Parts
 from pipelines.store.tables import stored_evidence
 
 _KEY = ("source_file", "source_row")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipelines.job.source_texts import TextSegment
+
 
 @dataclass(frozen=True, slots=True)
 class TextPlace:
@@ -71,21 +73,6 @@ class SampledValue:
     def is_ungrounded(self) -> bool:
         """Whether it is a value that stands nowhere in the text."""
         return self.places == ()
-
-
-@dataclass(frozen=True, slots=True)
-class TextSegment:
-    """A segment of a field's text, and the indices of the product's values that stand there.
-
-    `match`: the strictest one.
-
-    `omitted`: number of characters that are left out here instead of shown.
-    """
-
-    text: str
-    values: tuple[int, ...] = ()
-    match: str | None = None
-    omitted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from hpd_core import ErrorCode
 from pipelines.reporting.formats import shortened
 from pipelines.reporting.report_facts import DeadExample, DeadReason
-from pipelines.reviewing.run_tables import Parts
+from pipelines.store.run_tables import Parts
 
 DOUBTFUL = 0.5
 """Certainty below which a value is more likely wrong than right."""

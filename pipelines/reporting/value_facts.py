@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.confidence.answer_features import Reliability
 from pipelines.job.run_status import State
+from pipelines.quality.answer_features import Reliability
 from pipelines.quality.scoring import Estimate
 
 

@@ -1,1 +1,1 @@
-"""People's verdicts on a run's answers: their log, and the resulting corrections."""
+"""People's part: the review page and its server, and what rewrites a finished run (corrections, decisions, units)."""

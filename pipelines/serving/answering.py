@@ -17,6 +17,7 @@ from pipelines.serving.question import ServedQuestion
 from pipelines.serving.reply import ApiError
 
 _LONGEST_WAIT = 60  # seconds that a client is told to wait before it tries again
+_MANY = 8  # open requests from which on the time between answers tells how fast they come
 _WEIGHT = 0.1  # of the newest request in the mean of how long they take
 
 
@@ -73,16 +74,23 @@ class ServingDesk:
         self._threads = ThreadPoolExecutor(thread_name_prefix="hpd-desk")
         self._num_open = 0
         self._mean_seconds = 1.0
+        self._pace = 0.0  # seconds between answers while there is work; 0: not known yet
+        self._last_end = 0.0
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Reserve a place for one request. Raises `ApiError` (429) with a time to retry if the server is full."""
-        if self._num_open >= self.limits.max_open_requests:
+        """Reserve a place for one request.
+
+        Raises `ApiError` (429) with a time to retry if the server is full, or would not come to it in time.
+        """
+        wait = self._pace * (self._num_open + 1)
+        if self._num_open >= self.limits.max_open_requests or wait > self.limits.timeout_seconds:
             # Places become free one by one: by then some are.
-            seconds = min(_LONGEST_WAIT, math.ceil(self._mean_seconds))
+            seconds = min(_LONGEST_WAIT, math.ceil(max(self._mean_seconds, wait - self.limits.timeout_seconds)))
             raise ApiError(
                 429,
-                f"{self._num_open:,} requests are waiting, as many as this server holds; try again in {seconds} s",
+                f"{self._num_open:,} requests are waiting, as many as this server answers in time; try again in "
+                f"{seconds} s",
                 code="queue_full",
                 headers={"Retry-After": str(seconds)},
             )
@@ -94,7 +102,11 @@ class ServingDesk:
         finally:
             self._num_open -= 1
             self._metrics.open_requests.set(self._num_open)
-            self._mean_seconds += _WEIGHT * (time.monotonic() - started - self._mean_seconds)
+            now = time.monotonic()
+            self._mean_seconds += _WEIGHT * (now - started - self._mean_seconds)
+            if self._num_open >= _MANY:  # few are answered side by side, however long each takes
+                self._pace += _WEIGHT * (now - max(started, self._last_end) - self._pace)
+            self._last_end = now
 
     @asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:

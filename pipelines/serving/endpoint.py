@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pipelines.serving.answering import ServingDesk
+from pipelines.serving.gate import ServingLimits
 from pipelines.serving.question import ServedQuestion
 from pipelines.serving.reply import ApiError, Reply, error_response, json_response, refuse_unread
 
@@ -44,12 +45,13 @@ class Endpoint:
         """Answer one request."""
         stream, is_read = _Stream(send), False
         try:
+            # A connection that sends nothing takes no place.
+            body = await read_body(Request(scope, receive), self._desk.limits)
+            is_read = True
+            self._check_model(body.get("model"))
+            question = self._read(body)
             with self._desk.place():
                 async with self._desk.deadline():
-                    body = await read_body(Request(scope, receive), self._desk.limits.max_body_bytes)
-                    is_read = True
-                    self._check_model(body.get("model"))
-                    question = self._read(body)
                     reply = self._reply(question, self._model)
                     work = self._streamed(question, reply, stream) if question.stream else self._whole(question, reply)
                     response = await unless_gone(work, receive)
@@ -156,12 +158,24 @@ async def _until_gone(receive: Receive) -> None:
         pass
 
 
-async def read_body(request: Request, max_bytes: int) -> dict[str, Any]:
+async def read_body(request: Request, limits: ServingLimits) -> dict[str, Any]:
     """Read the JSON object that a request sends.
 
     Raises:
-        ApiError: 413 as soon as the body is known to exceed `max_bytes`, 400 if it is not a JSON object.
+        ApiError: 415 if it is said to be something else, 408 if it does not come in time, 413 as soon as it is known to
+            be too long, 400 if it is not a JSON object.
     """
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise ApiError(415, f"the body is said to be {kind[:80]!r}: send it with Content-Type: application/json")
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            return parse_body(await _read_bytes(request, limits.max_body_bytes))
+    except TimeoutError as error:
+        raise ApiError(408, f"the body did not come within {limits.body_seconds:g} s", code="timeout") from error
+
+
+async def _read_bytes(request: Request, max_bytes: int) -> bytes:
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > max_bytes:
         raise _too_long(max_bytes)
@@ -171,7 +185,7 @@ async def read_body(request: Request, max_bytes: int) -> dict[str, Any]:
         if size > max_bytes:
             raise _too_long(max_bytes)
         chunks.append(chunk)
-    return parse_body(b"".join(chunks))
+    return b"".join(chunks)
 
 
 def parse_body(content: bytes) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class RequestGate:
 
     def __init__(self, app: ASGIApp, api_key: str | None, endpoints: Collection[str], metrics: ServingMetrics) -> None:
         self._app, self._endpoints, self._metrics = app, frozenset(endpoints), metrics
-        self._expected = None if api_key is None else f"Bearer {api_key}".encode()
+        self._expected = None if api_key is None else api_key.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on, or refuse it before its body is read."""
@@ -56,8 +56,8 @@ class RequestGate:
     def _may_pass(self, scope: Scope) -> bool:
         if self._expected is None or not scope["path"].startswith(_GUARDED):
             return True
-        given = Headers(scope=scope).get("authorization", "").encode("latin-1")
-        return secrets.compare_digest(given, self._expected)
+        scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and secrets.compare_digest(given.strip().encode("latin-1"), self._expected)
 
 
 def _no_key() -> ApiError:
@@ -73,8 +73,8 @@ def _no_key() -> ApiError:
 class ServingLimits:
     """Limits of the server.
 
-    Per request: bytes of the body, branches and depth of the schema, values in its enums, seconds until the answer. At
-    a time: requests that are waiting or being answered.
+    Per request: bytes of the body, branches and depth of the schema, values in its enums, seconds until the answer, and
+    seconds in which its body has to be there. At a time: requests that are waiting or being answered.
     """
 
     max_body_bytes: int = 4_000_000
@@ -83,6 +83,7 @@ class ServingLimits:
     max_members: int = 10_000
     timeout_seconds: float = 120.0
     max_open_requests: int = 512
+    body_seconds: float = 30.0
 
 
 _SECONDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)

@@ -34,7 +34,7 @@ class OrderedJson:
         self._answers: dict[str, FieldAnswer] = {}
         self._begun: set[str] = set()  # paths of objects and lists of which a field has ended
         self._written: list[str] = []
-        self._pieces = self._object(read_schema(schema, limits), ())
+        self._pieces = self._whole(read_schema(schema, limits))
 
     def add(self, fields: Iterable[FieldAnswer]) -> str:
         """Add fields and return the newly known text, after what was returned before."""
@@ -54,6 +54,13 @@ class OrderedJson:
         return text[len(written) :]
 
     # The text's pieces; None where the next one is not known yet. They go on from there.
+
+    def _whole(self, form: Node) -> Iterator[str | None]:
+        state = yield from self._known_state(FormMember(form, True), ())
+        if state is _THERE:
+            yield from self._value(form, ())
+        else:
+            yield spelled(None if state is MISSING else state)
 
     def _object(self, group: FormGroup, path: Path) -> Iterator[str | None]:
         yield "{"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ class ServedQuestion:
         as_call: whether the answer is a call of the tool `name`.
         schema_at: key of the request that holds the schema, for messages.
         with_usage: whether a stream ends with the token usage.
+        notes: notes for the client about settings without effect.
     """
 
     document: str
@@ -33,6 +35,7 @@ class ServedQuestion:
     as_call: bool = False
     stream: bool = False
     with_usage: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def no_schema(param: str, way: str, call: str) -> ApiError:
@@ -52,6 +55,35 @@ def refuse_keys(body: Mapping[str, Any], reasons: Mapping[str, tuple[Sequence[An
             raise refused(key, reason)
 
 
+def notes_of(body: Mapping[str, Any], read: Iterable[str]) -> tuple[str, ...]:
+    """Return notes about the keys of a request that change nothing. `read`: the keys that do."""
+    given = {key for key, value in body.items() if value is not None} - {*read}
+    silent, unknown = sorted(given & _WITHOUT_EFFECT), sorted(given - _WITHOUT_EFFECT)
+    notes = []
+    if silent:
+        notes.append(f"without effect: {', '.join(silent)} (the likeliest token is taken, as long as its kind may be)")
+    if unknown:
+        notes.append(f"not known here, and not read: {', '.join(unknown)[:_MOST_SHOWN]}")
+    return tuple(notes)
+
+
+def schema_in(*texts: str | None) -> dict[str, Any] | None:
+    """Return the first JSON Schema that stands in one of the texts, as clients without `response_format` send it."""
+    for text in filter(None, texts):
+        place = text.find("{")
+        for _ in range(_MOST_TRIED):
+            if place < 0:
+                break
+            try:
+                found, end = _DECODER.raw_decode(text, place)
+            except (ValueError, RecursionError):
+                found, end = None, place + 1
+            if isinstance(found, dict) and any(isinstance(found.get(key), dict) for key in ("properties", "$defs")):
+                return found
+            place = text.find("{", end)
+    return None
+
+
 def flag(body: Mapping[str, Any], key: str) -> bool:
     """Return a boolean that may be missing. Raises `ApiError` if it is not a boolean."""
     value = body.get(key)
@@ -67,26 +99,30 @@ def read_messages(messages: Any, param: str, text_kinds: Sequence[str]) -> tuple
         text_kinds: `type` values of content parts that are text.
 
     Raises:
-        ApiError: an image, an answer of an assistant, no text.
+        ApiError: an image, no text.
     """
     if not isinstance(messages, list):
         raise refused(param, "a list of messages is needed")
     texts: dict[str, list[str]] = {"user": [], "system": []}
+    own: list[str] = []  # of the user's own messages
     for index, message in enumerate(messages):
         place = f"{param}[{index}]"
         if not isinstance(message, Mapping):
             raise refused(place, "an object with role and content is needed")
         role = message.get("role")
-        holder = texts.get("system" if role == "developer" else role if isinstance(role, str) else "")
-        if holder is None:
-            raise refused(
-                f"{place}.role",
-                f"{role!r} is not taken: there is one turn. Put all texts into messages of the user, and what is to be "
-                "done with them into one of the system",
-            )
-        holder.append("".join(_texts(message.get("content"), f"{place}.content", text_kinds)))
+        if not isinstance(role, str) or role not in _ROLES:
+            raise refused(f"{place}.role", f"{role!r} is not taken: there are {', '.join(_ROLES)}")
+        holder, heading = _ROLES[role]
+        calls = message.get("tool_calls")
+        if role == "assistant" and isinstance(calls, list):
+            arguments = [_inside(call, "function").get("arguments") for call in calls]
+            texts[holder] += [f"{heading}{each}" for each in arguments if isinstance(each, str)]
+        if message.get("content") is not None or role != "assistant":
+            text = "".join(_texts(message.get("content"), f"{place}.content", text_kinds))
+            texts[holder].append(f"{heading}{text}")
+            own += [text] if role == "user" else []
     document = "\n\n".join(texts["user"])
-    if not document.strip():
+    if not "".join(own).strip():
         raise refused(param, "a message of the user with some text is needed")
     return document, "\n\n".join(texts["system"]) or None
 
@@ -104,6 +140,25 @@ def _texts(content: Any, place: str, text_kinds: Sequence[str]) -> Iterator[str]
         if not isinstance(part.get("text"), str):
             raise refused(f"{place}[{index}].text", "a text is needed")
         yield part["text"]
+
+
+_EARLIER = "An earlier answer: "
+_ROLES = {
+    **{"user": ("user", ""), "system": ("system", ""), "developer": ("system", "")},
+    **{"assistant": ("user", _EARLIER), "tool": ("user", "What was said of it: ")},
+}
+"""Role -> whose text its messages belong to, and how they begin: later turns are read as context."""
+_DECODER = json.JSONDecoder()
+_MOST_TRIED = 100
+_MOST_SHOWN = 300
+_WITHOUT_EFFECT = frozenset(
+    {
+        *("temperature", "top_p", "top_k", "seed", "max_tokens", "max_completion_tokens", "max_output_tokens"),
+        *("frequency_penalty", "presence_penalty", "user", "metadata", "store", "parallel_tool_calls", "service_tier"),
+        *("reasoning", "reasoning_effort", "verbosity", "prediction", "truncation", "safety_identifier"),
+        *("prompt_cache_key", "stream_options"),
+    }
+)
 
 
 def read_schema(holder: Any, place: str, key: str) -> tuple[str, dict[str, Any]]:
@@ -135,6 +190,7 @@ _CHAT_REFUSED = {
     "functions": (([],), "send tools and tool_choice"),
     "web_search_options": ((), "there is no web to search"),
 }
+_CHAT_READ = ("model", "messages", "response_format", "tools", "tool_choice", "stream", "stream_options")
 _CHAT_TEXT = ("text",)
 _CHAT_WAY = (
     'response_format {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}, or one tool that must be '
@@ -146,7 +202,7 @@ def read_chat(body: Mapping[str, Any]) -> ServedQuestion:
     """Parse the question from the body of a request. Raises `ApiError`."""
     refuse_keys(body, _CHAT_REFUSED)
     document, instruction = read_messages(body.get("messages"), "messages", _CHAT_TEXT)
-    name, schema, place, as_call = _chat_schema(body)
+    name, schema, place, as_call = _chat_schema(body, schema_in(instruction, document))
     options = body.get("stream_options")
     if options is not None and not isinstance(options, Mapping):
         raise refused("stream_options", "an object is needed")
@@ -159,18 +215,35 @@ def read_chat(body: Mapping[str, Any]) -> ServedQuestion:
         as_call=as_call,
         stream=flag(body, "stream"),
         with_usage=flag(options or {}, "include_usage"),
+        notes=notes_of(body, (*_CHAT_READ, *_CHAT_REFUSED)),
     )
 
 
-def _chat_schema(body: Mapping[str, Any]) -> tuple[str, dict[str, Any], str, bool]:
-    """Return (name, schema, its place in the body, whether it is a tool's). Raises `ApiError` if there is none."""
+def _chat_schema(body: Mapping[str, Any], told: dict[str, Any] | None) -> tuple[str, dict[str, Any], str, bool]:
+    """Return (name, schema, its place in the body, whether it is a tool's). `told`: a schema in the texts.
+
+    Raises `ApiError` if there is none.
+    """
     shape = body.get("response_format")
     if body.get("tools") and body.get("tool_choice") != "none":
         return *forced_tool(body["tools"], body.get("tool_choice"), "function"), True
+    if (free := _free(shape, told)) is not None:
+        return _ANSWER, free, "messages", False
     if not isinstance(shape, Mapping) or shape.get("type") != "json_schema":
         raise no_schema("response_format", _CHAT_WAY, "chat.completions.parse")
     place = "response_format.json_schema"
     return *read_schema(shape.get("json_schema"), place, "schema"), f"{place}.schema", False
+
+
+_ANSWER = "answer"
+
+
+def _free(shape: Any, told: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the schema of a request that brings none by its keys: that of its texts, or any object (`json_object`)."""
+    kind = shape.get("type") if isinstance(shape, Mapping) else None
+    if kind == "json_object":
+        return told if told is not None else {"type": "object"}
+    return told if kind in (None, "text") else None
 
 
 def forced_tool(tools: Any, choice: Any, inner: str | None) -> tuple[str, dict[str, Any], str]:
@@ -213,7 +286,8 @@ _RESPONSES_REFUSED = {
     "include": (([],), "probabilities are given by field, in the answer's hpd.fields; leave it out"),
     "top_logprobs": ((0,), "probabilities are given by field, in the answer's hpd.fields; leave it out"),
 }
-_RESPONSES_TEXT = ("input_text", "text")
+_RESPONSES_READ = ("model", "input", "instructions", "text", "tools", "tool_choice", "stream")
+_RESPONSES_TEXT = ("input_text", "output_text", "text")
 _RESPONSES_WAY = (
     'text {"format": {"type": "json_schema", "name": ..., "schema": {...}}}, or one tool that must be called'
 )
@@ -227,7 +301,7 @@ def read_response(body: Mapping[str, Any]) -> ServedQuestion:
         raise refused("instructions", "a text is needed")
     messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
     document, instruction = read_messages(messages, "input", _RESPONSES_TEXT)
-    name, schema, place, as_call = _responses_schema(body)
+    name, schema, place, as_call = _responses_schema(body, schema_in(wanted, instruction, document))
     return ServedQuestion(
         document,
         "\n\n".join(filter(None, (wanted, instruction))) or None,
@@ -236,15 +310,18 @@ def read_response(body: Mapping[str, Any]) -> ServedQuestion:
         place,
         as_call=as_call,
         stream=flag(body, "stream"),
+        notes=notes_of(body, (*_RESPONSES_READ, *_RESPONSES_REFUSED)),
     )
 
 
-def _responses_schema(body: Mapping[str, Any]) -> tuple[str, dict[str, Any], str, bool]:
-    """Return (name, schema, its place in the body, whether it is a tool's). Raises `ApiError` if there is none."""
+def _responses_schema(body: Mapping[str, Any], told: dict[str, Any] | None) -> tuple[str, dict[str, Any], str, bool]:
+    """Return what `_chat_schema` does. Raises `ApiError` if there is no schema."""
     text = body.get("text")
     shape = text.get("format") if isinstance(text, Mapping) else None
     if body.get("tools") and body.get("tool_choice") != "none":
         return *forced_tool(body["tools"], body.get("tool_choice"), None), True
+    if (free := _free(shape, told)) is not None:
+        return _ANSWER, free, "input", False
     if not isinstance(shape, Mapping) or shape.get("type") != "json_schema":
         raise no_schema("text.format", _RESPONSES_WAY, "responses.parse")
     return *read_schema(shape, "text.format", "schema"), "text.format.schema", False

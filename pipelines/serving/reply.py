@@ -62,7 +62,7 @@ def event(data: Any, name: str | None = None) -> bytes:
 
 
 def field_facts(fields: Iterable[FieldAnswer]) -> list[dict[str, Any]]:
-    """Return each field's path, value, text, status, token count, log-probabilities and probability, as plain data."""
+    """Return the fields as plain data, with all that `FieldAnswer` has."""
     return [
         {
             "path": field.path,
@@ -73,15 +73,19 @@ def field_facts(fields: Iterable[FieldAnswer]) -> list[dict[str, Any]]:
             "logprob_mean": field.logprob_mean,
             "logprob_min": field.logprob_min,
             "probability": field.probability,
+            "is_whole": field.is_whole,
         }
         for field in fields
     ]
 
 
-def answer_facts(result: JsonResult) -> dict[str, Any]:
-    """Return the extension of a whole answer: its fields, and its deviations from the schema."""
+def answer_facts(result: JsonResult, notes: Sequence[str]) -> dict[str, Any]:
+    """Return the extension of a whole answer: its fields, its deviations from the schema, and `notes` to the client.
+
+    Its probabilities are the model's own: no calibration says how often such an answer is right ("trust": "none").
+    """
     problems = [{"path": problem.path, "message": problem.message} for problem in result.problems]
-    return {"fields": field_facts(result.fields.values()), "problems": problems}
+    return {"fields": field_facts(result.fields.values()), "problems": problems, "trust": "none", "notes": [*notes]}
 
 
 def json_text(result: JsonResult) -> str:

@@ -43,7 +43,7 @@ class ResponsesReply:
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "output": [self._item(json_text(result), status)],
             "usage": _usage(result),
-            "hpd": answer_facts(result),
+            "hpd": answer_facts(result, self._question.notes),
         }
 
     def begin(self) -> Iterator[bytes]:
@@ -147,7 +147,7 @@ class ChatReply:
             "object": "chat.completion",
             "choices": [choice],
             "usage": _chat_usage(result),
-            "hpd": answer_facts(result),
+            "hpd": answer_facts(result, self._question.notes),
         }
 
     def begin(self) -> Iterator[bytes]:
@@ -169,7 +169,9 @@ class ChatReply:
 
     def end(self, result: JsonResult) -> Iterator[bytes]:
         """Yield the last chunks. See `Reply.end`."""
-        yield self._chunk({}, self._reason(result), {"problems": answer_facts(result)["problems"]})
+        facts = answer_facts(result, self._question.notes)
+        del facts["fields"]  # they were told one by one
+        yield self._chunk({}, self._reason(result), facts)
         if self._question.with_usage:
             yield event(self._head | {"object": "chat.completion.chunk", "choices": [], "usage": _chat_usage(result)})
         yield b"data: [DONE]\n\n"

@@ -1,1 +1,1 @@
-"""Storage of a run: its folder, tables, ledger of committed shards, lease and totals."""
+"""Storage of a run: its folder, tables, ledger of committed shards, lease, totals, and reviews of its answers."""

@@ -22,9 +22,9 @@ from hpd_core.plain_data import Section
 from pipelines.config.catalog_input import shipped_file
 from pipelines.config.finetuning import FinetuneConfig, LoraSettings
 from pipelines.config.loading import load_config
+from pipelines.config.schema_file import load_schemas
 from pipelines.console.progress import format_seconds
 from pipelines.errors import UsageError
-from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import named_damage
 from pipelines.training.course import Course, validate

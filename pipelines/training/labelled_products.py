@@ -23,11 +23,11 @@ from pipelines.catalog.rows import RowRefusal, default_id, row_id, to_record
 from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.finetuning import DatasetConfig, LabelPolicy
+from pipelines.config.schema_file import load_schemas
 from pipelines.errors import UsageError
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.gold_split import fingerprint
 from pipelines.quality.scoring import fold, words_pattern
-from pipelines.schemas.schema_file import load_schemas
 
 Items = Sequence[str] | None
 """Label of an attribute; None: labelled absent."""

@@ -20,7 +20,7 @@ from pipelines.normalising.normalise import Normaliser
 from pipelines.store.folders import Folder, open_filesystem
 from pipelines.store.no_run import store_schemas
 from pipelines.store.tables import to_table
-from tests.pipelines.comparing.made_runs import Row, write_run
+from tests.pipelines.evaluating.made_runs import Row, write_run
 
 BAGS = CategorySchema(
     category="Bags",

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.exporting.answers import FOR_REVIEW, LOW_LOGPROB, NO_CONFIDENCE, PART, UNCHECKED, ExportAcceptance
-from tests.pipelines.comparing.made_runs import Row
+from tests.pipelines.evaluating.made_runs import Row
 from tests.pipelines.exporting.made_runs import exported, write_normalised_run, write_shop_run
 from tests.tables import table
 

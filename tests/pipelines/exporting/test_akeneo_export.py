@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpd_core import Attribute, CategorySchema
-from tests.pipelines.comparing.made_runs import Row
+from tests.pipelines.evaluating.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, bag, exported, write_normalised_run, write_shop_run
 from tests.tables import table
 

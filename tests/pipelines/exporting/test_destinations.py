@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.catalog.staging import measure
 from pipelines.store.folders import open_filesystem
-from tests.pipelines.comparing.made_runs import Row
+from tests.pipelines.evaluating.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, write_normalised_run
 
 ROWS = [Row("aa", {"Brand": "Acme"}, "Acme", "Bags", 0)]

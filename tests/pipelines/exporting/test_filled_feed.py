@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hpd_core import Attribute, CategorySchema
 from pipelines.catalog.feeds import item_values
 from pipelines.exporting import filled_feed
-from tests.pipelines.comparing.made_runs import Row
+from tests.pipelines.evaluating.made_runs import Row
 from tests.pipelines.exporting.made_runs import exported, write_shop_run
 from tests.tables import table
 

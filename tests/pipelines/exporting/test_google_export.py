@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.exporting import filled_feed
-from tests.pipelines.comparing.made_runs import Row
+from tests.pipelines.evaluating.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, bag, exported, write_shop_run
 
 FEED = """<?xml version="1.0" encoding="UTF-8"?>

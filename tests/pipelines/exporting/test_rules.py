@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.config.importing.akeneo import SYMBOLS, unit_of
 from pipelines.exporting.answers import ExportedItem
 from pipelines.exporting.shops import akeneo_unit
 from pipelines.exporting.value_forms import AKENEO, GOOGLE, GOOGLE_DETAILS, SHOPIFY, Rule
-from pipelines.schemas.importing.akeneo import SYMBOLS, unit_of
 from tests.tables import table
 
 HANDLES = replace(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpd_core import Attribute, CategorySchema
-from tests.pipelines.comparing.made_runs import Row
+from tests.pipelines.evaluating.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, exported, write_shop_run
 from tests.tables import table
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema
-from tests.pipelines.comparing.made_runs import Row
+from tests.pipelines.evaluating.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, bag, exported, write_shop_run
 from tests.tables import table
 

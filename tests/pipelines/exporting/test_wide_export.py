@@ -20,7 +20,7 @@ from pipelines.errors import UsageError
 from pipelines.exporting import writers
 from pipelines.exporting.wide_columns import wide_columns
 from pipelines.store.tables import to_table
-from tests.pipelines.comparing.made_runs import ABSENT, INVALID, Row
+from tests.pipelines.evaluating.made_runs import ABSENT, INVALID, Row
 from tests.pipelines.exporting.made_runs import (
     BAG_TEXT,
     SCHEMAS,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from pipelines import evaluate, export, extract, normalise, plan, report, review, status
-from tests.pipelines.comparing.made_runs import Row, write_run
 from tests.pipelines.conftest import Workplace, products
+from tests.pipelines.evaluating.made_runs import Row, write_run
 
 
 def readers(workplace: Workplace) -> dict[str, Callable[[str], tuple[int, str]]]:

@@ -24,14 +24,14 @@ from pipelines.catalog.cells import cell_text, field_text
 from pipelines.catalog.parquet_rows import read_cells
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.staging import store_rows
-from pipelines.costing.survey import survey_catalog
 from pipelines.errors import UsageError
 from pipelines.job.decode_stage import ShardDecoder
 from pipelines.job.finish_stage import finish_shard
 from pipelines.job.preflight import PlannedJob, count_categories, plan_job
 from pipelines.job.prepare_stage import prepare_shard
 from pipelines.job.rounds import job_context
-from pipelines.reporting.source_texts import Wanted, read_texts
+from pipelines.job.source_texts import Wanted, read_texts
+from pipelines.reporting.survey import survey_catalog
 from pipelines.store.columns import ERROR_CODES
 from pipelines.store.ledger import Ledger
 from tests.examples import examples

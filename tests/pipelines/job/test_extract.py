@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from hpd_core import Engine, EngineConfig, Record
+from pipelines.config.schema_file import load_schemas
 from pipelines.errors import UsageError
 from pipelines.job import ray_stages, rounds
-from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.tables import TABLES
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products, read_table
 from tests.pipelines.job import faulty

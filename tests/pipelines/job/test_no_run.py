@@ -8,8 +8,8 @@ import pytest
 
 from pipelines.errors import UsageError
 from pipelines.job.run_plan import find_run
-from tests.pipelines.comparing.made_runs import Row, write_run
 from tests.pipelines.conftest import Workplace
+from tests.pipelines.evaluating.made_runs import Row, write_run
 from tests.pipelines.job.no_runs import assert_all_refuse, places, readers
 from tests.tables import table
 

@@ -12,9 +12,9 @@ from hpd_core import EngineConfig
 from hpd_core.plain_data import nested
 from hpd_core.training.examples import ExampleBuilder
 from pipelines.config.finetuning import DatasetConfig, LabelPolicy
+from pipelines.config.schema_file import load_schemas
 from pipelines.quality.evaluation import evaluate_run
 from pipelines.quality.scoring import Counts
-from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.no_run import read_asked_schemas
 from pipelines.training.labelled_products import load_products

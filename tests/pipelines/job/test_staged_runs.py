@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.errors import RunError, UsageError
-from pipelines.reporting.source_texts import Wanted, read_texts
+from pipelines.job.source_texts import Wanted, read_texts
 from tests.pipelines.conftest import Workplace, product, products, read_table
 
 MADE_UP: dict[str, Any] = {"decoding": "made-up", "max_dead_letter_share": 1.0}

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.costing.cost_plan import Planner
 from pipelines.errors import UsageError
 from pipelines.job import summary
 from pipelines.job.carryover import EarlierRun
 from pipelines.job.job_run import RunOutcome
 from pipelines.job.preflight import CatalogCounts, count_unknown, plan_job, unknown_json, unknown_lines
+from pipelines.reporting.cost_plan import Planner
 from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, NameCounts, Totals
 from tests.pipelines.conftest import Workplace, product
 from tests.tables import table

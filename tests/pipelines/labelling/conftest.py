@@ -9,8 +9,8 @@ import pytest
 
 from hpd_core import Record
 from pipelines.config.labelling import OpenAITeacherConfig
+from pipelines.config.schema_file import parse_schemas
 from pipelines.labelling.teacher_answers import product_messages
-from pipelines.schemas.schema_file import parse_schemas
 from tests.pipelines.conftest import SCHEMAS, Workplace, products
 from tests.pipelines.labelling.labellings import Labelling
 from tests.pipelines.labelling.served_teacher import INSTRUCTION, teach_tiny_model, transformers_serve

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core.plain_data import nested
+from pipelines.config.schema_file import parse_schemas
 from pipelines.labelling.final_answer import read_answer
-from pipelines.schemas.schema_file import parse_schemas
 from tests.examples import examples
 from tests.tables import table
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from pipelines.config.schema_file import parse_schemas
 from pipelines.label import app
 from pipelines.quality.gold import GoldValue, read_gold
-from pipelines.schemas.schema_file import parse_schemas
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.conftest import SCHEMAS, products
 from tests.pipelines.labelling.labellings import PRICES, Labelling, totals

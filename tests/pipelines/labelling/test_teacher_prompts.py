@@ -8,7 +8,7 @@ import pytest
 
 from hpd_core import CategorySchema
 from hpd_core.text.template import render_attribute, render_document
-from pipelines.schemas.schema_file import parse_schemas
+from pipelines.config.schema_file import parse_schemas
 from tests.pipelines.conftest import SCHEMAS
 from tests.pipelines.labelling.labellings import Labelling
 from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker, right_answer

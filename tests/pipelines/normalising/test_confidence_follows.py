@@ -12,12 +12,12 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipelines.confidence.answer_features import KINDS, NUMBERS, Score
-from pipelines.confidence.calibration_file import CalibratedModel, Calibration, Platt
-from pipelines.confidence.run_confidence import NamedCalibration, RunAcceptance, RunConfidence
 from pipelines.normalise import app
-from pipelines.rewriting.decided_run import decide_run
-from pipelines.rewriting.reviewed_run import write_reviews
+from pipelines.quality.answer_features import KINDS, NUMBERS, Score
+from pipelines.quality.calibration_file import CalibratedModel, Calibration, Platt
+from pipelines.quality.run_confidence import NamedCalibration, RunAcceptance, RunConfidence
+from pipelines.reviewing.decided_run import decide_run
+from pipelines.reviewing.reviewed_run import write_reviews
 from pipelines.store.folders import Folder
 from pipelines.store.totals import Totals
 from tests.pipelines.conftest import read_table

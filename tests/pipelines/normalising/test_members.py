@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute
+from pipelines.config.schema_file import load_schemas
 from pipelines.normalising.measured_text import Normalised
 from pipelines.normalising.member_names import one_form, written_signs
 from pipelines.normalising.normalise import normalise
-from pipelines.schemas.schema_file import load_schemas
 from tests.tables import table
 
 

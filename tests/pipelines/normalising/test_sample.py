@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 
 from hpd_core import Record
 from hpd_core.text.grounding import Grounder
+from pipelines.config.schema_file import load_schemas
 from pipelines.job.table_rows import evidence_row
 from pipelines.normalising.normalise import normalisers
-from pipelines.schemas.schema_file import load_schemas
 
 SAMPLE = Path("sample")
 

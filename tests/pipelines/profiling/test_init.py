@@ -21,12 +21,12 @@ from pipelines import extract, schema
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.workbooks import num_without_result
 from pipelines.config.extraction import JobConfig
+from pipelines.config.lint import lint
 from pipelines.config.loading import load_config
+from pipelines.config.schema_file import load_schemas
 from pipelines.config.yaml_files import scalar, shown
 from pipelines.init import app
 from pipelines.job.preflight import PlannedJob, plan_job
-from pipelines.schemas.lint import lint
-from pipelines.schemas.schema_file import load_schemas
 from tests.pipelines.commands import ROOT
 from tests.tables import table
 

@@ -20,10 +20,10 @@ from hpd_core import Record
 from pipelines.catalog.rows import to_record
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
+from pipelines.config.schema_file import load_schemas
 from pipelines.init import app
 from pipelines.job.job_run import run_job
 from pipelines.job.preflight import plan_job
-from pipelines.schemas.schema_file import load_schemas
 from tests.pipelines.conftest import read_table
 from tests.pipelines.profiling.published import (
     Row,

@@ -18,8 +18,8 @@ from pipelines.quality.gold import parse_gold
 from pipelines.quality.gold_split import without_doubtful
 from pipelines.quality.scoring import Answer
 from tests.examples import examples
-from tests.pipelines.comparing.made_runs import ABSENT, INVALID, TRUNCATED, Row, write_run
-from tests.pipelines.comparing.made_runs import Answer as Made
+from tests.pipelines.evaluating.made_runs import ABSENT, INVALID, TRUNCATED, Row, write_run
+from tests.pipelines.evaluating.made_runs import Answer as Made
 from tests.tables import table
 
 

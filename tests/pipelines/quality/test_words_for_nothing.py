@@ -14,7 +14,7 @@ from pipelines.labelling.teacher_answers import judge
 from pipelines.quality.evaluation import evaluate_run
 from pipelines.quality.gold import read_gold
 from pipelines.quality.scoring import Comparison
-from tests.pipelines.comparing.made_runs import Row, write_run
+from tests.pipelines.evaluating.made_runs import Row, write_run
 from tests.tables import table
 
 CATEGORY = "Mugs"

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
 from pipelines import report
-from pipelines.costing.forecast import CategoryForecast, Forecast, Interval, Price
 from pipelines.reporting.cost_facts import ForecastFacts
+from pipelines.reporting.forecast import CategoryForecast, Forecast, Interval, Price
 from pipelines.reporting.gather_facts import ReportWishes, gather
 from pipelines.reporting.page import render_html, render_json
 from pipelines.reporting.report_facts import Facts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.reporting.source_texts import Mark, cut
+from pipelines.job.source_texts import Mark, cut
 
 
 @given(st.text(max_size=60), st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20), st.integers(0, 5)), max_size=8))

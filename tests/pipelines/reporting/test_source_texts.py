@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hpd_core import Evidence
 from pipelines.catalog.html_text import read_html
+from pipelines.job.source_texts import Mark, SourceText
 from pipelines.reporting.page import render_html
-from pipelines.reporting.source_texts import Mark, SourceText
 from tests.pipelines.reporting.made_runs import write_run
 from tests.pipelines.reporting.reports import coffee, facts_of
 from tests.tables import table

@@ -12,7 +12,7 @@ from pipelines.reporting.answer_facts import verdict_of
 from pipelines.reporting.page import render_markdown
 from pipelines.reporting.report_facts import Facts
 from pipelines.reporting.table_scan import AnswerSum
-from pipelines.reviewing.corrections import ReviewLog
+from pipelines.store.corrections import ReviewLog
 from pipelines.store.folders import Folder
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Answer, Product, write_run

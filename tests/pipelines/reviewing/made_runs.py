@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.normalising.normalise import Normaliser
-from pipelines.reviewing.verdicts import AnswerKey
 from pipelines.store.folders import Folder
 from pipelines.store.no_run import store_schemas
 from pipelines.store.tables import to_table
+from pipelines.store.verdicts import AnswerKey
 from tests.pipelines.reporting.made_runs import Answer, Product, write_run
 
 COFFEE = CategorySchema(

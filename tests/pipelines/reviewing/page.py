@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pipelines.reviewing.corrections import read_verdicts
-from pipelines.reviewing.verdicts import ReviewVerdict
+from pipelines.store.corrections import read_verdicts
 from pipelines.store.folders import Folder
+from pipelines.store.verdicts import ReviewVerdict
 from tests.pipelines.browser import Page
 
 WIDE, PHONE = (1200, 800), (360, 700)

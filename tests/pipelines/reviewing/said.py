@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.review_desk.desk import DeskOptions, ReviewDesk
-from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict
-from pipelines.runs.run import Run
+from pipelines.job.run import Run
+from pipelines.reviewing.desk import DeskOptions, ReviewDesk
 from pipelines.store.no_run import read_schemas
+from pipelines.store.verdicts import AnswerKey, ReviewVerdict
 
 START = datetime.datetime(2026, 11, 21, 9, tzinfo=datetime.UTC)
 

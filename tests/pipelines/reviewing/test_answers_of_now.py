@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from pipelines.reviewing.layer import Layer
-from pipelines.rewriting.reviewed_run import write_reviews
+from pipelines.reviewing.reviewed_run import write_reviews
 from pipelines.store.folders import Folder
+from pipelines.store.layer import Layer
 from pipelines.store.no_run import read_schemas
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Answer

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.review_desk.candidates import Candidates, draw_sample, find_candidates
-from pipelines.runs.run import Run
+from pipelines.job.run import Run
+from pipelines.reviewing.candidates import Candidates, draw_sample, find_candidates
 from pipelines.store.tables import to_table
 from tests.pipelines.reporting.made_runs import Answer
 from tests.pipelines.reviewing.made_runs import coffee, reviewable_run

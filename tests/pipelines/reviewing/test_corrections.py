@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hpd_core import Attribute, Unit
-from pipelines.reviewing.corrections import agreement, settle
-from pipelines.reviewing.verdicts import ItemError, checked_items, number_forms
+from pipelines.store.corrections import agreement, settle
+from pipelines.store.verdicts import ItemError, checked_items, number_forms
 from tests.pipelines.reviewing.said import verdict
 from tests.tables import table
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.reviewing.verdicts import AnswerKey
+from pipelines.store.verdicts import AnswerKey
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, products, read_table
 from tests.pipelines.reviewing.said import desk, say
 

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from hpd_core import Attribute, CategorySchema
 from pipelines import export
 from pipelines.review import app
-from pipelines.reviewing.layer import Layer
-from pipelines.rewriting.normalised_run import normalise_run
-from pipelines.rewriting.reviewed_run import ReviewedRun, write_reviews
+from pipelines.reviewing.normalised_run import normalise_run
+from pipelines.reviewing.reviewed_run import ReviewedRun, write_reviews
 from pipelines.store.folders import Folder
+from pipelines.store.layer import Layer
 from pipelines.store.no_run import read_schemas
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Answer

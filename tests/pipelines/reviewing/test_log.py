@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import UsageError
-from pipelines.reviewing.corrections import ReviewLog, corrections, in_order, read_verdicts, settle
-from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict
+from pipelines.store.corrections import ReviewLog, corrections, in_order, read_verdicts, settle
 from pipelines.store.folders import Folder
+from pipelines.store.verdicts import AnswerKey, ReviewVerdict
 from tests.examples import examples
 from tests.pipelines.commands import ROOT
 from tests.pipelines.reviewing.said import verdict
@@ -122,7 +122,7 @@ def test_a_full_disk_is_said_and_what_is_said_again_stands_behind_no_torn_line(t
     """A real process whose files may not grow beyond 900 bytes: the third line is torn."""
     code = """
 import resource, signal, sys
-from pipelines.reviewing.corrections import ReviewLog
+from pipelines.store.corrections import ReviewLog
 from pipelines.store.folders import Folder
 from tests.pipelines.reviewing.said import verdict
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pipelines.reviewing.corrections import corrections, read_verdicts
-from pipelines.reviewing.verdicts import ReviewVerdict
+from pipelines.store.corrections import corrections, read_verdicts
 from pipelines.store.folders import Folder
+from pipelines.store.verdicts import ReviewVerdict
 from tests.pipelines.browser import Page
 from tests.pipelines.reporting.made_runs import HOSTILE, Answer
 from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run

@@ -9,8 +9,8 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.review_desk.candidates import LEASE_SECONDS, Candidates, Queue, ReviewCandidate, Wish
-from pipelines.reviewing.verdicts import AnswerKey, ReviewVerdict
+from pipelines.reviewing.candidates import LEASE_SECONDS, Candidates, Queue, ReviewCandidate, Wish
+from pipelines.store.verdicts import AnswerKey, ReviewVerdict
 from tests.examples import examples
 from tests.pipelines.reviewing.said import verdict
 

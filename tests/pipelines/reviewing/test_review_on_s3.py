@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 
 from hpd_core.system import storage
-from pipelines.review_desk.gold_file import write_gold
-from pipelines.reviewing.corrections import ReviewLog, corrections
-from pipelines.reviewing.layer import Layer
-from pipelines.rewriting.reviewed_run import write_reviews
-from pipelines.runs.run import Run
+from pipelines.job.run import Run
+from pipelines.reviewing.gold_file import write_gold
+from pipelines.reviewing.reviewed_run import write_reviews
+from pipelines.store.corrections import ReviewLog, corrections
 from pipelines.store.folders import Folder
+from pipelines.store.layer import Layer
 from pipelines.store.no_run import read_schemas
 from tests.pipelines.job.on_s3.s3_server import BUCKET, s3_server
 from tests.pipelines.reviewing.made_runs import key_of, reviewable_run

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.reviewing.corrections import corrections, read_verdicts
-from pipelines.reviewing.verdicts import AnswerKey
+from pipelines.store.corrections import corrections, read_verdicts
 from pipelines.store.folders import Folder
+from pipelines.store.verdicts import AnswerKey
 from tests.pipelines.reporting.made_runs import HOSTILE, Answer
 from tests.pipelines.reviewing.made_runs import coffee, key_of, reviewable_run
 from tests.pipelines.reviewing.served import Server, serving

@@ -12,15 +12,15 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from pipelines import evaluate
-from pipelines.confidence.calibration_file import CalibratedModel
+from pipelines.job.run import Run
+from pipelines.quality.calibration_file import CalibratedModel
 from pipelines.quality.run_answers import reviewed_answers
-from pipelines.review_desk.desk import OtherTextError
-from pipelines.review_desk.gold_file import write_gold
-from pipelines.reviewing.corrections import read_verdicts
-from pipelines.reviewing.layer import Layer
-from pipelines.rewriting.reviewed_run import write_reviews
-from pipelines.runs.run import Run
+from pipelines.reviewing.desk import OtherTextError
+from pipelines.reviewing.gold_file import write_gold
+from pipelines.reviewing.reviewed_run import write_reviews
+from pipelines.store.corrections import read_verdicts
 from pipelines.store.folders import Folder
+from pipelines.store.layer import Layer
 from pipelines.store.no_run import read_schemas
 from tests.pipelines.conftest import read_table
 from tests.pipelines.reporting.made_runs import Product

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.reviewing.corrections import read_verdicts
+from pipelines.store.corrections import read_verdicts
 from pipelines.store.folders import Folder
 from pipelines.store.tables import ATTRIBUTES
 from tests.pipelines.browser import Page

@@ -95,8 +95,8 @@ def test_a_stream_of_a_chat_is_the_answer_in_pieces(client: openai.OpenAI, engin
 
 
 def test_a_stream_of_a_response_is_the_answer_in_pieces(client: openai.OpenAI, engine: Engine) -> None:
-    result = expected(engine, TEXTS[0])
-    with client.responses.stream(model=MODEL, input=TEXTS[0], text_format=Shoe) as stream:
+    result = expected(engine, TEXTS[1])
+    with client.responses.stream(model=MODEL, input=TEXTS[1], text_format=Shoe) as stream:
         events = list(stream)
     deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
     assert "".join(deltas) == json.dumps(result.data, ensure_ascii=False)

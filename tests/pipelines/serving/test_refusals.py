@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,9 @@ import pytest
 
 from hpd_core import Engine, EngineConfig
 from hpd_core.models.loading import load_model, load_tokenizer
-from pipelines.serving.gate import ServingLimits
+from pipelines.serving.answering import ServingDesk
+from pipelines.serving.gate import ServingLimits, ServingMetrics
+from pipelines.serving.reply import ApiError
 from tests.pipelines.commands import wait_until
 from tests.pipelines.serving.served import MODEL, Served, chat, serving_here
 from tests.tables import table
@@ -34,11 +40,9 @@ def wide(count: int) -> dict[str, Any]:
 @table(
     "schema",
     [
-        {},
-        {"type": "string"},
         {"type": "object", "properties": {"a": {"type": "no such type"}}},
         {"type": "object", "properties": {"a": {"$ref": "#/$defs/missing"}}},
-        {"type": "object", "properties": {"a": {"$ref": "#"}}},
+        {"$ref": "#"},
         {"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}},
         {"type": "object", "properties": []},
         {"type": "object", "properties": {"a": 5}},
@@ -120,13 +124,14 @@ def test_a_body_that_is_no_json_is_refused(server: Served) -> None:
 
 def test_a_key_is_needed_where_there_is_one(engine: Engine) -> None:
     with serving_here(engine, api_key="secret") as server:
-        for given in (None, "Bearer other", "secret", "Bearer ", "bearer secret "):
+        for given in (None, "Bearer other", "secret", "Bearer ", "basic secret"):
             headers = {} if given is None else {"Authorization": given}
             reply = server.ask(CHAT, chat("Velor"), **headers)
             assert (reply.status, reply.body["error"]["code"]) == (401, "invalid_api_key")
             assert "secret" not in reply.message
             assert server.ask("/v1/models", **headers).status == 401
-        assert server.ask(CHAT, chat("Velor"), Authorization="Bearer secret").status == 200
+        for given in ("Bearer secret", "bearer secret"):
+            assert server.ask(CHAT, chat("Velor"), Authorization=given).status == 200
         # Not even a body that is too long is looked at.
         with server.sent(b"", 10_000_000) as sock:
             assert sock.recv(100).startswith(b"HTTP/1.1 401 ")
@@ -139,24 +144,67 @@ def test_a_key_is_needed_where_there_is_one(engine: Engine) -> None:
             client.models.list()
 
 
+@contextmanager
+def held(engine: Engine) -> Iterator[None]:
+    """The engine decodes nothing."""
+    step, go = engine._decoder.step, threading.Event()
+
+    def waiting() -> Any:
+        go.wait(60)
+        return step()
+
+    engine._decoder.step = waiting  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        engine._decoder.step = step  # type: ignore[method-assign]
+        go.set()
+
+
 def test_one_request_too_many_is_told_when_to_come_again(engine: Engine) -> None:
-    with serving_here(engine, ServingLimits(max_open_requests=2)) as server:
-        with server.half_sent(chat("Velor")), server.half_sent(chat("Velor")):
+    with serving_here(engine, ServingLimits(max_open_requests=2)) as server, ThreadPoolExecutor(2) as clients:
+        with held(engine):
+            taken = [clients.submit(server.chat, "Velor") for _ in range(2)]
             wait_until(lambda: server.counted("hpd_server_open_requests") == 2, 60)
             reply = server.chat("Velor")
             assert (reply.status, reply.body["error"]["type"]) == (429, "rate_limit_error")
             assert 1 <= int(reply.headers["retry-after"]) <= 60
-        # They have gone without an answer, and their places are free.
-        wait_until(lambda: server.counted("hpd_server_open_requests") == 0, 60)
+        assert [each.result().status for each in taken] == [200, 200]
         assert server.chat("Velor").status == 200
-        assert server.counted("hpd_server_requests_total", status="499") == 2
 
 
 def test_what_takes_too_long_is_given_up(engine: Engine) -> None:
-    with serving_here(engine, ServingLimits(timeout_seconds=0.3)) as server, server.half_sent(chat("Velor")) as slow:
+    with serving_here(engine, ServingLimits(timeout_seconds=0.3)) as server, held(engine):
+        reply = server.chat("Velor")
+        assert (reply.status, reply.body["error"]["message"]) == (504, "there was no answer within 0.3 s")
+        assert server.counted("hpd_server_open_requests") == 0
+
+
+def test_what_sends_no_body_takes_no_place(engine: Engine) -> None:
+    with (
+        serving_here(engine, ServingLimits(max_open_requests=1, body_seconds=0.3)) as server,
+        server.half_sent(chat("Velor")) as slow,
+    ):
+        assert server.chat("Velor").status == 200
         answer = b""
-        while b"no answer within 0.3 s" not in answer:  # it comes in one piece or in several
+        while b"the body did not come within 0.3 s" not in answer:  # it comes in one piece or in several
             answer += (piece := slow.recv(10_000))
             assert piece, answer
-        assert answer.startswith(b"HTTP/1.1 504 ")
-        assert server.counted("hpd_server_open_requests") == 0
+        assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+def test_who_would_not_be_answered_in_time_is_refused_early(engine: Engine) -> None:
+    desk = ServingDesk(engine, ServingLimits(timeout_seconds=10), ServingMetrics())
+    desk._pace = 3.0  # seconds an answer, as measured under load
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(desk.place())
+        with pytest.raises(ApiError) as caught:
+            stack.enter_context(desk.place())
+    assert caught.value.status == 429
+    assert caught.value.headers["Retry-After"] == "2"
+
+
+def test_what_is_no_json_by_its_header_is_refused(server: Served) -> None:
+    assert server.ask(CHAT, chat("Velor"), **{"Content-Type": "text/plain"}).status == 415
+    assert server.ask(CHAT, chat("Velor"), **{"Content-Type": "application/json; charset=utf-8"}).status == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from contextlib import suppress
 from typing import Any
 
@@ -55,16 +56,59 @@ def test_texts_of_the_user_are_the_document_and_those_of_the_system_the_instruct
     assert response.schema == SCHEMA
 
 
+PROMPTED = f"Answer with JSON by this schema:\n```json\n{json.dumps(SCHEMA, indent=2)}\n```\nNot {{braces}}."
+
+
+@table(
+    ("change", "schema"),
+    [
+        ({"response_format": {"type": "json_object"}}, {"type": "object"}),
+        ({"response_format": {"type": "json_object"}, "messages": [PROMPTED]}, SCHEMA),
+        ({"response_format": {"type": "text"}, "messages": [PROMPTED]}, SCHEMA),
+        ({"response_format": None, "messages": [PROMPTED]}, SCHEMA),
+    ],
+)
+def test_a_schema_is_taken_from_the_texts(change: dict[str, Any], schema: Any) -> None:
+    """As clients send it that do not trust an endpoint to hold answers to a schema."""
+    told = [{"role": "system", "content": text} for text in change.get("messages", ())]
+    body = {**CHAT, **change, "messages": [*told, *CHAT["messages"]]}
+    question = read_chat(body)
+    assert (question.schema, question.name, question.schema_at) == (schema, "answer", "messages")
+    text = {"text": {"format": {"type": "json_object"}}}
+    assert read_response({"input": body["messages"], **text}).schema == schema
+
+
+def test_later_turns_are_read_as_context() -> None:
+    call = {"type": "function", "function": {"name": "product", "arguments": '{"brand": 5}'}}
+    turns = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "brand is a text"},
+        {"role": "assistant", "content": "Sorry."},
+        {"role": "user", "content": "Again."},
+    ]
+    question = read_chat({**CHAT, "messages": [*CHAT["messages"], *turns]})
+    assert question.document == (
+        'Velor shoe\n\nred\n\nAn earlier answer: {"brand": 5}\n\nWhat was said of it: brand is a text\n\n'
+        "An earlier answer: Sorry.\n\nAgain."
+    )
+
+
+def test_settings_without_effect_are_named() -> None:
+    assert read_chat({**CHAT, "seed": None}).notes == ()
+    silent, unknown = read_chat({**CHAT, "temperature": 0, "max_tokens": 5, "best_of": 3}).notes
+    assert silent.startswith("without effect: max_tokens, temperature (")
+    assert unknown == "not known here, and not read: best_of"
+
+
 @table(
     ("change", "param", "said"),
     [
         ({"response_format": None}, "response_format", "does not chat"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "json_schema"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "object"),
         ({"messages": []}, "messages", "user"),
         ({"messages": [{"role": "user", "content": " \n"}]}, "messages", "some text"),
-        ({"messages": [{"role": "assistant", "content": "x"}]}, "messages[0].role", "one turn"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "'tool' is not taken"),
+        ({"messages": [{"role": "assistant", "content": "x"}]}, "messages", "a message of the user"),
+        ({"messages": [{"role": "critic", "content": "x"}]}, "messages[0].role", "'critic' is not taken"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
             "messages[0].content[0].type",

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.confidence.run_confidence import CONFIDENCE_NAME, RunConfidence
 from pipelines.errors import RunError, UsageError
 from pipelines.job.carryover import CarryIndex, finished_runs
 from pipelines.job.clustered_rows import Clusters
 from pipelines.job.run_plan import find_finished, find_run
+from pipelines.quality.run_confidence import CONFIDENCE_NAME, RunConfidence
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import CLUSTERS_NAME, MANIFEST_NAME, PLAN_NAME, Ledger
 from pipelines.store.no_run import NORMALISED_NAME, SCHEMAS_NAME, read_schemas

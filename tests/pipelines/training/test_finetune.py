@@ -18,8 +18,8 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, Record
+from pipelines.config.schema_file import load_schemas
 from pipelines.errors import RunError, UsageError
-from pipelines.schemas.schema_file import load_schemas
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
 from pipelines.training import finetune_run, ray_training

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpd_core import CategorySchema, Engine, EngineConfig, Record
-from pipelines.schemas.schema_file import load_schemas
+from pipelines.config.schema_file import load_schemas
 from pipelines.training.course import Course, validate
 from pipelines.training.trained_weights import TrainedModel
 from pipelines.training.worker import Stepper

@@ -18,7 +18,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from hpd_core import Engine, EngineConfig, Record
-from pipelines.schemas.schema_file import load_schemas
+from pipelines.config.schema_file import load_schemas
 from pipelines.training.finetune_run import run_finetuning
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.training.test_finetune import command

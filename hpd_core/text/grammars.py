@@ -1,0 +1,117 @@
+"""Grammars of values that no automaton holds: any JSON Schema, decoded token by token (llguidance).
+
+A compiled automaton has a state for all that may have been written. A grammar has a matcher for each value instead,
+which moves on with it. So such a value has one of two state numbers: before its first token, and after any.
+
+A line holds the value: ' <value>,\\n', as for every kind (text/kind_automata.py).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import OrderedDict
+from threading import Lock
+from typing import Any
+
+import llguidance.hf
+import numpy as np
+import numpy.typing as npt
+from llguidance import LLMatcher, LLTokenizer
+
+from hpd_core.text.value_kinds import Grammar
+
+logger = logging.getLogger(__name__)
+
+FIRST_LIVE = 2**40
+"""Lowest state number of a grammar; automata have lower ones."""
+_MOST_COMPILED = 256
+# On one line, as `json.dumps` writes. What a grammar cannot hold is left to the check of the answer.
+_OPTIONS = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "lenient": True,
+    "coerce_one_of": True,
+}
+
+
+def grammar_problem(kind: Grammar) -> str | None:
+    """Return why there is no grammar of this kind; None if there is one. Needs no tokenizer."""
+    error = LLMatcher.validate_grammar(_lark(kind), None)
+    return " ".join(error.split("\n")[0].split()) if error else None
+
+
+def _lark(kind: Grammar) -> str:
+    schema = json.loads(kind.schema)
+    if isinstance(schema, dict):
+        schema["x-guidance"] = _OPTIONS
+    null = ' | "null"' if kind.nullable else ""
+    return f"start: SPACES (value{null}) END\nSPACES: / {{0,2}}/\nvalue: %json {json.dumps(schema)}\nEND: /,?\\n/\n"
+
+
+class LiveGrammar:
+    """Grammar of one value that is being decoded. Its states are `first`, before any token, and `first + 1`."""
+
+    def __init__(self, first: int, matcher: LLMatcher) -> None:
+        self._first, self._matcher = first, matcher
+
+    def mask(self, state: int, size: int) -> npt.NDArray[np.bool_]:
+        """Return whether each token of the vocabulary may be written in a state, bool [size]."""
+        self._enter(state)
+        bits = np.unpackbits(np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")
+        mask = np.zeros(size, dtype=np.bool_)
+        mask[: len(bits)] = bits[:size]
+        if self._matcher.is_error():  # its limits are reached: the answer is judged when it is read
+            logger.warning("a grammar ended with an error: %s", self._matcher.get_error())
+            mask[:] = True
+        return mask
+
+    def allows(self, state: int, token: int) -> bool:
+        """Return whether the token may be written in a state."""
+        self._enter(state)
+        return bool(self._matcher.validate_tokens([token]) == 1)
+
+    def behind(self, state: int, token: int) -> int:
+        """Write a token. Return the state after it."""
+        self._enter(state)
+        self._matcher.consume_token(token)
+        return self._first + 1
+
+    def _enter(self, state: int) -> None:
+        # A value may be decoded again from its first token, where memory was short.
+        if state == self._first:
+            self._matcher.reset()
+
+
+class Grammars:
+    """Compiler of grammars for one tokenizer. Thread-safe."""
+
+    def __init__(self, tokenizer: Any, vocab_size: int) -> None:
+        """Take `vocab_size`, the number of columns of the logits."""
+        self._tokenizer, self._vocab_size = tokenizer, vocab_size
+        self._lock = Lock()
+        self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()  # least recently used first
+        self._ours: LLTokenizer | None = None
+
+    def matcher(self, kind: Grammar) -> LLMatcher | None:
+        """Return a new matcher; None if the tokenizer is none that grammars are compiled for.
+
+        Raises:
+            ValueError: there is no such grammar.
+        """
+        with self._lock:
+            found = self._compiled.pop(kind, None)
+            if found is None:
+                try:
+                    self._ours = self._ours or llguidance.hf.from_tokenizer(self._tokenizer, self._vocab_size)
+                except Exception as error:  # of classes in Python, as Kimi's
+                    logger.warning("values are not held to grammars: %s", error)
+                    return None
+                found = LLMatcher(self._ours, _lark(kind))
+                if found.is_error():
+                    raise ValueError(found.get_error())
+            self._compiled[kind] = found
+            if len(self._compiled) > _MOST_COMPILED:
+                self._compiled.popitem(last=False)
+            return found.deep_copy()

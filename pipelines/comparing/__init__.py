@@ -1,1 +1,0 @@
-"""Comparison of two runs: their settings, rows, answers, quality, cost and speed."""

@@ -1,1 +1,0 @@
-"""Probability that an answer is right, learned from labelled products, and the decision which answers to accept."""

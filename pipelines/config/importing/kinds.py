@@ -1,0 +1,124 @@
+"""Kinds of sources, and their detection by content."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from pydantic import ValidationError
+
+from pipelines.config.importing import akeneo, google, json_schema, magento, shopify
+from pipelines.config.importing.imported import Imported, each_once, listed
+from pipelines.config.importing.json_schema import is_model, model_document
+from pipelines.config.importing.sources import Document, read_sources
+from pipelines.errors import UsageError
+from pipelines.store.folders import open_filesystem
+
+_HEAD = 2**20  # bytes, in which a gold file's first line ends
+_GOLD_ENDINGS = (".jsonl", ".ndjson")
+
+
+class SchemaKind(StrEnum):
+    """Kind of a source."""
+
+    SHOPIFY = "shopify"
+    GOOGLE = "google"
+    AKENEO = "akeneo"
+    MAGENTO = "magento"
+    JSON_SCHEMA = "json-schema"
+    PYDANTIC = "pydantic"
+    GOLD = "gold"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportWishes:
+    """User's settings for a source: the language of its labels, and a name for a category without one."""
+
+    language: str | None = None
+    name: str | None = None
+
+
+_RECOGNISES: Mapping[SchemaKind, Callable[[Document], bool]] = {
+    SchemaKind.SHOPIFY: shopify.recognises,
+    SchemaKind.AKENEO: akeneo.recognises,
+    SchemaKind.MAGENTO: magento.recognises,
+    SchemaKind.JSON_SCHEMA: json_schema.recognises,
+    SchemaKind.GOOGLE: google.recognises,
+}
+_READ: Mapping[SchemaKind, Callable[[Sequence[Document], ImportWishes], Imported]] = {
+    SchemaKind.SHOPIFY: lambda documents, _: shopify.read(documents),
+    SchemaKind.AKENEO: lambda documents, wishes: akeneo.read(documents, wishes.language),
+    SchemaKind.MAGENTO: lambda documents, wishes: magento.read(documents, wishes.name),
+    SchemaKind.JSON_SCHEMA: lambda documents, wishes: json_schema.read(documents, wishes.name),
+    SchemaKind.GOOGLE: lambda documents, _: google.read(documents),
+}
+
+
+def is_gold(path: str) -> bool:
+    """Return whether the file is a gold file, by its first line, or by its ending if it cannot be read."""
+    filesystem, inner = open_filesystem(path)
+    is_called_so = path.lower().endswith(_GOLD_ENDINGS)
+    try:
+        if filesystem.isdir(inner):
+            return False
+        with filesystem.open(inner, "rb") as file:
+            head: bytes = file.read(_HEAD)
+    except OSError:
+        return is_called_so
+    lines = [line for line in head.removeprefix(b"\xef\xbb\xbf").split(b"\n") if line.strip()]
+    try:
+        first = json.loads(lines[0]) if lines else None
+    except (ValueError, RecursionError):
+        return is_called_so
+    if isinstance(first, dict) and "category" in first:
+        return True
+    return is_called_so and not (isinstance(first, dict) and first.keys() & {"code", "attribute_code", "_embedded"})
+
+
+def read_imported(paths: Sequence[str], kind: SchemaKind | None, wishes: ImportWishes) -> Imported:
+    """Read sources of any kind except gold files.
+
+    Args:
+        paths: files and folders, local or any fsspec URI, or classes.
+        kind: kind of the sources; None: detect it by content.
+        wishes: settings of the user.
+
+    Raises:
+        UsageError: they cannot be read, are of no known kind, or of several.
+    """
+    models = [path for path in paths if kind is SchemaKind.PYDANTIC or (kind is None and is_model(path))]
+    documents = [model_document(path) for path in models]
+    documents += read_sources([path for path in paths if path not in models])
+    if kind is SchemaKind.PYDANTIC or (kind is None and models):
+        kind = SchemaKind.JSON_SCHEMA
+    by_kind: dict[SchemaKind, list[Document]] = {}
+    unknown: list[str] = []
+    for document in documents:
+        found = _kind_of(document) if kind is None else kind if _RECOGNISES[kind](document) else None
+        if found is None:
+            unknown.append(document.name)
+        else:
+            by_kind.setdefault(found, []).append(document)
+    if not by_kind:
+        kinds = ", ".join(SchemaKind)
+        wanted = f"no source of the kind {kind}" if kind else f"none of {kinds}, as far as its content tells"
+        raise UsageError(f"{listed(unknown)}: {wanted}; name the kind with --from, or see docs/import-schemas.md")
+    if len(by_kind) > 1:
+        told = "; ".join(f"{each}: {listed([one.name for one in found])}" for each, found in by_kind.items())
+        raise UsageError(f"these are of several kinds ({told}); name one with --from")
+    ((kind, documents),) = by_kind.items()
+    try:
+        imported = each_once(_READ[kind](documents, wishes))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, what = ".".join(map(str, first["loc"])), str(first["msg"]).removeprefix("Value error, ")
+        raise UsageError(f"{listed([each.name for each in documents])}: {error.title}: {where}: {what}") from error
+    if unknown:
+        imported = replace(imported, notes=[*imported.notes, f"not read, of another kind: {listed(unknown)}"])
+    return imported
+
+
+def _kind_of(document: Document) -> SchemaKind | None:
+    return next((kind for kind, recognises in _RECOGNISES.items() if recognises(document)), None)

@@ -1,0 +1,284 @@
+"""Reader of the sampled products' texts from the catalog; the run's tables do not hold them.
+
+A row is used only if its content hash is the one that the run stored. So a changed, moved or re-sorted file never shows
+a wrong text.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from hpd_core import Evidence, Record
+from hpd_core.types import MatchKind
+from pipelines.catalog.cells import CellError
+from pipelines.catalog.html_text import ShownText, read_html, shown_record
+from pipelines.catalog.parquet_rows import open_rows, to_rows
+from pipelines.catalog.paths import find_column, parquet_columns
+from pipelines.catalog.readers import pick_rows
+from pipelines.catalog.rows import mapped_text
+from pipelines.catalog.sharding import RowRange
+from pipelines.catalog.staging import STAGED, stage, staged_format, staged_path
+from pipelines.catalog.text_files import parse_line
+from pipelines.config.catalog_input import InputConfig
+from pipelines.errors import UsageError
+from pipelines.job.prepare_stage import input_hash
+from pipelines.job.run_plan import Plan, PlannedFile
+from pipelines.store.folders import open_filesystem
+
+Key = tuple[str, int]
+_BATCH_ROWS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TextSegment:
+    """A segment of a field's text, and the indices of the product's values that stand there.
+
+    `match`: the strictest one.
+
+    `omitted`: number of characters that are left out here instead of shown.
+    """
+
+    text: str
+    values: tuple[int, ...] = ()
+    match: str | None = None
+    omitted: int = 0
+
+
+class Wanted(NamedTuple):
+    """A row of the catalog to read; `input_hash`: hash of the record that the run read."""
+
+    source_file: str
+    source_row: int
+    category: str
+    input_hash: str
+
+
+class SourceText(NamedTuple):
+    """A field as stored in the catalog; `read`: the text it shows, if it is HTML."""
+
+    original: str
+    read: ShownText | None
+
+    @property
+    def text(self) -> str:
+        """Text that the model read."""
+        return self.original if self.read is None else self.read.text
+
+    def mark(self, place: Evidence, value: int) -> Mark | None:
+        """Return the mark of a value's place in `text`; None if the text there does not match."""
+        mark = Mark(place.start, place.end, value, place.match)
+        if not fits(self.original, mark, place.text):
+            return None
+        if self.read is None:
+            return mark
+        start, end = self.read.shown_span(place.start, place.end)
+        return mark._replace(start=start, end=end) if start < end else None
+
+
+def read_texts(
+    plan: Plan, settings: Mapping[str, Any], wanted: Iterable[Wanted]
+) -> tuple[dict[Key, dict[str, SourceText]], list[str]]:
+    """Return the fields of each row, without missing or changed rows, and notes on those.
+
+    Args:
+        settings: the `input` section of the run's configuration.
+    """
+    try:
+        config = _input_config(settings)
+    except ValidationError as error:
+        return {}, [f"The texts are not shown: the run's input settings have {error.error_count()} errors."]
+    by_file: defaultdict[str, dict[int, Wanted]] = defaultdict(dict)
+    for each in wanted:
+        by_file[each.source_file][each.source_row] = each
+    planned = {file.name: (index, file) for index, file in enumerate(plan.files)}
+    texts: dict[Key, dict[str, SourceText]] = {}
+    notes = []
+    for name, rows in sorted(by_file.items()):
+        found = {}
+        try:
+            index, file = planned[name]
+            for number, row in _read_rows(file, _pieces(plan, index), sorted(rows), config):
+                fields = _fields(row, config)
+                if fields is not None and _is_same(fields, rows[number], config):
+                    found[name, number] = {
+                        field: SourceText(text, read_html(text, config.html)) for field, text in fields.items()
+                    }
+        except (OSError, pa.ArrowException, UsageError, KeyError, ValueError) as error:
+            reason = "no such file" if isinstance(error, FileNotFoundError) else f"{error}" or type(error).__name__
+            notes.append(f"{name} cannot be read ({reason}): some products are shown without their text.")
+        else:
+            if changed := len(rows) - len(found):
+                notes.append(
+                    f"{name} has changed since the run: {changed:,} of the {len(rows):,} sampled products are shown "
+                    "without their text."
+                )
+        texts |= found
+    return texts, notes
+
+
+def _is_same(fields: dict[str, str], wanted: Wanted, config: InputConfig) -> bool:
+    return input_hash(shown_record(Record("", wanted.category, fields), config.html)) == wanted.input_hash
+
+
+def _input_config(settings: Mapping[str, Any]) -> InputConfig:
+    # A plan keeps the fields as pairs: their order counts.
+    fields = settings.get("fields")
+    # A run that says nothing of HTML has read it as it stands.
+    given = {"html": "never", **settings, "fields": dict(fields) if isinstance(fields, list) else fields}
+    return InputConfig.model_validate(given)
+
+
+def _fields(row: Mapping[str, Any] | None, config: InputConfig) -> dict[str, str] | None:
+    """Map the row to its texts as `rows.to_record` does; None if a cell cannot be read."""
+    if row is None:
+        return None
+    try:
+        return {name: mapped_text(row, mapped, config) for name, mapped in config.texts.items()}
+    except CellError:
+        return None
+
+
+def _pieces(plan: Plan, file: int) -> list[RowRange]:
+    return sorted((p for shard in plan.shards for p in shard.pieces if p.file == file), key=lambda piece: piece.start)
+
+
+def _read_rows(
+    file: PlannedFile, pieces: Sequence[RowRange], numbers: Sequence[int], config: InputConfig
+) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+    """Yield the rows with these numbers, ascending; None for a row that cannot be read."""
+    if file.staged is not None:
+        yield from _staged_rows(file, numbers, config)
+        return
+    filesystem, path = open_filesystem(file.name, anonymous=config.anonymous)
+    if file.format == "parquet":
+        yield from _parquet_rows(filesystem, path, numbers, list(config.columns))
+    else:
+        yield from _jsonl_rows(filesystem, path, pieces, numbers)
+
+
+def _staged_rows(
+    file: PlannedFile, numbers: Sequence[int], config: InputConfig
+) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+    """Yield the rows from the staged copy. Only if it is gone, the file is read, and staged again."""
+    path = staged_path(file.staged or "")
+    if not os.path.exists(path):
+        staged = stage(file.name, staged_format(file.format), config.reading)
+        if (staged.size, staged.fingerprint) != file.content:
+            return  # it has changed
+        path = staged.path
+    piece = RowRange(0, 0, sys.maxsize, file.num_rows)
+    yield from ((row.number, row.values) for row in pick_rows(path, STAGED, piece, numbers, config.columns))
+
+
+def _parquet_rows(
+    filesystem: Any, path: str, numbers: Sequence[int], columns: list[str]
+) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+    with filesystem.open(path, "rb", cache_type="none") as source:
+        parquet = open_rows(source)
+        names = parquet.schema_arrow.names
+        there = parquet_columns([path for path in columns if find_column(path, names)], parquet.schema_arrow)
+        start = 0
+        for group in range(parquet.metadata.num_row_groups):
+            stop = start + parquet.metadata.row_group(group).num_rows
+            here = [number for number in numbers if start <= number < stop]
+            if here:
+                yield from _group_rows(parquet, group, start, here, there)
+            start = stop
+        yield from ((number, None) for number in numbers if number >= start)
+
+
+def _group_rows(
+    parquet: pq.ParquetFile, group: int, start: int, numbers: Sequence[int], columns: list[str]
+) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+    """Yield rows of one row group, with only one batch at a time in memory."""
+    for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
+        here = [number for number in numbers if start <= number < start + batch.num_rows]
+        for number in here:
+            yield number, to_rows(batch.slice(number - start, 1), columns)[0]
+        start += batch.num_rows
+        if start > numbers[-1]:
+            return
+
+
+def _jsonl_rows(
+    filesystem: Any, path: str, pieces: Sequence[RowRange], numbers: Sequence[int]
+) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+    starts = [piece.start for piece in pieces]
+    by_piece: defaultdict[int, list[int]] = defaultdict(list)
+    for number in numbers:
+        by_piece[bisect_right(starts, number) - 1].append(number)
+    for index, here in by_piece.items():
+        piece = pieces[index]
+        lines = filesystem.cat_file(path, start=piece.byte_start, end=piece.byte_stop).split(b"\n")
+        for number in here:
+            offset = number - piece.start
+            yield number, parse_line(lines[offset]).row if offset < len(lines) else None
+
+
+# The strictest first.
+MATCHES: tuple[MatchKind, ...] = ("exact", "equal number", "folded", "fuzzy", "ambiguous")
+_SHOWN = 400  # characters of a long stretch without values that are shown at each of its ends
+
+
+class Mark(NamedTuple):
+    """Place [start, end) of the value with index `value`."""
+
+    start: int
+    end: int
+    value: int
+    match: str
+
+
+def cut(text: str, marks: Sequence[Mark]) -> tuple[TextSegment, ...]:
+    """Cut the text into segments, in order; each has the same values all along.
+
+    0    5    10
+    |red shoe |    marks: 0 "red shoe", 1 "red"
+     ^^^              -> "red" (1, 0), " shoe" (0,)
+     ^^^^^^^^
+    """
+    borders = sorted({0, len(text), *(edge for mark in marks for edge in (mark.start, mark.end))})
+    segments = []
+    for start, end in itertools.pairwise(borders):
+        # The shortest value is on top: a longer one shows beside it.
+        here = sorted(
+            (mark for mark in marks if mark.start <= start and mark.end >= end),
+            key=lambda mark: (mark.end - mark.start, mark.value),
+        )
+        values = tuple(dict.fromkeys(mark.value for mark in here))
+        match = min((mark.match for mark in here), key=_strictness, default=None)
+        segments += [TextSegment(text[start:end], values, match)] if values else _shortened(text[start:end])
+    return tuple(segments)
+
+
+def fits(text: str, mark: Mark, found: str) -> bool:
+    """Return whether the text at the mark is `found`."""
+    return 0 <= mark.start < mark.end <= len(text) and text[mark.start : mark.end] == found
+
+
+def match_class(match: str) -> str:
+    """Return the match kind as a style-sheet class, from a closed set of words, whatever the table holds."""
+    return (match if match in MATCHES else "fuzzy").replace(" ", "-")
+
+
+def _strictness(match: str) -> int:
+    return MATCHES.index(match) if match in MATCHES else len(MATCHES)
+
+
+def _shortened(text: str) -> list[TextSegment]:
+    """Return segments for text without values; the middle of a long text is left out."""
+    omitted = len(text) - 2 * _SHOWN
+    if omitted <= _SHOWN:
+        return [TextSegment(text)]
+    return [TextSegment(text[:_SHOWN]), TextSegment("", omitted=omitted), TextSegment(text[-_SHOWN:])]

@@ -1,0 +1,292 @@
+"""Learning of a calibration from labelled answers.
+
+    score    ridge-regularised logistic regression on the features of an answer. An attribute, and an attribute of a
+             category, have weights of their own, which the penalty holds near 0 if labels are few
+    curve    isotonic or Platt, on scores of answers that the score was not fitted on: whichever has the lower
+             log loss on folds that neither was fitted on
+    counts   by confidences of answers that neither score nor curve was fitted on
+
+Products are assigned to folds by a hash of their names, so that the order of labels does not change the calibration.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, hstack
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
+
+from pipelines.errors import UsageError
+from pipelines.quality.answer_features import (
+    KINDS,
+    NUMBERS,
+    LabelledAnswer,
+    Reliability,
+    Score,
+    kinds_of,
+    numbers_of,
+    reliability,
+)
+from pipelines.quality.calibration_file import (
+    THRESHOLDS,
+    CalibratedModel,
+    Calibration,
+    Curve,
+    Isotonic,
+    LabelledAttribute,
+    Platt,
+    Taken,
+)
+
+NUM_FOLDS = 5
+MIN_VALUES = 30
+MIN_PRODUCTS = 10
+MIN_OF_EACH = 5
+"""Minimum number of right values, and of wrong ones."""
+
+_PENALTY = 3.0  # on half a squared weight, against log losses summed; numbers are of unit variance
+_MAX_ITERATIONS = 500
+
+_Floats = npt.NDArray[np.float64]
+Answers = Sequence[LabelledAnswer]
+
+
+def learn(
+    answers: Answers, model: CalibratedModel, about: Mapping[str, Any] | None = None, *, now: str | None = None
+) -> Calibration:
+    """Learn the calibration of `answers`.
+
+    Args:
+        about: notes to store beside the numbers of labels and folds, such as where the labels are from.
+        now: the time to store; by default the clock's.
+
+    Raises `UsageError` for too few labels.
+    """
+    answers = one_of_each(answers)
+    _check(answers)
+    with threadpool_limits(1):  # small sums: several threads take longer
+        score, curve = _fit(answers)
+        crossed = cross_fitted(answers, lambda known, held: _confidences(_fit(known), held))
+    notes = {
+        "created_at": now or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "labels": _describe_labels(answers),
+        "folds": NUM_FOLDS,
+        **_describe_fit(answers, crossed, curve),
+        **(about or {}),
+    }
+    return Calibration(model, score, curve, _count(answers, crossed), notes)
+
+
+def one_of_each(answers: Answers) -> Answers:
+    """Keep one label for each product and attribute, because repeated labels add nothing.
+
+    If they disagree, the answer counts as wrong. Sorted, because sums of floats depend on their order.
+    """
+    found: dict[tuple[str, tuple[str, str]], LabelledAnswer] = {}
+    for each in sorted(answers, key=lambda each: (each.product, each.pair, each.is_right, each.answer.text or "")):
+        found.setdefault((each.product, each.pair), each)
+    return list(found.values())
+
+
+def _check(answers: Answers) -> None:
+    right, products = sum(each.is_right for each in answers), len({each.product for each in answers})
+    wrong = len(answers) - right
+    if len(answers) < MIN_VALUES or products < MIN_PRODUCTS or min(right, wrong) < MIN_OF_EACH:
+        raise UsageError(
+            f"{len(answers)} labelled values of {products} products, {right} right and {wrong} wrong: too few to "
+            f"learn from. It takes {MIN_VALUES} of {MIN_PRODUCTS} products, {MIN_OF_EACH} right and {MIN_OF_EACH} "
+            "wrong ones; some hundreds of an attribute for a promise. Label more products (hpd label, hpd review)"
+        )
+
+
+def deal(answers: Answers, salt: str = "") -> npt.NDArray[np.int64]:
+    """Return the fold of each answer. Folds have equally many products."""
+    products = {each.product for each in answers}
+    shuffled = sorted(products, key=lambda name: hashlib.sha256(f"{salt}:{name}".encode()).digest())
+    folds = {product: place % NUM_FOLDS for place, product in enumerate(shuffled)}
+    return np.array([folds[each.product] for each in answers])
+
+
+def cross_fitted(answers: Answers, apply: Callable[[Answers, Answers], list[float]], salt: str = "") -> list[float]:
+    """Return for every answer the result of `apply(other folds, its fold)`."""
+    folds = deal(answers, salt)
+    found = [math.nan] * len(answers)
+    for fold in range(NUM_FOLDS):
+        held = [place for place, own in enumerate(folds) if own == fold]
+        known = [each for each, own in zip(answers, folds, strict=True) if own != fold]
+        for place, value in zip(held, apply(known, [answers[place] for place in held]), strict=True):
+            found[place] = value
+    return found
+
+
+def _confidences(fitted: tuple[Score, Curve], answers: Answers) -> list[float]:
+    score, curve = fitted
+    return [curve.of(score.of(each.answer)) for each in answers]
+
+
+def _fit(answers: Answers) -> tuple[Score, Curve]:
+    # Dealt otherwise than by who asks for confidences of a whole fold: its products are not among these.
+    scores = np.array(cross_fitted(answers, _scores, "scores"))
+    return fit_score(answers), _better_curve(answers, scores)
+
+
+def _scores(known: Answers, held: Answers) -> list[float]:
+    score = fit_score(known)
+    return [score.of(each.answer) for each in held]
+
+
+def _better_curve(answers: Answers, scores: _Floats) -> Curve:
+    labels = np.array([each.is_right for each in answers], dtype=np.float64)
+    losses = _curve_losses(answers, scores, labels)
+    return _CURVES[min(losses, key=lambda kind: losses[kind])](scores, labels)
+
+
+def _curve_losses(answers: Answers, scores: _Floats, labels: _Floats) -> dict[str, float]:
+    """Return the log loss of each kind of curve on folds that it was not fitted on."""
+    folds = deal(answers, "curve")
+    losses = {}
+    for kind, fit in _CURVES.items():
+        found = np.zeros(len(answers))
+        for fold in range(NUM_FOLDS):
+            curve = fit(scores[folds != fold], labels[folds != fold])
+            found[folds == fold] = [curve.of(score) for score in scores[folds == fold]]
+        losses[kind] = log_loss(found, labels)
+    return losses
+
+
+def log_loss(probabilities: Sequence[float] | _Floats, labels: Sequence[bool] | _Floats) -> float:
+    """Compute the mean negative log likelihood, in nats."""
+    sure = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-6, 1 - 1e-6)
+    is_right = np.asarray(labels, dtype=np.float64)
+    return float(-np.mean(is_right * np.log(sure) + (1 - is_right) * np.log1p(-sure)))
+
+
+def fit_score(answers: Answers) -> Score:
+    """Fit the score that best separates right and wrong `answers`, with small weights."""
+    labels = np.array([each.is_right for each in answers])
+    if labels.all() or not labels.any():
+        # A fold of a small set; nothing tells apart what is all alike.
+        return Score(0.0, (0.0,) * len(NUMBERS), {name: {} for name in KINDS}, {})
+    numbers = np.array([numbers_of(each.answer) for each in answers])
+    mean, size = numbers.mean(axis=0), numbers.std(axis=0)
+    size[size < 1e-9] = np.inf  # what is the same everywhere says nothing
+    columns: dict[tuple[str, ...], int] = {}
+    places = [[columns.setdefault(key, len(columns)) for key in _kind_keys(each)] for each in answers]
+    ends = np.arange(len(answers) + 1) * len(places[0])
+    kinds = csr_array((np.ones(ends[-1]), np.ravel(places), ends), shape=(len(answers), len(columns)))
+    fitted = LogisticRegression(C=1 / _PENALTY, max_iter=_MAX_ITERATIONS).fit(
+        hstack([csr_array((numbers - mean) / size), kinds], format="csr"), labels
+    )
+    weights = fitted.coef_[0]
+    of_numbers = weights[: len(NUMBERS)] / size
+    of_kinds = {key: float(weights[len(NUMBERS) + place]) for key, place in columns.items()}
+    return Score(
+        float(fitted.intercept_[0] - of_numbers @ mean),
+        tuple(map(float, of_numbers)),
+        {name: {key[1]: of_kinds[key] for key in sorted(of_kinds) if key[0] == name} for name in KINDS},
+        _by_category({key[1:]: of_kinds[key] for key in sorted(of_kinds) if len(key) == 3}),
+    )
+
+
+def _kind_keys(each: LabelledAnswer) -> list[tuple[str, ...]]:
+    kinds = kinds_of(each.answer)
+    return [*zip(KINDS, kinds, strict=True), ("pair", *each.pair)]
+
+
+def _by_category(entries: Mapping[tuple[str, ...], Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    for (category, attribute), entry in entries.items():
+        found[category][attribute] = entry
+    return dict(found)
+
+
+def fit_platt(scores: _Floats, labels: _Floats) -> Platt:
+    """Fit a logistic curve with Platt's targets, which keep it away from 0 and 1; constant if it would fall."""
+    num_right, num = float(labels.sum()), len(labels)
+    high, low = (num_right + 1) / (num_right + 2), 1 / (num - num_right + 2)
+    targets = np.where(labels > 0.5, high, low)
+    # A target between 0 and 1 is both answers, weighted.
+    both = np.concatenate([scores, scores])[:, None]
+    is_right = np.repeat([1, 0], num)
+    fitted = LogisticRegression(C=1e6, max_iter=_MAX_ITERATIONS).fit(
+        both, is_right, sample_weight=np.concatenate([targets, 1 - targets])
+    )
+    slope = float(fitted.coef_[0][0])
+    if slope <= 0:
+        share = float(targets.mean())
+        return Platt(0.0, math.log(share / (1 - share)))
+    return Platt(slope, float(fitted.intercept_[0]))
+
+
+def fit_isotonic(scores: _Floats, labels: _Floats) -> Isotonic:
+    """Fit a rising curve, kept away from 0 and 1 by as much as one more label of the other kind would."""
+    edge = 1 / (len(labels) + 2)
+    fitted = IsotonicRegression(y_min=edge, y_max=1 - edge).fit(scores, labels)
+    return Isotonic(tuple(map(float, fitted.X_thresholds_)), tuple(map(float, fitted.y_thresholds_)))
+
+
+_CURVES: Mapping[str, Callable[[_Floats, _Floats], Curve]] = {Platt.kind: fit_platt, Isotonic.kind: fit_isotonic}
+
+
+def _count(answers: Answers, confidences: Sequence[float]) -> dict[str, dict[str, LabelledAttribute]]:
+    """Count by attribute the values at or above each threshold, and the right ones of them."""
+    found: dict[tuple[str, ...], list[tuple[float, bool]]] = defaultdict(list)
+    definitions = {each.pair: each.definition for each in answers}
+    for each, confidence in zip(answers, confidences, strict=True):
+        found[each.pair].append((confidence, each.is_right))
+    return _by_category(
+        {
+            pair: LabelledAttribute(
+                definitions[pair[0], pair[1]], tuple(_taken(found[pair], low) for low in THRESHOLDS)
+            )
+            for pair in sorted(found)
+        }
+    )
+
+
+def _taken(known: Sequence[tuple[float, bool]], low: float) -> Taken:
+    taken = [is_right for confidence, is_right in known if confidence >= low]
+    return Taken(len(taken), sum(taken))
+
+
+def _describe_labels(answers: Answers) -> dict[str, int]:
+    return {
+        "products": len({each.product for each in answers}),
+        "values": len(answers),
+        "right": sum(each.is_right for each in answers),
+        "attributes": len({each.pair for each in answers}),
+    }
+
+
+def _describe_fit(answers: Answers, crossed: Sequence[float], curve: Curve) -> dict[str, Any]:
+    labels = [each.is_right for each in answers]
+    before = [each.answer.probability or 0.0 for each in answers]
+    folds, after = deal(answers), _curve_of(crossed, labels)
+    return {
+        "curve": curve.kind,
+        "log_loss": {
+            "before": log_loss(before, labels),
+            "after": log_loss(crossed, labels),
+            "by_fold": [
+                log_loss(np.array(crossed)[folds == fold], np.array(labels)[folds == fold]) for fold in range(NUM_FOLDS)
+            ],
+        },
+        "ece": {"before": _curve_of(before, labels).ece, "after": after.ece},
+        "reliability": [asdict(each) for each in after.bins],
+    }
+
+
+def _curve_of(probabilities: Sequence[float], labels: Sequence[bool]) -> Reliability:
+    found = reliability(zip(probabilities, labels, strict=True))
+    assert found is not None
+    return found

@@ -1,0 +1,331 @@
+"""Calibrations and acceptance rule of a run, stored in its output folder when it starts.
+
+A resumed run uses these, even if files and settings have changed, so that one calibration decides all parts of a run.
+`hpd evaluate RUN --apply` decides a finished run again, as a whole.
+
+Decision which answers to accept at a precision, and which to review.
+
+An attribute with enough labelled values has a threshold of its own, or none. The others share one. Its promise covers
+all their accepted values together, in the mix that was labelled. An attribute without any label gets no promise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, Literal
+
+from hpd_core import Attribute
+from pipelines.errors import UsageError
+from pipelines.quality.answer_features import definition_of, features_of
+from pipelines.quality.calibration_file import (
+    THRESHOLDS,
+    CalibratedModel,
+    Calibration,
+    LabelledAttribute,
+    Taken,
+    enough,
+    lower_bound,
+    lowest_passing,
+)
+from pipelines.store.folders import Folder
+from pipelines.store.ledger import named_damage
+
+CONFIDENCE_NAME = "_confidence.json"
+
+Row = MutableMapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCalibration:
+    """A calibration and its place.
+
+    `is_named`: the user named it, so that it must fit. `of_larger`: it is for the larger model of a cascade.
+    """
+
+    uri: str
+    calibration: Calibration
+    is_named: bool
+    of_larger: bool = False
+
+    def describe(self) -> dict[str, Any]:
+        """Return its description for a run's manifest."""
+        about = self.calibration.about
+        return {
+            "uri": self.uri,
+            "hash": self.calibration.hash,
+            "created_at": about.get("created_at"),
+            "num_labelled": (about.get("labels") or {}).get("values"),
+            "model_id": self.calibration.model.model_id,
+            "model_revision": self.calibration.model.model_revision,
+            "adapter_revision": self.calibration.model.adapter_revision,
+            "ece": (about.get("ece") or {}).get("after"),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunAcceptance:
+    """Precision at which answers are accepted."""
+
+    precision: float
+
+
+@dataclass(frozen=True)
+class RunConfidence:
+    """The calibrations of a run, one for each of its models, and its acceptance rule.
+
+    Attributes:
+        calibrations: may be empty; an answer uses the first one of its model.
+        accept: None if nothing is decided.
+    """
+
+    calibrations: tuple[NamedCalibration, ...] = ()
+    accept: RunAcceptance | None = None
+
+    @cached_property
+    def _deciders(self) -> tuple[tuple[Calibration, Decider | None], ...]:
+        accept = self.accept
+        return tuple(
+            (each.calibration, Decider(each.calibration, accept.precision) if accept else None)
+            for each in self.calibrations
+        )
+
+    @cached_property
+    def _known(self) -> dict[CalibratedModel, tuple[Calibration, Decider | None] | None]:
+        return {}
+
+    @cached_property
+    def _definitions(self) -> dict[tuple[str, str], tuple[Attribute, str]]:
+        return {}
+
+    def fill(self, rows: Sequence[Row], category: str, attribute: Attribute, model: CalibratedModel) -> None:
+        """Set `confidence` and `decision` in the rows of a model's answer. Others stay unchanged.
+
+        Args:
+            rows: rows of the attribute table, for all items of the answer.
+            model: the model that gave the answer.
+        """
+        first = rows[0]
+        if first.get("source") not in ("model", None):
+            return
+        confidence, decision = self.judge(rows, category, attribute, model)
+        for row in rows:
+            row["confidence"], row["decision"] = confidence, decision
+
+    def judge(
+        self, rows: Sequence[Mapping[str, Any]], category: str, attribute: Attribute, model: CalibratedModel
+    ) -> tuple[float | None, str | None]:
+        """Return the confidence and the decision of a model's answer; arguments as of `fill`."""
+        status = rows[0]["status"]
+        calibration, decider = self._of(model) or (None, None)
+        confidence = None
+        if calibration is not None and status == "value":
+            confidence = calibration.confidence(features_of({**rows[0], "category": category}, attribute, *rows[1:]))
+        if decider is not None:
+            definition = self._definition(category, attribute)
+            return confidence, decider.decide(category, attribute.name, status, confidence, definition)
+        return confidence, None if self.accept is None or status == "absent" else "review"
+
+    def _definition(self, category: str, attribute: Attribute) -> str:
+        known = self._definitions.get((category, attribute.name))
+        if known is None or known[0] is not attribute:
+            known = self._definitions[category, attribute.name] = attribute, definition_of(attribute)
+        return known[1]
+
+    def knows(self, model: CalibratedModel) -> bool:
+        """Return whether there is a calibration of the model."""
+        return self._of(model) is not None
+
+    def _of(self, model: CalibratedModel) -> tuple[Calibration, Decider | None] | None:
+        if model not in self._known:
+            fitting = (pair for pair in self._deciders if not pair[0].model.differences(model))
+            self._known[model] = next(fitting, None)
+        return self._known[model]
+
+    def check(self, model: CalibratedModel, *, of_larger: bool = False) -> None:
+        """Raise `UsageError` if a named calibration is of another model.
+
+        Args:
+            of_larger: `model` is the larger one of a cascade.
+        """
+        for each in self.calibrations:
+            if each.is_named and each.of_larger == of_larger and (found := each.calibration.model.differences(model)):
+                raise UsageError(
+                    f"calibration {each.uri} was learned from other answers than this run's: {'; '.join(found)}. "
+                    "Learn one from a run of this model (hpd evaluate RUN --calibrate), or leave the setting out"
+                )
+
+    def notes(self, model: CalibratedModel) -> list[str]:
+        """Return notes on answers of `model`: why they have no confidence, or are all for review."""
+        if self.knows(model):
+            return []
+        found = [
+            f"{each.uri} is not used, it was learned from other answers: "
+            f"{'; '.join(each.calibration.model.differences(model))}"
+            for each in self.calibrations
+        ]
+        if self.accept is not None:
+            found.append(
+                f"accept.precision is {self.accept.precision:g}, but there is no calibration of this model: all values "
+                "are for review. `hpd evaluate RUN --calibrate` learns one from a finished run"
+            )
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        """Return its description for a run's manifest: `calibration` is the first model's."""
+        first, larger = (
+            next((each for each in self.calibrations if each.of_larger == of_larger), None)
+            for of_larger in (False, True)
+        )
+        found: dict[str, Any] = {"calibration": None if first is None else first.describe(), "accept": None}
+        if larger is not None:
+            found["calibration_of_larger_model"] = larger.describe()
+        if self.accept is not None:
+            decider = None if first is None else self._deciders[self.calibrations.index(first)][1]
+            found["accept"] = decider.to_dict() if decider else {"precision": self.accept.precision}
+        return found
+
+    def to_json(self) -> bytes:
+        """Encode the stored form."""
+        data = {
+            "calibrations": [
+                {
+                    **{"uri": each.uri, "is_named": each.is_named, "of_larger": each.of_larger},
+                    "calibration": each.calibration.to_dict(),
+                }
+                for each in self.calibrations
+            ],
+            "accept": {"precision": self.accept.precision} if self.accept else None,
+        }
+        return json.dumps(data, ensure_ascii=False).encode()
+
+    @classmethod
+    def read(cls, folder: Folder) -> RunConfidence | None:
+        """Read the run's; None if it stores none. Raises `UsageError` if it is damaged, or another version's."""
+        with named_damage(folder, CONFIDENCE_NAME):
+            data = folder.read_json(CONFIDENCE_NAME)
+            if data is None:
+                return None
+            place = folder.describe(CONFIDENCE_NAME)
+            calibrations = tuple(
+                NamedCalibration(
+                    each["uri"], Calibration.from_dict(each["calibration"], place), each["is_named"], each["of_larger"]
+                )
+                for each in data["calibrations"]
+            )
+            return cls(calibrations, RunAcceptance(**data["accept"]) if data["accept"] else None)
+
+
+def run_confidence(folder: Folder) -> RunConfidence:
+    """Return the calibrations of a run in progress, read once per process; none if the run stores none."""
+    return _read_once(folder.absolute_uri)
+
+
+def forget_confidence() -> None:
+    """Clear this process's cache, so that stored confidences are read again."""
+    _read_once.cache_clear()
+
+
+@lru_cache(maxsize=8)
+def _read_once(uri: str) -> RunConfidence:
+    return RunConfidence.read(Folder(uri)) or RunConfidence()
+
+
+Decision = Literal["accept", "review"]
+Pair = tuple[str, str]
+
+_TIMES_ENOUGH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Confidence from which values are accepted.
+
+    Attributes:
+        confidence: the threshold.
+        taken: the labelled values at or above it, of all attributes that share it.
+        is_pooled: whether attributes with few labels share it.
+    """
+
+    confidence: float
+    taken: Taken
+    is_pooled: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        bound = lower_bound(*self.taken)
+        return {"confidence": self.confidence, "labels": self.taken.num, "right": self.taken.right, "at_least": bound}
+
+
+@dataclass(frozen=True)
+class Decider:
+    """Thresholds at which a precision is promised.
+
+    Attributes:
+        precision: in (0, 1).
+        promises: promises by category and attribute; all others are for review.
+    """
+
+    calibration: Calibration
+    precision: float
+    promises: Mapping[Pair, Promise] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "promises", dict(self._promises()))
+
+    def decide(
+        self, category: str, attribute: str, status: str, confidence: float | None, definition: str | None = None
+    ) -> Decision | None:
+        """Decide on an answer: accept or review; None if the model says that the text does not state it.
+
+        Args:
+            definition: hash of the attribute; one that differs from the labelled one gets no promise. None: it is the
+                same.
+        """
+        if status == "absent":
+            return None
+        promise = self.promises.get((category, attribute))
+        if status != "value" or confidence is None or promise is None:
+            return "review"
+        if definition not in (None, self.calibration.attributes[category][attribute].definition):
+            return "review"
+        return "accept" if confidence >= promise.confidence else "review"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a summary as plain data for JSON."""
+        own = {pair: each for pair, each in self.promises.items() if not each.is_pooled}
+        pooled = [each for each in self.promises.values() if each.is_pooled]
+        return {
+            "precision": self.precision,
+            "attributes_promised": len(own),
+            "attributes_promised_together": len(pooled),
+            "attributes_labelled": sum(map(len, self.calibration.attributes.values())),
+            "together": pooled[0].to_dict() if pooled else None,
+            "own": [
+                {"category": category, "attribute": attribute, **each.to_dict()}
+                for (category, attribute), each in own.items()
+            ],
+        }
+
+    def _promises(self) -> Iterator[tuple[Pair, Promise]]:
+        rare: dict[Pair, LabelledAttribute] = {}
+        for category, attributes in self.calibration.attributes.items():
+            for name, attribute in attributes.items():
+                # How many there are decides, never how many are right: else the pool would be of those that failed.
+                if attribute.labels.num < _TIMES_ENOUGH * enough(self.precision):
+                    rare[category, name] = attribute
+                elif (promise := self._promise(attribute.taken)) is not None:
+                    yield (category, name), promise
+        if (promise := self._promise(_together(rare.values()), is_pooled=True)) is not None:
+            yield from ((pair, promise) for pair in rare)
+
+    def _promise(self, steps: tuple[Taken, ...], *, is_pooled: bool = False) -> Promise | None:
+        place = lowest_passing(steps, self.precision)
+        return None if place is None else Promise(THRESHOLDS[place], steps[place], is_pooled)
+
+
+def _together(attributes: Iterable[LabelledAttribute]) -> tuple[Taken, ...]:
+    columns = zip(*(each.taken for each in attributes), strict=True)
+    return tuple(Taken(sum(each.num for each in steps), sum(each.right for each in steps)) for steps in columns)

@@ -1,1 +1,0 @@
-"""Category schemas: which attributes are asked for."""

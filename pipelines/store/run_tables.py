@@ -1,0 +1,94 @@
+"""The committed parts of a run's tables, read shard by shard, with people's answers over the model's if wanted."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.errors import UsageError
+from pipelines.store.folders import Folder
+from pipelines.store.layer import Layer
+from pipelines.store.ledger import PLAN_NAME
+from pipelines.store.no_run import no_run
+from pipelines.store.tables import TABLES, open_part, part_name
+
+_PART = re.compile(r"part-(\d+)\.parquet")
+_READ_AHEAD = 4  # parts; a part is a shard's, so memory stays bounded however long the run is
+
+
+class Parts:
+    """The tables of some shards, read in order."""
+
+    def __init__(self, folder: Folder, shards: Collection[int], layer: Layer | None = None) -> None:
+        """Open the tables. `layer`: people's answers, which replace the model's; key columns must be read then."""
+        self.folder = folder
+        self.shards = sorted(shards)
+        self._layer = layer
+
+    def read(self, table: str, columns: Sequence[str], shards: Collection[int] | None = None) -> Iterator[pa.Table]:
+        """Yield every part with rows, in the order of the shards. Parts that are missing are skipped, and columns that
+        an older run lacks are null.
+
+        Raises `UsageError` if a part cannot be read or does not belong to this table.
+        """
+        names = set(self.folder.list(table))
+        here = (shard for shard in self.shards if shards is None or shard in shards)
+        wanted = iter([shard for shard in here if part_name(shard) in names])
+        with ThreadPoolExecutor(_READ_AHEAD) as pool:
+            pending: deque[Future[pa.Table]] = deque()
+            pending.extend(pool.submit(self.read_one, table, shard, columns) for shard in islice(wanted, _READ_AHEAD))
+            while pending:
+                part = pending.popleft().result()
+                pending.extend(pool.submit(self.read_one, table, shard, columns) for shard in islice(wanted, 1))
+                if part.num_rows:
+                    yield part
+
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows as tuples of `columns`."""
+        for part in self.read(table, columns):
+            yield from zip(*(part.column(index).to_pylist() for index in range(len(columns))), strict=True)
+
+    def read_one(self, table: str, shard: int, columns: Sequence[str]) -> pa.Table:
+        """Return the part of one shard, as `read`. `a.list.element.b` reads only member `b` of a nested column `a`."""
+        name, declared = f"{table}/{part_name(shard)}", TABLES[table]
+        with open_part(self.folder, name, UsageError) as file:
+            parquet = pq.ParquetFile(file)
+            there = parquet.schema_arrow.names
+            part = parquet.read(columns=[column for column in columns if column.split(".")[0] in there])
+        names = [column.split(".")[0] for column in columns]
+        for column in names:
+            if column in there:
+                continue
+            field = declared.field(column)
+            if not field.nullable:
+                place = self.folder.describe(name)
+                raise UsageError(f"{place}: column {column!r} is missing; this is no {table} table")
+            part = part.append_column(field, pa.nulls(part.num_rows, field.type))
+        part = part.select(names)
+        return part if self._layer is None or table != "attributes" else self._layer.apply(part)
+
+
+def published_tables(uri: str) -> Parts:
+    """Return the published parts in a folder, which may hold copied tables alone. Raises `UsageError` without any."""
+    folder = Folder(uri)
+    try:
+        products, attributes = (
+            {int(part[1]) for name in folder.list(table) if (part := _PART.fullmatch(name))}
+            for table in ("products", "attributes")
+        )
+        if not products or not attributes:
+            if not folder.exists(PLAN_NAME):
+                raise no_run(folder)
+            raise UsageError(f"the run in {uri} has not committed anything yet")
+    except NotADirectoryError:
+        raise no_run(folder) from None
+    except OSError as error:
+        raise UsageError(f"cannot read {uri}: {error}") from error
+    return Parts(folder, products | attributes)

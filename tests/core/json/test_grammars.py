@@ -1,0 +1,142 @@
+"""Values of schemas that cannot be split: each is what decoding it alone under its grammar is, and fits its schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from hpd_core import Engine, OpenBranch
+from hpd_core.baselines.reference import decode_chain
+from hpd_core.json_schema.form import FormGroup, Leaf, Node, Rows
+from hpd_core.json_schema.schema_reader import read_schema
+from hpd_core.models.loading import load_model
+from hpd_core.text.grammars import Grammars
+from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.value_kinds import Grammar, JsonString
+from tests.core.engines import TIMEOUT, config
+from tests.core.helpers import NEAR_TIE
+from tests.core.json.test_completion import seen_ids, trunk
+from tests.core.json.test_schema_reader import SHAPES, TEXT, an_object
+from tests.examples import examples
+from tests.tables import table
+
+INTEGER = {"type": "integer"}
+TREE = {"$defs": {"t": an_object("n", n=TEXT, c={"type": "array", "items": {"$ref": "#/$defs/t"}})}}
+WHOLE: list[dict[str, Any]] = [
+    {"type": "object", "additionalProperties": INTEGER},
+    {"type": "object", "patternProperties": {"^[a-z]$": INTEGER}, "additionalProperties": False},
+    {"type": "array", "items": {"type": "array", "items": INTEGER}, "maxItems": 2},
+    {"type": ["integer", "boolean"]},
+    {"anyOf": [an_object("a", a=INTEGER), an_object("b", b={"type": "boolean"})]},
+    {"enum": [[1], {"a": 2}]},
+    {"type": "array", "prefixItems": [INTEGER, {"type": "boolean"}], "items": False, "minItems": 2},
+]
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_model_dir: Path) -> Iterator[Engine]:
+    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
+        yield engine
+
+
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    calls=st.lists(
+        st.lists(st.tuples(st.sampled_from(WHOLE), st.booleans(), st.integers(1, 24)), min_size=1, max_size=4),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_every_value_is_what_decoding_it_alone_is(
+    calls: list[list[tuple[dict[str, Any], bool, int]]], engine: Engine, tiny_model_dir: Path
+) -> None:
+    """Beside a value of another kind, which every trunk has."""
+    trunks = [trunk(f"red shoe {number}") for number in range(len(calls))]
+    branches = [
+        [
+            OpenBranch('"t":', JsonString(), 4),
+            *(OpenBranch('"v":', Grammar(json.dumps(schema), null), most) for schema, null, most in own),
+        ]
+        for own in calls
+    ]
+    results = engine.complete(trunks, branches).result(TIMEOUT)
+    oracle = load_model(str(tiny_model_dir), config())
+    segments = SegmentTokenizer(engine._builder._segments.tokenizer)
+    grammars = Grammars(segments.tokenizer, oracle.lm_head.weight.shape[0])
+    for of, own, result in zip(trunks, branches, results, strict=True):
+        for branch, found in zip(own[1:], result.branches[1:], strict=True):
+            assert isinstance(branch.kind, Grammar)
+            matcher = grammars.matcher(branch.kind)
+            assert matcher is not None
+
+            def choices(tokens: Any, matcher: Any = matcher) -> list[int]:
+                matcher.reset()
+                assert matcher.consume_tokens(list(tokens))
+                bits = matcher.compute_bitmask()
+                return [token for token in range(len(segments.tokenizer)) if bits[token // 8] >> (token % 8) & 1]
+
+            ids = seen_ids(segments, of, branch)
+            expected = decode_chain(oracle, ids, branch.max_tokens or 0, engine.endings.at_line_ends(), choices=choices)
+            if any(expected.margin(index) <= NEAR_TIE for index in range(len(expected.tokens))):
+                continue
+            (text,) = segments.decode([expected.tokens])
+            assert found.raw == text.split("\n", 1)[0]
+            if found.status == "value":
+                assert Draft202012Validator(json.loads(branch.kind.schema)).is_valid(found.value)
+            else:
+                assert found.status == ("absent" if branch.kind.nullable and "null" in found.raw else "truncated")
+
+
+def whole(node: Node, path: str = "") -> Iterator[str]:
+    """The paths of values that are decoded as a whole."""
+    match node:
+        case Leaf(kind=Grammar()):
+            yield path
+        case FormGroup():
+            for name, member in node.fields.items():
+                yield from whole(member.node, f"{path}/{name}")
+        case Rows():
+            yield from whole(node.row, f"{path}/*")
+
+
+@table(
+    ("schema", "paths"),
+    [
+        *((an_object(a=each, b=TEXT), ["/a"]) for each in WHOLE),
+        ({"type": "array", "items": TEXT}, []),
+        ({"type": "array", "items": an_object(b=TEXT, c={})}, ["/*/c"]),
+        (TEXT, []),
+        ({"type": ["object", "null"], "properties": {}}, []),
+        ({"anyOf": [{"type": "number"}, TEXT]}, [""]),
+        (an_object(a=True, b=False), ["/a"]),
+        (an_object("b", a=TEXT), ["/b"]),
+        (an_object(a={"type": "object"}, b={"type": "array"}), ["/a", "/b"]),
+        (an_object(a={"type": "array", "items": {"anyOf": SHAPES}}), ["/a"]),
+        (an_object(a={"type": "array", "items": {"type": ["string", "null"]}}), ["/a"]),
+        (an_object(a={**TEXT, "not": {"const": "x"}}, b=TEXT), ["/a"]),
+        (an_object(a={"allOf": [{**TEXT, "pattern": "a"}, {**TEXT, "pattern": "b"}]}), ["/a"]),
+        ({"$ref": "#/$defs/t", **TREE}, ["/c"]),
+        (an_object(a={"$ref": "#/$defs/t"}) | TREE, ["/a/c"]),
+        (an_object(a={**TEXT, "pattern": r"^(?!x)[a-z]+$"}), []),
+    ],
+)
+def test_what_cannot_be_split_is_one_value(schema: dict[str, Any], paths: list[str]) -> None:
+    assert list(whole(read_schema(schema))) == paths
+
+
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.sampled_from([*WHOLE, TEXT, {"type": "null"}, {}]), min_size=1, max_size=3), st.booleans())
+def test_an_answer_fits_or_says_where_it_does_not(engine: Engine, fields: list[dict[str, Any]], bare: bool) -> None:
+    schema = fields[0] if bare else an_object("f0", **{f"f{number}": each for number, each in enumerate(fields)})
+    (result,) = engine.submit_json(["red 42"], schema).result(TIMEOUT)
+    assert bool(list(Draft202012Validator(schema).iter_errors(result.data))) <= bool(result.problems)
+    statuses = {field.status for field in result.fields.values()}
+    assert statuses <= {"value", "absent", "truncated"}
+    assert bool(result.problems) == ("truncated" in statuses)
