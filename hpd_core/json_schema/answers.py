@@ -13,11 +13,12 @@ from threading import Lock
 from typing import Any
 
 import regex
-from jsonschema import Draft202012Validator, FormatChecker, ValidationError
+from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend, validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from hpd_core.json_schema.formats import FORMAT_CHECKER
 from hpd_core.requests.calls import CompletionFuture
 from hpd_core.text.patterns import PatternError, is_checkable, read_pattern
 from hpd_core.types import ValueStatus
@@ -184,7 +185,7 @@ def checker(schema: Mapping[str, Any], *, is_split: bool = True) -> Callable[[An
     """Return a function that finds the problems of an answer. `is_split`: whether its fields are all known."""
     # A registry that fetches nothing: a stranger's schema may name any address.
     validator = _validator(draft_of(schema), is_split=is_split)(
-        schema, format_checker=FormatChecker(), registry=Registry()
+        schema, format_checker=FORMAT_CHECKER, registry=Registry()
     )
 
     def problems(data: Any) -> list[Problem]:

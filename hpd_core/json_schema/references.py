@@ -29,6 +29,10 @@ _UNSPLIT = frozenset(
 )
 """Keywords that say what no list of fields can."""
 _VALUES = frozenset(("const", "enum", "default", "examples"))
+_MAPS = frozenset(
+    ("properties", "patternProperties", "dependentSchemas", "dependencies", "dependentRequired", "$defs", "definitions")
+)
+"""Keywords whose value has names that mean nothing to JSON Schema."""
 _MERGED = ("title", "description", "$defs", "definitions", "$schema", "$id", "$comment", "default", "examples")
 
 
@@ -130,10 +134,21 @@ class References:
                 return [copied(each) for each in node]
             if not isinstance(node, Mapping):
                 return node
-            found = {key: value if key in _VALUES else copied(value) for key, value in node.items() if key != "$id"}
+            found = {
+                key: value
+                if key in _VALUES
+                else {name: copied(each) for name, each in value.items()}
+                if key in _MAPS and isinstance(value, Mapping)
+                else copied(value)
+                for key, value in node.items()
+                if key != "$id"
+            }
             if isinstance(reference := node.get("$ref"), str):
-                self._target(reference, where)
-                found["$ref"] = names.setdefault(reference, f"#/$defs/{len(names)}")
+                if reference not in names:
+                    self._target(reference, where)
+                    names[reference] = f"#/$defs/{len(names)}"
+                # A grammar takes no circle with anything beside its reference.
+                found = {key: value for key, value in found.items() if key not in _MERGED} | {"$ref": names[reference]}
             if isinstance(pattern := node.get("pattern"), str) and pattern_problem(pattern):
                 del found["pattern"]
             if loosely and found.pop("patternProperties", None) is not None:
@@ -199,7 +214,7 @@ def _refuse_endless(whole: Any, definitions: Mapping[str, Any], where: str) -> N
             inner += [each for key in ("allOf", "anyOf", "oneOf") for each in node.get(key, ())]
             inner += [*node.get("dependentSchemas", {}).values()]
             if isinstance(reference := node.get("$ref"), str):
-                inner.append(definitions[reference.rpartition("/")[2]])
+                inner.append(definitions.get(reference.rpartition("/")[2]))  # None: it stands in a value
             found = weights[id(node)] = 1 + sum(map(weight, inner))
             if found > _MOST_READ:
                 raise SchemaError(where, "its parts refer to each other too often: write the schema out")

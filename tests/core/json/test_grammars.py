@@ -124,6 +124,8 @@ def whole(node: Node, path: str = "") -> Iterator[str]:
         (an_object(a={"allOf": [{**TEXT, "pattern": "a"}, {**TEXT, "pattern": "b"}]}), ["/a"]),
         ({"$ref": "#/$defs/t", **TREE}, ["/c"]),
         (an_object(a={"$ref": "#/$defs/t"}) | TREE, ["/a/c"]),
+        # Fields that are called as keywords are.
+        ({"anyOf": [TEXT, an_object(**{"default": {"$ref": "#/$defs/t"}, "$id": TEXT})]} | TREE, [""]),
         (an_object(a={**TEXT, "pattern": r"^(?!x)[a-z]+$"}), []),
     ],
 )

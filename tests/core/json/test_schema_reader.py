@@ -196,6 +196,13 @@ def test_hostile_schemas_end_soon(case: str) -> None:
         ({"type": "number", "multipleOf": 0.5}, 10**400, None),
         ({"type": "integer", "multipleOf": 7}, 15, "15 is not a multiple of 7"),
         ({"enum": ["a", "b"], "pattern": "((a{1000}){1000}){1000}"}, "a", "cannot be checked: it has more than"),
+        ({"type": "string", "format": "time"}, "09:30:00Z", None),
+        ({"type": "string", "format": "time"}, "9 o'clock", "is not a 'time'"),
+        ({"type": "string", "format": "date-time"}, "2026-03-03T09:30:00.5+02:00", None),
+        ({"type": "string", "format": "hostname"}, "shop.example.com", None),
+        ({"type": "string", "format": "hostname"}, "https://example.com:8080/", "is not a 'hostname'"),
+        ({"type": "string", "format": "hostname"}, "a" * 64, "is not a 'hostname'"),
+        ({"type": "string", "format": "uri"}, "example.com", "is not a 'uri'"),
         # Python's own `re`, which the checker of this format asks, fails in ways of its own.
         ({"type": "string", "format": "regex"}, "a{99999999999999999999}", "cannot be checked: OverflowError"),
         ({"type": "string", "format": "regex"}, "(" * 5_000, "cannot be checked: RecursionError"),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from docs.generate_clients import ADAPTER
 from hpd_core import Engine, EngineConfig, ModelError
-from tests.pipelines.commands import ROOT
 from tests.pipelines.serving.served import REAL_MODEL, Served, serving_here
 
 
@@ -29,9 +29,7 @@ def server(engine: Engine) -> Iterator[Served]:
 def real_server() -> Iterator[Served]:
     """The shipped model and adapter: what a tiny random model writes is seldom of use. 5 s."""
     try:
-        engine = Engine.from_pretrained(
-            REAL_MODEL, EngineConfig(device="cpu"), str(ROOT / "adapters/smollm2-generalist")
-        )
+        engine = Engine.from_pretrained(REAL_MODEL, EngineConfig(device="cpu"), ADAPTER)
     except ModelError as error:
         pytest.skip(f"no embedded model here: {error}")
     with engine, serving_here(engine, name=REAL_MODEL) as served:

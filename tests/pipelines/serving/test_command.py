@@ -6,6 +6,8 @@ import asyncio
 import signal
 import socket
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.serve import app
+from tests.core.json.test_schema_reader import an_object
 from tests.pipelines.commands import wait_until
 from tests.pipelines.serving.served import Served, serving_apart
 from tests.pipelines.serving.test_many_clients import ask_all
@@ -38,6 +41,23 @@ def test_under_load_it_answers_what_it_has_taken_and_ends(tiny_model_dir: Path) 
         assert server.process.wait(60) == 0
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(server.place, timeout=10)
+
+
+def test_told_twice_it_ends_at_once(tiny_model_dir: Path) -> None:
+    arguments = ("--set", "engine.max_tokens_per_step=16", "--timeout", "600")
+    names = [f"a{number}" for number in range(100)]
+    schema = an_object(*names, **{name: {"type": "string", "x-hpd-max-tokens": 400} for name in names})
+    with serving_apart(tiny_model_dir, *arguments) as server, ThreadPoolExecutor() as pool:
+        process = server.process
+        assert process is not None
+        asked = [pool.submit(server.chat, f"Velor {number}", schema) for number in range(5)]
+        wait_until(lambda: server.counted("hpd_server_open_requests") == len(asked), 60)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(1)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        process.wait(10)
+        assert any(each.exception() is not None or each.result().status == 503 for each in asked)
 
 
 @table(

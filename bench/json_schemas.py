@@ -1,0 +1,116 @@
+"""Counts how many JSON Schemas of a folder are taken, and how many of the answers by them are valid.
+
+    python -m bench.json_schemas FOLDER [--limit 1000] [--answers 200]
+
+A file is a schema, or has one under "schema" (guidance-ai/jsonschemabench and its MaskBench). Each is checked alone;
+the time is that of the processor. Exit code 1: a check took longer than `--most-seconds`, or an answer without problems
+is not valid by its schema.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jsonschema.validators import validator_for
+from referencing import Registry
+
+from hpd_core import Engine, SchemaError, check_schema
+
+_KEYWORDS = {"type", "properties", "$ref", "allOf", "oneOf", "anyOf", "items", "enum", "const", "definitions", "$defs"}
+_AT_A_TIME = 8
+_DOCUMENT = "A record of the kind that is described: the first of a list, of 3 March 2026, called example, in use."
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A schema, why it is refused (None: it is taken), and the processor's seconds for its check."""
+
+    path: Path
+    schema: Any
+    refusal: str | None
+    seconds: float
+
+
+def schemas_in(folder: Path) -> Iterator[tuple[Path, Any]]:
+    """Yield the schemas below a folder, in an order that is shuffled, and always the same."""
+    paths = sorted(path for path in folder.rglob("*.json") if path.is_file())
+    random.Random(0).shuffle(paths)
+    for path in paths:
+        try:
+            found = json.loads(path.read_text())
+        except ValueError:
+            continue
+        if isinstance(found, dict) and isinstance(found.get("schema"), dict):
+            found = found["schema"]
+        if isinstance(found, dict) and _KEYWORDS & found.keys():
+            yield path, found
+
+
+def checked(path: Path, schema: Any) -> Checked:
+    """Check one schema."""
+    started, refusal = time.process_time(), None
+    try:
+        check_schema(schema)
+    except SchemaError as error:
+        refusal = error.message
+    return Checked(path, schema, refusal, time.process_time() - started)
+
+
+def reason(refusal: str) -> str:
+    """Return a refusal without what is of one schema: names, numbers, and what follows them."""
+    return re.sub(r"'[^']*'|\"[^\"]*\"|[0-9][0-9,]*", "_", refusal)[:120]
+
+
+def validity(found: list[Checked], model: str, adapter: str | None) -> Counter[str]:
+    """Count what an engine answers by schemas: valid, with problems, and valid by its word only, which is an error."""
+    counts: Counter[str] = Counter()
+    with Engine.from_pretrained(model, adapter=adapter) as engine, ThreadPoolExecutor(_AT_A_TIME) as pool:
+        for each, (result,) in zip(
+            found, pool.map(lambda each: engine.extract_json([_DOCUMENT], each.schema), found), strict=True
+        ):
+            if result.problems:
+                counts["cut" if any("cut" in problem.message for problem in result.problems) else "other problems"] += 1
+                continue
+            judge = validator_for(each.schema)(each.schema, registry=Registry())
+            counts["valid" if judge.is_valid(result.data) else "wrongly said to be valid"] += 1
+    return counts
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--limit", type=int, default=sys.maxsize, help="schemas that are checked")
+    parser.add_argument("--answers", type=int, default=0, help="schemas taken by which an answer is decoded")
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--adapter")
+    parser.add_argument("--most-seconds", type=float, default=1.0, help="of the processor, for one check")
+    options = parser.parse_args()
+    found = [checked(*each) for _, each in zip(range(options.limit), schemas_in(options.folder), strict=False)]
+    if not found:
+        parser.error(f"{options.folder} has no JSON Schema")
+    taken = [each for each in found if each.refusal is None]
+    slowest = max(found, key=lambda each: each.seconds)
+    print(f"taken: {len(taken):,} of {len(found):,}, {len(taken) / len(found):.1%}")
+    for why, count in Counter(reason(each.refusal) for each in found if each.refusal is not None).most_common():
+        print(f"refused: {count:,}  {why}")
+    print(f"slowest check: {slowest.seconds:.2f} s, {slowest.path}")
+    counts = validity(taken[: options.answers], options.model, options.adapter) if options.answers else Counter[str]()
+    for what, count in counts.most_common():
+        print(f"{what}: {count:,} of {counts.total():,} answers")
+    return int(slowest.seconds > options.most_seconds or "wrongly said to be valid" in counts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
