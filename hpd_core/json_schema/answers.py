@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -181,6 +182,17 @@ def _validator(draft: Any, *, is_split: bool) -> Any:
     return extend(draft, changed)  # type: ignore[no-untyped-call]
 
 
+@contextmanager
+def recursion_errors() -> Iterator[None]:
+    """Raise RecursionError also where the recursion ends in jsonschema's tables (rpds), which panic: no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":
+            raise RecursionError("a comparison was nested too deeply") from error
+        raise
+
+
 def checker(schema: Mapping[str, Any], *, is_split: bool = True) -> Callable[[Any], list[Problem]]:
     """Return a function that finds the problems of an answer. `is_split`: whether its fields are all known."""
     # A registry that fetches nothing: a stranger's schema may name any address.
@@ -191,7 +203,8 @@ def checker(schema: Mapping[str, Any], *, is_split: bool = True) -> Callable[[An
     def problems(data: Any) -> list[Problem]:
         _seconds_left.set(_PATTERN_SECONDS)
         try:
-            errors = [plain for error in validator.iter_errors(data) for plain in _plain(error)]
+            with recursion_errors():
+                errors = [plain for error in validator.iter_errors(data) for plain in _plain(error)]
         except Unresolvable as error:
             return [Problem("", f"the schema refers to what is not in it: {error.ref}")]
         except (ArithmeticError, RecursionError, ValueError) as error:

@@ -80,9 +80,10 @@ def whole_leaf(schema: Any, references: References, where: str, *, can_miss: boo
     Raises:
         SchemaError: there is no grammar of it.
     """
-    takes_null, problem = references.takes_null(schema), None
+    problem = None
     for loosely in (False, True):
-        written = spelled(references.alone(schema, where, loosely=loosely))
+        written = spelled(references.alone(schema, where, loosely=loosely))  # refuses what would recurse below
+        takes_null = references.takes_null(schema)
         kind = Grammar(written, takes_null or can_miss)
         if (problem := grammar_problem(kind)) is None:
             break

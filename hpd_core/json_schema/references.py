@@ -15,7 +15,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from hpd_core.errors import SchemaError
-from hpd_core.json_schema.answers import draft_of
+from hpd_core.json_schema.answers import draft_of, recursion_errors
 from hpd_core.text.patterns import pattern_problem
 
 Plain = dict[str, Any]
@@ -67,7 +67,7 @@ class References:
         try:
             plain, takes_null = self._plain(schema, where, tuple(self._followed))
             # Null in one place may be none in another: {"type": ["string", "null"], "enum": ["a", "b"]}.
-            yield plain, takes_null and self._validator.evolve(schema=schema).is_valid(None)
+            yield plain, takes_null and self.takes_null(schema)
         finally:
             del self._followed[depth:]
 
@@ -113,10 +113,11 @@ class References:
 
     def takes_null(self, schema: Any) -> bool:
         """Return whether null fits a schema."""
-        try:
-            return bool(self._validator.evolve(schema=schema).is_valid(None))
-        except (Unresolvable, RecursionError):
-            return False
+        with recursion_errors():
+            try:
+                return bool(self._validator.evolve(schema=schema).is_valid(None))
+            except Unresolvable:
+                return False
 
     def alone(self, schema: Any, where: str, *, loosely: bool = False) -> Any:
         """Return a copy of a schema that refers only to its own `$defs`, without patterns that cannot be decoded.

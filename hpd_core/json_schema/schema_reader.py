@@ -23,7 +23,7 @@ from pydantic_core.core_schema import DecimalSchema
 from referencing.exceptions import Unresolvable
 
 from hpd_core.errors import SchemaError
-from hpd_core.json_schema.answers import draft_of, pointer
+from hpd_core.json_schema.answers import draft_of, pointer, recursion_errors
 from hpd_core.json_schema.form import (
     LIST_TOKENS,
     ROWS_TOKENS,
@@ -123,7 +123,8 @@ class _Reader:
         try:
             json.dumps(self._schema, ensure_ascii=False, allow_nan=False).encode()
             # What it holds against a pattern is said here, by the field's path.
-            draft_of(self._schema).check_schema(self._schema, format_checker=FormatChecker(()))
+            with recursion_errors():
+                draft_of(self._schema).check_schema(self._schema, format_checker=FormatChecker(()))
             node = self._node(self._schema, (), can_miss=False)
         except MalformedSchema as error:
             where = pointer(error.absolute_path)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from docs.generate_clients import PYTHON
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, products
 from tests.pipelines.labelling.labellings import Labelling
 from tests.pipelines.serving.served import MODEL, Served
-from tests.pipelines.serving.test_other_clients import CLIENTS
 
 pytestmark = pytest.mark.docs
 
@@ -47,11 +47,11 @@ def test_the_python_of_the_page_runs(real_server: Served, tmp_path: Path) -> Non
     """All of it where `make clients` was run, else without instructor. 10 s."""
     parts = blocks("python", real_server)
     assert sum("import instructor" in part for part in parts) == 1
-    if not CLIENTS.exists():
+    if not PYTHON.exists():
         parts = [part for part in parts if "import instructor" not in part]
     script = tmp_path / "page.py"
     script.write_text("\n".join(parts), encoding="utf-8")
-    python = CLIENTS if CLIENTS.exists() else sys.executable
+    python = PYTHON if PYTHON.exists() else sys.executable
     done = subprocess.run([python, script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     for name in ("number", "buyer", "total", "paid"):
