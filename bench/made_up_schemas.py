@@ -20,21 +20,8 @@ from hpd_core import SchemaError, check_schema
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 _CHARACTERS = (
-    "a",
-    "B",
-    "-",
-    r"\d",
-    r"\w",
-    r"\W",
-    r"\s",
-    r"\S",
-    ".",
-    "[a-z]",
-    "[^a]",
-    "[A-Z0-9-]",
-    r"\.",
-    "é",
-    r"\p{L}",
+    *("a", "B", "-", r"\d", r"\w", r"\W", r"\s", r"\S", "."),
+    *("[a-z]", "[^a]", "[A-Z0-9-]", r"\.", "é", r"\p{L}"),
 )
 _ATOMS = (*_CHARACTERS, "^", "$", r"\b", "(?=a)", "(?!b)", "(?:", r"\1", "[", ")")
 _TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")

@@ -65,7 +65,6 @@ class _Document:
         self.questions = Questions(form.form)
         self.asked: list[FormQuestion] = self.questions.next_wave()
         self._num_prompt_tokens = self._num_output_tokens = 0
-        self._num_trunk_tokens: int | None = None
         self._error: str | None = None
 
     def take(self, found: TrunkCompletions) -> None:
@@ -73,10 +72,8 @@ class _Document:
         if found.error is not None:
             self._error, self.asked = found.error, []
             return
-        if self._num_trunk_tokens is None:
-            self._num_trunk_tokens = found.num_trunk_tokens
-            self._num_prompt_tokens = found.num_trunk_tokens
-        self._num_prompt_tokens += found.num_prompt_tokens - found.num_trunk_tokens
+        # The trunk counts once.
+        self._num_prompt_tokens += found.num_prompt_tokens - (found.num_trunk_tokens if self._num_prompt_tokens else 0)
         try:
             for question, completion in zip(self.asked, found.branches, strict=True):
                 self._num_output_tokens += completion.num_tokens

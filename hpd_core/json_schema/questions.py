@@ -109,8 +109,9 @@ class Questions:
             message = f"{written} items, of which at most {rows.num_asked} are asked for: set 'maxItems'"
             self.problems.append(Problem(pointer(question.path), message))
         self.lengths[question.path] = count = num_rows(rows, value)
+        list_name = question.name if rows.key is not None else question.name.removesuffix(count_name(""))
         for number in range(count):
-            name = f"{question.name}[{number + 1}]" if rows.key is not None else _numbered(question.name, number)
+            name = f"{list_name}[{number + 1}]"
             known = (question.name, value) if rows.key is None else (joined_name(name, rows.key), value[number])
             path = (*question.path, number)
             self._waiting += self._of_group(rows.row, path, name, (*question.seen, known), (), rows.key)
@@ -158,10 +159,6 @@ class Questions:
             case Variants():
                 own = (*path, node.name), joined_name(name, node.name)
                 yield FormQuestion(*own, node.asked, seen, after, variants=node)
-
-
-def _numbered(name: str, number: int) -> str:
-    return f"{name.removesuffix(count_name(''))}[{number + 1}]"
 
 
 def found_by(question: FormQuestion, completion: Completion) -> list[tuple[Path, FieldAnswer]]:
@@ -212,8 +209,12 @@ def _what_is_wrong(completion: Completion) -> str:
     return "the model's numbers are not finite (NaN or infinite): try another engine.dtype"
 
 
-MISSING = object()
-"""Marker of a value that is left out."""
+MISSING, THERE = object(), object()
+"""Markers of a value that is left out, and of one that is written."""
+
+
+class NotKnownYet(Exception):  # noqa: N818 - never a message
+    """Raised if the answer depends on a field that has not ended (serving/ordered_json.py)."""
 
 
 class Assembly:
@@ -229,64 +230,67 @@ class Assembly:
         return None if found is MISSING else found
 
     def _fields(self, group: FormGroup, path: Path) -> dict[str, Any]:
-        found = {}
-        for name, member in group.fields.items():
-            value = self._value(member.node, (*path, name), member.is_required)
-            if value is not MISSING:
-                found[name] = value
-        return found
+        found = {name: self._value(each.node, (*path, name), each.is_required) for name, each in group.fields.items()}
+        return {name: value for name, value in found.items() if value is not MISSING}
 
     def _value(self, node: Node, path: Path, is_required: bool) -> Any:
+        if (state := self.state(node, path, is_required)) is not THERE:
+            return state
         match node:
             case Constant():
                 return node.value
             case Leaf():
-                answer = self._answers[path]
-                return answer.value if answer.status == "value" else nothing(node, answer, is_required)
+                return self.answer(path).value
             case FormGroup():
-                if is_there(node, is_required) or self._has_value(node, path):
-                    return self._fields(node, path)
-                return None if node.takes_null else MISSING
+                return self._fields(node, path)
             case Rows():
-                return self._rows(node, path, is_required)
+                return [self._fields(node.row, (*path, number)) for number in range(self._lengths[path] or 0)]
             case Variants():
-                answer = self._answers[(*path, node.name)]
-                shape = node.shapes.get(spelled(answer.value))
-                return nothing(node, answer, is_required) if shape is None else self._fields(shape, path)
+                return self._fields(node.shapes[spelled(self.answer((*path, node.name)).value)], path)
 
-    def _rows(self, rows: Rows, path: Path, is_required: bool) -> Any:
-        length = self._lengths.get(path)
-        if length is None:
-            return nothing(rows, self._answers[path], is_required)
-        return [self._fields(rows.row, (*path, number)) for number in range(length)]
+    def state(self, node: Node, path: Path, is_required: bool) -> Any:
+        """Return THERE for a value that is written, MISSING for a left-out one, else null or an empty list."""
+        match node:
+            case Constant():
+                return THERE
+            case FormGroup():
+                if not node.can_miss or (is_required and not node.takes_null) or self._has_value(node, path):
+                    return THERE
+                return None if node.takes_null else MISSING
+            case Rows() if self.has_rows(path):
+                return THERE
+        answer = self.answer((*path, node.name) if isinstance(node, Variants) else path)
+        if answer.status == "value":
+            return THERE
+        if answer.status == "absent" and node.takes_null:
+            return None
+        is_list = isinstance(node, Rows) or (isinstance(node, Leaf) and isinstance(node.kind, ListOf))
+        return [] if answer.status == "absent" and is_list and is_required else MISSING
 
     def _has_value(self, node: Node, path: Path) -> bool:
         """Return whether the model wrote any value of it."""
         match node:
             case Constant():
                 return False
-            case Leaf():
-                return self._answers[path].status != "absent"
             case FormGroup():
-                return any(self._has_value(member.node, (*path, name)) for name, member in node.fields.items())
+                unknown = None
+                for name, member in node.fields.items():
+                    try:
+                        if self._has_value(member.node, (*path, name)):
+                            return True
+                    except NotKnownYet as error:
+                        unknown = error
+                if unknown is not None:
+                    raise unknown
+                return False
             case Rows():
-                return bool(self._lengths.get(path)) or self._answers[path].status not in ("absent", "value")
-            case Variants():
-                return self._answers[(*path, node.name)].status != "absent"
+                return self.has_rows(path) or self.answer(path).status not in ("absent", "value")
+        return self.answer((*path, node.name) if isinstance(node, Variants) else path).status != "absent"
 
+    def answer(self, path: Path) -> FieldAnswer:
+        """Return the answer to a question."""
+        return self._answers[path]
 
-def is_there(group: FormGroup, is_required: bool) -> bool:
-    """Return whether an object is written even if the model wrote no value of it."""
-    return not group.can_miss or (is_required and not group.takes_null)
-
-
-def nothing(node: Leaf | Rows | Variants, answer: FieldAnswer, is_required: bool) -> Any:
-    """Return the JSON for a missing value. If the model wrote null, it is null if the schema allows it, else an empty
-    list if one is required. Otherwise it is MISSING.
-    """
-    if answer.status != "absent":
-        return MISSING
-    if node.takes_null:
-        return None
-    is_list = isinstance(node, Rows) or (isinstance(node, Leaf) and isinstance(node.kind, ListOf))
-    return [] if is_list and is_required else MISSING
+    def has_rows(self, path: Path) -> bool:
+        """Return whether a list has objects."""
+        return bool(self._lengths.get(path))

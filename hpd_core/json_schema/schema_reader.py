@@ -35,6 +35,7 @@ from hpd_core.json_schema.form import (
     Rows,
     Variants,
     as_group,
+    described,
     is_list_of_scalars,
     key_kind,
     key_names,
@@ -351,5 +352,4 @@ def _check_order(fields: Mapping[str, FormMember], where: str) -> None:
 
 def note_of(schema: Mapping[str, Any]) -> str:
     """Return a schema's title and description."""
-    texts = [schema.get("title"), schema.get("description")]
-    return "; ".join(" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip())
+    return "; ".join(described(schema))

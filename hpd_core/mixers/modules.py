@@ -144,11 +144,6 @@ class Mixers:
             install([module], kind.functions, kind.methods)
 
     @property
-    def num_layers(self) -> int:
-        """Number of layers."""
-        return len(self._modules)
-
-    @property
     def functions(self) -> Collection[PackedFunction]:
         """Functions of ours that they call."""
         return {ours for kind in self._kinds for ours in (*kind.functions.values(), *kind.methods.values())}
@@ -165,7 +160,7 @@ class Mixers:
         Raises:
             ModelError: one of them has not called our functions, so its tokens have heard of others.
         """
-        steps = [LayerStep(layer, plans) for layer in range(self.num_layers)]
+        steps = [LayerStep(layer, plans) for layer in range(len(self._modules))]
         with running({id(module): step for module, step in zip(self._modules, steps, strict=True)}):
             yield
         for step in steps:

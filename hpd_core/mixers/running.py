@@ -88,7 +88,8 @@ def install(
             if original is None:
                 raise ModelError(f"{home} has no function {name} in this version of transformers")
             if not hasattr(original, "hpd_original"):
-                setattr(file, name, _dispatching(original, ours))
+                setattr(file, name, _dispatching(ours, original, original))
+                getattr(file, name).hpd_original = original
     for module in modules:
         _change_method(module, "forward", "hpd_enters", _entering)
 
@@ -98,7 +99,7 @@ def _put_method(module: Any, name: str, ours: PackedFunction) -> None:
     part = dict(module.named_modules()).get(path)
     if not hasattr(part, method):
         raise ModelError(f"a {type(module).__name__} has no {name} in this version of transformers")
-    _change_method(part, method, "hpd_dispatches", functools.partial(_dispatching_method, ours))
+    _change_method(part, method, "hpd_dispatches", functools.partial(_dispatching, ours))
 
 
 def _change_method(part: Any, name: str, mark: str, change: Callable[[Any], Any]) -> None:
@@ -111,22 +112,14 @@ def _change_method(part: Any, name: str, mark: str, change: Callable[[Any], Any]
     setattr(part, name, MethodType(changed, part))
 
 
-def _dispatching_method(ours: PackedFunction, own: Any) -> Any:
+def _dispatching(ours: PackedFunction, own: Any, *before: Any) -> Any:
+    """Return a function that calls `ours`, with `before` in front, while a module runs, and else `own`."""
+
     @functools.wraps(own)
-    def dispatch(part: Any, *args: Any, **kwargs: Any) -> Any:
-        step = _RUNNING.step
-        return own(part, *args, **kwargs) if step is None else step.call(ours, part, *args, **kwargs)
-
-    return dispatch
-
-
-def _dispatching(original: Any, ours: PackedFunction) -> Any:
-    @functools.wraps(original)
     def dispatch(*args: Any, **kwargs: Any) -> Any:
         step = _RUNNING.step
-        return original(*args, **kwargs) if step is None else step.call(ours, original, *args, **kwargs)
+        return own(*args, **kwargs) if step is None else step.call(ours, *before, *args, **kwargs)
 
-    dispatch.hpd_original = original  # type: ignore[attr-defined]
     return dispatch
 
 

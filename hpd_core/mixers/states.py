@@ -190,7 +190,7 @@ class MixerCache:
             order: int64 [P], where each row comes from among all of these.
         """
         pairs = list(zip(caches, picked, strict=True))
-        capacity = max(cache._seen.width + cache._seen.most_used for cache in caches)
+        capacity = max(cache._seen.width + int(cache.used.max(initial=0)) for cache in caches)
         first = caches[0]
         seen = SeenColumns.joined([cache._seen.rows(rows, capacity) for cache, rows in pairs]).rows(order, capacity)
         lengths = np.concatenate([cache._lengths[rows] for cache, rows in pairs])[order]

@@ -372,11 +372,6 @@ class SeenColumns:
         """Number of columns per prompt, W + C."""
         return int(self._positions.shape[1])
 
-    @property
-    def most_used(self) -> int:
-        """Number of branch columns of the prompt that has the most."""
-        return int(self.used.max(initial=0))
-
     def move_tails(self, lengths: IntArray) -> None:
         """Move the trunks' columns to the trunks' new lengths. Before a text there are columns of zeros, at negative
         positions.

@@ -11,8 +11,15 @@ from typing import Literal, NamedTuple
 from fsspec.implementations.local import LocalFileSystem
 
 from hpd_core.types import is_encodable
-from pipelines.catalog.file_kinds import HEAD_BYTES, OF_RUN, STAGED_FORMATS, FileFormat, FileKind, unpacked_name
-from pipelines.catalog.file_telling import kind_of
+from pipelines.catalog.file_kinds import (
+    HEAD_BYTES,
+    OF_RUN,
+    STAGED_FORMATS,
+    FileFormat,
+    FileKind,
+    kind_of,
+    unpacked_name,
+)
 from pipelines.catalog.listing import LeftOutFile, LeftOutFiles, ListedPlace, list_places, shown_name
 from pipelines.catalog.table_formats import TablesAround
 from pipelines.config.catalog_input import InputFormat

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.catalog.cells import EXACT_DOUBLES, CellError, described, not_utf8
-from pipelines.catalog.paths import find_column, is_list, is_uuid, parquet_columns, type_at, value_type
+from pipelines.catalog.paths import find_column, is_list, is_one_of, is_uuid, parquet_columns, type_at, value_type
 from pipelines.catalog.rows import RowRefusal
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
@@ -273,8 +273,7 @@ def _extension(field: pa.Field) -> str | None:
 
 
 def _is_written(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
-    return any(test(kind) for test in tests)
+    return is_one_of(kind, "string large_string string_view null")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -282,16 +281,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    tests = (
-        *(pa.types.is_binary, pa.types.is_large_binary),
-        *(pa.types.is_binary_view, pa.types.is_fixed_size_binary),
-    )
-    return any(test(kind) for test in tests)
+    return is_one_of(kind, "binary large_binary binary_view fixed_size_binary")
 
 
 def _has_text(kind: pa.DataType) -> bool:
-    tests = (
-        *(pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
-        *(pa.types.is_date, pa.types.is_time, pa.types.is_timestamp),
-    )
-    return _is_text(kind) or is_uuid(kind) or any(test(kind) for test in tests)
+    plain = "boolean integer floating decimal date time timestamp"
+    return _is_text(kind) or is_uuid(kind) or is_one_of(kind, plain)

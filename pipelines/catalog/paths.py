@@ -207,11 +207,12 @@ def value_type(kind: pa.DataType) -> pa.DataType:
 
 def is_list(kind: pa.DataType) -> bool:
     """Return whether the type's values are lists, however they are stored."""
-    tests = (
-        *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
-        *(pa.types.is_list_view, pa.types.is_large_list_view),
-    )
-    return any(test(kind) for test in tests)
+    return is_one_of(kind, "list large_list fixed_size_list list_view large_list_view")
+
+
+def is_one_of(kind: pa.DataType, names: str) -> bool:
+    """Return whether Arrow has one of these names for the type."""
+    return any(getattr(pa.types, f"is_{name}")(kind) for name in names.split())
 
 
 def is_uuid(kind: pa.DataType) -> bool:

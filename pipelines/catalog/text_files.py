@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from pipelines.catalog.cells import CellError, JsonNumber, described, kind_of, not_utf8, shortened, wide_encoding
-from pipelines.catalog.file_telling import text_encoding
+from pipelines.catalog.file_kinds import text_encoding
 from pipelines.errors import UsageError
 
 HEAD_CHARS = 2**18

@@ -159,26 +159,19 @@ class JobConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _check_document_attention(self) -> JobConfig:
-        if self.decoding == "ar" and self.engine.reads_both_ways:
-            raise ValueError(
-                "engine.document_attention 'bidirectional' is for decoding: hpd; 'ar' reads documents in the order of "
-                "their text: set it to 'causal'"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_strings(self) -> JobConfig:
-        if self.decoding == "ar" and self.engine.strings != "free":
-            raise ValueError(
-                "engine.strings 'verbatim' is for decoding: hpd; 'ar' writes what it likes: set it to 'free'"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_answer_threshold(self) -> JobConfig:
-        if self.decoding == "ar" and self.engine.answer_threshold is not None:
-            raise ValueError("engine.answer_threshold is for decoding: hpd; 'ar' scores no answers: leave it out")
+    def _check_baseline(self) -> JobConfig:
+        for key, is_set, why in (
+            (
+                "engine.document_attention 'bidirectional'",
+                self.engine.reads_both_ways,
+                "reads documents in the order of their text: set it to 'causal'",
+            ),
+            ("engine.strings 'verbatim'", self.engine.strings != "free", "writes what it likes: set it to 'free'"),
+            ("engine.answer_threshold", self.engine.answer_threshold is not None, "scores no answers: leave it out"),
+            ("cascade", self.cascade is not None, "cannot be asked for some of the attributes"),
+        ):
+            if is_set and self.decoding == "ar":
+                raise ValueError(f"{key} is for decoding: hpd; 'ar' {why}")
         return self
 
     @model_validator(mode="after")
@@ -186,8 +179,6 @@ class JobConfig(Section):
         cascade = self.cascade
         if cascade is None:
             return self
-        if self.decoding == "ar":
-            raise ValueError("cascade is for decoding: hpd; 'ar' cannot be asked for some of the attributes")
         if cascade.engine.layout != "tree":
             raise ValueError(
                 f"cascade.engine.layout {cascade.engine.layout!r}: its answers depend on each other, so none can be "
@@ -224,6 +215,11 @@ _FREE_ENGINE_KEYS = (
     *("max_tokens_per_step", "max_prompts_per_cohort", "max_cached_tokens", "max_cached_prefixes"),
     *("layers", "share_text", "cuda_graphs"),
 )
+_LATER_ENGINE_KEYS = {
+    **{"tensor_parallel": 1, "document_attention": "auto", "strings": "free"},
+    **{"answer_threshold": None, "max_scored_tokens": 0},
+}
+"""Keys that came later, and their values in runs that were planned before, which can still be continued."""
 
 
 def result_config(config: JobConfig) -> dict[str, Any]:
@@ -258,19 +254,11 @@ def result_config(config: JobConfig) -> dict[str, Any]:
 
 def _result_engine(data: dict[str, Any]) -> dict[str, Any]:
     """Return an engine's settings that decide results."""
-    found = {key: value for key, value in data.items() if key not in _FREE_ENGINE_KEYS}
-    if found["tensor_parallel"] == 1:
-        del found["tensor_parallel"]  # likewise
-    if found["document_attention"] == "auto":
-        del found["document_attention"]  # likewise
-    if found["strings"] == "free":
-        del found["strings"]  # likewise
-    if found["answer_threshold"] is None:
-        del found["answer_threshold"]  # likewise
-    if found["max_scored_tokens"] == 0:
-        # As it was before there was a choice: a run that was begun then is continued with 0.
-        del found["max_scored_tokens"]
-    return found
+    return {
+        key: value
+        for key, value in data.items()
+        if key not in _FREE_ENGINE_KEYS and (key, value) not in _LATER_ENGINE_KEYS.items()
+    }
 
 
 def config_hash(config: JobConfig) -> str:

@@ -238,13 +238,30 @@ def lint_values(attribute: Attribute) -> Iterator[str]:
         yield f"only one value is allowed, {labels[0]!r}: a boolean?"
     if {label.strip().casefold() for label in labels} in _TRUTH:
         yield f"the values are {' and '.join(map(repr, labels))}: a boolean?"
-    for texts in (labels, _synonyms(members), (member.description or "" for member in members)):
+    synonyms = [synonym for member in members for synonym in member.synonyms]
+    for texts in (labels, synonyms, [member.description or "" for member in members]):
         yield from first_ones(message for text in texts if text.strip() for message in lint_text(text))
+    limit = attribute.max_value_tokens or _MAX_VALUE_TOKENS
     for messages in (
-        _says_nothing(labels, attribute),
-        _hard_to_write(labels),
-        _long(labels, attribute.max_value_tokens or _MAX_VALUE_TOKENS),
-        _alike(labels),
+        (
+            f"{label!r} is a value here, though it says nothing elsewhere: what is absent is null, always allowed"
+            for label in labels
+            if not is_blank(label) and absence.read(label, attribute.name) is absence.Reading.NOTHING
+        ),
+        (
+            f"the value {label!r} holds a quote or a backslash, which models often write wrongly"
+            for label in labels
+            if '"' in label or "\\" in label
+        ),
+        (
+            f"the value {label[:40]!r}… of {len(label)} letters may have more than {limit} tokens and be cut"
+            for label in labels
+            if len(label) > _LETTERS_PER_TOKEN * limit
+        ),
+        (
+            f"the value {label!r} is almost the same as {beside(earlier, label)}: an answer may mean either"
+            for label, earlier in alike(labels, fold_spelling)
+        ),
         _doubtful_synonyms(members),
         _doubled_ids(members),
     ):
@@ -270,33 +287,6 @@ def lint_unit(unit: Unit, attribute: Attribute) -> Iterator[str]:
             yield f"accepts {name!r}, but nothing is known of the unit {unknown!r}: it is not converted"
         elif not same_kind(wanted, accepted):
             yield f"accepts {name!r}, which does not measure what {unit.want!r} does: it can never be converted"
-
-
-def _synonyms(members: Iterable[Member]) -> Iterator[str]:
-    return (synonym for member in members for synonym in member.synonyms)
-
-
-def _says_nothing(labels: Iterable[str], attribute: Attribute) -> Iterator[str]:
-    for label in labels:
-        if not is_blank(label) and absence.read(label, attribute.name) is absence.Reading.NOTHING:
-            yield f"{label!r} is a value here, though it says nothing elsewhere: what is absent is null, always allowed"
-
-
-def _hard_to_write(labels: Iterable[str]) -> Iterator[str]:
-    for label in labels:
-        if '"' in label or "\\" in label:
-            yield f"the value {label!r} holds a quote or a backslash, which models often write wrongly"
-
-
-def _long(labels: Iterable[str], limit: int) -> Iterator[str]:
-    for label in labels:
-        if len(label) > _LETTERS_PER_TOKEN * limit:
-            yield f"the value {label[:40]!r}… of {len(label)} letters may have more than {limit} tokens and be cut"
-
-
-def _alike(labels: Iterable[str]) -> Iterator[str]:
-    for label, earlier in alike(labels, fold_spelling):
-        yield f"the value {label!r} is almost the same as {beside(earlier, label)}: an answer may mean either"
 
 
 def _doubtful_synonyms(members: Sequence[Member]) -> Iterator[str]:

@@ -13,25 +13,17 @@ from typing import Any
 from hpd_core import FieldAnswer, JsonResult, SchemaLimits
 from hpd_core.json_schema.answers import pointer
 from hpd_core.json_schema.form import Constant, FormGroup, FormMember, Leaf, Node, Rows, Variants
-from hpd_core.json_schema.questions import MISSING, is_there, nothing
+from hpd_core.json_schema.questions import MISSING, THERE, Assembly, NotKnownYet, Path
 from hpd_core.json_schema.schema_reader import read_schema
 from hpd_core.text.value_kinds import spelled
-from pipelines.serving.reply import json_text
-
-Path = tuple[str | int, ...]
-_THERE = object()
 
 
-class _NotKnownYet(Exception):  # noqa: N818 - never a message
-    """Raised if the text depends on a field that has not ended."""
-
-
-class OrderedJson:
+class OrderedJson(Assembly):
     """Incremental text of one answer: `add` returns the text that new fields add, `rest` the remainder."""
 
     def __init__(self, schema: Mapping[str, Any], limits: SchemaLimits) -> None:
         """Read the schema. Raises SchemaError."""
-        self._answers: dict[str, FieldAnswer] = {}
+        self._ended: dict[str, FieldAnswer] = {}
         self._begun: set[str] = set()  # paths of objects and lists of which a field has ended
         self._written: list[str] = []
         self._pieces = self._whole(read_schema(schema, limits))
@@ -39,7 +31,7 @@ class OrderedJson:
     def add(self, fields: Iterable[FieldAnswer]) -> str:
         """Add fields and return the newly known text, after what was returned before."""
         for field in fields:
-            self._answers[field.path] = field
+            self._ended[field.path] = field
             above = field.path
             while above := above.rpartition("/")[0]:
                 self._begun.add(above)
@@ -49,7 +41,7 @@ class OrderedJson:
 
     def rest(self, result: JsonResult) -> str:
         """Return the text after what was returned before."""
-        text, written = json_text(result), "".join(self._written)
+        text, written = spelled(result.data), "".join(self._written)
         assert text.startswith(written), "an answer is not what its fields were"
         return text[len(written) :]
 
@@ -57,8 +49,8 @@ class OrderedJson:
 
     def _whole(self, form: Node) -> Iterator[str | None]:
         state = yield from self._known_state(FormMember(form, True), ())
-        if state is _THERE:
-            yield from self._value(form, ())
+        if state is THERE:
+            yield from self._pieces_of(form, ())
         else:
             yield spelled(None if state is MISSING else state)
 
@@ -71,28 +63,28 @@ class OrderedJson:
                 continue
             yield f"{separator}{spelled(name)}: "
             separator = ", "
-            if state is _THERE:
-                yield from self._value(member.node, (*path, name))
+            if state is THERE:
+                yield from self._pieces_of(member.node, (*path, name))
             else:
                 yield spelled(state)
         yield "}"
 
-    def _value(self, node: Node, path: Path) -> Iterator[str | None]:
+    def _pieces_of(self, node: Node, path: Path) -> Iterator[str | None]:
         match node:
             case Constant():
                 yield spelled(node.value)
             case Leaf():
-                yield spelled(self._answer(path).value)
+                yield spelled(self.answer(path).value)
             case FormGroup():
                 yield from self._object(node, path)
             case Rows():
                 yield from self._list(node, path)
             case Variants():
-                shape = spelled(self._answer((*path, node.name)).value)
+                shape = spelled(self.answer((*path, node.name)).value)
                 yield from self._object(node.shapes[shape], path)
 
     def _list(self, rows: Rows, path: Path) -> Iterator[str | None]:
-        if pointer(path) in self._answers:
+        if pointer(path) in self._ended:
             yield "[]"
             return
         for number in count():
@@ -104,63 +96,20 @@ class OrderedJson:
     def _known_state(self, member: FormMember, path: Path) -> Generator[None, None, Any]:
         while True:
             try:
-                return self._state(member, path)
-            except _NotKnownYet:
+                return self.state(member.node, path, member.is_required)
+            except NotKnownYet:
                 yield None
 
-    # What is known now; `_NotKnownYet` where nothing is.
-
-    def _state(self, member: FormMember, path: Path) -> Any:
-        """Return `_THERE` for a present value or object, MISSING for a left-out one, else null or an empty list."""
-        node = member.node
-        match node:
-            case Constant():
-                return _THERE
-            case FormGroup():
-                if is_there(node, member.is_required) or self._has_value(node, path):
-                    return _THERE
-                return None if node.takes_null else MISSING
-            case Rows() if self._has_begun((*path, 0)):
-                return _THERE
-            case Leaf() | Rows():
-                answer = self._answer(path)
-                return _THERE if answer.status == "value" else nothing(node, answer, member.is_required)
-            case Variants():
-                answer = self._answer((*path, node.name))
-                return _THERE if answer.status == "value" else nothing(node, answer, member.is_required)
-
-    def _has_value(self, group: FormGroup, path: Path) -> bool:
-        """Return whether the model wrote any value of an object that may be missing."""
-        unknown = False
-        for name, member in group.fields.items():
-            try:
-                if self._is_written(member.node, (*path, name)):
-                    return True
-            except _NotKnownYet:
-                unknown = True
-        if unknown:
-            raise _NotKnownYet
-        return False
-
-    def _is_written(self, node: Node, path: Path) -> bool:
-        match node:
-            case Constant():
-                return False
-            case Leaf():
-                return self._answer(path).status != "absent"
-            case FormGroup():
-                return self._has_value(node, path)
-            case Rows():
-                return self._has_begun((*path, 0)) or self._answer(path).status not in ("absent", "value")
-            case Variants():
-                return self._answer((*path, node.name)).status != "absent"
+    def has_rows(self, path: Path) -> bool:
+        """Return whether any field of a list's first object has ended."""
+        return self._has_begun((*path, 0))
 
     def _has_begun(self, path: Path) -> bool:
         """Return whether any field of a list's object has ended, so that the object exists."""
         return pointer(path) in self._begun
 
-    def _answer(self, path: Path) -> FieldAnswer:
-        answer = self._answers.get(pointer(path))
-        if answer is None:
-            raise _NotKnownYet
+    def answer(self, path: Path) -> FieldAnswer:
+        """Return the answer to a question. Raise NotKnownYet."""
+        if (answer := self._ended.get(pointer(path))) is None:
+            raise NotKnownYet
         return answer

@@ -38,11 +38,6 @@ class ServedQuestion:
     notes: tuple[str, ...] = ()
 
 
-def no_schema(param: str, way: str, call: str) -> ApiError:
-    """Return the refusal of a request without a schema, such as a chat."""
-    return ApiError(400, _NO_SCHEMA.format(way=way, call=call), param=param, code="schema_required")
-
-
 def refuse_keys(body: Mapping[str, Any], reasons: Mapping[str, tuple[Sequence[Any], str]]) -> None:
     """Refuse settings that would change an answer and are not supported.
 
@@ -192,9 +187,11 @@ _CHAT_REFUSED = {
 }
 _CHAT_READ = ("model", "messages", "response_format", "tools", "tool_choice", "stream", "stream_options")
 _CHAT_TEXT = ("text",)
-_CHAT_WAY = (
+_CHAT_SCHEMA = (
+    "response_format",
     'response_format {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}, or one tool that must be '
-    "called"
+    "called",
+    "chat.completions.parse",
 )
 
 
@@ -202,7 +199,9 @@ def read_chat(body: Mapping[str, Any]) -> ServedQuestion:
     """Parse the question from the body of a request. Raises `ApiError`."""
     refuse_keys(body, _CHAT_REFUSED)
     document, instruction = read_messages(body.get("messages"), "messages", _CHAT_TEXT)
-    name, schema, place, as_call = _chat_schema(body, schema_in(instruction, document))
+    name, schema, place, as_call = _schema_of(
+        body, body.get("response_format"), schema_in(instruction, document), is_chat=True
+    )
     options = body.get("stream_options")
     if options is not None and not isinstance(options, Mapping):
         raise refused("stream_options", "an object is needed")
@@ -219,20 +218,23 @@ def read_chat(body: Mapping[str, Any]) -> ServedQuestion:
     )
 
 
-def _chat_schema(body: Mapping[str, Any], told: dict[str, Any] | None) -> tuple[str, dict[str, Any], str, bool]:
+def _schema_of(
+    body: Mapping[str, Any], shape: Any, told: dict[str, Any] | None, *, is_chat: bool
+) -> tuple[str, dict[str, Any], str, bool]:
     """Return (name, schema, its place in the body, whether it is a tool's). `told`: a schema in the texts.
 
     Raises `ApiError` if there is none.
     """
-    shape = body.get("response_format")
     if body.get("tools") and body.get("tool_choice") != "none":
-        return *forced_tool(body["tools"], body.get("tool_choice"), "function"), True
+        return *forced_tool(body["tools"], body.get("tool_choice"), "function" if is_chat else None), True
     if (free := _free(shape, told)) is not None:
-        return _ANSWER, free, "messages", False
+        return _ANSWER, free, "messages" if is_chat else "input", False
+    place, way, call = _CHAT_SCHEMA if is_chat else _RESPONSES_SCHEMA
     if not isinstance(shape, Mapping) or shape.get("type") != "json_schema":
-        raise no_schema("response_format", _CHAT_WAY, "chat.completions.parse")
-    place = "response_format.json_schema"
-    return *read_schema(shape.get("json_schema"), place, "schema"), f"{place}.schema", False
+        raise ApiError(400, _NO_SCHEMA.format(way=way, call=call), param=place, code="schema_required")
+    if is_chat:
+        shape, place = shape.get("json_schema"), f"{place}.json_schema"
+    return *read_schema(shape, place, "schema"), f"{place}.schema", False
 
 
 _ANSWER = "answer"
@@ -288,8 +290,10 @@ _RESPONSES_REFUSED = {
 }
 _RESPONSES_READ = ("model", "input", "instructions", "text", "tools", "tool_choice", "stream")
 _RESPONSES_TEXT = ("input_text", "output_text", "text")
-_RESPONSES_WAY = (
-    'text {"format": {"type": "json_schema", "name": ..., "schema": {...}}}, or one tool that must be called'
+_RESPONSES_SCHEMA = (
+    "text.format",
+    'text {"format": {"type": "json_schema", "name": ..., "schema": {...}}}, or one tool that must be called',
+    "responses.parse",
 )
 
 
@@ -301,7 +305,8 @@ def read_response(body: Mapping[str, Any]) -> ServedQuestion:
         raise refused("instructions", "a text is needed")
     messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
     document, instruction = read_messages(messages, "input", _RESPONSES_TEXT)
-    name, schema, place, as_call = _responses_schema(body, schema_in(wanted, instruction, document))
+    told = schema_in(wanted, instruction, document)
+    name, schema, place, as_call = _schema_of(body, _inside(body.get("text"), None).get("format"), told, is_chat=False)
     return ServedQuestion(
         document,
         "\n\n".join(filter(None, (wanted, instruction))) or None,
@@ -312,16 +317,3 @@ def read_response(body: Mapping[str, Any]) -> ServedQuestion:
         stream=flag(body, "stream"),
         notes=notes_of(body, (*_RESPONSES_READ, *_RESPONSES_REFUSED)),
     )
-
-
-def _responses_schema(body: Mapping[str, Any], told: dict[str, Any] | None) -> tuple[str, dict[str, Any], str, bool]:
-    """Return what `_chat_schema` does. Raises `ApiError` if there is no schema."""
-    text = body.get("text")
-    shape = text.get("format") if isinstance(text, Mapping) else None
-    if body.get("tools") and body.get("tool_choice") != "none":
-        return *forced_tool(body["tools"], body.get("tool_choice"), None), True
-    if (free := _free(shape, told)) is not None:
-        return _ANSWER, free, "input", False
-    if not isinstance(shape, Mapping) or shape.get("type") != "json_schema":
-        raise no_schema("text.format", _RESPONSES_WAY, "responses.parse")
-    return *read_schema(shape, "text.format", "schema"), "text.format.schema", False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from starlette.responses import Response
@@ -21,33 +21,23 @@ class Reply(Protocol):
 
     def whole(self, result: JsonResult) -> dict[str, Any]:
         """Return the body of an answer."""
-        ...
 
     def begin(self) -> Iterator[bytes]:
         """Yield the events before the first text."""
-        ...
 
     def go_on(self, text: str, fields: Sequence[FieldAnswer]) -> Iterator[bytes]:
         """Yield the events of more text, which may be empty, and of fields that have ended."""
-        ...
 
     def end(self, result: JsonResult) -> Iterator[bytes]:
         """Yield the events after the last text."""
-        ...
 
     def fail(self, error: ApiError) -> Iterator[bytes]:
         """Yield the events that report an error in place of the rest."""
-        ...
 
 
 def new_id(prefix: str) -> str:
     """Return a unique id with this prefix."""
     return f"{prefix}{uuid.uuid4().hex}"
-
-
-def now() -> int:
-    """Return seconds since 1970."""
-    return int(time.time())
 
 
 def json_bytes(data: Any) -> bytes:
@@ -63,20 +53,7 @@ def event(data: Any, name: str | None = None) -> bytes:
 
 def field_facts(fields: Iterable[FieldAnswer]) -> list[dict[str, Any]]:
     """Return the fields as plain data, with all that `FieldAnswer` has."""
-    return [
-        {
-            "path": field.path,
-            "value": field.value,
-            "text": field.text,
-            "status": field.status,
-            "num_tokens": field.num_tokens,
-            "logprob_mean": field.logprob_mean,
-            "logprob_min": field.logprob_min,
-            "probability": field.probability,
-            "is_whole": field.is_whole,
-        }
-        for field in fields
-    ]
+    return [asdict(field) for field in fields]
 
 
 def answer_facts(result: JsonResult, notes: Sequence[str]) -> dict[str, Any]:
@@ -84,13 +61,8 @@ def answer_facts(result: JsonResult, notes: Sequence[str]) -> dict[str, Any]:
 
     Its probabilities are the model's own: no calibration says how often such an answer is right ("trust": "none").
     """
-    problems = [{"path": problem.path, "message": problem.message} for problem in result.problems]
+    problems = [asdict(problem) for problem in result.problems]
     return {"fields": field_facts(result.fields.values()), "problems": problems, "trust": "none", "notes": [*notes]}
-
-
-def json_text(result: JsonResult) -> str:
-    """Encode the answer itself as JSON."""
-    return json.dumps(result.data, ensure_ascii=False)
 
 
 def is_cut(result: JsonResult) -> bool:

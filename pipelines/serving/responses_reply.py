@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hpd_core import FieldAnswer, JsonResult
+from hpd_core.text.value_kinds import spelled
 from pipelines.serving.question import ServedQuestion
-from pipelines.serving.reply import ApiError, answer_facts, event, field_facts, is_cut, json_text, new_id, now
+from pipelines.serving.reply import ApiError, answer_facts, event, field_facts, is_cut, new_id
 
 
 class ResponsesReply:
@@ -22,7 +24,7 @@ class ResponsesReply:
         self._head = {
             "id": new_id("resp_"),
             "object": "response",
-            "created_at": now(),
+            "created_at": int(time.time()),
             "model": model,
             "instructions": question.instruction,
             "parallel_tool_calls": False,
@@ -41,7 +43,7 @@ class ResponsesReply:
         return self._head | {
             "status": status,
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-            "output": [self._item(json_text(result), status)],
+            "output": [self._item(spelled(result.data), status)],
             "usage": _usage(result),
             "hpd": answer_facts(result, self._question.notes),
         }
@@ -135,11 +137,11 @@ class ChatReply:
     def __init__(self, question: ServedQuestion, model: str) -> None:
         self._question = question
         self._call_id = new_id("call_")
-        self._head = {"id": new_id("chatcmpl-"), "created": now(), "model": model}
+        self._head = {"id": new_id("chatcmpl-"), "created": int(time.time()), "model": model}
 
     def whole(self, result: JsonResult) -> dict[str, Any]:
         """Return the whole completion. See `Reply.whole`."""
-        text = json_text(result)
+        text = spelled(result.data)
         message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
         message |= {"tool_calls": [self._call(text)]} if self._question.as_call else {"content": text}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._reason(result)}

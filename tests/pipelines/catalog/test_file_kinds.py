@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.catalog.file_kinds import HEAD_BYTES
-from pipelines.catalog.file_telling import kind_of
+from pipelines.catalog.file_kinds import HEAD_BYTES, kind_of
 from tests.examples import examples
 from tests.tables import table
 

@@ -104,15 +104,15 @@ def test_an_encoding_is_never_guessed(workplace: Workplace) -> None:
     }
 
 
-def test_rows_of_utf8_in_a_file_of_another_encoding_are_read_as_they_were_meant(workplace: Workplace) -> None:
+def test_rows_of_utf8_in_a_file_of_another_encoding_are_refused(workplace: Workplace) -> None:
     """As files are that were put together of two: nobody wants "GrÃ¶ÃŸe"."""
     lines = [b"1,Shoes,Gr\xf6\xdfe", "2,Shoes,Größe Á ″".encode(), b"3,Shoes,plain", b"4,Shoes,CAF\xc9\xae"]
     path = write(workplace, "c.csv", HEADER.encode() + b"\n".join(lines))
-    sources = scan(path, encoding="cp1252")
-    assert sources.warnings() == [f"1 row(s) of {path} are UTF-8, where others are not, and are read as such"]
-    (file,) = sources.files
-    titles = [(row.values or {})["title"] for row in rows_of(file)]
-    assert titles == ["Größe", "Größe Á ″", "plain", "CAFÉ®"]
+    (file,) = scan(path, encoding="cp1252").files
+    rows = list(rows_of(file))
+    assert [(row.values or {}).get("title") for row in rows] == ["Größe", None, "plain", "CAFÉ®"]
+    assert rows[1].problem is not None
+    assert "line 3" in rows[1].problem.message
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
