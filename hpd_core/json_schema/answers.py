@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
@@ -132,30 +133,89 @@ _UNICODE = regex.compile(r"\\[pPsS]")
 _seconds_left: ContextVar[float] = ContextVar("seconds that the patterns of an answer may still take")
 
 
-def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
-    """Check a pattern with a time limit: it may take very long, and Python's own search cannot be stopped."""
-    if not isinstance(instance, str):
-        return
+class _UncheckedError(ValueError):
+    """Raised if a text cannot be held against a pattern."""
+
+
+def _is_found(pattern: str, text: str) -> bool:
+    """Search with a time limit: it may take very long, and Python's own search cannot be stopped."""
     left, started = _seconds_left.get(), time.monotonic()
     try:
         if not is_checkable(pattern):  # the search below compiles it, however large
             read_pattern(pattern)
         # As they are decoded (text/patterns.py); with the flag, properties and spaces would be ASCII's, too.
         flags = 0 if _UNICODE.search(pattern) else regex.ASCII
-        found = regex.search(pattern, instance, flags=flags, timeout=max(left, 0.001))
+        return regex.search(pattern, text, flags=flags, timeout=max(left, 0.001)) is not None
     except PatternError as error:
-        yield ValidationError(f"whether it matches {pattern[:80]!r} cannot be checked: {error}")
+        raise _UncheckedError(f"whether it matches {pattern[:80]!r} cannot be checked: {error}") from error
     except regex.error as error:
-        yield ValidationError(f"{pattern!r} is no regular expression: {error}")
-    except TimeoutError:
-        yield ValidationError(
+        raise _UncheckedError(f"{pattern!r} is no regular expression: {error}") from error
+    except TimeoutError as error:
+        raise _UncheckedError(
             f"whether it matches {pattern!r} was not found: the patterns of an answer have {_PATTERN_SECONDS} s"
-        )
-    else:
-        if found is None:
-            yield ValidationError(f"{instance!r} does not match {pattern!r}")
+        ) from error
     finally:
         _seconds_left.set(left - (time.monotonic() - started))
+
+
+def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
+    try:
+        if isinstance(instance, str) and not _is_found(pattern, instance):
+            yield ValidationError(f"{instance!r} does not match {pattern!r}")
+    except _UncheckedError as error:
+        yield ValidationError(str(error))
+
+
+_VALUES = frozenset(("const", "enum", "default", "examples"))
+_MAPS = frozenset(
+    ("properties", "patternProperties", "dependentSchemas", "dependencies", "dependentRequired", "$defs", "definitions")
+)
+"""Keywords whose value has names that mean nothing to JSON Schema."""
+
+
+def rewritten(node: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Return a copy of a schema, in which `change` has replaced each schema, the inner ones first."""
+    if isinstance(node, list):
+        return [rewritten(each, change) for each in node]
+    if not isinstance(node, Mapping):
+        return node
+    return change(
+        {
+            key: value
+            if key in _VALUES
+            else {name: rewritten(each, change) for name, each in value.items()}
+            if key in _MAPS and isinstance(value, Mapping)
+            else rewritten(value, change)
+            for key, value in node.items()
+        }
+    )
+
+
+def _names_in(data: Any) -> set[str]:
+    """Return the names of all fields of plain JSON."""
+    inside = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    return set(data if isinstance(data, dict) else ()).union(*map(_names_in, inside))
+
+
+def _with_names(schema: Any, names: Iterable[str]) -> tuple[Any, dict[str, str]]:
+    """Return the schema with each pattern of names as an alternative of those that match it, and what each was.
+
+    jsonschema searches for patterns of names without a time limit; alternatives take none.
+    """
+    written: dict[str, str] = {}
+
+    def change(node: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(patterns := node.get("patternProperties"), dict):
+            node["patternProperties"] = {}
+            for pattern, each in patterns.items():
+                matching = "|".join(re.escape(name) for name in names if _is_found(pattern, name))
+                # The comment tells patterns apart that match the same names.
+                alternative = f"^({matching or '(?!)'})\\Z(?#{len(written)})"
+                written[alternative] = pattern
+                node["patternProperties"][alternative] = each
+        return node
+
+    return rewritten(schema, change), written
 
 
 def _multiple_of(validator: Any, step: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
@@ -195,22 +255,29 @@ def recursion_errors() -> Iterator[None]:
 
 def checker(schema: Mapping[str, Any], *, is_split: bool = True) -> Callable[[Any], list[Problem]]:
     """Return a function that finds the problems of an answer. `is_split`: whether its fields are all known."""
-    # A registry that fetches nothing: a stranger's schema may name any address.
-    validator = _validator(draft_of(schema), is_split=is_split)(
-        schema, format_checker=FORMAT_CHECKER, registry=Registry()
-    )
+    has_patterns = "patternProperties" in repr(schema)
 
     def problems(data: Any) -> list[Problem]:
         _seconds_left.set(_PATTERN_SECONDS)
         try:
             with recursion_errors():
+                known, written = _with_names(schema, _names_in(data)) if has_patterns else (schema, {})
+                # A registry that fetches nothing: a stranger's schema may name any address.
+                validator = _validator(draft_of(schema), is_split=is_split)(
+                    known, format_checker=FORMAT_CHECKER, registry=Registry()
+                )
                 errors = [plain for error in validator.iter_errors(data) for plain in _plain(error)]
         except Unresolvable as error:
             return [Problem("", f"the schema refers to what is not in it: {error.ref}")]
+        except _UncheckedError as error:
+            return [Problem("", str(error)[:300])]
         except (ArithmeticError, RecursionError, ValueError) as error:
             # Of a format's own checker: `regex` compiles the text as Python does.
             return [Problem("", f"whether it fits the schema cannot be checked: {type(error).__name__}: {error}"[:300])]
-        return [Problem(pointer(error.absolute_path), error.message[:300]) for error in errors]
+        for found in errors:
+            for alternative, pattern in written.items():
+                found.message = found.message.replace(repr(alternative), repr(pattern))
+        return [Problem(pointer(found.absolute_path), found.message[:300]) for found in errors]
 
     return problems
 

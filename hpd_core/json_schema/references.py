@@ -15,7 +15,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from hpd_core.errors import SchemaError
-from hpd_core.json_schema.answers import draft_of, recursion_errors
+from hpd_core.json_schema.answers import draft_of, recursion_errors, rewritten
 from hpd_core.text.patterns import pattern_problem
 
 Plain = dict[str, Any]
@@ -28,11 +28,6 @@ _UNSPLIT = frozenset(
     }
 )
 """Keywords that say what no list of fields can."""
-_VALUES = frozenset(("const", "enum", "default", "examples"))
-_MAPS = frozenset(
-    ("properties", "patternProperties", "dependentSchemas", "dependencies", "dependentRequired", "$defs", "definitions")
-)
-"""Keywords whose value has names that mean nothing to JSON Schema."""
 _MERGED = ("title", "description", "$defs", "definitions", "$schema", "$id", "$comment", "default", "examples")
 
 
@@ -130,37 +125,25 @@ class References:
         """
         names: dict[str, str] = {}
 
-        def copied(node: Any) -> Any:
-            if isinstance(node, list):
-                return [copied(each) for each in node]
-            if not isinstance(node, Mapping):
-                return node
-            found = {
-                key: value
-                if key in _VALUES
-                else {name: copied(each) for name, each in value.items()}
-                if key in _MAPS and isinstance(value, Mapping)
-                else copied(value)
-                for key, value in node.items()
-                if key != "$id"
-            }
+        def change(node: dict[str, Any]) -> dict[str, Any]:
+            node.pop("$id", None)
             if isinstance(reference := node.get("$ref"), str):
                 if reference not in names:
                     self._target(reference, where)
                     names[reference] = f"#/$defs/{len(names)}"
                 # A grammar takes no circle with anything beside its reference.
-                found = {key: value for key, value in found.items() if key not in _MERGED} | {"$ref": names[reference]}
+                node = {key: value for key, value in node.items() if key not in _MERGED} | {"$ref": names[reference]}
             if isinstance(pattern := node.get("pattern"), str) and pattern_problem(pattern):
-                del found["pattern"]
-            if loosely and found.pop("patternProperties", None) is not None:
-                found["additionalProperties"] = True
-            return found
+                del node["pattern"]
+            if loosely and node.pop("patternProperties", None) is not None:
+                node["additionalProperties"] = True
+            return node
 
-        whole = copied(schema)
+        whole = rewritten(schema, change)
         definitions: dict[str, Any] = {}
         while len(definitions) < len(names):
             reference = list(names)[len(definitions)]
-            definitions[str(len(definitions))] = copied(self._target(reference, where))
+            definitions[str(len(definitions))] = rewritten(self._target(reference, where), change)
         _refuse_endless(whole, definitions, where)
         if not isinstance(whole, dict):
             return whole

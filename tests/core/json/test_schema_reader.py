@@ -221,6 +221,18 @@ def test_the_patterns_of_one_answer_have_one_second() -> None:
     assert time.perf_counter() - started < 5
 
 
+def test_names_are_held_against_patterns_in_bounded_time() -> None:
+    """jsonschema alone takes hours for the first of them."""
+    named = {"type": "object", "patternProperties": {"^(a+)+$": {}, "z$": {"type": "integer"}, "^y": {"minimum": 5}}}
+    problems = checker({**named, "additionalProperties": False}, is_split=False)
+    assert problems({"a" * 60: 1, "yz": 7}) == []
+    assert [each.path for each in problems({"yz": 3.5})] == ["/yz", "/yz"]
+    (problem,) = problems({"a" * 40 + "!": 1})
+    assert "does not match any of the regexes: '^(a+)+$', '^y', 'z$'" in problem.message
+    slow = {"patternProperties": {r"^(.*)(.*)(.*)(.*)(.*)[^a]$": {}}}
+    assert "was not found" in checker(slow, is_split=False)({"a" * 400: 1})[0].message
+
+
 def test_fields_that_nobody_asked_for_are_not_looked_for() -> None:
     """What jsonschema does for `unevaluatedProperties` takes five times as long with every level of `allOf`."""
     levels = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2, "unevaluatedProperties": False} for n in range(8)}
