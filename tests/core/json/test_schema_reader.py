@@ -228,7 +228,7 @@ def test_names_are_held_against_patterns_in_bounded_time() -> None:
     assert problems({"a" * 60: 1, "yz": 7}) == []
     assert [each.path for each in problems({"yz": 3.5})] == ["/yz", "/yz"]
     (problem,) = problems({"a" * 40 + "!": 1})
-    assert "does not match any of the regexes: '^(a+)+$', '^y', 'z$'" in problem.message
+    assert "does not match any of the regexes: '^(a+)+$', 'z$', '^y'" in problem.message
     slow = {"patternProperties": {r"^(.*)(.*)(.*)(.*)(.*)[^a]$": {}}}
     assert "was not found" in checker(slow, is_split=False)({"a" * 400: 1})[0].message
 
