@@ -128,8 +128,10 @@ def pointer(path: Iterable[str | int]) -> str:
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
 
 
+_CHECK_SECONDS = 2.0
 _PATTERN_SECONDS = 1.0
 _UNICODE = regex.compile(r"\\[pPsS]")
+_deadline: ContextVar[float] = ContextVar("when the check of an answer ends, by the monotonic clock")
 _seconds_left: ContextVar[float] = ContextVar("seconds that the patterns of an answer may still take")
 
 
@@ -239,7 +241,19 @@ def _validator(draft: Any, *, is_split: bool) -> Any:
     if is_split:
         # An answer has the fields that were asked for: there are no others, and to look for them takes ever so long.
         changed["unevaluatedProperties"] = lambda *_: ()
-    return extend(draft, changed)  # type: ignore[no-untyped-call]
+    checks = {**draft.VALIDATORS, **changed}
+    return extend(draft, {name: _in_time(check) for name, check in checks.items()})  # type: ignore[no-untyped-call]
+
+
+def _in_time(check: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the check of a keyword, which gives up at a deadline: parts that refer to others may multiply."""
+
+    def checked(*arguments: Any) -> Any:
+        if time.monotonic() > _deadline.get():
+            raise _UncheckedError(f"whether it fits the schema was not found in {_CHECK_SECONDS:g} s")
+        return check(*arguments)
+
+    return checked
 
 
 @contextmanager
@@ -259,6 +273,7 @@ def checker(schema: Mapping[str, Any], *, is_split: bool = True) -> Callable[[An
 
     def problems(data: Any) -> list[Problem]:
         _seconds_left.set(_PATTERN_SECONDS)
+        _deadline.set(time.monotonic() + _CHECK_SECONDS)
         try:
             with recursion_errors():
                 known, written = _with_names(schema, _names_in(data)) if has_patterns else (schema, {})

@@ -231,6 +231,15 @@ def test_names_are_held_against_patterns_in_bounded_time() -> None:
     assert "does not match any of the regexes: '^(a+)+$', 'z$', '^y'" in problem.message
 
 
+def test_parts_that_multiply_with_the_depth_of_an_answer_are_given_up() -> None:
+    """Each level of the list is held against twenty schemas that each refer to the next."""
+    levels = {str(n): {"items": {"allOf": [{"$ref": f"#/$defs/{n + 1}"}] * 20}} for n in range(8)}
+    problems = checker({"$defs": {**levels, "8": {}}, "$ref": "#/$defs/0"}, is_split=False)
+    assert problems([[[1]]]) == []
+    (problem,) = problems([[[[[[[[1]]]]]]]])
+    assert "was not found in 2 s" in problem.message
+
+
 def test_fields_that_nobody_asked_for_are_not_looked_for() -> None:
     """What jsonschema does for `unevaluatedProperties` takes five times as long with every level of `allOf`."""
     levels = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2, "unevaluatedProperties": False} for n in range(8)}
