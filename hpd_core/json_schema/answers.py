@@ -236,12 +236,8 @@ def draft_of(schema: Any) -> Any:
 
 
 @cache
-def _validator(draft: Any, *, is_split: bool) -> Any:
-    changed: dict[str, Any] = {"pattern": _pattern, "multipleOf": _multiple_of}
-    if is_split:
-        # An answer has the fields that were asked for: there are no others, and to look for them takes ever so long.
-        changed["unevaluatedProperties"] = lambda *_: ()
-    checks = {**draft.VALIDATORS, **changed}
+def _validator(draft: Any) -> Any:
+    checks = {**draft.VALIDATORS, "pattern": _pattern, "multipleOf": _multiple_of}
     return extend(draft, {name: _in_time(check) for name, check in checks.items()})  # type: ignore[no-untyped-call]
 
 
@@ -267,8 +263,8 @@ def recursion_errors() -> Iterator[None]:
         raise
 
 
-def checker(schema: Mapping[str, Any], *, is_split: bool = True) -> Callable[[Any], list[Problem]]:
-    """Return a function that finds the problems of an answer. `is_split`: whether its fields are all known."""
+def checker(schema: Mapping[str, Any]) -> Callable[[Any], list[Problem]]:
+    """Return a function that finds the problems of an answer."""
     has_patterns = "patternProperties" in repr(schema)
 
     def problems(data: Any) -> list[Problem]:
@@ -278,9 +274,7 @@ def checker(schema: Mapping[str, Any], *, is_split: bool = True) -> Callable[[An
             with recursion_errors():
                 known, written = _with_names(schema, _names_in(data)) if has_patterns else (schema, {})
                 # A registry that fetches nothing: a stranger's schema may name any address.
-                validator = _validator(draft_of(schema), is_split=is_split)(
-                    known, format_checker=FORMAT_CHECKER, registry=Registry()
-                )
+                validator = _validator(draft_of(schema))(known, format_checker=FORMAT_CHECKER, registry=Registry())
                 errors = [plain for error in validator.iter_errors(data) for plain in _plain(error)]
         except Unresolvable as error:
             return [Problem("", f"the schema refers to what is not in it: {error.ref}")]

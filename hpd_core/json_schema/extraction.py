@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from hpd_core.errors import PromptError
 from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField, Problem, checker
-from hpd_core.json_schema.form import Frame, Node, is_split, render_frame
+from hpd_core.json_schema.form import Frame, Node, render_frame
 from hpd_core.json_schema.questions import Assembly, FormQuestion, Questions, found_by
 from hpd_core.json_schema.schema_reader import SchemaLimits, as_mapping, read_schema
 from hpd_core.requests.calls import Completion, CompletionFuture, OnBranch, Trunk, TrunkCompletions
@@ -103,7 +103,7 @@ class _Run:
         self.future = JsonFuture()
         self.future.set_running_or_notify_cancel()
         self._completions, self._form, self._on_field = completions, form, on_field
-        self._problems_of = checker(form.schema, is_split=is_split(form.form))
+        self._problems_of = checker(form.schema)
         self._documents = [_Document(text, form) for text in documents]
         self._results: dict[int, JsonResult] = {}
         self._lock = Lock()

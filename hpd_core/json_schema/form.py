@@ -336,20 +336,6 @@ def count_name(name: str) -> str:
     return f"{name}.length"
 
 
-def is_split(node: Node) -> bool:
-    """Return whether no value in it is decoded as a whole."""
-    match node:
-        case Leaf():
-            return not isinstance(node.kind, Grammar)
-        case FormGroup():
-            return all(is_split(member.node) for member in node.fields.values())
-        case Rows():
-            return is_split(node.row)
-        case Variants():
-            return all(map(is_split, node.shapes.values()))
-    return True
-
-
 def as_group(form: Node) -> FormGroup:
     """Return the form itself, or an object around an outermost value that is none."""
     return form if isinstance(form, FormGroup) else FormGroup({ROOT: FormMember(form, True)}, "", False, False)

@@ -225,6 +225,7 @@ def read_value(kind: ValueKind, raw: str, *, closed: bool, fields: Mapping[str, 
 def _whole(kind: Grammar, line: str, closed: bool) -> tuple[Any, ValueStatus]:
     try:
         value = json.JSONDecoder().raw_decode(line)[0]
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # 1e999, and half of a surrogate pair
     except (ValueError, RecursionError):
         return None, "invalid" if closed else "truncated"
     if not closed and not isinstance(value, list | dict | str):

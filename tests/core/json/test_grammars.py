@@ -20,6 +20,7 @@ from hpd_core.models.loading import load_model
 from hpd_core.text.grammars import Grammars
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import Grammar, JsonString
+from hpd_core.text.values import read_value
 from tests.core.engines import TIMEOUT, config
 from tests.core.helpers import NEAR_TIE
 from tests.core.json.test_completion import seen_ids, trunk
@@ -92,6 +93,11 @@ def test_every_value_is_what_decoding_it_alone_is(
                 assert Draft202012Validator(json.loads(branch.kind.schema)).is_valid(found.value)
             else:
                 assert found.status == ("absent" if branch.kind.nullable and "null" in found.raw else "truncated")
+
+
+@table("line", [" 1e999,\n", ' ["\\ud800"],\n', " NaN,\n", f" {'9' * 5_000},\n", " [[1,\n"])
+def test_what_is_no_json_is_no_value(line: str) -> None:
+    assert read_value(Grammar("true", False), line, closed=True, fields={}) == (None, "invalid")
 
 
 def whole(node: Node, path: str = "") -> Iterator[str]:

@@ -203,6 +203,7 @@ def test_hostile_schemas_end_soon(case: str) -> None:
         ({"type": "string", "format": "hostname"}, "https://example.com:8080/", "is not a 'hostname'"),
         ({"type": "string", "format": "hostname"}, "a" * 64, "is not a 'hostname'"),
         ({"type": "string", "format": "uri"}, "example.com", "is not a 'uri'"),
+        ({"allOf": [{"properties": {"b": TEXT}, "unevaluatedProperties": False}]}, {"a": 1}, "'a' was unexpected"),
         # Python's own `re`, which the checker of this format asks, fails in ways of its own.
         ({"type": "string", "format": "regex"}, "a{99999999999999999999}", "cannot be checked: OverflowError"),
         ({"type": "string", "format": "regex"}, "(" * 5_000, "cannot be checked: RecursionError"),
@@ -224,7 +225,7 @@ def test_the_patterns_of_one_answer_have_one_second() -> None:
 def test_names_are_held_against_patterns_in_bounded_time() -> None:
     """jsonschema alone takes hours for the first of them."""
     named = {"type": "object", "patternProperties": {"^(a+)+$": {}, "z$": {"type": "integer"}, "^y": {"minimum": 5}}}
-    problems = checker({**named, "additionalProperties": False}, is_split=False)
+    problems = checker({**named, "additionalProperties": False})
     assert problems({"a" * 60: 1, "yz": 7}) == []
     assert [each.path for each in problems({"yz": 3.5})] == ["/yz", "/yz"]
     (problem,) = problems({"a" * 40 + "!": 1})
@@ -234,20 +235,10 @@ def test_names_are_held_against_patterns_in_bounded_time() -> None:
 def test_parts_that_multiply_with_the_depth_of_an_answer_are_given_up() -> None:
     """Each level of the list is held against twenty schemas that each refer to the next."""
     levels = {str(n): {"items": {"allOf": [{"$ref": f"#/$defs/{n + 1}"}] * 20}} for n in range(8)}
-    problems = checker({"$defs": {**levels, "8": {}}, "$ref": "#/$defs/0"}, is_split=False)
+    problems = checker({"$defs": {**levels, "8": {}}, "$ref": "#/$defs/0"})
     assert problems([[[1]]]) == []
     (problem,) = problems([[[[[[[[1]]]]]]]])
     assert "was not found in 2 s" in problem.message
-
-
-def test_fields_that_nobody_asked_for_are_not_looked_for() -> None:
-    """What jsonschema does for `unevaluatedProperties` takes five times as long with every level of `allOf`."""
-    levels = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2, "unevaluatedProperties": False} for n in range(8)}
-    schema = {"$defs": {**levels, "d8": an_object(a=TEXT)}, "$ref": "#/$defs/d0"}
-    started = time.perf_counter()
-    assert checker(schema)({"a": "x"}) == []
-    assert [each.path for each in checker(schema)({"a": 1})] == ["/a"] * 256
-    assert time.perf_counter() - started < 10
 
 
 def test_what_pydantic_cannot_describe_is_refused() -> None:
