@@ -15,7 +15,6 @@ from hpd_core.decoding.next_token import Chosen
 from hpd_core.decoding.prompt import BranchEnd, MemberChoice, Prompt
 from hpd_core.layout import EVERYBODY, FREE, NO_NODE, PUBLIC, IntArray, Layout
 from hpd_core.text.endings import Endings, Read, start_of
-from hpd_core.text.grammars import FIRST_LIVE
 
 ValueIndex = tuple[IntArray, IntArray]
 """(rows, branches), int64 [n] each: n values, by prompt and then by branch. It indexes arrays of [P, B]."""
@@ -90,8 +89,7 @@ class ValueStates:
         limits = padded(0, lambda layout: layout.max_new_tokens)
         states = padded(FREE, lambda layout: layout.states)
         read = np.where(states == FREE, start_of(False), start_of(True)).astype(np.uint8)
-        # A value that others see, and one of a grammar, is written to the end of the line.
-        read[(scopes == PUBLIC) | (states >= FIRST_LIVE)] = Read.LINE
+        read[scopes == PUBLIC] = Read.LINE  # a value that others see is written to the end of the line
         token_shape = (*shape, max(1, int(limits.max())))
         rates = np.full(shape, np.nan)
         for row, prompt in enumerate(prompts):

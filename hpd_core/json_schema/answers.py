@@ -14,7 +14,6 @@ from functools import cache
 from threading import Lock
 from typing import Any
 
-import regex
 from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend, validator_for
 from referencing import Registry
@@ -22,7 +21,7 @@ from referencing.exceptions import Unresolvable
 
 from hpd_core.json_schema.formats import FORMAT_CHECKER
 from hpd_core.requests.calls import CompletionFuture
-from hpd_core.text.patterns import PatternError, is_checkable, read_pattern
+from hpd_core.text.patterns import PatternError, compiled
 from hpd_core.types import ValueStatus
 
 
@@ -130,7 +129,6 @@ def pointer(path: Iterable[str | int]) -> str:
 
 _CHECK_SECONDS = 2.0
 _PATTERN_SECONDS = 1.0
-_UNICODE = regex.compile(r"\\[pPsS]")
 _deadline: ContextVar[float] = ContextVar("when the check of an answer ends, by the monotonic clock")
 _seconds_left: ContextVar[float] = ContextVar("seconds that the patterns of an answer may still take")
 
@@ -143,15 +141,9 @@ def _is_found(pattern: str, text: str) -> bool:
     """Search with a time limit: it may take very long, and Python's own search cannot be stopped."""
     left, started = _seconds_left.get(), time.monotonic()
     try:
-        if not is_checkable(pattern):  # the search below compiles it, however large
-            read_pattern(pattern)
-        # As they are decoded (text/patterns.py); with the flag, properties and spaces would be ASCII's, too.
-        flags = 0 if _UNICODE.search(pattern) else regex.ASCII
-        return regex.search(pattern, text, flags=flags, timeout=max(left, 0.001)) is not None
+        return compiled(pattern).search(text, timeout=max(left, 0.001)) is not None
     except PatternError as error:
         raise _UncheckedError(f"whether it matches {pattern[:80]!r} cannot be checked: {error}") from error
-    except regex.error as error:
-        raise _UncheckedError(f"{pattern!r} is no regular expression: {error}") from error
     except TimeoutError as error:
         raise _UncheckedError(
             f"whether it matches {pattern!r} was not found: the patterns of an answer have {_PATTERN_SECONDS} s"

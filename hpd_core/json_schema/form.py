@@ -29,7 +29,7 @@ from hpd_core.errors import SchemaError
 from hpd_core.json_schema.formats import FORMATS
 from hpd_core.json_schema.references import References, Unsplit
 from hpd_core.text.grammars import grammar_problem
-from hpd_core.text.patterns import is_checkable, pattern_problem
+from hpd_core.text.patterns import PatternError, compiled
 from hpd_core.text.template import Piece, PromptTemplate, chat_wrapping, single_header
 from hpd_core.text.value_kinds import (
     Boolean,
@@ -158,11 +158,13 @@ def _text(schema: Mapping[str, Any], where: str, nullable: bool) -> JsonString |
     pattern, format_ = schema.get("pattern"), FORMATS.get(schema.get("format", ""))
     if pattern is None:
         return JsonString(nullable) if format_ is None else Pattern(format_[0], nullable)
-    problem = pattern_problem(pattern)
-    if problem is not None and not is_checkable(pattern):
-        raise SchemaError(where, f"its pattern cannot be decoded: {problem}")
+    try:
+        compiled(pattern)
+    except PatternError as error:
+        raise SchemaError(where, f"its pattern cannot be checked: {error}") from error
     # Some patterns can only be checked, when the answer is there.
-    return Pattern(pattern, nullable) if problem is None else JsonString(nullable)
+    kind = Pattern(pattern, nullable)
+    return kind if grammar_problem(kind) is None else JsonString(nullable)
 
 
 def _note(schema: Mapping[str, Any], kind: ValueKind) -> str:

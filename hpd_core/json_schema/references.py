@@ -16,7 +16,8 @@ from referencing.jsonschema import DRAFT202012
 
 from hpd_core.errors import SchemaError
 from hpd_core.json_schema.answers import draft_of, recursion_errors, rewritten
-from hpd_core.text.patterns import pattern_problem
+from hpd_core.text.grammars import grammar_problem
+from hpd_core.text.value_kinds import Pattern
 
 Plain = dict[str, Any]
 _MOST_READ = 10_000
@@ -133,7 +134,7 @@ class References:
                     names[reference] = f"#/$defs/{len(names)}"
                 # A grammar takes no circle with anything beside its reference.
                 node = {key: value for key, value in node.items() if key not in _MERGED} | {"$ref": names[reference]}
-            if isinstance(pattern := node.get("pattern"), str) and pattern_problem(pattern):
+            if isinstance(pattern := node.get("pattern"), str) and grammar_problem(Pattern(pattern)):
                 del node["pattern"]
             if loosely and node.pop("patternProperties", None) is not None:
                 node["additionalProperties"] = True

@@ -3,7 +3,7 @@
     automaton  over bytes: of a kind of value (text/kind_automata.py)
     compiled   over tokens: state -> the tokens that spell a way through the automaton, and the state after each
                (text/token_states.py)
-    grammar    of any JSON: no table, but a matcher for each value (text/grammars.py)
+    grammar    of patterns and of any JSON: no table, but a matcher for each value (text/grammars.py)
 
 All compiled automata are in one table with consecutive state numbers, so that a step looks up the choices of all its
 values at once. No library is used: compiling must cost microseconds a state, because thousands of categories have
@@ -27,21 +27,19 @@ from torch import Tensor
 
 from hpd_core.layout import FREE, IntArray
 from hpd_core.system.device import to_device
-from hpd_core.text.grammars import FIRST_LIVE, Grammars, LiveGrammar
+from hpd_core.text.grammars import FIRST_LIVE, Grammars, LiveGrammar, is_by_grammar
 from hpd_core.text.kind_automata import Automaton, kind_automaton
 from hpd_core.text.leases import Lease, Leases, RangesInUse
 from hpd_core.text.token_states import TokenBytes, TokenStates, compile_automaton
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import (
     Boolean,
-    Grammar,
     Integer,
     JsonString,
     ListOf,
     Number,
     OneOf,
     ValueKind,
-    without_pattern,
 )
 
 logger = logging.getLogger(__name__)
@@ -53,8 +51,6 @@ _FULL = (
 )
 _MOST_WAYS = 2**21
 """Estimated ways of one automaton, above which it is not compiled: some hundred MB while it is built."""
-_MOST_WAYS_OF_PATTERNS = 2**22
-"""Maximum ways of a pattern; above, any string is decoded. `[a-z]{900}` has ten million and takes many seconds."""
 _MOST_WAYS_IN_ALL = 2**25
 """Maximum ways in all: half a GB. Above, unused kinds are evicted; if none is left, new ones are not constrained."""
 _MOST_KINDS = 2**14
@@ -221,7 +217,6 @@ class Constraints:
         self._tokens: TokenBytes | None = None
         self.leases: Leases[int] = Leases(self._remove)
         self._grammars = Grammars(tokenizer, vocab_size)
-        self._as_texts: set[bytes] = set()  # whose pattern cannot be kept to
         self._tokens_lock = threading.Lock()
 
     def lease(self, kind: ValueKind, attribute: str | None = None) -> Lease[int]:
@@ -233,23 +228,16 @@ class Constraints:
         the kind is an attribute's (named for warnings): schemas are trusted.
 
         Raises:
-            PatternError: a pattern that cannot be decoded.
-            ValueError: there is no grammar of this schema.
+            PatternError: a pattern, or a schema, that cannot be decoded.
         """
-        if isinstance(kind, Grammar):
+        if is_by_grammar(kind):
             matcher = self._grammars.matcher(kind)
             return Lease(FREE) if matcher is None else self.leases.lend(lambda: (self.table.add_live(matcher), 2**16))
-        key, text = kind_key(kind), without_pattern(kind)
-        if key in self._as_texts:
-            return self.lease(text)
+        key = kind_key(kind)
         with self.leases.lock:
             if (found := self.leases.find(key)) is not None:
                 return found
-        most = None if text == kind else _MOST_WAYS_OF_PATTERNS
-        states = self._compile(kind_automaton(kind), kind_lines(kind), attribute or type(kind).__name__, most)
-        if states is None and text != kind:
-            self._as_texts = {*self._as_texts, key} if len(self._as_texts) < _MOST_KINDS else {key}
-            return self.lease(text)
+        states = self._compile(kind_automaton(kind), kind_lines(kind), attribute or type(kind).__name__)
         with self.leases.lock:
             if (found := self.leases.find(key)) is not None:
                 return found
@@ -270,9 +258,7 @@ class Constraints:
         if start != FREE:
             self.table.remove(start)
 
-    def _compile(
-        self, automaton: Automaton | None, lines: Sequence[str], name: str, most_ways: int | None = None
-    ) -> TokenStates | None:
+    def _compile(self, automaton: Automaton | None, lines: Sequence[str], name: str) -> TokenStates | None:
         """Compile an automaton; return None if it does not accept all of `lines`, or allows too many texts."""
         if automaton is None:
             return None
@@ -281,11 +267,9 @@ class Constraints:
         if automaton.num_wide_nodes * len(tokens.ids) > _MOST_WAYS:
             logger.warning("values of %r are not constrained: too many texts fit", name)
             return None
-        states = compile_automaton(automaton, tokens, most_ways)
+        states = compile_automaton(automaton, tokens)
         if states is None or not states.accepts(self._segments.encode_text(lines)):
-            logger.warning(
-                "values of %r are not constrained: the tokenizer cannot write them, or in too many ways", name
-            )
+            logger.warning("values of %r are not constrained: the tokenizer cannot write them", name)
             return None
         return states
 

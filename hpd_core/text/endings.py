@@ -63,6 +63,7 @@ _BEHIND: Mapping[Read, Mapping[str, Read]] = {
         " ": Read.NOTHING_TYPED,
         '"': Read.STRING,
         "[": Read.LIST,
+        "{": Read.LINE,
         **_NUMBER_GOES_ON,
         "": Read.LITERAL,
     },

@@ -1,4 +1,4 @@
-"""Grammars of values that no automaton holds: any JSON Schema, decoded token by token (llguidance).
+"""Grammars of values that no table holds: patterns, and any JSON Schema, decoded token by token (llguidance).
 
 A compiled automaton has a state for all that may have been written. A grammar has a matcher for each value instead,
 which moves on with it. So such a value has one of two state numbers: before its first token, and after any.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import OrderedDict
+from functools import lru_cache
 from threading import Lock
 from typing import Any
 
@@ -19,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from llguidance import LLMatcher, LLTokenizer
 
-from hpd_core.text.value_kinds import Grammar
+from hpd_core.text.patterns import PatternError
+from hpd_core.text.value_kinds import Grammar, ListOf, Pattern, ValueKind
 
 logger = logging.getLogger(__name__)
 
@@ -36,14 +38,37 @@ _OPTIONS = {
 }
 
 
-def grammar_problem(kind: Grammar) -> str | None:
+@lru_cache(maxsize=256)
+def grammar_problem(kind: ValueKind) -> str | None:
     """Return why there is no grammar of this kind; None if there is one. Needs no tokenizer."""
-    error = LLMatcher.validate_grammar(_lark(kind), None)
-    return " ".join(error.split("\n")[0].split()) if error else None
+    return _reason(LLMatcher.validate_grammar(_lark(kind), None)) or None
 
 
-def _lark(kind: Grammar) -> str:
-    schema = json.loads(kind.schema)
+def _reason(error: str) -> str:
+    """Return what a grammar's error says: its first line, or the line that tells what is wrong with a pattern."""
+    lines = error.split("\n")
+    told = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return " ".join((told or lines)[0].rpartition("failed to compile JSON schema: ")[2].split())
+
+
+def _schema(kind: ValueKind) -> Any:
+    match kind:
+        case Grammar():
+            return json.loads(kind.schema)
+        case Pattern():
+            return {"type": "string", "pattern": kind.regex}
+        case ListOf(item=Pattern() as item):
+            return {"type": "array", "items": _schema(item)}
+    raise TypeError(f"{kind} has no grammar")
+
+
+def is_by_grammar(kind: ValueKind) -> bool:
+    """Return whether values of this kind are decoded under a grammar."""
+    return isinstance(kind, Grammar | Pattern) or (isinstance(kind, ListOf) and isinstance(kind.item, Pattern))
+
+
+def _lark(kind: ValueKind) -> str:
+    schema = _schema(kind)
     if isinstance(schema, dict):
         schema["x-guidance"] = _OPTIONS
     null = ' | "null"' if kind.nullable else ""
@@ -91,14 +116,14 @@ class Grammars:
         """Take `vocab_size`, the number of columns of the logits."""
         self._tokenizer, self._vocab_size = tokenizer, vocab_size
         self._lock = Lock()
-        self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()  # least recently used first
+        self._compiled: OrderedDict[ValueKind, LLMatcher] = OrderedDict()  # least recently used first
         self._ours: LLTokenizer | None = None
 
-    def matcher(self, kind: Grammar) -> LLMatcher | None:
+    def matcher(self, kind: ValueKind) -> LLMatcher | None:
         """Return a new matcher; None if the tokenizer is none that grammars are compiled for.
 
         Raises:
-            ValueError: there is no such grammar.
+            PatternError: there is no such grammar.
         """
         with self._lock:
             found = self._compiled.pop(kind, None)
@@ -110,7 +135,7 @@ class Grammars:
                     return None
                 found = LLMatcher(self._ours, _lark(kind))
                 if found.is_error():
-                    raise ValueError(found.get_error())
+                    raise PatternError(_reason(found.get_error()))
             self._compiled[kind] = found
             if len(self._compiled) > _MOST_COMPILED:
                 self._compiled.popitem(last=False)

@@ -1,7 +1,7 @@
 """Automata of kinds (text/value_kinds.py), over the bytes of a line that holds a value: ' <value>,\\n'.
 
 The space and the comma are optional; tokenizers that put a space before every text write two. Enums are tries, since
-they may have thousands of members, and patterns have automata of their own; all other kinds are regular expressions.
+they may have thousands of members; all other kinds are regular expressions, which outlines-core compiles.
 
 Numbers and booleans may be quoted, as text/values.py reads them: "12", "12 oz" if the unit is oz, "Yes". A model that
 quotes them would otherwise have to answer null. Numbers are written as in texts: 20,000 and 1.250,5, .33, 1/2, 2½,
@@ -9,7 +9,7 @@ quotes them would otherwise have to answer null. Numbers are written as in texts
 
 Automata over bytes: which bytes may be written next, and the node after each.
 
-An automaton is built in `Nodes`: by hand if there are few nodes, as a trie of whole texts if there are many.
+The automaton of an enum is built in `Nodes`: by hand if there are few nodes, as a trie of whole texts if many.
 """
 
 from __future__ import annotations
@@ -20,19 +20,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from outlines_core import Index, Vocabulary
 
 from hpd_core.layout import IntArray
 from hpd_core.text.number_atoms import DENOMINATORS, VULGAR_FRACTIONS
-from hpd_core.text.patterns import ByteDfa, full_match, pattern_dfa
 from hpd_core.text.value_kinds import (
     Boolean,
-    FreeText,
     Integer,
     JsonString,
     ListOf,
     Number,
     OneOf,
-    Pattern,
     ValueKind,
     spelled,
 )
@@ -60,33 +58,27 @@ _UNIT = rf"(?:[0-9ABCEFabcef]{_HEX}{{3}}|[dD](?:[0-7]{_HEX}{{2}}|[89ABab]{_HEX}{
 # A backslash that begins no escape is read as itself (text/values.py).
 _TEXT = rf'(?:[^\x00-\x1f"\\]|\\(?:[^\x00-\x1fu]|u{_UNIT}))*'
 """Expression for the text between the quotes of a string."""
-_QUOTE, _BACKSLASH, _FIRST_PRINTABLE = ord('"'), ord("\\"), 0x20
+_QUOTE = ord('"')
 _MAX_SPACES = 2
+_END_OF_TEXT = 256
+_BYTES = Vocabulary(_END_OF_TEXT, {bytes([byte]): [byte] for byte in range(256)})
 
 
 def kind_automaton(kind: ValueKind) -> Automaton | None:
-    """Return the automaton of a kind's values; None if anything may be written, or it would be too large.
-
-    Raises:
-        PatternError: a pattern that cannot be decoded.
-    """
-    if isinstance(kind, FreeText):
-        return None
+    """Return the automaton of a kind's values; None if anything may be written, or none is known (text/grammars.py)."""
     is_list = isinstance(kind, ListOf)
     item = kind.item if isinstance(kind, ListOf) else kind
-    nodes = Nodes()
-    end = nodes.new()
-    line_end = nodes.new({ord("\n"): end})
     value = _expression(item, is_list=is_list)
     if value is not None:
         if is_list:
             value = rf"\[(?:(?:{value})(?:, (?:{value}))*)?\]"
         null = "null|" if kind.nullable else ""
-        dfa = full_match(f" {{0,{_MAX_SPACES}}}(?:{null}{value}),?")
-        return None if dfa is None else nodes.automaton(_embed(nodes, dfa, line_end), end)
-    if isinstance(item, Pattern) and pattern_dfa(item.regex) is None:
+        return _of_expression(f" {{0,{_MAX_SPACES}}}(?:{null}{value}),?\n")
+    if not isinstance(item, OneOf):
         return None
-    closing = nodes.new({ord("\n"): end, ord(","): line_end})
+    nodes = Nodes()
+    end = nodes.new()
+    closing = nodes.new({ord("\n"): end, ord(","): nodes.new({ord("\n"): end})})
     start = nodes.new()
     if kind.nullable:
         nodes.spell(start, "null", closing)
@@ -104,7 +96,7 @@ def kind_automaton(kind: ValueKind) -> Automaton | None:
 
 
 def _expression(kind: ValueKind, *, is_list: bool) -> str | None:
-    """Return the regular expression of one value, or of an item of a list; None for an enum or a pattern."""
+    """Return the regular expression of one value, or of an item of a list; None if its kind has none."""
     match kind:
         case JsonString():
             return f'"{_TEXT}"'
@@ -123,17 +115,30 @@ def _expression(kind: ValueKind, *, is_list: bool) -> str | None:
     return None
 
 
-def _add(nodes: Nodes, start: int, behind: int, kind: ValueKind) -> None:
-    """Add one value of an enum or a pattern, or an item of a list, from `start` to `behind`."""
-    if isinstance(kind, Pattern) and (dfa := pattern_dfa(kind.regex)) is not None:
-        nodes[start][_QUOTE] = _embed(nodes, dfa, nodes.new({_QUOTE: behind}), in_string=True)
-    elif isinstance(kind, OneOf):
-        spellings = [*kind.spellings, *(spelled(text) for text, _ in kind.synonyms)]
-        if texts := [text[1:] for text in spellings if text[0] == '"']:
-            nodes[start][_QUOTE] = opened = nodes.new()
-            # With its closing quote no spelling is the beginning of another one.
-            nodes.spell_each(opened, texts, behind)
-        _spell_bare(nodes, start, (text for text in spellings if text[0] != '"'), behind)
+def _of_expression(expression: str) -> Automaton:
+    """Return the automaton of an expression that matches whole lines, of which none is the beginning of another."""
+    index = Index(expression, _BYTES)
+    finals, start = index.get_final_states(), index.get_initial_state()
+    ways = [
+        (state, byte, target)
+        for state, targets in index.get_transitions().items()
+        for byte, target in targets.items()
+        if byte != _END_OF_TEXT
+    ]
+    numbers = {state: number for number, state in enumerate(sorted({start, *(way[0] for way in ways)}))}
+    numbers |= dict.fromkeys(finals, len(numbers))
+    found = np.array([(numbers[state], byte, numbers[target]) for state, byte, target in sorted(ways)], dtype=np.int64)
+    return Automaton(len(set(numbers.values())), numbers[start], len(numbers) - len(finals), *found.T)
+
+
+def _add(nodes: Nodes, start: int, behind: int, kind: OneOf) -> None:
+    """Add one value of an enum, or an item of a list, from `start` to `behind`."""
+    spellings = [*kind.spellings, *(spelled(text) for text, _ in kind.synonyms)]
+    if texts := [text[1:] for text in spellings if text[0] == '"']:
+        nodes[start][_QUOTE] = opened = nodes.new()
+        # With its closing quote no spelling is the beginning of another one.
+        nodes.spell_each(opened, texts, behind)
+    _spell_bare(nodes, start, (text for text in spellings if text[0] != '"'), behind)
 
 
 def _spell_bare(nodes: Nodes, start: int, texts: Iterable[str], behind: int) -> None:
@@ -150,29 +155,6 @@ def _spell_bare(nodes: Nodes, start: int, texts: Iterable[str], behind: int) -> 
         nodes[node] |= nodes[behind]
 
 
-def _embed(nodes: Nodes, dfa: ByteDfa, behind: int, *, in_string: bool = False) -> int:
-    """Add the automaton's states as nodes. Its final states continue as `behind` does. Return the start node.
-
-    `in_string`: the text is between quotes, where quotes and backslashes are escaped with a backslash.
-    """
-    numbers = {state: nodes.new() for state in {dfa.start, *dfa.ways, *dfa.finals}}
-    for state, ways in dfa.ways.items():
-        node = numbers[state]
-        for byte, target in ways.items():
-            if in_string and byte < _FIRST_PRINTABLE:
-                continue
-            if in_string and byte in (_QUOTE, _BACKSLASH):
-                if _BACKSLASH not in nodes[node]:
-                    nodes[node][_BACKSLASH] = nodes.new()
-                nodes[nodes[node][_BACKSLASH]][byte] = numbers[target]
-            else:
-                nodes[node][byte] = numbers[target]
-    for state in dfa.finals:
-        nodes[numbers[state]] |= nodes[behind]
-    return numbers[dfa.start]
-
-
-_DIGITS = b"0123456789"
 _MANY_BYTES = 64
 
 
@@ -210,11 +192,6 @@ class Nodes(list[dict[int, int]]):
         """Add a node. Return its number."""
         self.append(dict(ways or {}))
         return len(self) - 1
-
-    def digits(self, start: int, end: int, zero: int | None = None) -> None:
-        """Add a way to `end` for each digit; to `zero` for the digit 0, if given."""
-        for digit in _DIGITS:
-            self[start][digit] = zero if zero is not None and digit == ord("0") else end
 
     def spell(self, start: int, text: str, end: int) -> None:
         """Add a path that writes `text`, reusing existing ways. No text may be the beginning of another one."""

@@ -144,15 +144,12 @@ class TokenStates:
         return bool((states == len(self) - 1).all())
 
 
-def compile_automaton(automaton: Automaton, tokens: TokenBytes, most_ways: int | None = None) -> TokenStates | None:
+def compile_automaton(automaton: Automaton, tokens: TokenBytes) -> TokenStates | None:
     """Compile an automaton over bytes to one over tokens. From every state there is a path to the end.
 
-    Return None if there is none from the start, or if there are more than `most_ways`, dead ends included.
+    Return None if there is none from the start.
     """
-    ways = _token_ways(automaton, tokens, most_ways)
-    if ways is None:
-        return None
-    sources, ids, targets = ways
+    sources, ids, targets = _token_ways(automaton, tokens)
     alive = _reached(automaton.num_nodes, automaton.end, targets, sources)
     alive &= _reached(automaton.num_nodes, automaton.start, sources, targets)
     if not alive[automaton.start]:
@@ -170,11 +167,8 @@ def compile_automaton(automaton: Automaton, tokens: TokenBytes, most_ways: int |
     return TokenStates(offsets, np.append(ids, ids[0]), np.append(targets, end))
 
 
-def _token_ways(
-    automaton: Automaton, tokens: TokenBytes, most: int | None
-) -> tuple[IntArray, IntArray, IntArray] | None:
-    """Return (nodes, tokens, nodes after them) of all tokens writable at each node; None if more than `most`."""
-    count = 0
+def _token_ways(automaton: Automaton, tokens: TokenBytes) -> tuple[IntArray, IntArray, IntArray]:
+    """Return (nodes, tokens, nodes after them) of all tokens writable at each node."""
     first = np.searchsorted(automaton.sources, np.arange(automaton.num_nodes + 1))
     steps = _Steps(automaton)
     found: list[tuple[IntArray, IntArray, IntArray]] = [(np.zeros(0, dtype=np.int64),) * 3]
@@ -194,9 +188,6 @@ def _token_ways(
                 origins, nodes = origins[parts[is_written]], automaton.targets[ways[is_written]]
             ids, parts = tokens.tokens(prefixes)
             found.append((origins[parts], ids, nodes[parts]))
-            count += len(ids)
-            if most is not None and count > most:
-                return None
             longer = tokens.goes_on(prefixes)
             origins, nodes, prefixes = origins[longer], nodes[longer], prefixes[longer]
     sources, ids, targets = (np.concatenate(each) for each in zip(*found, strict=True))

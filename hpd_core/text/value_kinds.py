@@ -45,9 +45,7 @@ class JsonString:
 class Pattern:
     """String in which the regular expression `regex` matches something; with ^ and $ it must match the whole string.
 
-    Word boundaries, backreferences and looking ahead or behind are refused when a kind is used (text/patterns.py:
-    `PatternError`). A pattern whose automaton would be too large, or that no line can hold, is decoded as a
-    `JsonString`.
+    Word boundaries, backreferences and looking ahead or behind are refused when a kind is used (`PatternError`).
     """
 
     regex: str
@@ -160,16 +158,6 @@ def attribute_kind(attribute: Attribute) -> ValueKind:
 def spelled(value: Any) -> str:
     """Return a value as an answer writes it: JSON on one line."""
     return _JSON.encode(value)
-
-
-def without_pattern(kind: ValueKind) -> ValueKind:
-    """Return the kind with its pattern, if any, replaced by any string."""
-    match kind:
-        case Pattern():
-            return JsonString(kind.nullable)
-        case ListOf(item=Pattern()):
-            return replace(kind, item=JsonString())
-    return kind
 
 
 def is_closed(kind: ValueKind) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import regex
 
 from hpd_core import Attribute
 from hpd_core.baselines.reference import Choices
-from hpd_core.text.value_kinds import Boolean, FreeText, Integer, JsonString, ListOf, OneOf, Pattern, ValueKind
+from hpd_core.text.grammars import Grammars, is_by_grammar
+from hpd_core.text.value_kinds import Boolean, FreeText, Integer, JsonString, ListOf, OneOf, ValueKind
 from tests.core.constrained import answer_pattern, choices_by
+from tests.core.json.test_schema_reader import an_object
 
 _LETTER = (
     r"[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]"
@@ -27,12 +30,17 @@ _ESCAPED = (
 STRING = rf'"(?:{_CHARACTER}|{_ESCAPED})*"'
 """A string of any text."""
 
-PATTERNS = {
-    "^[A-Z]{2}[0-9]{1,3}$": "[A-Z]{2}[0-9]{1,3}",
-    "^(red|redder|blue)$": "(?:red|redder|blue)",
-    "e[0-9]": f"{_CHARACTER}*e[0-9]{_CHARACTER}*",
-}
-"""Patterns, and what matches, between quotes and as a whole."""
+PATTERNS = ["^[A-Z]{2}[0-9]{1,3}$", "^(red|redder|blue)$", "e[0-9]"]
+_INTEGER = {"type": "integer"}
+WHOLE: list[dict[str, Any]] = [
+    {"type": "object", "additionalProperties": _INTEGER},
+    {"type": "object", "patternProperties": {"^[a-z]$": _INTEGER}, "additionalProperties": False},
+    {"type": "array", "items": {"type": "array", "items": _INTEGER}, "maxItems": 2},
+    {"type": ["integer", "boolean"]},
+    {"anyOf": [an_object("a", a=_INTEGER), an_object("b", b={"type": "boolean"})]},
+    {"enum": [[1], {"a": 2}]},
+    {"type": "array", "prefixItems": [_INTEGER, {"type": "boolean"}], "items": False, "minItems": 2},
+]
 
 _GROUPED = r"-?(?:0|[1-9][0-9]*|[1-9][0-9]{0,2}(?:,[0-9]{3})+)"
 
@@ -42,13 +50,11 @@ def value_pattern(kind: ValueKind) -> str:
     match kind:
         case JsonString():
             return STRING
-        case Pattern():
-            return f'"{PATTERNS[kind.regex]}"'
         case OneOf():
             return "|".join(regex.escape(text) for text in kind.spellings)
         case Integer():
             return f'{_GROUPED}|"{_GROUPED}"'
-        case ListOf(JsonString() | Pattern() | OneOf() | Integer() as item):
+        case ListOf(JsonString() | OneOf() | Integer() as item):
             inner = "-?(?:0|[1-9][0-9]{0,17})" if isinstance(item, Integer) else value_pattern(item)
             return rf"\[(?:(?:{inner})(?:, (?:{inner}))*)?\]"
     item = kind.item if isinstance(kind, ListOf) else kind
@@ -62,5 +68,16 @@ def kind_choices(kind: ValueKind, tokenizer: Any) -> Choices:
     """What the oracle may write of a value of this kind."""
     if isinstance(kind, FreeText):
         return lambda tokens: None
+    if is_by_grammar(kind):
+        matcher = Grammars(tokenizer, len(tokenizer)).matcher(kind)
+        assert matcher is not None
+
+        def choices(tokens: Sequence[int]) -> list[int]:
+            matcher.reset()
+            assert matcher.consume_tokens(list(tokens))
+            bits = matcher.compute_bitmask()
+            return [token for token in range(len(tokenizer)) if bits[token // 8] >> (token % 8) & 1]
+
+        return choices
     null = "|null" if kind.nullable else ""
     return choices_by(f" {{0,2}}(?:{value_pattern(kind)}{null}),?\n", tokenizer)

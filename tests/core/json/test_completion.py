@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from hpd_core import Completion, Engine, OpenBranch, PatternError, Trunk
 from hpd_core.baselines.reference import decode_chain, spelling_logprobs
@@ -25,6 +27,7 @@ from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import (
     Boolean,
     FreeText,
+    Grammar,
     Integer,
     JsonString,
     ListOf,
@@ -39,7 +42,7 @@ from tests.core.helpers import LOGPROB_TOLERANCE, NEAR_TIE
 from tests.examples import examples
 from tests.tables import table
 
-from .kinds import PATTERNS, kind_choices
+from .kinds import PATTERNS, WHOLE, kind_choices
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +79,7 @@ def nullables(build: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 SCALARS = st.one_of(
     st.just(JsonString()),
-    st.sampled_from(list(PATTERNS)).map(Pattern),
+    st.sampled_from(PATTERNS).map(Pattern),
     st.sampled_from([("red", "redder", "blue"), (1, 12, 1.5), ("a", 1, True), ('q"\\', "é"), tuple("abcdefghijk")]).map(
         OneOf
     ),
@@ -84,7 +87,8 @@ SCALARS = st.one_of(
     st.just(Integer()),
     st.just(Boolean()),
 )
-KINDS = st.one_of(st.just(FreeText()), SCALARS, SCALARS.map(ListOf))
+GRAMMARS = st.sampled_from(WHOLE).map(lambda schema: Grammar(json.dumps(schema)))
+KINDS = st.one_of(st.just(FreeText()), SCALARS, SCALARS.map(ListOf), GRAMMARS)
 BRANCHES = st.builds(OpenBranch, st.sampled_from(['"Brand":', '"Size":', "x"]), nullables(KINDS), st.integers(1, 12))
 
 
@@ -134,7 +138,9 @@ def check_decoded(
     logprobs = [float(row.log_softmax(-1)[token]) for row, token in zip(expected.logits, expected.tokens, strict=True)]
     assert found.logprob_min == pytest.approx(min(logprobs), abs=LOGPROB_TOLERANCE)
     if not expected.closed and found.status == "value":
-        assert isinstance(found.value, str | list | bool), "a number that was cut may have more digits"
+        assert isinstance(found.value, str | list | dict | bool), "a number that was cut may have more digits"
+    if isinstance(branch.kind, Grammar) and found.status == "value":
+        assert Draft202012Validator(json.loads(branch.kind.schema)).is_valid(found.value)
 
 
 def check_chosen(

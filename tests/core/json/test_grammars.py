@@ -2,97 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from hpd_core import Engine, OpenBranch
-from hpd_core.baselines.reference import decode_chain
+from hpd_core import Engine
 from hpd_core.json_schema.form import FormGroup, Leaf, Node, Rows
 from hpd_core.json_schema.schema_reader import read_schema
-from hpd_core.models.loading import load_model
-from hpd_core.text.grammars import Grammars
-from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.value_kinds import Grammar, JsonString
+from hpd_core.text.value_kinds import Grammar
 from hpd_core.text.values import read_value
-from tests.core.engines import TIMEOUT, config
-from tests.core.helpers import NEAR_TIE
-from tests.core.json.test_completion import seen_ids, trunk
+from tests.core.engines import TIMEOUT
+from tests.core.json.kinds import WHOLE
 from tests.core.json.test_schema_reader import SHAPES, TEXT, an_object
 from tests.examples import examples
 from tests.tables import table
 
 INTEGER = {"type": "integer"}
 TREE = {"$defs": {"t": an_object("n", n=TEXT, c={"type": "array", "items": {"$ref": "#/$defs/t"}})}}
-WHOLE: list[dict[str, Any]] = [
-    {"type": "object", "additionalProperties": INTEGER},
-    {"type": "object", "patternProperties": {"^[a-z]$": INTEGER}, "additionalProperties": False},
-    {"type": "array", "items": {"type": "array", "items": INTEGER}, "maxItems": 2},
-    {"type": ["integer", "boolean"]},
-    {"anyOf": [an_object("a", a=INTEGER), an_object("b", b={"type": "boolean"})]},
-    {"enum": [[1], {"a": 2}]},
-    {"type": "array", "prefixItems": [INTEGER, {"type": "boolean"}], "items": False, "minItems": 2},
-]
-
-
-@pytest.fixture(scope="module")
-def engine(tiny_model_dir: Path) -> Iterator[Engine]:
-    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
-        yield engine
-
-
-@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    calls=st.lists(
-        st.lists(st.tuples(st.sampled_from(WHOLE), st.booleans(), st.integers(1, 24)), min_size=1, max_size=4),
-        min_size=1,
-        max_size=3,
-    )
-)
-def test_every_value_is_what_decoding_it_alone_is(
-    calls: list[list[tuple[dict[str, Any], bool, int]]], engine: Engine, tiny_model_dir: Path
-) -> None:
-    """Beside a value of another kind, which every trunk has."""
-    trunks = [trunk(f"red shoe {number}") for number in range(len(calls))]
-    branches = [
-        [
-            OpenBranch('"t":', JsonString(), 4),
-            *(OpenBranch('"v":', Grammar(json.dumps(schema), null), most) for schema, null, most in own),
-        ]
-        for own in calls
-    ]
-    results = engine.complete(trunks, branches).result(TIMEOUT)
-    oracle = load_model(str(tiny_model_dir), config())
-    segments = SegmentTokenizer(engine._builder._segments.tokenizer)
-    grammars = Grammars(segments.tokenizer, oracle.lm_head.weight.shape[0])
-    for of, own, result in zip(trunks, branches, results, strict=True):
-        for branch, found in zip(own[1:], result.branches[1:], strict=True):
-            assert isinstance(branch.kind, Grammar)
-            matcher = grammars.matcher(branch.kind)
-            assert matcher is not None
-
-            def choices(tokens: Any, matcher: Any = matcher) -> list[int]:
-                matcher.reset()
-                assert matcher.consume_tokens(list(tokens))
-                bits = matcher.compute_bitmask()
-                return [token for token in range(len(segments.tokenizer)) if bits[token // 8] >> (token % 8) & 1]
-
-            ids = seen_ids(segments, of, branch)
-            expected = decode_chain(oracle, ids, branch.max_tokens or 0, engine.endings.at_line_ends(), choices=choices)
-            if any(expected.margin(index) <= NEAR_TIE for index in range(len(expected.tokens))):
-                continue
-            (text,) = segments.decode([expected.tokens])
-            assert found.raw == text.split("\n", 1)[0]
-            if found.status == "value":
-                assert Draft202012Validator(json.loads(branch.kind.schema)).is_valid(found.value)
-            else:
-                assert found.status == ("absent" if branch.kind.nullable and "null" in found.raw else "truncated")
 
 
 @table("line", [" 1e999,\n", ' ["\\ud800"],\n', " NaN,\n", f" {'9' * 5_000},\n", " [[1,\n"])
