@@ -100,8 +100,8 @@ _RUN = """## How they are run
 A type that is not named here runs by transformers' own code; its attention goes through transformers' interface to
 ours, and keys and values are cached: latents, where the attention module can expand them.
 
-| types of the text | layers | attention | kept beside keys and values |
-|---|---|---|---|
+| types of the text | layers | kept beside keys and values |
+|---|---|---|
 """
 _EXACT = "Exact in both layouts"
 _LIMITED = "Exact up to a length, refused beyond"
@@ -148,11 +148,10 @@ def _ways() -> Iterator[str]:
     return (f"| {_names(found)} | {' | '.join(way)} |" for way, found in ways.items())
 
 
-def _way(family: Family) -> tuple[str, str, str]:
+def _way(family: Family) -> tuple[str, str]:
     layers = "ours, where weights are not quantized" if family.our_layers else "transformers'"
-    attention = "a method is replaced" if family.attention else "by the interface"
     kinds = {name: kind for kind in family.mixers.values() for name in (*kind.functions, *kind.methods)}
-    return layers, attention, f"states; replaced are {_names(kinds)}" if kinds else ""
+    return layers, f"states; replaced are {_names(kinds)}" if kinds else ""
 
 
 def _shown(reason: str) -> str:

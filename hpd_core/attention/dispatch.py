@@ -191,7 +191,6 @@ def packed_attention(
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
-    exact_scores: bool = False,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attend in one layer (transformers' AttentionInterface).
@@ -201,7 +200,6 @@ def packed_attention(
             [1, 1, T, r + d] and [1, 1, T, 0] (families/attention_methods.py).
         hpd_batch: None: the one of `attending_to`.
         sliding_window, softcap, s_aux: for model families that need them (Mistral; Gemma 2; gpt-oss sinks).
-        exact_scores: as in `eager_attention`; the other backends do not round scores.
 
     Returns:
         [1, T, H, D_v] and None for the attention weights.
@@ -262,7 +260,6 @@ def packed_attention(
                 sinks=s_aux,
                 prefix=(tile.prefix.keys[layer], tile.prefix.values[layer]) if tile.prefix else None,
                 prefix_bias=tile.prefix_bias,
-                exact_scores=exact_scores,
             )
             tile.unfold(attended, out)
     return out[None], None

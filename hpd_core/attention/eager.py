@@ -17,14 +17,12 @@ def eager_attention(
     sinks: Tensor | None = None,
     prefix: tuple[Tensor, Tensor] | None = None,
     prefix_bias: Tensor | None = None,
-    exact_scores: bool = False,
 ) -> Tensor:
     """Attend by matrix products, with logit softcap (Gemma 2), sinks (gpt-oss) and a prefix shared by all prompts.
 
     Args:
         q: [P, H_kv, M, D], M folded query rows; k, v: [P, H_kv, C, D]; bias: [P, 1, M, C].
         prefix: keys and values, [H_kv, L, D] each; prefix_bias: [P, 1, M, L] or None.
-        exact_scores: whether to compute scores in fp32, because they are large compared to their differences.
 
     Returns:
         [P, H_kv, M, D_v]
@@ -34,12 +32,10 @@ def eager_attention(
     flat = num_prompts * num_kv_heads
     precision = torch.promote_types(q.dtype, torch.float32)
     scores = q.new_empty(num_prompts, num_kv_heads, num_rows, shared + k.shape[2], dtype=precision)
-    if exact_scores:
-        q, k = q.to(precision), k.to(precision)
     write_products(q.reshape(flat, num_rows, -1), k.reshape(flat, *k.shape[2:]), scores[..., shared:])
     if prefix:
         by_head = q.transpose(0, 1).reshape(num_kv_heads, num_prompts * num_rows, -1)
-        write_products(by_head, prefix[0].to(q.dtype), scores[..., :shared].transpose(0, 1))
+        write_products(by_head, prefix[0], scores[..., :shared].transpose(0, 1))
     scores.mul_(scale)
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpd_core.errors import ModelError
-from hpd_core.families import attention_methods as methods
-from hpd_core.families.attention_methods import AttentionMethod
 from hpd_core.mixers import modules as mixing
 from hpd_core.mixers.modules import MixerKind, Mixers
 
@@ -28,8 +26,6 @@ class Family:
         refused: why they cannot be used; "" if they can.
         our_layers: layers/forward.py runs their layers: RMS norms before attention and MLP (maybe of queries and keys),
             rotary embedding of whole heads, SwiGLU.
-        attention: the class of an attention module that does not call transformers' interface, and how it is made to
-            call ours.
         mixers: modules that mix tokens beside attention, by the names of their classes. All but the first are optional.
         mixed: names in `config.layer_types` of the layers that have one, with attention beside it or not.
         picked: settings whose product is the number of tokens that an indexer picks for each token to attend to.
@@ -38,7 +34,6 @@ class Family:
 
     refused: str = ""
     our_layers: bool = False
-    attention: tuple[str, AttentionMethod] | None = None
     mixers: Mapping[str, MixerKind] = field(default_factory=dict)
     mixed: frozenset[str] = frozenset()
     picked: tuple[str, ...] = ()
@@ -47,10 +42,6 @@ class Family:
 
 def _refused(why: str, *names: str) -> dict[str, Family]:
     return dict.fromkeys(names, Family(refused=why))
-
-
-def _attending(kind: str, ours: AttentionMethod, *picked: str) -> Family:
-    return Family(attention=(kind, ours), picked=picked)
 
 
 def _mixing(layer_types: str, *mixers: tuple[str, MixerKind], **others: Any) -> Family:
@@ -78,17 +69,6 @@ _LFM2_CUTS = {
 
 FAMILIES: Mapping[str, Family] = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), Family(our_layers=True)),
-    # Attention by code of their own.
-    "bloom": _attending("BloomAttention", methods.BLOOM),
-    "codegen": _attending("CodeGenAttention", methods.GPTJ),
-    "doge": _attending("DogeAttention", methods.DOGE, "keep_window_size"),
-    "falcon": _attending("FalconAttention", methods.FALCON),
-    "gpt_neo": _attending("GPTNeoSelfAttention", methods.GPT_NEO),
-    "gpt_neox_japanese": _attending("GPTNeoXJapaneseAttention", methods.GPT_NEOX_JAPANESE),
-    "gptj": _attending("GPTJAttention", methods.GPTJ),
-    "mpt": _attending("MptAttention", methods.MPT),
-    "openai-gpt": _attending("Attention", methods.OPENAI_GPT),
-    "xglm": _attending("XGLMAttention", methods.XGLM),
     # Layers beside attention.
     "bailing_hybrid": _mixing(_LINEAR, ("BailingHybridDeltaAttention", mixing.KIMI)),
     "bamba": _mixing(_LINEAR, ("BambaMixer", mixing.MAMBA_2)),
@@ -116,13 +96,19 @@ FAMILIES: Mapping[str, Family] = {
         ("Qwen4ExpTextPLELayer", mixing.GAPS),
         picked=("indexer_budget",),
     ),
-    "recurrent_gemma": _mixing(_LINEAR, ("RecurrentGemmaRecurrentBlock", mixing.GATED_RECURRENCE)),
     "zamba": _mixing(_BOTH, ("ZambaMambaMixer", mixing.MAMBA_1)),
     "zamba2": _mixing(_BOTH, ("Zamba2MambaMixer", mixing.MAMBA_2)),
     # Refused.
     **_refused(_DISTANCES, "inkling_text", "inkling2_text"),
     **_refused(_COMPRESSED, "deepseek_v4"),
-    **_refused(f"HPD no longer runs their layers beside attention: {_ANOTHER}", "rwkv", "xlstm", "zaya"),
+    **_refused(
+        f"HPD no longer runs their layers beside attention: {_ANOTHER}", "rwkv", "xlstm", "zaya", "recurrent_gemma"
+    ),
+    **_refused(
+        f"they attend by code of their own and not through transformers' attention interface: {_ANOTHER}",
+        *("bloom", "codegen", "cpmant", "doge", "falcon", "gpt_neo", "gpt_neox_japanese", "gptj", "mpt", "openai-gpt"),
+        "xglm",
+    ),
     **_refused(_ABOUT_IMAGES, "blip-2", "instructblip", "instructblipvideo", "idefics"),
     **_refused(
         "its prompt is read in both directions, where decoding goes from left to right: take a Gemma", "paligemma"
@@ -188,12 +174,6 @@ def refuse_layout(model_config: Any, layout: str, way_out: str = "engine.layout 
         )
 
 
-def own_attentions_of(model: Any) -> list[Any]:
-    """Return the model's attention modules that do not call transformers' interface, layer by layer."""
-    attention = family_of(model.config).attention
-    return [] if attention is None else [part for part in model.modules() if type(part).__name__ == attention[0]]
-
-
 def mixers_of(model: Any) -> Mixers | None:
     """Return the layers of a model beside attention; None if its configuration names none."""
     family, kinds = family_of(model.config), _layer_types(model.config)
@@ -234,8 +214,6 @@ def refuse_both_ways(model_config: Any) -> None:
         why = "picks the tokens that each token attends to"
     elif limits and set(_layer_types(model_config)) != {"full_attention"}:
         why = f"has layers that see no further than {limits[0]} before a token"
-    elif family.attention:
-        why = "attends by code of its own, which may add to scores by how far tokens are apart"
     else:
         return
     raise ModelError(

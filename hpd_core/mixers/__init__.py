@@ -12,5 +12,5 @@ or not (hpd_core/layout.py).
     step_plan.py     places, ancestors and visibility of the tokens of a step
     convolution.py   a causal convolution over packed rows; Qwen 4's features of a token and those before it
     delta_rule.py    the gated delta rule over packed rows
-    scans.py         scans over packed rows: Mamba 2's, Mamba 1's and RecurrentGemma's, lightning attention
+    scans.py         scans over packed rows: Mamba 2's and Mamba 1's, lightning attention
 """

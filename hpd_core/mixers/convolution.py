@@ -43,12 +43,6 @@ def packed_convolution(
     return out.to(hidden_states.dtype).transpose(0, 1)[None]
 
 
-def packed_convolution_module(step: LayerStep, module: Any, hidden_states: Tensor) -> Tensor:
-    """Replace the forward of a `Conv1d` that is padded in front, and at the end, where the padding is unused."""
-    out: Tensor = step.call(packed_convolution, None, hidden_states, module.weight.squeeze(1), module.bias)
-    return out
-
-
 def convolved(step: LayerStep, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Convolve [T, channels] to the same shape, in fp32 or wider: half precision is rounded once, as in
     transformers.

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from hpd_core.errors import ModelError
-from hpd_core.mixers.convolution import packed_convolution, packed_convolution_module, packed_gaps, packed_ngrams
+from hpd_core.mixers.convolution import packed_convolution, packed_gaps, packed_ngrams
 from hpd_core.mixers.delta_rule import packed_delta_rule
 from hpd_core.mixers.running import LayerStep, PackedFunction, install, running
-from hpd_core.mixers.scans import packed_channel_scan, packed_gated_recurrence, packed_lightning, packed_scan
+from hpd_core.mixers.scans import packed_channel_scan, packed_lightning, packed_scan
 from hpd_core.mixers.states import MixerPlan, MixerShape
 
 
@@ -24,7 +24,7 @@ class MixerKind:
     Attributes:
         functions: ours, by the names of the transformers functions that they replace.
         shape: returns the sizes of what a module keeps.
-        methods: ours, by the names of methods of the module ("forward") or of parts of it ("part.method").
+        methods: ours, by the names of methods of the module.
     """
 
     functions: Mapping[str, PackedFunction]
@@ -86,11 +86,6 @@ def _channels_shape(module: Any) -> MixerShape:
     )
 
 
-def _gated_shape(module: Any) -> MixerShape:
-    """Return the shape of RecurrentGemma's recurrence: one number per channel."""
-    return replace(_convolution_shape(module), key_heads=1, heads=module.lru_width, key_size=1, value_size=1)
-
-
 def _lightning_shape(module: Any) -> MixerShape:
     """Return the shape of lightning attention, which has no convolution."""
     weight, heads, size = module.out_proj.weight, module.num_attention_heads, module.head_dim
@@ -114,9 +109,6 @@ DELTA_RULE = MixerKind({**_CONVOLUTION, "torch_chunk_gated_delta_rule": packed_d
 KIMI = MixerKind({**_CONVOLUTION, "chunk_kimi_delta_attention": packed_delta_rule}, _kimi_shape)
 MAMBA_2 = MixerKind({**_CONVOLUTION, "mamba2_chunk_scan": packed_scan}, _scan_shape)
 MAMBA_1 = MixerKind({**_CONVOLUTION, "mamba_selective_scan": packed_channel_scan}, _channels_shape)
-GATED_RECURRENCE = MixerKind(
-    {}, _gated_shape, {"conv_1d.forward": packed_convolution_module, "rg_lru._rnn_scan": packed_gated_recurrence}
-)
 LIGHTNING = MixerKind({}, _lightning_shape, {"forward": packed_lightning})
 NGRAMS = MixerKind({}, _ngrams_shape, {"forward": packed_ngrams})
 GAPS = MixerKind({}, _gaps_shape, {"_short_conv": packed_gaps})

@@ -70,8 +70,7 @@ _RUNNING = _Running()
 def install(
     modules: Sequence[Any], functions: Mapping[str, PackedFunction], methods: Mapping[str, PackedFunction]
 ) -> None:
-    """Replace the functions of these names in the files of these modules, once per process. Likewise replace methods of
-    the modules or of their parts ("part.method").
+    """Replace the functions of these names in the files of these modules, once per process, and methods of the modules.
 
     The modules note from now on when they are entered. Outside of the engine that costs one lookup in an empty mapping.
 
@@ -95,11 +94,9 @@ def install(
 
 
 def _put_method(module: Any, name: str, ours: PackedFunction) -> None:
-    path, _, method = name.rpartition(".")
-    part = dict(module.named_modules()).get(path)
-    if not hasattr(part, method):
+    if not hasattr(module, name):
         raise ModelError(f"a {type(module).__name__} has no {name} in this version of transformers")
-    _change_method(part, method, "hpd_dispatches", functools.partial(_dispatching, ours))
+    _change_method(module, name, "hpd_dispatches", functools.partial(_dispatching, ours))
 
 
 def _change_method(part: Any, name: str, mark: str, change: Callable[[Any], Any]) -> None:

@@ -6,7 +6,7 @@ Lightning attention (MiniMax): queries, keys and values whose state decays by on
 
 It is Mamba 2's scan with steps of length 1.
 
-Scan whose channels decay each by itself: Mamba 1, and the linear recurrence of RecurrentGemma.
+Scan whose channels decay each by itself: Mamba 1.
 
 A state S is a vector per channel. A step of length dt, which each channel has of its own, lets it decay and adds to it:
 
@@ -120,9 +120,6 @@ def packed_lightning(step: LayerStep, module: Any, hidden_states: Tensor, *_: An
 _NUMBERS = 2**24
 """Channels times pairs of tokens computed at a time: 64 MiB."""
 
-_MOST_FADED = 100.0
-"""Upper bound of a decay: exp(-100) is 0 in fp32, and differences of such sums stay finite."""
-
 
 def packed_channel_scan(
     step: LayerStep,
@@ -158,27 +155,6 @@ def packed_channel_scan(
     if z is not None:
         out = out * F.silu(z[0].t().float())
     return out.t()[None]
-
-
-def packed_gated_recurrence(
-    step: LayerStep,
-    _part: Any,
-    hidden_states: Tensor,
-    recurrent_gate: Tensor,
-    reset: Tensor,
-    recurrent_states: Tensor | None,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """Replace the method `_rnn_scan` of RecurrentGemma's RG-LRU; same arguments, [1, T, channels] each.
-
-    `reset` is true where a text begins, whose state is 0 anyway.
-    """
-    wide = hidden_states[0].float()
-    fading = -recurrent_gate[0].float().log().clamp_min(-_MOST_FADED)
-    one = wide.new_ones(len(wide), 1, 1)
-    tokens = Tokens(one, one, wide[..., None], fading[..., None], None)
-    out: Tensor = step.call(scanned_channels, tokens, -wide.new_ones(wide.shape[1], 1))
-    return out.to(hidden_states.dtype)[None], None
 
 
 def scanned_channels(step: LayerStep, tokens: Tokens, decay: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.errors import ModelError, first_line
 from hpd_core.families import attention_methods
-from hpd_core.families.table import family_of, own_attentions_of, refuse_unsupported
+from hpd_core.families.table import family_of, refuse_unsupported
 from hpd_core.layers.fp8 import is_fp8
 from hpd_core.layout import Branch, tree_layout
 from hpd_core.models import quantized_checkpoints
@@ -49,10 +49,8 @@ def attach(model: Any) -> None:
             f"{name} models are recurrent by code that HPD does not know, so that branches cannot begin from the state "
             f"of their document: take a model of a family in docs/models.md"
         )
-    if family.attention is not None:
-        attention_methods.steer_method(model, own_attentions_of(model), family.attention[1])
     has_no_attention = family.mixed and not getattr(model.config.get_text_config(), "layer_types", None)
-    if not (family.attention or has_no_attention or _text_model(model)._can_set_attn_implementation()):
+    if not (has_no_attention or _text_model(model)._can_set_attn_implementation()):
         raise ModelError(
             f"{name} models attend by code of their own, which HPD has no description of, and not through "
             f"transformers' attention interface: take a model of a family in docs/models.md"
@@ -97,8 +95,8 @@ def verify(model: Any, tokenizer: Any, decoder: Decoder, expected: Sequence[Tens
             f"{name} models do not obey attention masks: a token has log-probability {seen.ours:.4f} where an ordinary "
             f"forward gives {seen.wanted:.4f}; take a model of a family in docs/models.md"
         )
-    if expected is not None or decoder.layers != "transformers" or family_of(model.config).attention:
-        return  # of whose windows our own code knows
+    if expected is not None or decoder.layers != "transformers":
+        return  # our own layers know of windows
     with shortened(model) as settings:
         seen = _difference(model, tokenizer, decoder, _LINES) if settings else None
     if seen is None:
@@ -278,7 +276,7 @@ def our_attention(model: Any) -> Iterator[None]:
 
 
 def _use(model: Any, name: str) -> None:
-    if family_of(model.config).attention or not _text_model(model)._can_set_attn_implementation():
+    if not _text_model(model)._can_set_attn_implementation():
         model.config._attn_implementation = name  # they have no interface: what masks they make depends on it
     else:
         _text_model(model).set_attn_implementation(name)

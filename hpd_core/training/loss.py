@@ -27,7 +27,7 @@ from hpd_core.attention.eager import eager_attention
 from hpd_core.attention.plan import additive, fold, unfold
 from hpd_core.errors import ModelError
 from hpd_core.families.attention_methods import steer_query_scales
-from hpd_core.families.table import family_of, most_seen
+from hpd_core.families.table import most_seen
 from hpd_core.layers.forward import wanted_logits
 from hpd_core.layout import visible
 from hpd_core.mixers.running import PackedFunction, running, step_of
@@ -268,10 +268,6 @@ def attach_training(model: Any) -> None:
     """
     mixing.calls_of(model)
     name = model.config.model_type
-    if family_of(model.config).attention:
-        raise ModelError(
-            f"{name} models attend by code of their own, through which no gradient is computed here: {_ANOTHER}"
-        )
     if (most := most_seen(model.config)) is not None:
         raise ModelError(
             f"{name} picks {most} tokens for each token to attend to, which is not trained here: "

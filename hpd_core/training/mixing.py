@@ -24,7 +24,6 @@ from hpd_core.families.table import family_of, mixers_of
 from hpd_core.layout import PUBLIC, IntArray
 from hpd_core.mixers.convolution import (
     packed_convolution,
-    packed_convolution_module,
     packed_gaps,
     packed_ngrams,
     tokens_before,
@@ -34,7 +33,6 @@ from hpd_core.mixers.running import PackedFunction
 from hpd_core.mixers.scans import (
     forked_channels,
     packed_channel_scan,
-    packed_gated_recurrence,
     packed_lightning,
     packed_scan,
     scanned_channels,
@@ -201,9 +199,7 @@ TRAINED: Mapping[PackedFunction, Callable[..., Any]] = {
 MADE_OF_OTHERS: Collection[PackedFunction] = frozenset(
     {
         packed_channel_scan,
-        packed_convolution_module,
         packed_gaps,
-        packed_gated_recurrence,
         packed_lightning,
         packed_ngrams,
     }

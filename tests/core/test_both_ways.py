@@ -32,7 +32,6 @@ from tests.core.helpers import (
     random_ids,
 )
 from tests.core.mixers.hybrids import build_hybrid
-from tests.core.models.own_attention import build as build_attending
 from tests.core.products import SCHEMAS, products
 from tests.tables import table
 
@@ -132,7 +131,6 @@ def test_what_cannot_be_read_so_is_refused_by_name(tiny_model_dir: Path) -> None
     for model, why in (
         (build_model("mistral"), "mistral has layers that see no further than sliding_window 7 before a token"),
         (build_model("gemma3"), "sliding_window 7"),
-        (build_attending("bloom"), "bloom attends by code of its own"),
         (build_hybrid("qwen3_5"), "qwen3_5_text has layers of type linear_attention"),
     ):
         with pytest.raises(ModelError, match=f"engine.document_attention is 'bidirectional', and .*{why}"):

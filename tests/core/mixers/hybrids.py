@@ -181,10 +181,6 @@ _CONFIGS |= {
         mamba_d_state=10,
         mamba_dt_rank=4,
     ),
-    # A number a channel; a window beside it.
-    "recurrent_gemma": lambda: tf.RecurrentGemmaConfig(
-        **{**_COMMON, "hidden_size": 48}, rms_norm_eps=1e-3, lru_width=48, attention_window_size=7, head_dim=12
-    ),
     # No convolution: a branch looks back at nothing but the state.
     "minimax": lambda: tf.MiniMaxConfig(
         **_COMMON,
@@ -238,8 +234,6 @@ def build_hybrid(family: str, seed: int = 0, **sizes: int) -> Any:
                 parameter.uniform_(-5, -2)
             elif parameter.dim() > 1 and not parameter.any():  # of zeros at first
                 parameter.normal_(0, 0.3)
-            elif name.endswith("recurrent_param"):
-                parameter.uniform_(-6, -3)
             elif name.endswith(("dt_bias", ".D")):
                 parameter.normal_()
     return model

@@ -17,8 +17,8 @@ RECORD = Record.read()
 _QUICK = ("gemma4_text", "deepseek_v3")
 """Heads of two sizes with shared keys and values; latent attention."""
 _OTHERS = (
-    *("deepseek_v32", "diffllama", "falcon", "gpt_bigcode", "jetmoe", "llama4_text", "lfm2", "mimo_v2_flash"),
-    *("minimax_m3_vl_text", "openai-gpt"),
+    *("deepseek_v32", "diffllama", "gpt_bigcode", "jetmoe", "llama4_text", "lfm2", "mimo_v2_flash"),
+    *("minimax_m3_vl_text",),
 )
 """Of each kind of attention that tests/core/families.py does not have, one."""
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from hpd_core.errors import ModelError
 from hpd_core.models import text_towers
 from hpd_core.training.loss import attach_training, collate, forward_loss
 from tests.core.sweep.configs import REACHES
@@ -35,9 +34,3 @@ def test_loss_is_that_of_each_chain_alone(name: str) -> None:
         expected = plain_loss(tight(name), chains).item()
     assert loss.item() == pytest.approx(expected, rel=1e-4)
     assert all(weight.isfinite().all() for weight in gradients(model, loss).values())
-
-
-@table("name", ["bloom", "falcon", "gptj"])
-def test_who_attends_by_code_of_its_own_is_refused_before_a_step(name: str) -> None:
-    with pytest.raises(ModelError, match=f"{name} models attend by code of their own.*another family"):
-        attach_training(tight(name))
