@@ -98,7 +98,7 @@ turn every earlier token anew. A record that needs more is an error of its own; 
 _RUN = """## How they are run
 
 A type that is not named here runs by transformers' own code; its attention goes through transformers' interface to
-ours, and keys and values are cached: latents, where the attention module can expand them.
+ours, and keys and values are cached.
 
 | types of the text | layers | kept beside keys and values |
 |---|---|---|

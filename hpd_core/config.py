@@ -52,9 +52,8 @@ class EngineConfig(Section):
     device: str = Field("auto", description="'auto': cuda if there is one, else cpu")
     attention: Literal["auto", "native", "eager", "triton"] = Field(
         "auto",
-        description="'native': a kernel in C++ for CPUs, which g++ must be there to compile; 'eager': matrix products, "
-        "which on a GPU, too, keep latents in place of keys and values (DeepSeek-V3 and others); 'triton': a kernel of "
-        "ours for GPUs; 'auto': triton on a GPU, native on a CPU, eager where they cannot be had",
+        description="'native': a kernel in C++ for CPUs, which g++ must be there to compile; 'eager': matrix products; "
+        "'triton': a kernel of ours for GPUs; 'auto': triton on a GPU, native on a CPU, eager where they cannot be had",
     )
     layers: Literal["auto", "native", "triton", "transformers"] = Field(
         "auto",

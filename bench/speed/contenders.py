@@ -18,7 +18,6 @@ from bench.rivals.vllm_requests import Requests, autoregressive, fan_out, json_s
 from bench.speed.ceilings import CompiledDense, Floor, StepWork, run_dense, seconds_of
 from bench.workloads.workload import ForcedRecord, Workload
 from hpd_core import EngineConfig
-from hpd_core.attention.dispatch import kept_by, way_to_attend
 from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.memory import activation_bytes, fitted, free_bytes
 from hpd_core.errors import ModelError
@@ -103,7 +102,6 @@ class EngineRuns:
             warm_up: what the first call decodes before it counts; None: the workload.
         """
         shape = description.cache_shape(model)
-        shape = kept_by(way_to_attend(config.attention, shape), shape)
         self._model, self._workload, self._shape = model, workload, shape
         self._warm_up = warm_up or workload
         self._config = config

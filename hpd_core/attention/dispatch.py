@@ -5,9 +5,6 @@ The model runs over one packed row of tokens, [1, T]; it knows nothing of prompt
 the row belongs to which cohort (attention/plan.py). Each cohort stores its keys and values and attends on its own. With
 `triton`, the batch says what all of them attend to (attention/step_tables.py).
 
-Layers that can keep a latent of each token instead of keys and values do so (attention/latent.py), except with
-`triton`.
-
 There are three backends. `eager` consists of plain matrix products, in tiles whose scores fit in the caches of a CPU.
 `native` is a kernel in C++ (native/attention.cpp), for CPUs. It needs neither tiles nor masks: it decides by positions
 and scopes which columns a token sees. `triton` is the same for GPUs (attention/triton.py), with one launch for all
@@ -22,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -30,7 +26,6 @@ from torch import Tensor
 
 from hpd_core.attention.eager import eager_attention
 from hpd_core.attention.kv_cache import CacheOrder, CacheShape, LayerShape
-from hpd_core.attention.latent import LatentAttention, LatentLayer, LatentSizes
 from hpd_core.attention.native import NativeAttention
 from hpd_core.attention.plan import AttentionPlan
 from hpd_core.errors import ModelError
@@ -58,7 +53,6 @@ class PackedBatch:
         step: with `triton`, the step of all cohorts.
         calls: for each attention call in order, the layer whose keys and values it attends to (`CacheShape.calls`).
         num_calls: number of calls so far.
-        keeps_latents: whether layers that can keep latents do.
         seen: if not None, the batch only records the calls: shape, keys and values of each are appended, and nothing is
             attended to.
         positions: int64 [T], of the row's tokens, for attention with a bias by position; set by `attending_to`.
@@ -69,7 +63,6 @@ class PackedBatch:
     step: TritonStep | None = None
     calls: Sequence[int] = ()
     num_calls: int = 0
-    keeps_latents: bool = False
     seen: list[tuple[LayerShape, Tensor, Tensor]] | None = None
     positions: Tensor | None = None
 
@@ -113,7 +106,6 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
     if asked == "eager" or (asked == "auto" and not shape.layers):  # no layer attends, and no kernel would be faster
         return "eager"
     on_cpu = shape.device.type == "cpu"
-    shape = shape.with_keys_and_values()
     ours: Way = asked if asked != "auto" else "native" if on_cpu else "triton"
     reason = why_not_native(shape) if ours == "native" else why_not_triton(shape)
     if reason is None:
@@ -126,20 +118,12 @@ def way_to_attend(asked: Literal["auto"] | Way, shape: CacheShape) -> Way:
     return "eager"
 
 
-def kept_by(way: Way, shape: CacheShape) -> CacheShape:
-    """Return the shape of a token in the cache with this backend.
-
-    Our kernels take no latents, but that in C++ takes keys and values made of them, if all layers keep latents."""
-    takes_latents = way == "eager" or (way == "native" and all(layer.expanded for layer in shape.layers))
-    return shape if takes_latents else shape.with_keys_and_values()
-
-
 def cache_order(way: Way, shape: CacheShape) -> CacheOrder:
     """Return the memory order of keys and values for this backend."""
     if way == "native":
-        (block,) = value_blocks(shape.with_keys_and_values())
-        return CacheOrder(block, fills=shape.keeps_latents)
-    return CacheOrder(fills=way != "triton", by_address=way == "triton")
+        (block,) = value_blocks(shape)
+        return CacheOrder(block, fills=False)
+    return CacheOrder(fills=way == "eager", by_address=way == "triton")
 
 
 def reach(module: Any, sliding_window: int | None) -> int | None:
@@ -159,26 +143,6 @@ def _kernel_of(way: Way) -> Callable[[AttentionPlan], NativeAttention] | None:
     return NativeAttention if way == "native" else None
 
 
-def _shape_of_call(module: Any, query: Tensor, key: Tensor, value: Tensor) -> LayerShape:
-    """Return the shape of a token of this layer in the cache; arguments as in `packed_attention`."""
-    num_heads = query.shape[1]
-    if value.shape[3]:
-        return LayerShape(key.shape[1], key.shape[3], value.shape[3], num_heads)
-    sizes = LatentSizes.of(module.kv_b_proj.weight, query.transpose(1, 2), key)
-    return LayerShape(1, key.shape[3], 0, num_heads, sizes.expanded)
-
-
-def _check(shape: LayerShape, kept: Tensor, layer: int) -> None:
-    """Raise `ModelError` if keys have other sizes than those `kept`, [P, H_kv, capacity, D]; torch would broadcast."""
-    _, num_kv_heads, _, key_size = kept.shape
-    if (num_kv_heads, key_size) != (shape.num_kv_heads, shape.key_size):
-        raise ModelError(
-            f"attention layer {layer} has {shape.num_kv_heads} heads of {shape.key_size} numbers to keep, and had "
-            f"{num_kv_heads} of {key_size} when the model was loaded: a layer was changed since, as by an adapter or a "
-            f"hook; change the model first, and make the engine of it then"
-        )
-
-
 def packed_attention(
     module: Any,
     query: Tensor,
@@ -196,8 +160,7 @@ def packed_attention(
     """Attend in one layer (transformers' AttentionInterface).
 
     Args:
-        query: [1, H, T, D]; key, value: [1, H_kv, T, D] and [1, H_kv, T, D_v]; of a layer that keeps latents
-            [1, 1, T, r + d] and [1, 1, T, 0] (families/attention_methods.py).
+        query: [1, H, T, D]; key, value: [1, H_kv, T, D] and [1, H_kv, T, D_v].
         hpd_batch: None: the one of `attending_to`.
         sliding_window, softcap, s_aux: for model families that need them (Mistral; Gemma 2; gpt-oss sinks).
 
@@ -206,14 +169,13 @@ def packed_attention(
 
     Raises:
         RuntimeError: there is no batch.
-        ModelError: the layer was changed after the cache was made for it.
     """
     hpd_batch = hpd_batch or current_batch()
     if hpd_batch is None:
         raise RuntimeError(NO_BATCH)
-    shape = _shape_of_call(module, query, key, value)
-    value_size = (shape.expanded or shape).value_size
+    value_size = value.shape[3]
     if hpd_batch.seen is not None:
+        shape = LayerShape(key.shape[1], key.shape[3], value_size, query.shape[1])
         hpd_batch.seen.append((shape, key, value))
         return value.new_zeros(1, query.shape[2], query.shape[1], value_size), None
     if hpd_batch.num_calls == len(hpd_batch.calls):
@@ -221,19 +183,10 @@ def packed_attention(
     # By the order of calls: a layer's number says nothing where it attends twice, or is run again.
     layer = hpd_batch.calls[hpd_batch.num_calls]
     hpd_batch.num_calls += 1
-    for plan in hpd_batch.plans:
-        _check(shape, plan.keys[layer], layer)
     window = reach(module, sliding_window)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q, k, v = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)  # [T, H, D]
     out = q.new_empty(q.shape[0], q.shape[1], value_size)
-    if shape.expanded is not None:
-        weight, expand = module.kv_b_proj.weight, partial(type(module).expand_kv, module)
-        of = LatentLayer(LatentSizes.of(weight, q, k), weight, expand, scale, softcap, s_aux)
-        for plan in hpd_batch.plans:
-            kind = partial(LatentAttention, by_kernel=hpd_batch.way == "native")
-            plan.kernel(kind).attend(layer, q, k, out, of, window)
-        return out[None], None
     if hpd_batch.step is not None:
         hpd_batch.step.store(layer, q, k, v)
         hpd_batch.step.attend(layer, q, out, scale=scale, window=window, softcap=softcap, sinks=s_aux)

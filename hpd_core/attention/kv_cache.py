@@ -10,7 +10,7 @@ import bisect
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -39,15 +39,12 @@ class LayerShape:
 
     Attributes:
         num_heads: query heads, which take nothing in the cache; 0 if not needed.
-        expanded: for a layer that keeps latents (attention/latent.py), as if they were one head's keys and no values:
-            the shape of its keys and values. None in any other layer.
     """
 
     num_kv_heads: int
     key_size: int
     value_size: int
     num_heads: int = 0
-    expanded: LayerShape | None = None
 
     @property
     def numbers_per_token(self) -> int:
@@ -57,10 +54,7 @@ class LayerShape:
     @property
     def attended_numbers(self) -> int:
         """Number of elements per token during attention: all heads' queries, keys, values and outputs."""
-        full = self.expanded or self
-        num_numbers = (full.num_heads + full.num_kv_heads) * (full.key_size + full.value_size)
-        # Absorbed: a query and an output as large as the cached latent, for each head.
-        return num_numbers + (0 if self.expanded is None else 2 * self.num_heads * self.key_size)
+        return (self.num_heads + self.num_kv_heads) * (self.key_size + self.value_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +85,6 @@ class CacheShape:
         """Create the shape of equal layers, each of which attends once."""
         layer = LayerShape(num_kv_heads, key_size, value_size)
         return cls((layer,) * num_layers, dtype, device, tuple(range(num_layers)))
-
-    @property
-    def keeps_latents(self) -> bool:
-        """Whether any layer keeps latents."""
-        return any(layer.expanded for layer in self.layers)
-
-    def with_keys_and_values(self) -> CacheShape:
-        """Return the shape of the same model if no layer kept latents."""
-        return replace(self, layers=tuple(layer.expanded or layer for layer in self.layers))
 
     @property
     def num_layers(self) -> int:

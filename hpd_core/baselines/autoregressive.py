@@ -91,7 +91,7 @@ class AutoregressiveBaseline(Extractor):
         tokens = tokenizer.convert_ids_to_tokens(list(range(min(size, len(tokenizer)))))
         self._has_brace = torch.zeros(size, dtype=torch.bool)
         self._has_brace[: len(tokens)] = torch.tensor([token is not None and "}" in token for token in tokens])
-        shape = description.cache_shape(model).with_keys_and_values()  # which all of a batch have in a step
+        shape = description.cache_shape(model)
         self._pads = takes_padding(model)
         self._limits = fitted(self.config, shape, free_bytes(model.device), activation_bytes(model, shape))
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hpd-ar")

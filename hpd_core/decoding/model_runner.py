@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpd_core.attention.dispatch import PackedBatch, kept_by, way_to_attend
+from hpd_core.attention.dispatch import PackedBatch, way_to_attend
 from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.attention.plan import AddressedPlan, AttentionPlan
 from hpd_core.config import EngineConfig
@@ -61,7 +61,7 @@ class ModelRunner:
         refuse_layout(model.config, config.layout)
         self._mixers = mixers_of(model)
         self.way = way_to_attend(config.attention, shape)
-        self.shape = shape = kept_by(self.way, shape)
+        self.shape = shape
         # Query heads that share a KV head, where it is the same in all layers.
         self._group = shape.layer.num_heads // shape.layer.num_kv_heads if shape.is_uniform and shape.layers else 1
         self._attention: TritonAttention | None = None
@@ -174,7 +174,7 @@ class ModelRunner:
     ) -> Iterable[Tensor] | TiledLogits:
         """Return logits, computed by the plans of the cohorts, each on its own."""
         plans = [item.plan for item in inputs if isinstance(item.plan, AttentionPlan)]
-        batch = PackedBatch(plans, self.way, calls=self.shape.calls, keeps_latents=self.shape.keeps_latents)
+        batch = PackedBatch(plans, self.way, calls=self.shape.calls)
         ids, places, wanted = (to_device(array, self.shape.device) for array in (token_ids, positions, logit_rows))
         with self._linears.active():
             if isinstance(self._layers, CpuLayers):

@@ -1,9 +1,8 @@
 """Table of the model families that HPD does not run as it runs all others.
 
 A decoder of transformers is run by its own code, its attention goes through transformers' attention interface to ours,
-and keys and values are cached (latents, where its attention module can `expand_kv` them). `FAMILIES` says, by
-`model_type`, what differs: which layers are ours, how attention is replaced, what is kept beside keys and values, and
-what is refused. docs/models.md shows this table.
+and keys and values are cached. `FAMILIES` says, by `model_type`, what differs: which layers are ours, what is kept
+beside keys and values, and what is refused. docs/models.md shows this table.
 """
 
 from __future__ import annotations

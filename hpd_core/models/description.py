@@ -153,7 +153,7 @@ def cache_shape(model: Any) -> CacheShape:
         ModelError: it does not run, or not with our attention.
     """
     ids = torch.arange(2, device=model.device)
-    batch = PackedBatch([], keeps_latents=True, seen=[])
+    batch = PackedBatch([], seen=[])
     try:
         with torch.inference_mode(), our_attention(model), attending_to(batch, ids):
             model(input_ids=ids[None], position_ids=ids[None], use_cache=False)

@@ -40,7 +40,6 @@ def attach(model: Any) -> None:
     refuse_unsupported(model.config)
     transformers.AttentionInterface.register(ATTENTION_NAME, packed_attention)
     attention_methods.steer_sparse(model)
-    attention_methods.steer_latents(model)
     attention_methods.steer_query_scales(model)
     _quieten(model)
     name, family = model.config.model_type, family_of(model.config)
