@@ -12,12 +12,12 @@ import regex
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from hpd_core import Attribute
-from hpd_core.baselines.reference import CAUSAL, Choices, choose_member
 from hpd_core.text.constraints import Constraints
 from hpd_core.text.endings import Endings
 from hpd_core.text.number_atoms import VULGAR_FRACTIONS
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import attribute_kind
+from tests.core.oracle import CAUSAL, Choices, choose_member
 
 # Of tokens that hold a part of a letter.
 _BYTES = {letter: byte for byte, letter in bytes_to_unicode().items()}

@@ -8,15 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from hpd_core.baselines.reference import (
-    CAUSAL,
-    Choices,
-    ReferenceValue,
-    StackedSkeleton,
-    choose_member,
-    decode_chain,
-    decode_stacked,
-)
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.member_bounds import NEGLIGIBLE
@@ -27,6 +18,15 @@ from hpd_core.models.steering import attach
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.endings import Endings, Read
 from hpd_core.text.member_tries import MemberTrie, TrieTable
+from tests.core.oracle import (
+    CAUSAL,
+    Choices,
+    ReferenceValue,
+    StackedSkeleton,
+    choose_member,
+    decode_chain,
+    decode_stacked,
+)
 from tests.core.token_states import token_states
 
 from .families import BOTH_WAYS, VOCABULARY

@@ -13,7 +13,6 @@ import transformers as tf
 from pydantic import ValidationError
 
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, ModelError
-from hpd_core.baselines.reference import decode_chain
 from hpd_core.decoding.decoder import StepReport
 from hpd_core.families.table import refuse_both_ways
 from hpd_core.models.adapter_folder import AdapterRecord
@@ -32,6 +31,7 @@ from tests.core.helpers import (
     random_ids,
 )
 from tests.core.mixers.hybrids import build_hybrid
+from tests.core.oracle import decode_chain
 from tests.core.products import SCHEMAS, products
 from tests.tables import table
 

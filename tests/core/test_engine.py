@@ -20,9 +20,9 @@ from hpd_core import (
     Record,
     ground,
 )
-from hpd_core.baselines.reference import ReferenceValue, StackedSkeleton, decode_chain, decode_stacked
 from hpd_core.text import template as texts
 from hpd_core.text.template import render_document, render_key
+from tests.core.oracle import ReferenceValue, StackedSkeleton, decode_chain, decode_stacked
 from tests.examples import examples
 from tests.tables import table
 from tests.tiny_model import answering_model, answering_tokenizer

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from hpd_core import Attribute, CategorySchema, Engine, Record, RecordResult
-from hpd_core.baselines.reference import choose_member
 from hpd_core.models.loading import load_model, load_tokenizer
 from hpd_core.requests.exclusive_rounds import Copied, ExclusivePlaces
 from hpd_core.requests.prompt_builder import PromptBuilder
@@ -19,6 +18,7 @@ from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import spelled
 from hpd_core.text.values import parse_value
 from tests.core.engines import K_MAX, config
+from tests.core.oracle import choose_member
 
 EXCLUSIVE = {"verbatim": "exclusive"}
 SHOES = CategorySchema.model_validate(

@@ -22,7 +22,6 @@ from hpd_core import (
     SchemaError,
     Trunk,
 )
-from hpd_core.baselines.reference import CAUSAL, choose_member
 from hpd_core.config import EngineConfig
 from hpd_core.decoding import run_tries
 from hpd_core.models.loading import load_model, load_tokenizer
@@ -33,6 +32,7 @@ from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import Verbatim, spelled
 from hpd_core.text.values import parse_value
 from tests.core.engines import K_MAX, TIMEOUT, answers, config
+from tests.core.oracle import CAUSAL, choose_member
 
 SHOES = CategorySchema.model_validate(
     {

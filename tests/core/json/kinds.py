@@ -8,11 +8,11 @@ from typing import Any
 import regex
 
 from hpd_core import Attribute
-from hpd_core.baselines.reference import Choices
 from hpd_core.text.grammars import Grammars, is_by_grammar
 from hpd_core.text.value_kinds import Boolean, FreeText, Integer, JsonString, ListOf, OneOf, ValueKind
 from tests.core.constrained import answer_pattern, choices_by
 from tests.core.json.test_schema_reader import an_object
+from tests.core.oracle import Choices
 
 _LETTER = (
     r"[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]"

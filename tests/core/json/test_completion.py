@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from hpd_core import Completion, Engine, OpenBranch, PatternError, Trunk
-from hpd_core.baselines.reference import decode_chain, spelling_logprobs
 from hpd_core.models.loading import load_model, load_tokenizer
 from hpd_core.requests import prompt_builder
 from hpd_core.requests.calls import TrunkCompletions
@@ -39,6 +38,7 @@ from hpd_core.text.value_kinds import (
 )
 from tests.core.engines import TIMEOUT, config
 from tests.core.helpers import LOGPROB_TOLERANCE, NEAR_TIE
+from tests.core.oracle import decode_chain, spelling_logprobs
 from tests.examples import examples
 from tests.tables import table
 

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpd_core import Completion, Engine, OpenBranch, PromptError, Trunk, joined
-from hpd_core.baselines.reference import decode_chain
 from hpd_core.models.loading import load_model
 from hpd_core.requests.calls import TrunkCompletions
 from hpd_core.text.template import Piece
@@ -19,6 +18,7 @@ from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import Boolean, FreeText, Integer, JsonString, ListOf, OneOf
 from tests.core.engines import TIMEOUT, config
 from tests.core.helpers import NEAR_TIE
+from tests.core.oracle import decode_chain
 from tests.examples import examples
 
 PREFIX = (Piece("<|im_start|>Compare.\n", True),)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from hpd_core import Attribute, CategorySchema, Engine, EngineConfig, Record
-from hpd_core.baselines.reference import decode_chain
 from hpd_core.layout import FREE
 from hpd_core.requests.prompt_builder import PromptBuilder
 from hpd_core.text.constraints import Constraints
@@ -23,6 +22,7 @@ from hpd_core.text.template import Piece, render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import parse_value
 from tests.core.constrained import likeliest_answer, start_of, text_choices
+from tests.core.oracle import decode_chain
 from tests.core.sweep.tokenizers import KINDS, normalized, tiny
 from tests.examples import examples
 from tests.tables import table
