@@ -24,10 +24,11 @@ import typer
 
 from pipelines.console.exit_codes import EXIT_USAGE
 from pipelines.errors import UsageError
-from pipelines.exporting.export_run import KINDS, ExportWishes, export_run, print_exported
+from pipelines.exporting.export_run import ExportWishes, export_run, print_exported
 from pipelines.exporting.targets import ShopWishes, read_columns
-from pipelines.exporting.writers import Style
+from pipelines.exporting.writers import WIDE_KINDS, Style
 from pipelines.reporting import formats
+from pipelines.shops.known import SHOPS
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -35,7 +36,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 @app.command(help=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
 def main(
     run: Annotated[str, typer.Argument(help="output folder of the run: a local path or any fsspec URI")],
-    to: Annotated[str, typer.Option("--to", help=f"kind of file: {', '.join(KINDS)}")],
+    to: Annotated[str, typer.Option("--to", help=f"kind of file: {', '.join([*WIDE_KINDS, *SHOPS])}")],
     out: Annotated[
         str | None, typer.Option(help="a file, if it ends like one, or a folder; by default 'export' in the run's")
     ] = None,
@@ -94,7 +95,7 @@ def main(
             style=Style(separator, guard_formulas),
             shop=ShopWishes(original, read_columns(columns or ()), overwrite, identifier, locale, channel),
         )
-        exported = export_run(run, wishes)
+        exported = export_run(run, wishes, SHOPS)
     except (UsageError, OSError) as error:
         print(f"Error: {formats.plain(str(error))}", file=sys.stderr)
         raise typer.Exit(EXIT_USAGE) from None

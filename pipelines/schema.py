@@ -28,18 +28,21 @@ from rich.table import Table
 
 from pipelines.config.catalog_input import InputFormat
 from pipelines.config.importing.imported import Imported, choose, schema_text
-from pipelines.config.importing.kinds import ImportWishes, SchemaKind, is_gold, read_imported
+from pipelines.config.importing.kinds import GOLD, ImportWishes, is_gold, read_imported
 from pipelines.config.lint import diff, lint, tokenizer_counts
 from pipelines.config.schema_file import TALLIED, describe_totals, dump_schemas, load_schemas, parse_schemas, tally
 from pipelines.config.yaml_files import parse_yaml
 from pipelines.errors import RunError, UsageError
 from pipelines.profiling.from_gold import exclusive_schemas, schemas_from_gold, shared_text, typed_from_gold
 from pipelines.quality.gold import read_gold
+from pipelines.shops.known import SOURCES
 from pipelines.store.folders import open_filesystem
 
 if TYPE_CHECKING:
     from pipelines.profiling.asked_attributes import Named
     from pipelines.profiling.asked_products import ProposalProduct
+
+_KINDS = ", ".join([*(source.name for source in SOURCES), "json-schema", "pydantic", "gold"])
 
 app = typer.Typer(
     add_completion=False,
@@ -100,7 +103,7 @@ def import_command(
         ),
     ],
     out: Annotated[str, typer.Option(help="The schema file to write.")],
-    kind: Annotated[SchemaKind | None, typer.Option("--from", help="What it is; else its content tells.")] = None,
+    kind: Annotated[str | None, typer.Option("--from", help=f"What it is: {_KINDS}; else its content tells.")] = None,
     category: Annotated[
         list[str] | None,
         typer.Option(help="Only this category and all below it: a name, a path 'A > B' or an id. May be repeated."),
@@ -127,11 +130,11 @@ def import_command(
 ) -> None:
     """Make a schema file of one that another system has, or of labelled products."""
     with _usage_errors():
-        if kind is SchemaKind.GOLD or (kind is None and is_gold(source[0])):
+        if kind == GOLD or (kind is None and is_gold(source[0])):
             wishes = _GoldWishes(plain, require_values, exclusive)
             _import_gold(source, out, category or [], wishes, force=force)
         else:
-            imported = read_imported(source, kind, ImportWishes(language, name))
+            imported = read_imported(source, kind, ImportWishes(language, name), SOURCES)
             _write_imported(imported, out, category or [], force=force)
 
 

@@ -171,3 +171,27 @@ def test_a_section_is_added_to_the_report(tmp_path: Path) -> None:
     folder = edited("add-a-report-section.md", tmp_path)
     (folder / "run").mkdir()
     assert run_edited(folder, _REPORT) == ["True True", "True True"]
+
+
+_EXPORT = """
+from pathlib import Path
+from tests.pipelines.exporting.made_runs import bag, exported, write_normalised_run, write_shop_run
+
+exported(write_normalised_run(Path("new"), [bag("b")]), "--to", "opencart", "--out", "new.csv")
+print(Path("new.csv").read_text())
+Path("own.csv").write_text("product_id,title,Brand\\nb,Bag,\\n")
+run = write_shop_run(Path("run"), Path("own.csv"), "csv", "product_id", [bag("b", row=0)])
+exported(run, "--to", "opencart", "--out", "filled.csv", "--columns", "Color=")
+print(Path("filled.csv").read_text())
+"""
+
+
+def test_a_shop_is_added(tmp_path: Path) -> None:
+    assert run_edited(edited("add-a-shop.md", tmp_path), _EXPORT) == [
+        "product_id;Brand;Color;Width;Lined;Notes",
+        "b;Acme;Red|Blue;35.56 cm;yes;",
+        "",
+        "product_id,title,Brand,Width,Lined,Notes",
+        "b,Bag,Acme,35.56 cm,yes,",
+        "",
+    ]

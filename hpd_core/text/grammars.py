@@ -15,7 +15,6 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
-import llguidance.hf
 import numpy as np
 import numpy.typing as npt
 from llguidance import LLMatcher, LLTokenizer
@@ -129,7 +128,9 @@ class Grammars:
             found = self._compiled.pop(kind, None)
             if found is None:
                 try:
-                    self._ours = self._ours or llguidance.hf.from_tokenizer(self._tokenizer, self._vocab_size)
+                    from llguidance.hf import from_tokenizer  # imports transformers, which a command may do without
+
+                    self._ours = self._ours or from_tokenizer(self._tokenizer, self._vocab_size)
                 except Exception as error:  # of classes in Python, as Kimi's
                     logger.warning("values are not held to grammars: %s", error)
                     return None

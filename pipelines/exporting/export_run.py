@@ -23,8 +23,8 @@ from pipelines.exporting.answers import (
     read_shards,
 )
 from pipelines.exporting.outputs import DEFAULT_FOLDER, EarlierExports, Outputs, check_destination
-from pipelines.exporting.shop_export import SHOP_KINDS, ShopExport
-from pipelines.exporting.targets import ShopWishes
+from pipelines.exporting.shop_export import ShopExport
+from pipelines.exporting.targets import Shop, ShopWishes
 from pipelines.exporting.wide_columns import wide_columns
 from pipelines.exporting.writers import STEM, WIDE_KINDS, Style, WideFiles, wide_tables
 from pipelines.job.run import Run
@@ -33,7 +33,6 @@ from pipelines.reporting import formats
 from pipelines.store.texts_in_run import left_out_note
 from pipelines.store.verdicts import as_read
 
-KINDS = (*WIDE_KINDS, *SHOP_KINDS)
 _SPREADSHEETS = ("csv", "xlsx")
 
 
@@ -99,11 +98,17 @@ class Exported:
         }
 
 
-def export_run(uri: str, wishes: ExportWishes) -> Exported:
-    """Write the files. Raises `UsageError` if there is no such run, or something cannot be read or written."""
-    if wishes.kind not in KINDS:
-        raise UsageError(f"--to {wishes.kind}: there is no such kind of file; there are {', '.join(KINDS)}")
-    _check_options(wishes)
+def export_run(uri: str, wishes: ExportWishes, shops: Mapping[str, Shop]) -> Exported:
+    """Write the files. Raises `UsageError` if there is no such run, or something cannot be read or written.
+
+    Args:
+        shops: shops whose files may be filled in, by name.
+    """
+    shop = shops.get(wishes.kind)
+    if shop is None and wishes.kind not in WIDE_KINDS:
+        kinds = ", ".join([*WIDE_KINDS, *shops])
+        raise UsageError(f"--to {wishes.kind}: there is no such kind of file; there are {kinds}")
+    _check_options(wishes, shops)
     side = Run.open_with_rows(uri)
     schemas = asked_schemas(side)
     is_decided = side.precision is not None
@@ -117,14 +122,19 @@ def export_run(uri: str, wishes: ExportWishes) -> Exported:
         takes_review=wishes.takes_review,
         has_decided=is_decided,
     )
-    whole_lists = wishes.kind in SHOP_KINDS
+    whole_lists = shop is not None
     shards = _counted(read_shards(side, acceptance, result.left_out, needs_whole_lists=whole_lists), result)
     earlier = EarlierExports(side.folder, wishes.forces)
     try:
-        if wishes.kind in WIDE_KINDS:
+        if shop is None:
             _export_wide(side, schemas, shards, wishes, earlier, result)
         else:
-            _export_shop(side, schemas, shards, wishes, earlier, result)
+            out = wishes.out or f"{side.uri}/{DEFAULT_FOLDER}"
+            export = ShopExport(
+                side, schemas, shop, wishes.shop, out, earlier, result.left_out, result.files, result.notes
+            )
+            with open_spool() as spool:
+                export.write(spool, products_of(shards))
     finally:
         # Also after an error, for the files that were written.
         if note := earlier.keep(result.files):
@@ -132,39 +142,26 @@ def export_run(uri: str, wishes: ExportWishes) -> Exported:
     return result
 
 
-def _export_shop(
-    side: Run,
-    schemas: Mapping[str, CategorySchema],
-    shards: Iterable[ShardAnswers],
-    wishes: ExportWishes,
-    earlier: EarlierExports,
-    result: Exported,
-) -> None:
-    kind, out = SHOP_KINDS[wishes.kind], wishes.out or f"{side.uri}/{DEFAULT_FOLDER}"
-    export = ShopExport(side, schemas, kind, wishes.shop, out, earlier, result.left_out, result.files, result.notes)
-    with open_spool() as spool:
-        export.write(spool, products_of(shards))
-
-
-def _check_options(wishes: ExportWishes) -> None:
+def _check_options(wishes: ExportWishes, shops: Mapping[str, Shop]) -> None:
     """Raise `UsageError` for an option that the kind of file does not use: it would be ignored silently."""
     style, shop, plain = wishes.style, wishes.shop, Style()
     if not style.separator or '"' in style.separator:
         raise UsageError(f"--separator {style.separator!r}: name one without quotes, such as '; '")
     for option, is_given, kinds in (
-        ("--original", shop.original, SHOP_KINDS),
-        ("--columns", shop.columns, SHOP_KINDS),
-        ("--overwrite", shop.overwrites, SHOP_KINDS),
+        ("--original", shop.original, shops),
+        ("--columns", shop.columns, shops),
+        ("--overwrite", shop.overwrites, shops),
         ("--ids", wishes.takes_ids, WIDE_KINDS),
         ("--partition-rows", wishes.rows_per_file, WIDE_KINDS),
         ("--separator", style.separator != plain.separator, _SPREADSHEETS),
         ("--guard-formulas", style.guards_formulas, _SPREADSHEETS),
-        ("--identifier", shop.identifier != ShopWishes().identifier, ("akeneo",)),
-        ("--locale", shop.locale, ("akeneo",)),
-        ("--channel", shop.channel, ("akeneo",)),
+        ("--identifier", shop.identifier != ShopWishes().identifier, ()),
+        ("--locale", shop.locale, ()),
+        ("--channel", shop.channel, ()),
     ):
-        if is_given and wishes.kind not in kinds:
-            raise UsageError(f"{option} is for {', '.join(kinds)}, not for {wishes.kind}")
+        takers = list(kinds) or [name for name, each in shops.items() if option in each.options]
+        if is_given and wishes.kind not in takers:
+            raise UsageError(f"{option} is for {', '.join(takers)}, not for {wishes.kind}")
 
 
 def _counted(shards: Iterable[ShardAnswers], result: Exported) -> Iterator[ShardAnswers]:

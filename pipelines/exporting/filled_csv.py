@@ -27,7 +27,7 @@ from pipelines.catalog.text_files import decoded, open_unpacked, split_lines
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import ExportedProduct
-from pipelines.exporting.shops import with_detail
+from pipelines.exporting.details import with_detail
 from pipelines.exporting.targets import Cells, Filler, TargetColumn
 from pipelines.store.folders import open_filesystem
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import re
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple, Protocol
 
 import numpy as np
 from fsspec.implementations.local import LocalFileSystem
@@ -19,96 +17,25 @@ from pipelines.catalog.staging import hash_content, measure
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import ExportedProduct, LeftOutAnswers, Spool
+from pipelines.exporting.details import Detail, write_details
 from pipelines.exporting.filled_csv import DelimitedOriginal
-from pipelines.exporting.filled_feed import FeedOriginal
 from pipelines.exporting.outputs import EarlierExports, Outputs, check_destination
-from pipelines.exporting.shops import AKENEO_TARGET, GOOGLE_TARGET, HANDLES, SHOPIFY_TARGET, Detail, write_details
 from pipelines.exporting.targets import (
     Filler,
+    NewFile,
+    Original,
+    Shop,
     ShopWishes,
-    Target,
     TargetColumn,
     all_attributes,
     check_columns,
     check_kept,
     check_mapping,
     check_names,
-    find_place,
 )
-from pipelines.exporting.value_forms import AKENEO_CODE, AKENEO_FILE_BYTES, SHOPIFY_FILE_BYTES
 from pipelines.job.run import Run
 from pipelines.job.run_plan import PlannedFile
 from pipelines.store.folders import open_filesystem
-
-
-class NewFile(NamedTuple):
-    """File made only of what the run knows of the products.
-
-    Attributes:
-        id_column: column with their ids; None for the one that the user names.
-        has_families: whether a column has the family of each product, if the schemas name families.
-        note: note for the user about the file.
-    """
-
-    suffix: str
-    delimiter: str
-    id_column: str | None
-    has_families: bool
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class ShopKind:
-    """Kind of file.
-
-    Attributes:
-        is_original: function that tells whether a file of a format, columns and delimiter is of this kind.
-        id_columns: columns that identify the product of a row.
-        new_file: file to make if the run read none of this kind; None if none can be made.
-        max_bytes: size of the largest file that the shop imports; None without a limit.
-    """
-
-    target: Target
-    is_original: Callable[[str, Sequence[str], str, ShopWishes], bool]
-    id_columns: Callable[[ShopWishes], Sequence[str]]
-    new_file: NewFile | None = None
-    max_bytes: int | None = None
-
-
-def _is_shopify(format: str, header: Sequence[str], delimiter: str, wishes: ShopWishes) -> bool:
-    return any(find_place(header, name) is not None for name in HANDLES)
-
-
-def _is_google(format: str, header: Sequence[str], delimiter: str, wishes: ShopWishes) -> bool:
-    is_text_feed = format == "csv" and all(find_place(header, name) is not None for name in ("id", "title"))
-    return format == "xml" or is_text_feed
-
-
-def _is_akeneo(format: str, header: Sequence[str], delimiter: str, wishes: ShopWishes) -> bool:
-    return format == "csv" and delimiter == ";" and wishes.identifier in header
-
-
-_SUPPLEMENTAL = NewFile(
-    suffix=".tsv",
-    delimiter="\t",
-    id_column="id",
-    has_families=False,
-    note="It is a supplemental feed: ids, and what was extracted. Google joins it to your own feed by the id.",
-)
-_NEW_PRODUCTS = NewFile(
-    suffix=".csv",
-    delimiter=";",
-    id_column=None,
-    has_families=True,
-    note="Empty cells empty the attribute in Akeneo, too. Run on an export of Akeneo's to have other values kept.",
-)
-SHOP_KINDS: Mapping[str, ShopKind] = {
-    "shopify": ShopKind(SHOPIFY_TARGET, _is_shopify, lambda _: HANDLES, None, SHOPIFY_FILE_BYTES),
-    "google": ShopKind(GOOGLE_TARGET, _is_google, lambda _: ("id",), _SUPPLEMENTAL),
-    "akeneo": ShopKind(
-        AKENEO_TARGET, _is_akeneo, lambda wishes: (wishes.identifier,), _NEW_PRODUCTS, AKENEO_FILE_BYTES
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +44,7 @@ class ShopExport:
 
     side: Run
     schemas: Mapping[str, CategorySchema]
-    kind: ShopKind
+    shop: Shop
     wishes: ShopWishes
     out: str
     earlier: EarlierExports
@@ -132,12 +59,12 @@ class ShopExport:
         """
         check_mapping(self.wishes.columns, all_attributes(self.schemas))
         originals = dict(self._originals())
-        if not originals and self.kind.new_file is not None:
-            self._write_new(self.kind.new_file, products)
+        if not originals and self.shop.new_file is not None:
+            self._write_new(self.shop.new_file, products)
             return
         if others := [file.name for file in self.side.plan.files if file.name not in originals]:
             raise UsageError(
-                f"{self.kind.target.name} fills in {next(iter(originals))}, and {others[0]} is no such file: their "
+                f"{self.shop.name} fills in {next(iter(originals))}, and {others[0]} is no such file: their "
                 "products would be lost; run on each by itself"
             )
         spool.add(products)
@@ -161,17 +88,14 @@ class ShopExport:
             original = self._original(file)
             if original is not None:
                 yield file.name, original
-            elif self.kind.new_file is None:
+            elif self.shop.new_file is None:
                 raise UsageError(
-                    f"{self.kind.target.name} fills in a file of its own kind, and {file.name} ({file.format}) is "
+                    f"{self.shop.name} fills in a file of its own kind, and {file.name} ({file.format}) is "
                     "none: run on a product CSV of the shop, or export another kind"
                 )
 
     def _original(self, file: PlannedFile) -> Original | None:
-        return open_original(
-            *(self.side, file, self.wishes.original),
-            is_one=lambda format, header, delimiter: self.kind.is_original(format, header, delimiter, self.wishes),
-        )
+        return open_original(self.side, file, self.shop, self.wishes)
 
     def _check_destination(self, outputs: Outputs, names: Collection[str]) -> None:
         written = names if outputs.file is None else (outputs.file,)
@@ -188,7 +112,7 @@ class ShopExport:
             original.fill(columns, spool.products(planned), filler, self.wishes.overwrites, path)
             size = path.stat().st_size
         self._wrote(outputs.describe(name), size)
-        if note := self.kind.target.note([column for column in columns if column.place is None]):
+        if note := self.shop.note([column for column in columns if column.place is None]):
             self.notes.append(note)
 
     def _columns(
@@ -198,19 +122,19 @@ class ShopExport:
 
         Names of all attributes are compared, so that a conflict does not depend on what this run has found.
         """
-        columns = self.kind.target.columns(header, all_attributes(self.schemas), self.wishes)
-        check_names(columns, self.kind.target, self.wishes)
+        columns = self.shop.columns(header, all_attributes(self.schemas), self.wishes)
+        check_names(columns, self.shop, self.wishes)
         columns = [column for column in columns if answered is None or column.attribute in answered]
-        check_kept(columns, [*id_columns, *self.kind.id_columns(self.wishes)])
-        check_columns(columns, self.kind.target.name)
+        check_kept(columns, [*id_columns, *self.shop.id_columns(self.wishes)])
+        check_columns(columns, self.shop.name)
         return columns
 
     def _wrote(self, place: str, size: int) -> None:
         self.files.append(place)
-        limit = self.kind.max_bytes
+        limit = self.shop.max_bytes
         if limit is not None and size > limit:
             self.notes.append(
-                f"{place} has {size:,} bytes, and {self.kind.target.name} imports files of {limit:,} at most: cut it "
+                f"{place} has {size:,} bytes, and {self.shop.name} imports files of {limit:,} at most: cut it "
                 "between products."
             )
 
@@ -228,14 +152,18 @@ class ShopExport:
         if count := ids.num_repeated:
             rows = f"{count:,} rows have" if count > 1 else "1 row has"
             self.notes.append(
-                f"{rows} an id that an earlier one has, too: {self.kind.target.name} keeps one product of an id. Give "
+                f"{rows} an id that an earlier one has, too: {self.shop.name} keeps one product of an id. Give "
                 "them ids of their own in the catalog, or join columns in input.id."
             )
 
     def _new_rows(self, new: NewFile, products: Iterable[ExportedProduct]) -> Iterator[list[str]]:
         """Yield the header, and a row for each product."""
-        families = {name: schema.id for name, schema in self.schemas.items() if _is_code(schema.id)}
-        has_family = new.has_families and bool(families)
+        families = {
+            name: schema.id
+            for name, schema in self.schemas.items()
+            if new.family is not None and re.fullmatch(new.family, schema.id or "")
+        }
+        has_family = bool(families)
         names = [new.id_column or self.wishes.identifier, *(["family"] if has_family else [])]
         columns = self._columns((), names)
         filler = Filler(columns, self.schemas, self.left_out)
@@ -273,10 +201,6 @@ class _Ids:
         return len(self._hashes) - len(np.unique(np.asarray(self._hashes)))
 
 
-def _is_code(text: str | None) -> bool:
-    return re.fullmatch(AKENEO_CODE, text or "") is not None
-
-
 def _suffix(name: str) -> str:
     return f".{name.rpartition('.')[2]}".lower() if "." in name else "."
 
@@ -285,39 +209,12 @@ _PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4")
 _DELIMITED = ("csv", "shopify")
 
 
-class Original(Protocol):
-    """Input file of the run that is filled in."""
-
-    @property
-    def header(self) -> Sequence[str]:
-        """Names of its columns."""
-
-    @property
-    def id_columns(self) -> Sequence[str]:
-        """Names of the columns that the products' ids are made of."""
-
-    def fill(
-        self,
-        columns: Sequence[TargetColumn],
-        products: Iterator[ExportedProduct],
-        filler: Filler,
-        overwrites: bool,
-        path: Path,
-    ) -> None:
-        """Write the file to `path` with the products' answers."""
-
-
-def open_original(
-    side: Run, file: PlannedFile, moved_to: str | None, is_one: Callable[[str, Sequence[str], str], bool]
-) -> Original | None:
-    """Open the file that the run read; return None if it is not of the wanted kind.
-
-    Args:
-        moved_to: its present place; None for the place where the run read it.
-        is_one: function that tells the kind by format, columns and delimiter.
+def open_original(side: Run, file: PlannedFile, shop: Shop, wishes: ShopWishes) -> Original | None:
+    """Open the file that the run read; return None if it is none of the shop's.
 
     Raises `UsageError` if it cannot be read or has changed.
     """
+    moved_to = wishes.original
     name = moved_to or file.name
     if file.format not in (*_DELIMITED, "xml"):
         if moved_to is not None:
@@ -326,9 +223,10 @@ def open_original(
     config = _input_config(side)
     _check_content(file, moved_to, config.anonymous)
     if file.format == "xml":
-        return FeedOriginal(name, config) if is_one("xml", (), "") else None
+        return None if shop.feed is None else shop.feed(name, config)
     original = DelimitedOriginal.open(name, config)
-    return original if is_one(file.format, original.header, original.dialect.delimiter) else None
+    is_one = shop.is_original(file.format, original.header, original.dialect.delimiter, wishes)
+    return original if is_one else None
 
 
 def _input_config(side: Run) -> InputConfig:

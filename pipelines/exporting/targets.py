@@ -1,13 +1,15 @@
-"""Common parts of a shop's files: the columns that answers go into, and how each is filled."""
+"""What a shop is to an export: its files, the columns for answers, and how each is filled (see pipelines/shops)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from hpd_core import Attribute, CategorySchema
+from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import ExportedItem, ExportedProduct, LeftOutAnswers
 from pipelines.exporting.value_forms import Rule
@@ -163,19 +165,70 @@ class Filler:
         self._left_out.add(attribute, reason, product.product_id, "; ".join(item.text for item in items))
 
 
-class Target(NamedTuple):
-    """Shop's kind of file.
+class NewFile(NamedTuple):
+    """File made only of what the run knows of the products.
+
+    Attributes:
+        id_column: column with their ids; None for the one that the user names.
+        family: pattern of a category's id that goes into a column `family`; None if there is no such column.
+        note: note for the user about the file.
+    """
+
+    suffix: str
+    delimiter: str
+    id_column: str | None
+    family: str | None
+    note: str
+
+
+class Original(Protocol):
+    """Input file of the run that is filled in."""
+
+    @property
+    def header(self) -> Sequence[str]:
+        """Names of its columns."""
+
+    @property
+    def id_columns(self) -> Sequence[str]:
+        """Names of the columns that the products' ids are made of."""
+
+    def fill(
+        self,
+        columns: Sequence[TargetColumn],
+        products: Iterator[ExportedProduct],
+        filler: Filler,
+        overwrites: bool,
+        path: Path,
+    ) -> None:
+        """Write the file to `path` with the products' answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """Shop whose files answers are written into.
 
     Attributes:
         columns: function that returns the columns for attributes, given a file's header (empty for a new file).
+        is_original: function that tells whether a delimited file of a format, columns and delimiter is the shop's.
+        id_columns: columns that identify the product of a row.
         note: function that returns a note about new columns; "" if there is none.
         has_meanings: whether columns are the shop's own, so that several attributes ("Color", "Colour") may mean one.
+        new_file: file to make if the run read none of the shop's; None if none can be made.
+        feed: opens an XML file; None if the shop has none.
+        max_bytes: size of the largest file that the shop imports; None without a limit.
+        options: options of `hpd export` that only such shops use.
     """
 
     name: str
     columns: Callable[[Sequence[str], Sequence[TargetAsked], ShopWishes], list[TargetColumn]]
+    is_original: Callable[[str, Sequence[str], str, ShopWishes], bool]
+    id_columns: Callable[[ShopWishes], Sequence[str]]
     note: Callable[[Sequence[TargetColumn]], str] = lambda _: ""
     has_meanings: bool = False
+    new_file: NewFile | None = None
+    feed: Callable[[str, InputConfig], Original] | None = None
+    max_bytes: int | None = None
+    options: frozenset[str] = frozenset()
 
 
 def all_attributes(schemas: Mapping[str, CategorySchema]) -> list[TargetAsked]:
@@ -202,7 +255,7 @@ def check_columns(columns: Iterable[TargetColumn], target: str) -> None:
             )
 
 
-def check_names(columns: Sequence[TargetColumn], target: Target, wishes: ShopWishes) -> None:
+def check_names(columns: Sequence[TargetColumn], target: Shop, wishes: ShopWishes) -> None:
     """Raise `UsageError` if two attributes would share a column that the user did not name, or one the unit of another.
 
     Their names only look alike in the shop's form ("Max. load", "Max load"), so a value could be of the wrong one.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from pydantic import ValidationError
 
-from pipelines.config.importing import akeneo, google, json_schema, magento, shopify
+from pipelines.config.importing import json_schema
 from pipelines.config.importing.imported import Imported, each_once, listed
 from pipelines.config.importing.json_schema import is_model, model_document
 from pipelines.config.importing.sources import Document, read_sources
@@ -20,16 +19,7 @@ _HEAD = 2**20  # bytes, in which a gold file's first line ends
 _GOLD_ENDINGS = (".jsonl", ".ndjson")
 
 
-class SchemaKind(StrEnum):
-    """Kind of a source."""
-
-    SHOPIFY = "shopify"
-    GOOGLE = "google"
-    AKENEO = "akeneo"
-    MAGENTO = "magento"
-    JSON_SCHEMA = "json-schema"
-    PYDANTIC = "pydantic"
-    GOLD = "gold"
+PYDANTIC, GOLD = "pydantic", "gold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +30,23 @@ class ImportWishes:
     name: str | None = None
 
 
-_RECOGNISES: Mapping[SchemaKind, Callable[[Document], bool]] = {
-    SchemaKind.SHOPIFY: shopify.recognises,
-    SchemaKind.AKENEO: akeneo.recognises,
-    SchemaKind.MAGENTO: magento.recognises,
-    SchemaKind.JSON_SCHEMA: json_schema.recognises,
-    SchemaKind.GOOGLE: google.recognises,
-}
-_READ: Mapping[SchemaKind, Callable[[Sequence[Document], ImportWishes], Imported]] = {
-    SchemaKind.SHOPIFY: lambda documents, _: shopify.read(documents),
-    SchemaKind.AKENEO: lambda documents, wishes: akeneo.read(documents, wishes.language),
-    SchemaKind.MAGENTO: lambda documents, wishes: magento.read(documents, wishes.name),
-    SchemaKind.JSON_SCHEMA: lambda documents, wishes: json_schema.read(documents, wishes.name),
-    SchemaKind.GOOGLE: lambda documents, _: google.read(documents),
-}
+@dataclass(frozen=True, slots=True)
+class SchemaSource:
+    """Kind of files that schemas are imported from.
+
+    Attributes:
+        recognises: function that tells whether a file is of this kind, by its content.
+        read: function that reads files of this kind; raises `UsageError` if there is nothing in them.
+    """
+
+    name: str
+    recognises: Callable[[Document], bool]
+    read: Callable[[Sequence[Document], ImportWishes], Imported]
+
+
+JSON_SCHEMA = SchemaSource(
+    "json-schema", json_schema.recognises, lambda documents, wishes: json_schema.read(documents, wishes.name)
+)
 
 
 def is_gold(path: str) -> bool:
@@ -77,32 +70,39 @@ def is_gold(path: str) -> bool:
     return is_called_so and not (isinstance(first, dict) and first.keys() & {"code", "attribute_code", "_embedded"})
 
 
-def read_imported(paths: Sequence[str], kind: SchemaKind | None, wishes: ImportWishes) -> Imported:
+def read_imported(
+    paths: Sequence[str], kind: str | None, wishes: ImportWishes, sources: Sequence[SchemaSource]
+) -> Imported:
     """Read sources of any kind except gold files.
 
     Args:
         paths: files and folders, local or any fsspec URI, or classes.
-        kind: kind of the sources; None: detect it by content.
+        kind: name of their kind; None: detect it by content.
         wishes: settings of the user.
+        sources: kinds beside JSON Schema; the first that recognises a file reads it.
 
     Raises:
         UsageError: they cannot be read, are of no known kind, or of several.
     """
-    models = [path for path in paths if kind is SchemaKind.PYDANTIC or (kind is None and is_model(path))]
+    known = {source.name: source for source in (*sources, JSON_SCHEMA)}
+    if kind is not None and kind not in (*known, PYDANTIC):
+        raise UsageError(f"--from {kind}: there is no such kind; there are {', '.join([*known, PYDANTIC, GOLD])}")
+    models = [path for path in paths if kind == PYDANTIC or (kind is None and is_model(path))]
     documents = [model_document(path) for path in models]
     documents += read_sources([path for path in paths if path not in models])
-    if kind is SchemaKind.PYDANTIC or (kind is None and models):
-        kind = SchemaKind.JSON_SCHEMA
-    by_kind: dict[SchemaKind, list[Document]] = {}
+    if kind == PYDANTIC or (kind is None and models):
+        kind = JSON_SCHEMA.name
+    by_kind: dict[str, list[Document]] = {}
     unknown: list[str] = []
     for document in documents:
-        found = _kind_of(document) if kind is None else kind if _RECOGNISES[kind](document) else None
+        tried = known.values() if kind is None else [known[kind]]
+        found = next((source.name for source in tried if source.recognises(document)), None)
         if found is None:
             unknown.append(document.name)
         else:
             by_kind.setdefault(found, []).append(document)
     if not by_kind:
-        kinds = ", ".join(SchemaKind)
+        kinds = ", ".join([*known, PYDANTIC, GOLD])
         wanted = f"no source of the kind {kind}" if kind else f"none of {kinds}, as far as its content tells"
         raise UsageError(f"{listed(unknown)}: {wanted}; name the kind with --from, or see docs/import-schemas.md")
     if len(by_kind) > 1:
@@ -110,7 +110,7 @@ def read_imported(paths: Sequence[str], kind: SchemaKind | None, wishes: ImportW
         raise UsageError(f"these are of several kinds ({told}); name one with --from")
     ((kind, documents),) = by_kind.items()
     try:
-        imported = each_once(_READ[kind](documents, wishes))
+        imported = each_once(known[kind].read(documents, wishes))
     except ValidationError as error:
         first = error.errors()[0]
         where, what = ".".join(map(str, first["loc"])), str(first["msg"]).removeprefix("Value error, ")
@@ -118,7 +118,3 @@ def read_imported(paths: Sequence[str], kind: SchemaKind | None, wishes: ImportW
     if unknown:
         imported = replace(imported, notes=[*imported.notes, f"not read, of another kind: {listed(unknown)}"])
     return imported
-
-
-def _kind_of(document: Document) -> SchemaKind | None:
-    return next((kind for kind, recognises in _RECOGNISES.items() if recognises(document)), None)

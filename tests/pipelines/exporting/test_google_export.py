@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.exporting import filled_feed
+from pipelines.shops import google_feed
 from tests.pipelines.evaluating.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, bag, exported, write_shop_run
 
@@ -72,7 +72,7 @@ def test_a_feed_in_utf16_is_filled_in(
     feed: Path, tmp_path: Path, encoding: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the same feed in UTF-8 is, in its own letters."""
-    monkeypatch.setattr(filled_feed, "_CHUNK", chunk)
+    monkeypatch.setattr(google_feed, "_CHUNK", chunk)
     exported(write_feed_run(tmp_path / "run", feed), "--to", "google", "--out", str(tmp_path / "new.xml"))
     expected = (tmp_path / "new.xml").read_text(encoding="utf-8").replace("UTF-8", "UTF-16").replace("Shop", "Läden 靴")
     path = tmp_path / "wide.xml"

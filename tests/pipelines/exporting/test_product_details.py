@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.exporting.shops import Detail, is_called, read_details, with_detail, write_details
+from pipelines.exporting.details import Detail, is_called, read_details, with_detail, write_details
 from tests.tables import table
 
 _parts = st.text(st.sampled_from('ab:,"; é\n'), max_size=6).map(str.strip)

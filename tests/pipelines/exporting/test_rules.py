@@ -7,10 +7,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config.importing.akeneo import SYMBOLS, unit_of
 from pipelines.exporting.answers import ExportedItem
-from pipelines.exporting.shops import akeneo_unit
-from pipelines.exporting.value_forms import AKENEO, GOOGLE, GOOGLE_DETAILS, SHOPIFY, Rule
+from pipelines.exporting.value_forms import Rule
+from pipelines.shops.akeneo import AKENEO, SYMBOLS, akeneo_unit, unit_of
+from pipelines.shops.google import GOOGLE, GOOGLE_DETAILS
+from pipelines.shops.shopify import SHOPIFY
 from tests.tables import table
 
 HANDLES = replace(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.catalog.feeds import item_values
-from pipelines.exporting import filled_feed
+from pipelines.shops import google_feed
 from tests.pipelines.evaluating.made_runs import Row
 from tests.pipelines.exporting.made_runs import exported, write_shop_run
 from tests.tables import table
@@ -72,7 +72,7 @@ def test_answers_stand_in_their_items(
     rows = [Row(f"p{number}", VALUES, "", "A", number) for number in range(len(items))]
     uri = write_shop_run(folder / "run", path, "xml", "id", rows, schemas=SCHEMAS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(filled_feed, "_CHUNK", chunk)
+        patch.setattr(google_feed, "_CHUNK", chunk)
         result = exported(uri, "--to", "google", "--out", str(out), *(["--overwrite"] if overwrites else []))
     new = out.read_text(encoding="utf-8")
     assert without_answers(new) == without_answers(text)

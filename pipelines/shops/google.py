@@ -9,6 +9,10 @@ The taxonomy has no attributes. Those of a product feed are below.
 Attributes of products, with their values, in Google Merchant Center's product data specification.
 
 Public facts, as published for feeds in 2026: names and values must be written in English, exactly like this.
+
+Merchant feeds: answers go into the attributes of the product data specification (support.google.com/merchants/answer/
+7052112), whose pages are support.google.com/merchants/answer/ and the number behind each rule, and others into
+`product_detail`. Rules with a date were read there, in copies that may be older than the page.
 """
 
 from __future__ import annotations
@@ -18,8 +22,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hpd_core import Attribute, Member, Unit
 from pipelines.config.importing.imported import PATH_SIGN, Imported, SourceCategory, one_line
+from pipelines.config.importing.kinds import SchemaSource
 from pipelines.config.importing.sources import Document
 from pipelines.errors import UsageError
+from pipelines.exporting.targets import NewFile, Shop, ShopWishes, TargetAsked, TargetColumn, find_place, folded_name
+from pipelines.exporting.value_forms import Rule
+from pipelines.shops.google_feed import PRODUCT_DETAIL, FeedOriginal
 
 _VERSION = re.compile(r"#\s*Google_Product_Taxonomy_Version:\s*(\S+)")
 _LINE = re.compile(r"(?:(\d+)\s+-\s+)?(\S.*)")
@@ -168,3 +176,115 @@ def _attribute(name: str, description: str) -> Attribute:
     if name in _UNITS:
         return Attribute(name=name, id=name, description=description, type="number", unit=_UNITS[name])
     return Attribute(name=name, id=name, description=description, type="boolean" if name in _BOOLEANS else "string")
+
+
+SOURCE = SchemaSource("google", recognises, lambda documents, _: read(documents))
+
+
+def _labels(name: str) -> tuple[str, ...]:
+    return tuple(member.label for member in _ENUMS[name])
+
+
+_COLOR = r"[^#,]*[^\W\d_][^#,]*[^\W\d_][^#,]*|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+_NO_COLORS = ("n/a", "see image", "various", "variety", "men", "men's", "women", "women's")
+_LENGTH_RULE = Rule("measure", choices=("cm", "in"), least=1, most=3000)
+GOOGLE: Mapping[str, Rule] = {
+    "title": Rule(max_length=150),  # 6324415
+    "description": Rule(max_length=5000),  # 6324468
+    "brand": Rule(max_length=70, refused=("n/a", "generic", "no brand", "does not exist")),  # 6324351, 7052112; 11/2026
+    "mpn": Rule(max_length=70),  # 6324482, 11/2026
+    "gtin": Rule("gtin"),  # 6324461, 11/2026
+    "condition": Rule("choice", choices=_labels("condition")),  # 6324469
+    "adult": Rule("yes_no"),  # 6324508
+    "multipack": Rule("number", least=2, most=1e9, pattern=r"\d+"),  # 6324488
+    "is_bundle": Rule("yes_no"),  # 6324449
+    "age_group": Rule("choice", choices=_labels("age_group")),  # 6324463, 11/2026
+    "gender": Rule("choice", choices=_labels("gender")),  # 6324479
+    # 6324487, 11/2026: no commas between colors, no codes (#fff000), not digits alone, nor one letter but of CJK.
+    "color": Rule(max_length=100, max_item=40, max_items=3, joint="/", pattern=_COLOR, refused=_NO_COLORS),
+    "material": Rule(max_length=200, max_items=3, joint="/"),  # 6324410, 11/2026
+    "pattern": Rule(max_length=100),  # 6324483
+    "size": Rule(max_length=100),  # 6324492, 11/2026
+    "size_type": Rule("choice", max_items=2, joint=",", choices=_labels("size_type")),  # 6324497, 11/2026
+    "size_system": Rule("choice", choices=_labels("size_system")),  # 6324502, 11/2026
+    "product_length": _LENGTH_RULE,  # 11018531, 11/2026; shown where all three are in one unit
+    "product_width": _LENGTH_RULE,
+    "product_height": _LENGTH_RULE,
+    "product_weight": Rule("measure", choices=("lb", "oz", "g", "kg"), least=0, most=2000),
+    # 7562785, 11/2026: with the scale's best and worst class beside it. In the EU `certification` has taken its place.
+    "energy_efficiency_class": Rule("choice", choices=_labels("energy_efficiency_class")),
+}
+"""Rules by the attribute's name; after each the number of its page."""
+
+GOOGLE_DETAILS: Mapping[str, Rule] = {  # 9218260, 11/2026
+    "text": Rule(max_length=1000, max_items=1000, joint="; "),
+    "number": Rule("quantity", max_length=1000, max_items=1000, joint="; "),
+}
+"""Rules for values in `product_detail`, by the attribute's type."""
+
+GOOGLE_NAMES = {
+    "colour": "color",
+    "target_gender": "gender",
+    "length": "product_length",
+    "width": "product_width",
+    "height": "product_height",
+    "weight": "product_weight",
+}
+"""Other names of Google's attributes."""
+
+
+def google_name(name: str) -> str:
+    """Return the name of Google's attribute that a name means, if there is one: "Age group" is age_group."""
+    plain = folded_name(name).removeprefix("g:").replace(" ", "_")
+    return GOOGLE_NAMES.get(plain, plain)
+
+
+def _google_columns(header: Sequence[str], asked: Sequence[TargetAsked], wishes: ShopWishes) -> list[TargetColumn]:
+    """Return the columns; attributes that are not Google's become details of the product.
+
+    Raises `UsageError` if `--columns` names a column that is not Google's.
+    """
+    columns = []
+    for each in asked:
+        attribute = each.attribute
+        wanted = wishes.columns.get(attribute.name)
+        name = google_name(attribute.name if wanted is None else wanted)
+        if wanted and name not in (*GOOGLE, PRODUCT_DETAIL):
+            raise UsageError(
+                f"--columns {attribute.name}={wanted}: no attribute of Google's; there are {', '.join(GOOGLE)}, "
+                f"{PRODUCT_DETAIL}"
+            )
+        if wanted == "":
+            continue
+        is_detail = name not in GOOGLE
+        name = PRODUCT_DETAIL if is_detail else name
+        place = find_place(header, name)
+        shown = name if place is None else header[place]
+        rule = _detail_rule if is_detail else lambda _, rule=GOOGLE[name]: rule
+        columns.append(TargetColumn(each, shown, rule, place, detail=attribute.name if is_detail else None))
+    return columns
+
+
+def _detail_rule(attribute: Attribute) -> Rule:
+    return GOOGLE_DETAILS["number" if attribute.type == "number" else "text"]
+
+
+def _is_original(format: str, header: Sequence[str], delimiter: str, wishes: ShopWishes) -> bool:
+    return format == "csv" and all(find_place(header, name) is not None for name in ("id", "title"))
+
+
+SHOP = Shop(
+    name="google",
+    columns=_google_columns,
+    is_original=_is_original,
+    id_columns=lambda _: ("id",),
+    has_meanings=True,
+    new_file=NewFile(
+        suffix=".tsv",
+        delimiter="\t",
+        id_column="id",
+        family=None,
+        note="It is a supplemental feed: ids, and what was extracted. Google joins it to your own feed by the id.",
+    ),
+    feed=lambda name, config: FeedOriginal(name, config, google_name),
+)

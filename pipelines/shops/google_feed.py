@@ -24,11 +24,14 @@ from pipelines.catalog.text_files import open_unpacked
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import ExportedProduct
+from pipelines.exporting.details import is_called
 from pipelines.exporting.filled_csv import NOT_EMPTY
-from pipelines.exporting.shops import NAME, PRODUCT_DETAIL, VALUE, google_name, is_called
 from pipelines.exporting.targets import Cells, Filler, TargetColumn
 from pipelines.store.folders import open_filesystem
 
+PRODUCT_DETAIL = "product_detail"
+NAME, VALUE = "attribute_name", "attribute_value"
+"""Names of a detail's parts, as elements."""
 _NAMESPACE = "http://base.google.com/ns/1.0"
 _SPACE = b" \t\r\n"
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -38,10 +41,11 @@ NOT_XML = "characters that XML cannot hold"
 
 @dataclass(frozen=True, slots=True)
 class FeedOriginal:
-    """XML feed that the run read, and the settings by which it was read."""
+    """XML feed that the run read, the settings by which it was read, and what attribute an element's name means."""
 
     name: str
     config: InputConfig
+    meaning: Callable[[str], str]
 
     @property
     def header(self) -> Sequence[str]:
@@ -114,7 +118,7 @@ class _FeedFiller:
         added: list[bytes] = []
         cells = self._filler.fill(product)
         for column in cells.values:
-            values, there = _repeated(cells, column), _elements(item, column)
+            values, there = _repeated(cells, column), self._elements(item, column)
             if any(_NO_XML.search(value) for value in values):
                 self._leave_out(column, NOT_XML, product)
             elif column.detail is not None:
@@ -174,6 +178,19 @@ class _FeedFiller:
             return Edit(item.place.start, item.place.stop, item.place.opening() + new + item.place.closing())
         return Edit(item.place.end, item.place.end, new)
 
+    def _elements(self, item: FeedItem, column: TargetColumn) -> Sequence[tuple[Element, FeedPlace]]:
+        """Return the item's elements of the column: Google's of that name, else those of the feed's own format."""
+        meaning = self._original.meaning
+        wanted = meaning(column.name)
+        found = [
+            (element, place)
+            for element, place in zip(item.element, item.children, strict=True)
+            if meaning(local_name(element)) == wanted
+        ]
+        googles = [each for each in found if _is_googles(_namespace(each[0]))]
+        own = ("", _namespace(item.element))
+        return googles or [each for each in found if _namespace(each[0]) in own]
+
     def _element(self, name: str, value: str) -> bytes:
         """Return an element of Google's; in a feed without its namespace the element declares it."""
         return self._around(name, self._encoded(value), declares=True)
@@ -192,19 +209,6 @@ class _FeedFiller:
 
     def _encoded(self, value: str) -> bytes:
         return escape(value).encode(self._places.encoding, "xmlcharrefreplace")
-
-
-def _elements(item: FeedItem, column: TargetColumn) -> Sequence[tuple[Element, FeedPlace]]:
-    """Return the item's elements of the column: Google's of that name, else those of the feed's own format."""
-    wanted = google_name(column.name)
-    found = [
-        (element, place)
-        for element, place in zip(item.element, item.children, strict=True)
-        if google_name(local_name(element)) == wanted
-    ]
-    googles = [each for each in found if _is_googles(_namespace(each[0]))]
-    own = ("", _namespace(item.element))
-    return googles or [each for each in found if _namespace(each[0]) in own]
 
 
 def _part(detail: Element, name: str) -> str:

@@ -25,6 +25,7 @@ from pipelines.config.importing.imported import (
     readable,
     unique_members,
 )
+from pipelines.config.importing.kinds import SchemaSource
 from pipelines.config.importing.sources import Document, items_of
 from pipelines.errors import UsageError
 
@@ -212,3 +213,6 @@ def _as_set(item: Item) -> _Set:
 
 def _is_set(item: Item) -> bool:
     return {"attribute_set_id", "attribute_set_name"} <= item.keys()
+
+
+SOURCE = SchemaSource("magento", recognises, lambda documents, wishes: read(documents, wishes.name))

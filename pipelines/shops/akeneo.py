@@ -5,12 +5,17 @@ Families are the categories. Labels are taken in one language; those in others b
 Akeneo's unit codes, and the spellings of the same units in texts.
 
 Akeneo's measurement families are public. A unit that is not here (of a custom family) keeps its code in lower case.
+
+Its product CSV (docs.akeneo.com, import_and_export_data/formats/product.html), and codes of attributes
+(.../formats/attribute.html).
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -26,8 +31,12 @@ from pipelines.config.importing.imported import (
     readable,
     unique_members,
 )
+from pipelines.config.importing.kinds import SchemaSource
 from pipelines.config.importing.sources import Document, items_of
 from pipelines.errors import UsageError
+from pipelines.exporting.answers import ExportedItem
+from pipelines.exporting.targets import Extra, NewFile, Shop, ShopWishes, TargetAsked, TargetColumn, find_place
+from pipelines.exporting.value_forms import SPELLINGS, Rule, is_sluggable, slug
 
 _LABEL = "label-"
 _SELECTS = ("pim_catalog_simpleselect", "pim_catalog_multiselect")
@@ -237,3 +246,136 @@ def _folded(locale: str) -> str:
 
 def _tongue(locale: str) -> str:
     return _folded(locale).split("_")[0]
+
+
+SOURCE = SchemaSource("akeneo", recognises, lambda documents, wishes: read(documents, wishes.language))
+
+AKENEO_CODE = r"[A-Za-z0-9_]{1,255}"
+AKENEO: Mapping[str, Rule] = {
+    "text": Rule(max_length=255),
+    "number": Rule("number", least=-1e15, most=1e15),
+    "boolean": Rule("one_zero"),
+    "select": Rule("option", pattern=AKENEO_CODE),
+    "multiselect": Rule("option", max_items=10_000, joint=",", pattern=AKENEO_CODE),
+    "date": Rule(pattern=r"\d{4}-\d\d-\d\d"),
+}
+"""Rules by the type of the attribute."""
+AKENEO_RESERVED = frozenset(
+    (
+        *("id", "associationtypes", "categories", "categoryid", "completeness", "enabled", "family", "groups"),
+        *("associations", "products", "scope", "treeid", "values", "category", "parent", "label", "entity_type"),
+    )
+)
+"""Names that an attribute in Akeneo cannot have."""
+
+
+def akeneo_code(id_: str | None, name: str) -> str:
+    """Return the code of an attribute: its id if that is a code, else one made from its name; "" if neither works.
+
+    A name that would lose letters does not work: "重さ (g)" would become `g`, which another attribute may be called.
+    """
+    is_code = id_ is not None and re.fullmatch(AKENEO_CODE, id_)
+    code = (id_ or "") if is_code else slug(name, "_") if is_sluggable(name) else ""
+    return "" if code.lower() in AKENEO_RESERVED else code
+
+
+def _akeneo_columns(header: Sequence[str], asked: Sequence[TargetAsked], wishes: ShopWishes) -> list[TargetColumn]:
+    """Return the columns. Raises `UsageError` if the original has an attribute for each locale or channel, and the
+    options do not say which."""
+    if not header and (wishes.locale or wishes.channel):
+        raise UsageError("--locale and --channel say which columns of an original are filled in; a new file has none")
+    columns = []
+    for each in asked:
+        attribute = each.attribute
+        wanted = wishes.columns.get(attribute.name)
+        code = akeneo_code(attribute.id, attribute.name) if wanted is None else wanted
+        if not code:
+            continue
+        if wanted is None:
+            code = _scoped(header, code, wishes, attribute.name)
+        unit = Extra(f"{code}-unit", _unit) if attribute.type == "number" and attribute.unit is not None else None
+        columns.append(
+            TargetColumn(
+                *(each, code, _rule, find_place(header, code)),
+                *(unit, None if unit is None else find_place(header, unit.name)),
+            )
+        )
+    return columns
+
+
+def _scoped(header: Sequence[str], code: str, wishes: ShopWishes, name: str) -> str:
+    """Return the attribute's column; if the file has one for each locale (`brand-en_US`) or channel, the wanted one.
+
+    Raises `UsageError` if the options do not say which.
+    """
+    if find_place(header, code) is not None:
+        return code
+    # A code has no "-". A name that ends in "-unit" is the column beside a number.
+    there = [each for each in header if each.startswith(f"{code}-") and not each.endswith("-unit")]
+    if not there:
+        return code
+    locale, channel = ([f"-{each}"] if each else [] for each in (wishes.locale, wishes.channel))
+    wanted = [code + scope for scope in (*(a + b for a in locale for b in channel), *locale, *channel)]
+    found = next((each for each in wanted if each in there), None)
+    if found is None:
+        raise UsageError(
+            f"the attribute {name!r} has the columns {', '.join(there)} in the original: --locale and --channel say "
+            f"which is filled in, or --columns '{name}={there[0]}'"
+        )
+    return found
+
+
+def _rule(attribute: Attribute) -> Rule:
+    if attribute.type == "enum":
+        return AKENEO["multiselect" if attribute.multiple else "select"]
+    return AKENEO.get(attribute.type, AKENEO["text"])
+
+
+def _unit(items: Sequence[ExportedItem]) -> str | None:
+    return akeneo_unit(items[0].unit)
+
+
+_CODES = {symbol: code for family in SYMBOLS.values() for code, symbol in family.items()} | {
+    **{"L": "LITER", "w": "WATT", "v": "VOLT", "a": "AMPERE", "mhz": "MEGAHERTZ"},
+    **{"kB": "KILOBYTE", "day": "DAY", "hr": "HOUR", "hours": "HOUR", "%": "PERCENT"},
+}
+_KNOWN = frozenset(_CODES.values())
+
+
+@cache
+def akeneo_unit(unit: str | None) -> str | None:
+    """Return the code of a unit; None if it has none. Codes themselves are kept."""
+    if unit is None or unit in _KNOWN:
+        return unit
+    symbol = SPELLINGS.get(unit.casefold(), unit)
+    if symbol in _CODES:
+        return _CODES[symbol]
+    found = {code for known, code in _CODES.items() if _is_written(known, symbol)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_written(symbol: str, text: str) -> bool:
+    """Return whether a text is the symbol in other capitals that keep its meaning: MV is not mV, Mb is not MB."""
+    if len(symbol) == 1 or symbol == "cal" or symbol.casefold() != text.casefold():
+        return False
+    is_milli = symbol[0] in "mM" and symbol[0] != text[0]
+    return symbol.islower() or not (is_milli or symbol.endswith("B"))
+
+
+SHOP = Shop(
+    name="akeneo",
+    columns=_akeneo_columns,
+    is_original=lambda format, header, delimiter, wishes: (
+        format == "csv" and delimiter == ";" and wishes.identifier in header
+    ),
+    id_columns=lambda wishes: (wishes.identifier,),
+    new_file=NewFile(
+        suffix=".csv",
+        delimiter=";",
+        id_column=None,
+        family=AKENEO_CODE,
+        note="Empty cells empty the attribute in Akeneo, too. Run on an export of Akeneo's to have other values kept.",
+    ),
+    max_bytes=512 * 1024 * 1024,
+    options=frozenset(("--identifier", "--locale", "--channel")),
+)
