@@ -189,7 +189,7 @@ print(Path("filled.csv").read_text())
 def test_a_shop_is_added(tmp_path: Path) -> None:
     assert run_edited(edited("add-a-shop.md", tmp_path), _EXPORT) == [
         "product_id;Brand;Color;Width;Lined;Notes",
-        "b;Acme;Red|Blue;35.56 cm;yes;",
+        "b;Acme;Black|Rose gold;35.56 cm;yes;",
         "",
         "product_id,title,Brand,Width,Lined,Notes",
         "b,Bag,Acme,35.56 cm,yes,",
