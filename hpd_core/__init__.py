@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from hpd_core.plain_data import Member
     from hpd_core.requests.calls import Completion, ExtractionFuture, ExtractionMetrics, OpenBranch, Trunk, joined
     from hpd_core.requests.prompt_builder import DocumentTokenizer
+    from hpd_core.text.grammars import PatternError
     from hpd_core.text.grounding import ground
-    from hpd_core.text.patterns import PatternError
     from hpd_core.text.template import PromptTemplate
     from hpd_core.types import Attribute, CategorySchema, ErrorCode, Evidence, Record, RecordResult, Unit, Value
 
@@ -75,7 +75,7 @@ _NAMES = {
     "json_schema.answers": ("FieldAnswer", "JsonFuture", "JsonResult", "Problem"),
     "json_schema.schema_reader": ("SchemaLimits", "check_schema"),
     "text.grounding": ("ground",),
-    "text.patterns": ("PatternError",),
+    "text.grammars": ("PatternError",),
     "baselines.null_engine": ("NullEngine",),
     "requests.prompt_builder": ("DocumentTokenizer",),
     "text.template": ("PromptTemplate",),

@@ -26,10 +26,9 @@ from typing import Any, TypeAlias
 from jsonschema import Draft202012Validator
 
 from hpd_core.errors import SchemaError
-from hpd_core.json_schema.formats import FORMATS
+from hpd_core.json_schema.answers import FORMATS
 from hpd_core.json_schema.references import References, Unsplit
-from hpd_core.text.grammars import grammar_problem
-from hpd_core.text.patterns import PatternError, compiled
+from hpd_core.text.grammars import PatternError, compiled, grammar_problem
 from hpd_core.text.template import Piece, PromptTemplate, chat_wrapping, single_header
 from hpd_core.text.value_kinds import (
     Boolean,

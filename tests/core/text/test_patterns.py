@@ -9,8 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hpd_core.text.grammars import Grammars, grammar_problem
-from hpd_core.text.patterns import PatternError, compiled
+from hpd_core.text.grammars import Grammars, PatternError, compiled, grammar_problem
 from hpd_core.text.value_kinds import Pattern, spelled
 from tests.examples import examples
 from tests.tables import table
