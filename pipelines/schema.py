@@ -130,7 +130,17 @@ def import_command(
 ) -> None:
     """Make a schema file of one that another system has, or of labelled products."""
     with _usage_errors():
-        if kind == GOLD or (kind is None and is_gold(source[0])):
+        is_of_gold = kind == GOLD or (kind is None and is_gold(source[0]))
+        for option, is_given, is_for_gold in (
+            ("--plain", plain, True),
+            ("--require-values", require_values, True),
+            ("--exclusive", exclusive, True),
+            ("--language", language is not None, False),
+            ("--name", name is not None, False),
+        ):
+            if is_given and is_for_gold != is_of_gold:
+                raise UsageError(f"{option} is {'' if is_for_gold else 'not '}for gold files: leave it out")
+        if is_of_gold:
             wishes = _GoldWishes(plain, require_values, exclusive)
             _import_gold(source, out, category or [], wishes, force=force)
         else:

@@ -21,7 +21,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from hpd_core.requests.calls import CompletionFuture
-from hpd_core.text.grammars import PatternError, compiled
+from hpd_core.text.grammars import PatternError, matches
 from hpd_core.types import ValueStatus
 
 
@@ -170,16 +170,12 @@ class _UncheckedError(ValueError):
 
 
 def _is_found(pattern: str, text: str) -> bool:
-    """Search with a time limit: it may take very long, and Python's own search cannot be stopped."""
+    """Search within the time that is left: it may take very long, and Python's own search cannot be stopped."""
     left, started = _seconds_left.get(), time.monotonic()
     try:
-        return compiled(pattern).search(text, timeout=max(left, 0.001)) is not None
+        return matches(pattern, text, left)
     except PatternError as error:
         raise _UncheckedError(f"whether it matches {pattern[:80]!r} cannot be checked: {error}") from error
-    except TimeoutError as error:
-        raise _UncheckedError(
-            f"whether it matches {pattern!r} was not found: the patterns of an answer have {_PATTERN_SECONDS} s"
-        ) from error
     finally:
         _seconds_left.set(left - (time.monotonic() - started))
 

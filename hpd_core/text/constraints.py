@@ -27,7 +27,7 @@ from torch import Tensor
 
 from hpd_core.layout import FREE, IntArray
 from hpd_core.system.device import to_device
-from hpd_core.text.grammars import FIRST_LIVE, Grammars, LiveGrammar, is_by_grammar
+from hpd_core.text.grammars import FIRST_LIVE, Grammars, LiveGrammar, PatternError, is_by_grammar
 from hpd_core.text.kind_automata import Automaton, kind_automaton
 from hpd_core.text.leases import Lease, Leases, RangesInUse
 from hpd_core.text.token_states import TokenBytes, TokenStates, compile_automaton
@@ -237,7 +237,10 @@ class Constraints:
         with self.leases.lock:
             if (found := self.leases.find(key)) is not None:
                 return found
-        states = self._compile(kind_automaton(kind), kind_lines(kind), attribute or type(kind).__name__)
+        try:
+            states = self._compile(kind_automaton(kind), kind_lines(kind), attribute or type(kind).__name__)
+        except UnicodeEncodeError as error:
+            raise PatternError("half of a surrogate pair, which no text can hold: leave it out") from error
         with self.leases.lock:
             if (found := self.leases.find(key)) is not None:
                 return found

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import regex
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from hpd_core.errors import HPDError
 from hpd_core.text.value_kinds import Grammar, ListOf, Pattern, ValueKind
@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 FIRST_LIVE = 2**40
 """Lowest state number of a grammar; automata have lower ones."""
 _MOST_COMPILED = 256
+_LIMITS = LLParserLimits(max_lexer_states=10_000)
+"""Some MB for each value at most: it has an automaton of its own, of what has been looked at."""
 # On one line, as `json.dumps` writes. What a grammar cannot hold is left to the check of the answer.
 _OPTIONS = {
     "whitespace_flexible": False,
@@ -42,6 +44,9 @@ _OPTIONS = {
 @lru_cache(maxsize=256)
 def grammar_problem(kind: ValueKind) -> str | None:
     """Return why there is no grammar of this kind; None if there is one. Needs no tokenizer."""
+    item = kind.item if isinstance(kind, ListOf) else kind
+    if isinstance(item, Pattern) and (part := _otherwise_in_grammars(item.regex)) is not None:
+        return f"{part[:40]!r} is read in two ways"
     return _reason(LLMatcher.validate_grammar(_lark(kind), None)) or None
 
 
@@ -69,7 +74,11 @@ def is_by_grammar(kind: ValueKind) -> bool:
 
 
 def _lark(kind: ValueKind) -> str:
-    schema = _schema(kind)
+    """Return the grammar of a line. Raise `PatternError` for a schema that is no JSON."""
+    try:
+        schema = _schema(kind)
+    except ValueError as error:
+        raise PatternError(f"the schema is no JSON: {error}") from error
     if isinstance(schema, dict):
         schema["x-guidance"] = _OPTIONS
     null = ' | "null"' if kind.nullable else ""
@@ -85,13 +94,14 @@ class LiveGrammar:
     def mask(self, state: int, size: int) -> npt.NDArray[np.bool_]:
         """Return whether each token of the vocabulary may be written in a state, bool [size]."""
         self._enter(state)
-        bits = np.unpackbits(np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")
-        mask = np.zeros(size, dtype=np.bool_)
-        mask[: len(bits)] = bits[:size]
-        if self._matcher.is_error():  # its limits are reached: the answer is judged when it is read
-            logger.warning("a grammar ended with an error: %s", self._matcher.get_error())
-            mask[:] = True
-        return mask
+        if not self._matcher.is_error():
+            bits = np.unpackbits(np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")
+            if not self._matcher.is_error():
+                mask = np.zeros(size, dtype=np.bool_)
+                mask[: len(bits)] = bits[:size]
+                return mask
+            logger.warning("a value is not held to its grammar any more, which has reached its limits")
+        return np.ones(size, dtype=np.bool_)  # the answer is judged when it is read
 
     def allows(self, state: int, token: int) -> bool:
         """Return whether the token may be written in a state."""
@@ -136,7 +146,7 @@ class Grammars:
                 except Exception as error:  # of classes in Python, as Kimi's
                     logger.warning("values are not held to grammars: %s", error)
                     return None
-                found = LLMatcher(self._ours, _lark(kind))
+                found = LLMatcher(self._ours, _lark(kind), log_level=0, limits=_LIMITS)
                 if found.is_error():
                     raise PatternError(_reason(found.get_error()))
             self._compiled[kind] = found
@@ -148,10 +158,14 @@ class Grammars:
 _LONGEST = 20_000
 _MOST_WRITTEN = 50_000
 """Maximum parts with repetitions written out: `regex` writes them out, and crashes with some hundred thousand."""
-_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{(\d+),?\d*\}|.", re.DOTALL)
-# `regex` reads these as fuzzy matching, a maximum count and a named class; others as plain characters.
+_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z)|\{(\d+),?\d*\}|.", re.DOTALL)
+_GROUP = re.compile(r"\((?!\?)|\(\?(?:[:=!]|<[=!]|P?<[A-Za-z_]\w*>|[is-]+[:)])")
 _UNICODE = re.compile(r"\\[pPsS]")
-_READ_IN_TWO_WAYS = re.compile(r"\{(?:\s*(?:\d+\s*<=?\s*)?\d*[dies]|,[\d}])|:\^?\w+:\]")
+# `regex` reads these as fuzzy matching, a maximum count and a named class; others as plain characters.
+_READ_IN_TWO_WAYS = re.compile(r"\{(?:\s*(?:\d+\s*<=?\s*)?\d*[dies]|,[\d}])|:\^?\w+:\]|[*+?}]\+")
+# Within a class, grammars read these as a class of its own and as operations on two.
+_CLASS_OPERATION = re.compile(r"\[(?:\\.|[^\\])*?(?:\[|&&|--|~~)", re.DOTALL)
+_FLAGS = re.compile(r"\(\?[is-]")
 
 
 class PatternError(HPDError):
@@ -160,25 +174,27 @@ class PatternError(HPDError):
 
 @lru_cache(maxsize=256)
 def compiled(pattern: str) -> regex.Pattern[str]:
-    """Return the expression for which texts are searched, as it is decoded: `\\d` and `\\w` are those of ASCII.
+    """Return the expression for which texts are searched: `\\d` and `\\w` are those of ASCII, `$` is the very end.
 
     Raises:
         PatternError: it is not one, is too large, or is read in two ways.
     """
-    if len(pattern) > _LONGEST or _is_too_large(pattern):
-        raise PatternError(
-            f"it has more than {_MOST_WRITTEN:,} characters when its repetitions are written out: repeat less often"
-        )
+    if len(pattern) > _LONGEST:
+        raise PatternError(f"it has more than {_LONGEST:,} characters")
+    _check_size(pattern)
     if found := _READ_IN_TWO_WAYS.search(pattern):
-        raise PatternError(f"{found[0]!r} is read in two ways: write '\\{{' or '[\\[:' for characters")
+        raise PatternError(f"{found[0]!r} is read in two ways: write '\\{{', '[\\[:' or '\\+' for characters")
+    parts = (part[0] for part in _PART.finditer(pattern))
+    strict = "".join("\\Z" if part == "$" else part for part in parts)
     try:
         # With the flag, properties and spaces would be ASCII's, too.
-        return regex.compile(pattern, 0 if _UNICODE.search(pattern) else regex.ASCII)
-    except (regex.error, ValueError, OverflowError, RecursionError) as error:
+        return regex.compile(strict, 0 if _UNICODE.search(pattern) else regex.ASCII)
+    except (regex.error, ValueError, OverflowError, RecursionError, MemoryError) as error:
         raise PatternError(f"it is no regular expression: {error}") from error
 
 
-def _is_too_large(pattern: str) -> bool:
+def _check_size(pattern: str) -> None:
+    """Raise `PatternError` for a pattern that is too large with its repetitions written out, or has strange groups."""
     sizes, last = [0], 0  # of the groups that are open, and of the part before
     for part in _PART.finditer(pattern):
         if part[1]:
@@ -186,10 +202,36 @@ def _is_too_large(pattern: str) -> bool:
             sizes[-1] += last * (times - 1)
             last *= times
         elif part[0] == "(":
-            sizes.append(0)
+            if not _GROUP.match(pattern, part.start()):
+                group = pattern[part.start() : part.start() + 4]
+                raise PatternError(f"{group!r} begins no group of JSON Schema's expressions: write it without")
+            sizes.append(1)
         else:
             last = sizes.pop() if part[0] == ")" and len(sizes) > 1 else 1
             sizes[-1] += last
         if sizes[-1] > _MOST_WRITTEN:
-            return True
-    return False
+            raise PatternError(
+                f"it has more than {_MOST_WRITTEN:,} characters when its repetitions are written out: repeat less often"
+            )
+
+
+def _otherwise_in_grammars(pattern: str) -> str | None:
+    """Return a part of a pattern that grammars would read otherwise than a search: a class, or letters of any case."""
+    for part in _PART.finditer(pattern):
+        if _CLASS_OPERATION.match(part[0]):
+            return part[0]
+        if flags := _FLAGS.match(pattern, part.start()):
+            return flags[0]
+    return None
+
+
+def matches(pattern: str, text: str, seconds: float) -> bool:
+    """Return whether a pattern is found in a text.
+
+    Raises:
+        PatternError: it cannot be searched for, or not in this time.
+    """
+    try:
+        return compiled(pattern).search(text, timeout=max(seconds, 0.001)) is not None
+    except (TimeoutError, MemoryError) as error:
+        raise PatternError(f"it was not found out in {seconds:.1f} s: write it with fewer ways to match") from error

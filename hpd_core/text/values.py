@@ -21,22 +21,24 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import Any
 
 from hpd_core.text import absence
+from hpd_core.text.grammars import PatternError, is_by_grammar, matches
 from hpd_core.text.number_forms import BARE_NUMBER
 from hpd_core.text.numbers import read_number, settle
 from hpd_core.text.value_kinds import (
     Boolean,
     FreeText,
-    Grammar,
     Integer,
     ListOf,
     Number,
     OneOf,
+    Pattern,
     ValueKind,
     Verbatim,
     spelled,
@@ -45,6 +47,7 @@ from hpd_core.types import Attribute, Choice, Value, ValueStatus, is_encodable
 
 _BOOLEANS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 _ITEM_SEPARATOR = "; "
+_PATTERN_SECONDS = 1.0
 _NUMBER_ENDS = frozenset(" \t,]}")
 
 
@@ -208,21 +211,37 @@ def read_value(kind: ValueKind, raw: str, *, closed: bool, fields: Mapping[str, 
         fields: the texts before it, which decide ambiguous readings.
     """
     line = raw.split("\n", 1)[0].strip()
-    if isinstance(kind, Grammar):
-        return _whole(kind, line, closed)
     if isinstance(kind, FreeText):
         return (None, "absent") if kind.nullable and line == "null" else (line, "value" if closed else "truncated")
     item = kind.item if isinstance(kind, ListOf) else kind
     is_list = isinstance(kind, ListOf)
     if isinstance(kind, ListOf) and kind.most is not None and (first := _first_items(line, kind.most)) is not None:
         line, closed = first, True
+    if is_by_grammar(kind):
+        return _by_grammar(kind, line, closed)
     if isinstance(item, Number | Integer | Boolean) and not _EMPTY_LIST.match(line):
         single, several = (_BOOLEAN, _SEVERAL_BOOLEANS) if isinstance(item, Boolean) else (_NUMBER, _NUMBERS)
         return _typed(several if is_list else single, kind, line, closed, fields)
     return _scalars(kind, line, closed, fields)
 
 
-def _whole(kind: Grammar, line: str, closed: bool) -> tuple[Any, ValueStatus]:
+def _by_grammar(kind: ValueKind, line: str, closed: bool) -> tuple[Any, ValueStatus]:
+    """Read JSON. Of patterns all texts are searched: a grammar has limits, and there may be none."""
+    value, status = _whole(kind, line, closed)
+    item = kind.item if isinstance(kind, ListOf) else kind
+    if status != "value" or not isinstance(item, Pattern):
+        return value, status
+    texts, until = value if isinstance(kind, ListOf) else [value], time.monotonic() + _PATTERN_SECONDS
+    try:
+        is_fit = isinstance(texts, list) and all(
+            isinstance(text, str) and matches(item.regex, text, until - time.monotonic()) for text in texts
+        )
+    except PatternError:
+        is_fit = False
+    return (value, "value") if is_fit else (None, "invalid")
+
+
+def _whole(kind: ValueKind, line: str, closed: bool) -> tuple[Any, ValueStatus]:
     try:
         value = json.JSONDecoder().raw_decode(line)[0]
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # 1e999, and half of a surrogate pair

@@ -248,7 +248,9 @@ def _tongue(locale: str) -> str:
     return _folded(locale).split("_")[0]
 
 
-SOURCE = SchemaSource("akeneo", recognises, lambda documents, wishes: read(documents, wishes.language))
+SOURCE = SchemaSource(
+    "akeneo", recognises, lambda documents, wishes: read(documents, wishes.language), frozenset(("--language",))
+)
 
 AKENEO_CODE = r"[A-Za-z0-9_]{1,255}"
 AKENEO: Mapping[str, Rule] = {

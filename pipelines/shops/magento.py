@@ -215,4 +215,6 @@ def _is_set(item: Item) -> bool:
     return {"attribute_set_id", "attribute_set_name"} <= item.keys()
 
 
-SOURCE = SchemaSource("magento", recognises, lambda documents, wishes: read(documents, wishes.name))
+SOURCE = SchemaSource(
+    "magento", recognises, lambda documents, wishes: read(documents, wishes.name), frozenset(("--name",))
+)

@@ -37,15 +37,20 @@ class SchemaSource:
     Attributes:
         recognises: function that tells whether a file is of this kind, by its content.
         read: function that reads files of this kind; raises `UsageError` if there is nothing in them.
+        options: options of `hpd schema import` that it uses, beside those of all.
     """
 
     name: str
     recognises: Callable[[Document], bool]
     read: Callable[[Sequence[Document], ImportWishes], Imported]
+    options: frozenset[str] = frozenset()
 
 
 JSON_SCHEMA = SchemaSource(
-    "json-schema", json_schema.recognises, lambda documents, wishes: json_schema.read(documents, wishes.name)
+    "json-schema",
+    json_schema.recognises,
+    lambda documents, wishes: json_schema.read(documents, wishes.name),
+    frozenset(("--name",)),
 )
 
 
@@ -104,11 +109,16 @@ def read_imported(
     if not by_kind:
         kinds = ", ".join([*known, PYDANTIC, GOLD])
         wanted = f"no source of the kind {kind}" if kind else f"none of {kinds}, as far as its content tells"
-        raise UsageError(f"{listed(unknown)}: {wanted}; name the kind with --from, or see docs/import-schemas.md")
+        way_out = "" if kind else "name the kind with --from, or "
+        raise UsageError(f"{listed(unknown)}: {wanted}; {way_out}see docs/import-schemas.md")
     if len(by_kind) > 1:
         told = "; ".join(f"{each}: {listed([one.name for one in found])}" for each, found in by_kind.items())
         raise UsageError(f"these are of several kinds ({told}); name one with --from")
     ((kind, documents),) = by_kind.items()
+    for option, is_given in (("--language", wishes.language), ("--name", wishes.name)):
+        if is_given and option not in known[kind].options:
+            takers = ", ".join(name for name, source in known.items() if option in source.options)
+            raise UsageError(f"{option} is for {takers}, not for {kind}")
     try:
         imported = each_once(known[kind].read(documents, wishes))
     except ValidationError as error:

@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hpd_core.text.grammars import Grammars, PatternError, compiled, grammar_problem
-from hpd_core.text.value_kinds import Pattern, spelled
+from hpd_core.text.value_kinds import ListOf, Pattern, ValueKind, spelled
+from hpd_core.text.values import read_value
 from tests.examples import examples
 from tests.tables import table
 
@@ -55,6 +56,11 @@ def test_what_may_be_written_is_what_a_search_finds(
         ("(?=a)b", "look-around"),
         (r"\bfoo", "lookarounds not supported"),
         ("a$b", "lookarounds not supported"),
+        # A grammar reads these otherwise than a search.
+        ("^[[a]b]$", "read in two ways"),
+        ("^[a-z&&[^aeiou]]$", "read in two ways"),
+        ("^[+--]$", "read in two ways"),
+        ("^(?i)é$", "read in two ways"),
     ],
 )
 def test_what_can_only_be_checked_is_told(pattern: str, what: str) -> None:
@@ -68,12 +74,17 @@ def test_what_can_only_be_checked_is_told(pattern: str, what: str) -> None:
         ("(", "no regular expression"),
         ("*a", "no regular expression"),
         ("a\\", "no regular expression"),
+        ("[" * 20_000, "no regular expression"),
         ("[[:alpha:]]", "read in two ways"),
+        ("a++", "read in two ways"),
+        ("(?R)", "begins no group"),
+        ("(?x)(a{ 5000 }){ 5000 }", "begins no group"),
         ("x{d<=1}", "read in two ways"),
         ("^a{,3}$", "read in two ways"),
         # With these the library that checks answers takes gigabytes, ends the process or never returns.
         ("^a{10000000}$", "more than 50,000 characters"),
         ("(ab|c){500000}", "more than 50,000 characters"),
+        ("(()()()){20000}", "more than 50,000 characters"),
         ("((a{1000}){1000}){1000}", "more than 50,000 characters"),
         (r"((\({1000}[)\]]){1000}){1000}", "more than 50,000 characters"),
         ("a{" + "9" * 5000 + "}", "more than 50,000 characters"),
@@ -82,6 +93,23 @@ def test_what_can_only_be_checked_is_told(pattern: str, what: str) -> None:
 def test_what_cannot_be_searched_for_is_refused_by_name(pattern: str, what: str) -> None:
     with pytest.raises(PatternError, match=what):
         compiled(pattern)
+
+
+@table(
+    ("kind", "line", "read"),
+    [
+        (Pattern("^a+$"), ' "aa",\n', ("aa", "value")),
+        (Pattern("^a+$"), ' "ab",\n', (None, "invalid")),  # past the limits of its grammar
+        (Pattern("^a+$"), ' "a\\n",\n', (None, "invalid")),
+        (Pattern("^(?!b)"), " null,\n", (None, "invalid")),
+        (Pattern("^[\x01-\x1f]{2}$"), ' "\\r\\b",\n', ("\r\b", "value")),
+        (ListOf(Pattern("^a+$")), ' ["a", "aa"],\n', (["a", "aa"], "value")),
+        (ListOf(Pattern("^a+$")), ' ["a", 1],\n', (None, "invalid")),
+        (ListOf(Pattern("^a+$")), ' "a",\n', (None, "invalid")),
+    ],
+)
+def test_what_was_written_is_held_against_the_pattern(kind: ValueKind, line: str, read: tuple[Any, str]) -> None:
+    assert read_value(kind, line, closed=True, fields={"": "\\r\\b"}) == read
 
 
 @table(

@@ -31,3 +31,22 @@ def test_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
 )
 def test_what_is_of_no_kind(tmp_path: Path, name: str, text: str, message: str) -> None:
     assert message in refused(tmp_path, write(tmp_path, name, text))
+
+
+OBJECT = '{"type": "object", "properties": {"a": {"type": "string"}}}'
+LABELLED = '{"category": "A", "product_id": "1", "values": {"B": ["c"]}}'
+
+
+@table(
+    ("name", "text", "options", "message"),
+    [
+        ("x.json", OBJECT, ["--language", "de"], "is for akeneo"),
+        ("x.json", OBJECT, ["--plain"], "for gold files"),
+        ("x.jsonl", LABELLED, ["--name", "n"], "not for gold files"),
+        ("x.json", OBJECT, ["--from", "shop"], "there are shopify, akeneo"),
+    ],
+)
+def test_an_option_that_the_kind_does_not_use_is_refused(
+    tmp_path: Path, name: str, text: str, options: list[str], message: str
+) -> None:
+    assert message in refused(tmp_path, write(tmp_path, name, text), *options)
