@@ -22,12 +22,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from llguidance import LLMatcher
 from torch import Tensor
 
 from hpd_core.layout import FREE, IntArray
 from hpd_core.system.device import to_device
-from hpd_core.text.grammars import FIRST_LIVE, Grammars, LiveGrammar, PatternError, is_by_grammar
+from hpd_core.text.grammars import FIRST_LIVE, Grammars, LiveGrammar, PatternError, SharedMatcher, is_by_grammar
 from hpd_core.text.kind_automata import Automaton, kind_automaton
 from hpd_core.text.leases import Lease, Leases, RangesInUse
 from hpd_core.text.token_states import TokenBytes, TokenStates, compile_automaton
@@ -100,7 +99,7 @@ class StateTable:
         self.num_ways += len(states.ids)
         return first
 
-    def add_live(self, matcher: LLMatcher) -> int:
+    def add_live(self, matcher: SharedMatcher) -> int:
         """Add the grammar of one value. Return the number of its first state."""
         first, self._next_live = self._next_live, self._next_live + 2
         self._live[first] = self._live[first + 1] = LiveGrammar(first, matcher)

@@ -1,7 +1,7 @@
 """Grammars of values that no table holds: patterns, and any JSON Schema, decoded token by token (llguidance).
 
-A compiled automaton has a state for all that may have been written. A grammar has a matcher for each value instead,
-which moves on with it. So such a value has one of two state numbers: before its first token, and after any.
+A compiled automaton has a state for all that may have been written. A grammar has a matcher instead, which moves on
+with a value's tokens. So such a value has one of two state numbers: before its first token, and after any.
 
 A line holds the value: ' <value>,\\n', as for every kind (text/kind_automata.py).
 """
@@ -15,6 +15,7 @@ from collections import OrderedDict
 from functools import lru_cache
 from threading import Lock
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 FIRST_LIVE = 2**40
 """Lowest state number of a grammar; automata have lower ones."""
-_MOST_COMPILED = 256
-_LIMITS = LLParserLimits(max_lexer_states=10_000)
-"""Some MB for each value at most: it has an automaton of its own, of what has been looked at."""
+_MOST_COMPILED, _MOST_ALIVE = 256, 256
+_LIMITS = LLParserLimits(max_lexer_states=50_000)
+"""Some MB for each kind at most."""
 # On one line, as `json.dumps` writes. What a grammar cannot hold is left to the check of the answer.
 _OPTIONS = {
     "whitespace_flexible": False,
@@ -85,39 +86,72 @@ def _lark(kind: ValueKind) -> str:
     return f"start: SPACES (value{null}) END\nSPACES: / {{0,2}}/\nvalue: %json {json.dumps(schema)}\nEND: /,?\\n/\n"
 
 
+class SharedMatcher:
+    """Matcher of one kind, whose values take turns: what a matcher has looked at stays in its memory.
+
+    Attributes:
+        user: the value whose tokens it has seen.
+    """
+
+    matcher: LLMatcher
+    user: LiveGrammar | None
+
+    def __init__(self, unused: LLMatcher) -> None:
+        self._unused = unused
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin with an empty memory."""
+        self.matcher, self.user = self._unused.deep_copy(), None
+
+
 class LiveGrammar:
     """Grammar of one value that is being decoded. Its states are `first`, before any token, and `first + 1`."""
 
-    def __init__(self, first: int, matcher: LLMatcher) -> None:
-        self._first, self._matcher = first, matcher
+    def __init__(self, first: int, shared: SharedMatcher) -> None:
+        self._first, self._shared = first, shared
+        self._tokens: list[int] = []
+        self._is_free = False
 
     def mask(self, state: int, size: int) -> npt.NDArray[np.bool_]:
         """Return whether each token of the vocabulary may be written in a state, bool [size]."""
-        self._enter(state)
-        if not self._matcher.is_error():
-            bits = np.unpackbits(np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")
-            if not self._matcher.is_error():
+        matcher = self._at(state)
+        for _ in range(0 if self._is_free else 2):
+            bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")
+            if not matcher.is_error():
                 mask = np.zeros(size, dtype=np.bool_)
                 mask[: len(bits)] = bits[:size]
                 return mask
+            self._shared.renew()  # its memory is full, maybe by what others have written
+            matcher = self._at(state)
+        if not self._is_free:
             logger.warning("a value is not held to its grammar any more, which has reached its limits")
+        self._is_free = True
         return np.ones(size, dtype=np.bool_)  # the answer is judged when it is read
 
     def allows(self, state: int, token: int) -> bool:
         """Return whether the token may be written in a state."""
-        self._enter(state)
-        return bool(self._matcher.validate_tokens([token]) == 1)
+        return self._is_free or bool(self._at(state).validate_tokens([token]) == 1)
 
     def behind(self, state: int, token: int) -> int:
         """Write a token. Return the state after it."""
-        self._enter(state)
-        self._matcher.consume_token(token)
+        matcher = self._at(state)
+        self._tokens.append(token)
+        if not self._is_free:
+            matcher.consume_token(token)
         return self._first + 1
 
-    def _enter(self, state: int) -> None:
-        # A value may be decoded again from its first token, where memory was short.
-        if state == self._first:
-            self._matcher.reset()
+    def _at(self, state: int) -> LLMatcher:
+        """Return the matcher after this value's tokens."""
+        if state == self._first:  # a value may be decoded again from its first token, where memory was short
+            self._tokens.clear()
+            self._is_free = False
+        matcher = self._shared.matcher
+        if not self._is_free and (self._shared.user is not self or not self._tokens):
+            matcher.reset()
+            matcher.consume_tokens(self._tokens)
+            self._shared.user = self
+        return matcher
 
 
 class Grammars:
@@ -127,11 +161,12 @@ class Grammars:
         """Take `vocab_size`, the number of columns of the logits."""
         self._tokenizer, self._vocab_size = tokenizer, vocab_size
         self._lock = Lock()
-        self._compiled: OrderedDict[ValueKind, LLMatcher] = OrderedDict()  # least recently used first
+        self._compiled: OrderedDict[ValueKind, SharedMatcher] = OrderedDict()  # least recently used first
+        self._alive: WeakSet[SharedMatcher] = WeakSet()
         self._ours: LLTokenizer | None = None
 
-    def matcher(self, kind: ValueKind) -> LLMatcher | None:
-        """Return a new matcher; None if the tokenizer is none that grammars are compiled for.
+    def matcher(self, kind: ValueKind) -> SharedMatcher | None:
+        """Return the matcher of a kind; None if too many are in use, or grammars are not for this tokenizer.
 
         Raises:
             PatternError: there is no such grammar.
@@ -139,6 +174,9 @@ class Grammars:
         with self._lock:
             found = self._compiled.pop(kind, None)
             if found is None:
+                if len(self._alive) >= _MOST_ALIVE:
+                    logger.warning("values are not held to a grammar: %d others are in use", len(self._alive))
+                    return None
                 try:
                     from llguidance.hf import from_tokenizer  # imports transformers, which a command may do without
 
@@ -146,13 +184,14 @@ class Grammars:
                 except Exception as error:  # of classes in Python, as Kimi's
                     logger.warning("values are not held to grammars: %s", error)
                     return None
-                found = LLMatcher(self._ours, _lark(kind), log_level=0, limits=_LIMITS)
-                if found.is_error():
-                    raise PatternError(_reason(found.get_error()))
+                unused = LLMatcher(self._ours, _lark(kind), log_level=0, limits=_LIMITS)
+                if unused.is_error():
+                    raise PatternError(_reason(unused.get_error()))
+                self._alive.add(found := SharedMatcher(unused))
             self._compiled[kind] = found
             if len(self._compiled) > _MOST_COMPILED:
                 self._compiled.popitem(last=False)
-            return found.deep_copy()
+            return found
 
 
 _LONGEST = 20_000

@@ -69,8 +69,9 @@ def kind_choices(kind: ValueKind, tokenizer: Any) -> Choices:
     if isinstance(kind, FreeText):
         return lambda tokens: None
     if is_by_grammar(kind):
-        matcher = Grammars(tokenizer, len(tokenizer)).matcher(kind)
-        assert matcher is not None
+        shared = Grammars(tokenizer, len(tokenizer)).matcher(kind)
+        assert shared is not None
+        matcher = shared.matcher
 
         def choices(tokens: Sequence[int]) -> list[int]:
             matcher.reset()
