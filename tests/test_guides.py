@@ -191,7 +191,7 @@ def test_a_shop_is_added(tmp_path: Path) -> None:
         "product_id;Brand;Color;Width;Lined;Notes",
         "b;Acme;Black|Rose gold;35.56 cm;yes;",
         "",
-        "product_id,title,Brand,Width,Lined,Notes",
-        "b,Bag,Acme,35.56 cm,yes,",
+        "product_id,title,Brand,Width,Lined",
+        "b,Bag,Acme,35.56 cm,yes",
         "",
     ]
