@@ -200,8 +200,11 @@ _MOST_WRITTEN = 50_000
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z)|\{(\d+),?\d*\}|.", re.DOTALL)
 _GROUP = re.compile(r"\((?!\?)|\(\?(?:[:=!]|<[=!]|P?<[A-Za-z_]\w*>|[is-]+[:)])")
 _UNICODE = re.compile(r"\\[pPsS]")
-# `regex` reads these as fuzzy matching, a maximum count and a named class; others as plain characters.
-_READ_IN_TWO_WAYS = re.compile(r"\{(?:\s*(?:\d+\s*<=?\s*)?\d*[dies]|,[\d}])|:\^?\w+:\]|[*+?}]\+")
+# `regex` reads these as fuzzy matching or a maximum count, as what gives nothing back, and as a named class; others as
+# plain characters, or not at all.
+_FUZZY = re.compile(r"\{(?:\s*(?:\d+\s*<=?\s*)?\d*[dies]|,[\d}])")
+_POSSESSIVE = re.compile(r"(?:[*+?]|\{\d+,?\d*\})\+")
+_NAMED_CLASS = re.compile(r"\[.*\[:\^?\w+:\]", re.DOTALL)
 # Within a class, grammars read these as a class of its own and as operations on two.
 _CLASS_OPERATION = re.compile(r"\[(?:\\.|[^\\])*?(?:\[|&&|--|~~)", re.DOTALL)
 _FLAGS = re.compile(r"\(\?[is-]")
@@ -220,9 +223,7 @@ def compiled(pattern: str) -> regex.Pattern[str]:
     """
     if len(pattern) > _LONGEST:
         raise PatternError(f"it has more than {_LONGEST:,} characters")
-    _check_size(pattern)
-    if found := _READ_IN_TWO_WAYS.search(pattern):
-        raise PatternError(f"{found[0]!r} is read in two ways: write '\\{{', '[\\[:' or '\\+' for characters")
+    _check(pattern)
     parts = (part[0] for part in _PART.finditer(pattern))
     strict = "".join("\\Z" if part == "$" else part for part in parts)
     try:
@@ -232,10 +233,13 @@ def compiled(pattern: str) -> regex.Pattern[str]:
         raise PatternError(f"it is no regular expression: {error}") from error
 
 
-def _check_size(pattern: str) -> None:
-    """Raise `PatternError` for a pattern that is too large with its repetitions written out, or has strange groups."""
+def _check(pattern: str) -> None:
+    """Raise `PatternError` for a pattern that is too large written out, is read in two ways, or has strange groups."""
     sizes, last = [0], 0  # of the groups that are open, and of the part before
     for part in _PART.finditer(pattern):
+        found = next(filter(None, (form.match(pattern, part.start()) for form in (_FUZZY, _POSSESSIVE))), None)
+        if found := found or _NAMED_CLASS.match(part[0]):
+            raise PatternError(f"{found[0]!r} is read in two ways: write '\\{{', '[\\[:' or '\\+' for characters")
         if part[1]:
             times = max(1, int(part[1].lstrip("0")[:6] or "0"))
             sizes[-1] += last * (times - 1)

@@ -138,3 +138,8 @@ def test_no_pattern_takes_long(pattern: str, grammars: Grammars) -> None:
             allowed = np.nonzero(value.mask(states[number], 400))[0]
             states[number] = value.behind(states[number], int(allowed[-1]))
     assert time.perf_counter() - started < 5
+
+
+@table("pattern", [r"^[\w*+-]+$", r"^\++[+*]+$", "^[{d<=1}:a:]$", r"^\{s\(?R$", "^[(?R)]$"])
+def test_signs_in_a_class_or_behind_a_backslash_are_characters(pattern: str) -> None:
+    compiled(pattern)
