@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_LIVE = 2**40
 """Lowest state number of a grammar; automata have lower ones."""
-_MOST_COMPILED, _MOST_ALIVE = 256, 256
+_MOST_ALIVE = 256
 _LIMITS = LLParserLimits(max_lexer_states=50_000)
 """Some MB for each kind at most."""
 # On one line, as `json.dumps` writes. What a grammar cannot hold is left to the check of the answer.
@@ -90,11 +90,11 @@ class SharedMatcher:
     """Matcher of one kind, whose values take turns: what a matcher has looked at stays in its memory.
 
     Attributes:
-        user: the value whose tokens it has seen.
+        user: first state of the value whose tokens it has seen.
     """
 
     matcher: LLMatcher
-    user: LiveGrammar | None
+    user: int | None
 
     def __init__(self, unused: LLMatcher) -> None:
         self._unused = unused
@@ -147,10 +147,10 @@ class LiveGrammar:
             self._tokens.clear()
             self._is_free = False
         matcher = self._shared.matcher
-        if not self._is_free and (self._shared.user is not self or not self._tokens):
+        if not self._is_free and (self._shared.user != self._first or not self._tokens):
             matcher.reset()
             matcher.consume_tokens(self._tokens)
-            self._shared.user = self
+            self._shared.user = self._first
         return matcher
 
 
@@ -174,6 +174,8 @@ class Grammars:
         with self._lock:
             found = self._compiled.pop(kind, None)
             if found is None:
+                while len(self._alive) >= _MOST_ALIVE and self._compiled:
+                    self._compiled.popitem(last=False)  # which frees it if it is not in use
                 if len(self._alive) >= _MOST_ALIVE:
                     logger.warning("values are not held to a grammar: %d others are in use", len(self._alive))
                     return None
@@ -189,8 +191,6 @@ class Grammars:
                     raise PatternError(_reason(unused.get_error()))
                 self._alive.add(found := SharedMatcher(unused))
             self._compiled[kind] = found
-            if len(self._compiled) > _MOST_COMPILED:
-                self._compiled.popitem(last=False)
             return found
 
 

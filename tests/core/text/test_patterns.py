@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from hpd_core.text import grammars as grammars_module
 from hpd_core.text.grammars import Grammars, LiveGrammar, PatternError, compiled, grammar_problem
 from hpd_core.text.value_kinds import ListOf, Pattern, ValueKind, spelled
 from hpd_core.text.values import read_value
@@ -143,3 +144,15 @@ def test_no_pattern_takes_long(pattern: str, grammars: Grammars) -> None:
 @table("pattern", [r"^[\w*+-]+$", r"^\++[+*]+$", "^[{d<=1}:a:]$", r"^\{s\(?R$", "^[(?R)]$"])
 def test_signs_in_a_class_or_behind_a_backslash_are_characters(pattern: str) -> None:
     compiled(pattern)
+
+
+def test_a_matcher_that_nobody_uses_makes_room(tiny_tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammars_module, "_MOST_ALIVE", 3)
+    grammars = Grammars(tiny_tokenizer, len(tiny_tokenizer))
+    for number in range(9):
+        shared = grammars.matcher(Pattern(f"^a{number}$"))
+        assert shared is not None
+        LiveGrammar(0, shared).mask(0, 400)
+    del shared
+    used = [grammars.matcher(Pattern(f"^b{number}$")) for number in range(5)]
+    assert [each is not None for each in used] == [True, True, True, False, False]
