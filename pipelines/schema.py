@@ -28,7 +28,7 @@ from rich.table import Table
 
 from pipelines.config.catalog_input import InputFormat
 from pipelines.config.importing.imported import Imported, choose, schema_text
-from pipelines.config.importing.kinds import GOLD, ImportWishes, is_gold, read_imported
+from pipelines.config.importing.kinds import GOLD, ImportWishes, is_gold, kind_names, read_imported
 from pipelines.config.lint import diff, lint, tokenizer_counts
 from pipelines.config.schema_file import TALLIED, describe_totals, dump_schemas, load_schemas, parse_schemas, tally
 from pipelines.config.yaml_files import parse_yaml
@@ -41,8 +41,6 @@ from pipelines.store.folders import open_filesystem
 if TYPE_CHECKING:
     from pipelines.profiling.asked_attributes import Named
     from pipelines.profiling.asked_products import ProposalProduct
-
-_KINDS = ", ".join([*(source.name for source in SOURCES), "json-schema", "pydantic", "gold"])
 
 app = typer.Typer(
     add_completion=False,
@@ -103,7 +101,9 @@ def import_command(
         ),
     ],
     out: Annotated[str, typer.Option(help="The schema file to write.")],
-    kind: Annotated[str | None, typer.Option("--from", help=f"What it is: {_KINDS}; else its content tells.")] = None,
+    kind: Annotated[
+        str | None, typer.Option("--from", help=f"What it is: {kind_names(SOURCES)}; else its content tells.")
+    ] = None,
     category: Annotated[
         list[str] | None,
         typer.Option(help="Only this category and all below it: a name, a path 'A > B' or an id. May be repeated."),

@@ -55,7 +55,7 @@ class PackedBatch:
         num_calls: number of calls so far.
         seen: if not None, the batch only records the calls: shape, keys and values of each are appended, and nothing is
             attended to.
-        positions: int64 [T], of the row's tokens, for attention with a bias by position; set by `attending_to`.
+        positions: int64 [T], of the row's tokens, for queries that are scaled by position; set by `attending_to`.
     """
 
     plans: Sequence[AttentionPlan]

@@ -51,8 +51,8 @@ def attach(model: Any) -> None:
     has_no_attention = family.mixed and not getattr(model.config.get_text_config(), "layer_types", None)
     if not (has_no_attention or _text_model(model)._can_set_attn_implementation()):
         raise ModelError(
-            f"{name} models attend by code of their own, which HPD has no description of, and not through "
-            f"transformers' attention interface: take a model of a family in docs/models.md"
+            f"{name} models attend by code of their own and not through transformers' "
+            f"attention interface: take a model of a family in docs/models.md"
         )
     try:
         _use(model, ATTENTION_NAME)

@@ -3,7 +3,7 @@
     automaton  over bytes: of a kind of value (text/kind_automata.py)
     compiled   over tokens: state -> the tokens that spell a way through the automaton, and the state after each
                (text/token_states.py)
-    grammar    of patterns and of any JSON: no table, but a matcher for each value (text/grammars.py)
+    grammar    of patterns and of any JSON: no table, but a matcher for each kind (text/grammars.py)
 
 All compiled automata are in one table with consecutive state numbers, so that a step looks up the choices of all its
 values at once. No library is used: compiling must cost microseconds a state, because thousands of categories have

@@ -1,4 +1,4 @@
-"""What a shop is to an export: its files, the columns for answers, and how each is filled (see pipelines/shops)."""
+"""Interface of shops to an export: their files, the columns for answers, how each is filled (see pipelines/shops)."""
 
 from __future__ import annotations
 

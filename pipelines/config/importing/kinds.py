@@ -17,8 +17,6 @@ from pipelines.store.folders import open_filesystem
 
 _HEAD = 2**20  # bytes, in which a gold file's first line ends
 _GOLD_ENDINGS = (".jsonl", ".ndjson")
-
-
 PYDANTIC, GOLD = "pydantic", "gold"
 
 
@@ -75,6 +73,11 @@ def is_gold(path: str) -> bool:
     return is_called_so and not (isinstance(first, dict) and first.keys() & {"code", "attribute_code", "_embedded"})
 
 
+def kind_names(sources: Sequence[SchemaSource]) -> str:
+    """List the names of all kinds, for help and error messages."""
+    return ", ".join([*(source.name for source in (*sources, JSON_SCHEMA)), PYDANTIC, GOLD])
+
+
 def read_imported(
     paths: Sequence[str], kind: str | None, wishes: ImportWishes, sources: Sequence[SchemaSource]
 ) -> Imported:
@@ -91,7 +94,7 @@ def read_imported(
     """
     known = {source.name: source for source in (*sources, JSON_SCHEMA)}
     if kind is not None and kind not in (*known, PYDANTIC):
-        raise UsageError(f"--from {kind}: there is no such kind; there are {', '.join([*known, PYDANTIC, GOLD])}")
+        raise UsageError(f"--from {kind}: there is no such kind; there are {kind_names(sources)}")
     models = [path for path in paths if kind == PYDANTIC or (kind is None and is_model(path))]
     documents = [model_document(path) for path in models]
     documents += read_sources([path for path in paths if path not in models])
@@ -107,7 +110,7 @@ def read_imported(
         else:
             by_kind.setdefault(found, []).append(document)
     if not by_kind:
-        kinds = ", ".join([*known, PYDANTIC, GOLD])
+        kinds = kind_names(sources)
         wanted = f"no source of the kind {kind}" if kind else f"none of {kinds}, as far as its content tells"
         way_out = "" if kind else "name the kind with --from, or "
         raise UsageError(f"{listed(unknown)}: {wanted}; {way_out}see docs/import-schemas.md")

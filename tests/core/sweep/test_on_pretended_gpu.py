@@ -19,7 +19,7 @@ from tests.core.sweep.outcome import build
 from tests.core.sweep.record import Record
 
 IN_ALL_TESTS = {"gpt2", "glm5_next", "mamba"}
-"""Of each kind of code that is not the usual one: ids looked at, indexers, layers beside."""
+"""One type for each kind of code that is not the usual one: ids looked at, indexers, layers beside."""
 
 ON_GPUS_ALONE = {"kolibri1"}
 """Torch has a product that they use (`mm` to another type) on a real one alone."""
