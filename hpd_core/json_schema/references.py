@@ -191,7 +191,7 @@ def _refuse_endless(whole: Any, definitions: Mapping[str, Any], where: str) -> N
 
     def weight(node: Any) -> float:
         """Return the number of schemas that hold of a value that this one holds of."""
-        if not isinstance(node, Mapping):
+        if not isinstance(node, dict):
             return 1
         if (found := weights.get(id(node))) is None:
             weights[id(node)] = math.inf  # for itself, without any value in between
@@ -208,8 +208,8 @@ def _refuse_endless(whole: Any, definitions: Mapping[str, Any], where: str) -> N
     nodes = [whole, *definitions.values()]
     for node in nodes:
         weight(node)
-        inside = node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ()
-        nodes += [each for each in inside if isinstance(each, Mapping | list)]
+        inside = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        nodes += [each for each in inside if isinstance(each, dict | list)]
 
 
 def finder(root: Any) -> Callable[[str], Any]:

@@ -157,6 +157,8 @@ def test_size_and_limits() -> None:
     assert check_schema(enums, SchemaLimits(max_members=5)).branches == 2
     with pytest.raises(SchemaError, match=r"/b/\*: more than 4 values in enums"):
         check_schema(enums, SchemaLimits(max_members=4))
+    with pytest.raises(SchemaError, match=r"it has 500,0.. bytes, at most 500,000 are read"):
+        check_schema(an_object(a=TEXT) | {"$comment": "x" * 500_000})
 
 
 @table("case", ["doubling", "joining", "denied", "constant", "deep", "wide enum", "slow pattern", "large pattern"])
