@@ -41,11 +41,10 @@ class EngineConfig(Section):
         description="prompts that are admitted and attend together ('ar': are generated together); 'auto': 128 on a "
         "GPU, fewer where its memory is small, 32 on a CPU",
     )
-    max_cached_tokens: int = Field(
-        262_144,
-        ge=1,
-        description="KV cache slots that prompts may come to take (values as long as they may be) before others wait; "
-        "fewer where the free memory does not hold them",
+    max_cached_tokens: AutoCount = Field(
+        "auto",
+        description="KV cache slots that prompts take before others wait; 'auto': those of 64 steps, fewer where the "
+        "memory that is free beside a step does not hold them",
     )
     max_cached_prefixes: int = Field(64, ge=1, description="category prefixes whose KV is kept (LRU)")
     dtype: DTypeName = Field("auto", description="'auto': bfloat16 where the hardware is faster in it, else float32")

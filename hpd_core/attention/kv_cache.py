@@ -289,11 +289,11 @@ class CacheBlock:
 class CachePool:
     """Allocator of cache blocks, which reuses the memory of freed ones.
 
-    On a CPU the cost of memory is its first touch: a page fault for every 4 KiB, for which threads wait for each other,
-    and a cohort takes some hundred MiB. So blocks are cut from one large piece of address space (an arena), each from
-    the lowest place that has room. Pages that were touched once are used again, and those that are not needed are never
-    touched. Nothing is returned to the system before the pool is. Blocks that do not fit in the arena, in one piece,
-    come from the system. On a GPU torch does the like.
+    Blocks and slots are cut from one large piece of memory (an arena), each from the lowest place that has room. What
+    does not fit in there, in one piece, comes from the system. On a CPU the cost of memory is its first touch: a page
+    fault for every 4 KiB, for which threads wait for each other, and a cohort takes some hundred MiB. Pages of an arena
+    that were touched once are used again, and those that are not needed are never touched. On a GPU memory of an arena
+    is not split into parts that nothing fits. Nothing is returned to the system before the pool is.
     """
 
     def __init__(self, shape: CacheShape, order: CacheOrder | None = None, *, max_tokens: int = 0) -> None:
@@ -301,38 +301,49 @@ class CachePool:
 
         Args:
             order: None: the order that all of torch's backends can read.
-            max_tokens: usual number of tokens of all blocks in use, on a CPU: the arena's size.
+            max_tokens: usual number of tokens of all blocks in use: the arena's size. 0: no arena.
         """
         self.shape = shape
         self.order = order or CacheOrder()
         self.num_used = 0
-        """Number of elements in blocks that are in use."""
-        self._max_tokens = max_tokens if shape.device.type == "cpu" else 0
+        """Number of bytes of blocks and slots that are in use."""
+        self._max_tokens = max_tokens
         self._arena: Arena | None = None
 
     def take(self, num_prompts: int, capacity: int) -> CacheBlock:
         """Allocate a block. `capacity`: as `order.room_for` returns it."""
         size = num_prompts * capacity * self.shape.numbers_per_token
-        if self._arena is None and self._max_tokens:
-            self._arena = Arena(self._max_tokens * self.shape.numbers_per_token, self.shape.dtype)
-        memory = self._arena.take(size) if self._arena else None
-        if memory is None:
-            memory = torch.empty(size, dtype=self.shape.dtype, device=self.shape.device)
-        self.num_used += size
+        memory = self._take(size * self.shape.dtype.itemsize).view(self.shape.dtype)
         if self.order.fills:
             # Also memory that was used before: a NaN that a model made of one prompt must not reach another.
             memory.fill_(UNUSED_FILL)
         return CacheBlock(self.shape, self.order, memory, num_prompts, capacity)
 
-    def give_back(self, block: CacheBlock) -> None:
-        """Free a block. It must not be read any more, nor freed again."""
-        self.num_used -= block.memory.numel()
+    def take_slot(self, capacity: int) -> CacheSlot:
+        """Allocate a slot. `capacity`: as `order.room_for` returns it."""
+        return CacheSlot(self.shape, self._take(CacheSlot.num_bytes(self.shape, capacity)), capacity)
+
+    def _take(self, size: int) -> Tensor:
+        """Allocate memory, uint8 [size]."""
+        if self._arena is None and self._max_tokens:
+            self._arena = Arena(CacheSlot.num_bytes(self.shape, self._max_tokens), self.shape.device)
+        memory = self._arena.take(size) if self._arena else None
+        if memory is None:
+            memory = torch.empty(size, dtype=torch.uint8, device=self.shape.device)
+        self.num_used += size
+        return memory
+
+    def give_back(self, memory: Tensor) -> None:
+        """Free the memory of a block or slot. It must not be given to the device any more, nor freed again.
+
+        What was given to a GPU before may still read it: whatever is written there comes after it."""
+        self.num_used -= memory.nbytes
         if self._arena:
-            self._arena.give_back(block.memory)
+            self._arena.give_back(memory)
 
     def limit(self, max_tokens: int) -> None:
         """Set the usual number of tokens of all blocks from now on, while none is in use."""
-        self._max_tokens = max_tokens if self.shape.device.type == "cpu" else 0
+        self._max_tokens = max_tokens
         self._arena = None
 
     def clear(self) -> None:
@@ -342,22 +353,21 @@ class CachePool:
 
 
 class Arena:
-    """A piece of CPU memory, from which parts are taken and given back."""
+    """A piece of memory, from which parts are taken and given back."""
 
-    def __init__(self, size: int, dtype: torch.dtype) -> None:
-        """Reserve `size` numbers; none if the system does not provide so much address space."""
+    def __init__(self, size: int, device: torch.device) -> None:
+        """Reserve `size` bytes; none if the system does not provide so many in one piece."""
         try:
-            self._memory = torch.empty(size, dtype=dtype)
+            self._memory = torch.empty(size, dtype=torch.uint8, device=device)
         except (MemoryError, RuntimeError):  # torch's CPU allocator has no class of its own
-            logger.info("no address space for %d numbers of cache at once", size)
-            self._memory = torch.empty(0, dtype=dtype)
-        self._unit = PAGE // dtype.itemsize
+            logger.info("no memory for %d bytes of cache at once", size)
+            self._memory = torch.empty(0, dtype=torch.uint8, device=device)
         self._free = [(0, len(self._memory))]  # in order, with something in use between each two
         self._taken: dict[int, tuple[int, int]] = {}  # by address
 
     def take(self, size: int) -> Tensor | None:
-        """Take `size` numbers, from the lowest place that has room; return None if there is none."""
-        needed = -(-size // self._unit) * self._unit
+        """Take `size` bytes, from the lowest place that has room; return None if there is none."""
+        needed = -(-size // PAGE) * PAGE
         for index, (start, stop) in enumerate(self._free):
             if needed <= stop - start:
                 self._free[index : index + 1] = [(start + needed, stop)] if needed < stop - start else []
@@ -400,11 +410,10 @@ class CacheSlot:
     memory: Tensor
     capacity: int
 
-    @classmethod
-    def new(cls, shape: CacheShape, capacity: int) -> CacheSlot:
-        """Allocate a slot."""
-        size = seen_offset(shape, capacity) + 16 * capacity
-        return cls(shape, torch.empty(size, dtype=torch.uint8, device=shape.device), capacity)
+    @staticmethod
+    def num_bytes(shape: CacheShape, capacity: int) -> int:
+        """Return the bytes of a slot with room for `capacity` columns."""
+        return seen_offset(shape, capacity) + 16 * capacity
 
     @property
     def keys(self) -> Tensor:
@@ -426,13 +435,11 @@ class CacheSlot:
         ((keys, values),) = CacheOrder().tensors(self.shape, numbers.view(self.shape.dtype), 1, self.capacity)
         return keys[:, 0], values[:, 0]
 
-    def grown(self, capacity: int, used: int) -> CacheSlot:
-        """Return a larger slot with a copy of the first `used` columns."""
-        larger = CacheSlot.new(self.shape, capacity)
+    def copy_to(self, larger: CacheSlot, used: int) -> None:
+        """Copy the first `used` columns."""
         larger.keys[:, :, :used] = self.keys[:, :, :used]
         larger.values[:, :, :used] = self.values[:, :, :used]
         larger.seen[:, :used] = self.seen[:, :used]
-        return larger
 
 
 def seen_offset(shape: CacheShape, capacity: Count) -> Count:

@@ -48,10 +48,9 @@ class AddressedCache:
         """Create the cache of prompts that have fed nothing yet.
 
         Args:
-            num_columns: int64 [P], the most columns of each.
+            num_columns: int64 [P], the columns of each, if its values are of usual length.
         """
-        slots = [CacheSlot.new(pool.shape, pool.order.room_for(columns)) for columns in num_columns.tolist()]
-        pool.num_used += sum(slot.capacity for slot in slots) * pool.shape.numbers_per_token
+        slots = [pool.take_slot(pool.order.room_for(columns)) for columns in num_columns.tolist()]
         count = len(slots)
         return cls(
             pool, prefixes, slots, np.zeros(count, dtype=np.int64), LeadingColumns.of_prompts(count), _none(count)
@@ -95,8 +94,8 @@ class AddressedCache:
         self._leading = self._leading.rows(rows)
 
     def _give_back(self, slots: Sequence[CacheSlot]) -> None:
-        """Subtract slots from the pool's use. Queued kernels may still read them: torch reuses memory only later."""
-        self._pool.num_used -= sum(slot.capacity for slot in slots) * self._pool.shape.numbers_per_token
+        for slot in slots:
+            self._pool.give_back(slot.memory)
 
     @property
     def num_columns(self) -> int:
@@ -110,8 +109,11 @@ class AddressedCache:
 
     def slots_for(self, num_more: IntArray | int) -> int:
         """Return `num_slots` as it is with `num_more` more columns in use ([P], or one number for all prompts)."""
-        capacities = np.array([slot.capacity for slot in self._slots], dtype=np.int64)
-        return int(np.maximum(capacities, self.used + num_more).sum())
+        needed = self.used + num_more
+        return sum(
+            slot.capacity if columns <= slot.capacity else self._pool.order.room_for(columns)
+            for slot, columns in zip(self._slots, needed.tolist(), strict=True)
+        )
 
     def append(self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False) -> AddressedPlan:
         """Give each new token a column, and return where the attention stores and finds keys and values.
@@ -149,12 +151,13 @@ class AddressedCache:
         )
 
     def _reserve(self, num_columns: IntArray) -> None:
-        """Grow slots that are too small: rejected nodes leave columns behind that are never used again."""
-        for row in np.nonzero(num_columns > np.array([slot.capacity for slot in self._slots]))[0]:
-            needed = int(num_columns[row])
-            self._give_back([self._slots[row]])
-            self._slots[row] = self._slots[row].grown(needed + needed // 4, int(self.used[row]))
-            self._pool.num_used += self._slots[row].capacity * self._pool.shape.numbers_per_token
+        """Grow slots that are too small: values may be longer than usual, and rejected nodes leave columns behind."""
+        for row, columns in enumerate(num_columns.tolist()):
+            slot = self._slots[row]
+            if columns > slot.capacity:
+                self._slots[row] = self._pool.take_slot(self._pool.order.room_for(columns))
+                slot.copy_to(self._slots[row], int(self.used[row]))
+                self._pool.give_back(slot.memory)
 
     def reject(self, plan: AddressedPlan, wrong: npt.NDArray[np.bool_]) -> None:
         """Hide rejected tokens. Those at a prompt's end free their columns for the next step.

@@ -57,6 +57,8 @@ class Cohort:
         self._scoring = scoring
         self._cache = cache
         self._max_finished = max_finished
+        self.number = 0
+        """The scheduler's number of its oldest part: younger ones have higher numbers."""
         self._retired: npt.NDArray[np.bool_] = np.zeros(len(prompts), dtype=bool)  # finished; the row waits to go
         # For the step whose tokens are awaited: the values that decode, and the tokens fed, if more than one for each
         # of them.
@@ -90,13 +92,11 @@ class Cohort:
         prefill, values = Prefill(ordered), ValueStates.of_prompts(ordered)
         scoring = Scoring(tries or TrieTable(), rule)
         cache: CohortCache | AddressedCache | HybridCache
+        reserved = np.array([prompt.reserved_tokens for prompt in ordered], dtype=np.int64)
         if pool.order.by_address:
-            most = np.array([prompt.most_own_tokens for prompt in ordered], dtype=np.int64)
-            cache = AddressedCache.for_prompts(pool, prefixes, most)
+            cache = AddressedCache.for_prompts(pool, prefixes, reserved)
         else:
-            # Values are short as a rule; a longer one grows the block.
-            room = 4 * values.num_branches
-            cache = CohortCache.for_prompts(pool, prefixes, prefill.num_left, room)
+            cache = CohortCache.for_prompts(pool, prefixes, reserved, room=4 * values.num_branches)
         if mixers:
             cache = HybridCache.around(cache, pool, mixers, ordered, prefixes)
         return cls(ordered, prefill, values, scoring, cache, max_finished)
@@ -113,11 +113,18 @@ class Cohort:
         scoring = Scoring.merge([cohort._scoring for cohort in cohorts], _new_rows(pairs, np.argsort(order)))
         caches: list[Any] = [cohort._cache for cohort in cohorts]
         cache = type(caches[0]).merge(caches, picked, order)
-        return cls([prompts[row] for row in order], None, values, scoring, cache, cohorts[0]._max_finished)
+        merged = cls([prompts[row] for row in order], None, values, scoring, cache, cohorts[0]._max_finished)
+        merged.number = min(cohort.number for cohort in cohorts)
+        return merged
 
     def release(self) -> None:
         """Release its cache; it cannot run any more."""
         self._cache.release()
+
+    def displace(self) -> list[Prompt]:
+        """Release its cache. Return its unfinished prompts, which have to begin again."""
+        self.release()
+        return [prompt for prompt, is_over in zip(self.prompts, self._retired, strict=True) if not is_over]
 
     # State, as the scheduler reads it.
 
@@ -145,6 +152,13 @@ class Cohort:
     def num_cached_tokens(self) -> int:
         """Number of cache slots that the cohort occupies, with padding, without shared prefixes."""
         return self._cache.num_slots
+
+    @property
+    def next_cached_tokens(self) -> int:
+        """Number of cache slots that it occupies after its next step."""
+        if self.num_prefill_tokens:
+            return self._cache.num_slots  # its own tokens have theirs
+        return self._cache.slots_for(self._values.num_live_of_prompts + self._scoring.num_next_of(len(self.prompts)))
 
     @property
     def most_cached_tokens(self) -> int:

@@ -24,7 +24,7 @@ from hpd_core.decoding.addressed_cache import AddressedCache
 from hpd_core.decoding.cohort_input import NewTokens, counts_without_last
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import EVERYBODY, PUBLIC, IntArray
-from hpd_core.mixers.states import MixerCache, MixerShape, grown, window_of
+from hpd_core.mixers.states import MixerCache, MixerShape, window_of
 from hpd_core.system.device import to_device
 
 UNSEEN = 2**62
@@ -42,10 +42,10 @@ class CohortCache:
     def __init__(
         self, pool: CachePool, prefixes: Sequence[PrefixCache | None], used: IntArray, num_columns: int, room: int
     ) -> None:
-        """Allocate `num_columns` and `room`, the number of free columns worth having after those in use."""
+        """Allocate `num_columns`. `room`: the number of free columns worth having after those in use."""
         self._pool, self._room = pool, room
         self.prefixes, self.used = list(prefixes), used
-        self._allocate(num_columns + room)
+        self._allocate(num_columns)
 
     def _allocate(self, num_columns: int) -> None:
         num_prompts, capacity = len(self.prefixes), self._pool.order.room_for(num_columns)
@@ -60,16 +60,17 @@ class CohortCache:
         cls,
         pool: CachePool,
         prefixes: Sequence[PrefixCache | None],
-        num_own_tokens: IntArray,
+        num_columns: IntArray,
         room: int,
     ) -> CohortCache:
         """Create the cache of prompts that have fed nothing yet.
 
         Args:
             prefixes: that of each prompt, or None.
-            num_own_tokens: int64 [P]
+            num_columns: int64 [P], the columns of each, if its values are of usual length.
+            room: number of free columns worth having where the block is moved.
         """
-        return cls(pool, prefixes, np.zeros(len(prefixes), dtype=np.int64), int(num_own_tokens.max()), room)
+        return cls(pool, prefixes, np.zeros(len(prefixes), dtype=np.int64), int(num_columns.max()), room)
 
     @classmethod
     def merge(cls, caches: Sequence[CohortCache], picked: Sequence[IntArray], order: IntArray) -> CohortCache:
@@ -83,7 +84,7 @@ class CohortCache:
         prefixes = [cache.prefixes[row] for cache, rows in pairs for row in rows]
         used = np.concatenate([cache.used[rows] for cache, rows in pairs])[order]
         room = max(cache._room for cache in caches)
-        merged = cls(caches[0]._pool, [prefixes[row] for row in order], used, int(used.max()), room)
+        merged = cls(caches[0]._pool, [prefixes[row] for row in order], used, int(used.max()) + room, room)
         places = np.split(np.argsort(order), np.cumsum([len(rows) for rows in picked])[:-1])
         for (cache, rows), place in zip(pairs, places, strict=True):
             merged._copy(cache, rows, place)
@@ -92,7 +93,7 @@ class CohortCache:
 
     def release(self) -> None:
         """Release the memory; the cache cannot be used any more."""
-        self._pool.give_back(self._block)
+        self._pool.give_back(self._block.memory)
 
     @property
     def _device(self) -> torch.device:
@@ -111,7 +112,14 @@ class CohortCache:
     def slots_for(self, num_more: IntArray | int) -> int:
         """Return `num_slots` as it is with `num_more` more columns in use ([P], or one number for all prompts)."""
         widest = int((self.used + num_more).max())
-        return max(self.num_slots, len(self.used) * self._pool.order.room_for(widest))
+        return max(self.num_slots, len(self.used) * self._pool.order.room_for(self._capacity_for(widest)))
+
+    def _capacity_for(self, num_columns: int) -> int:
+        """Return a capacity for so many columns, with some to spare if the block has to grow: few prompts need more."""
+        capacity = self._k_positions.shape[1]
+        return (
+            capacity if num_columns <= capacity else max(num_columns, capacity + capacity // 4, capacity + self._room)
+        )
 
     def append(self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False) -> AttentionPlan:
         """Give each new token a column, and return where the attention stores and finds keys and values.
@@ -124,9 +132,8 @@ class CohortCache:
         columns = self.used[tokens.prompts] + tokens.ranks
         counts = np.bincount(tokens.prompts, minlength=len(self.used))
         self.used = self.used + counts
-        capacity = self._k_positions.shape[1]
-        if self.num_columns > capacity:  # by some columns only: most values have ended, few need them
-            self._move(kept, kept, max(self.num_columns, capacity + capacity // 4, capacity + self._room))
+        if (capacity := self._capacity_for(self.num_columns)) > self._k_positions.shape[1]:
+            self._move(kept, kept, capacity)
 
         num_rows = int(tokens.ranks.max()) + 1
         shape = (len(self.used), num_rows)
@@ -245,9 +252,8 @@ class MixerRoom:
         return cls(-(-trunk // slot), -(-column // slot), width)
 
     def for_prompt(self, prompt: Prompt) -> int:
-        """Return its slots if every value is as long as allowed and all nodes are fed that may be to choose some."""
-        most = max(columns_for([prompt]), most_columns(prompt))
-        return self.trunk + self.column * (grown(self.width + most) - self.width)
+        """Return the slots that are reserved for it."""
+        return self.trunk + self.column * columns_for([prompt])
 
 
 def slot_bytes(shapes: Sequence[MixerShape], attention: CacheShape) -> int:
@@ -257,8 +263,8 @@ def slot_bytes(shapes: Sequence[MixerShape], attention: CacheShape) -> int:
 
 
 def columns_for(prompts: Sequence[Prompt]) -> int:
-    """Return a useful number of branch columns: values are short as a rule; longer ones grow the memory."""
-    return max(prompt.layout.num_key_tokens + 4 * prompt.layout.num_branches for prompt in prompts)
+    """Return the number of branch columns that are reserved for each of them."""
+    return max(prompt.layout.num_key_tokens + prompt.reserved_tokens - prompt.num_own_tokens for prompt in prompts)
 
 
 def most_columns(prompt: Prompt) -> int:
@@ -274,7 +280,7 @@ class HybridCache:
     ) -> None:
         """Build from two parts with the same rows; `most`: int64 [P], the most columns of branches of each prompt."""
         self._pool, self._attention, self._mixing, self._most = pool, attention, mixing, most
-        self._num_counted = self._num_bytes = 0
+        self._num_bytes = 0
         self._count(mixing.num_bytes)
 
     @classmethod
@@ -309,10 +315,9 @@ class HybridCache:
         return cls(caches[0]._pool, attention, mixing, most)
 
     def _count(self, num_bytes: int) -> None:
-        """Report the memory in use to the pool, which counts in numbers of its own dtype."""
-        num_numbers = -(-num_bytes // self._pool.shape.dtype.itemsize)
-        self._pool.num_used += num_numbers - self._num_counted
-        self._num_counted, self._num_bytes = num_numbers, num_bytes
+        """Report the memory in use to the pool."""
+        self._pool.num_used += num_bytes - self._num_bytes
+        self._num_bytes = num_bytes
 
     @property
     def prefixes(self) -> list[PrefixCache | None]:

@@ -21,7 +21,7 @@ from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.cohort_cache import MixerRoom, slot_bytes
 from hpd_core.decoding.cohort_input import CohortInput
 from hpd_core.decoding.member_bounds import NullRule
-from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes, halved
+from hpd_core.decoding.memory import Limits, activation_bytes, doubled, fitted, free_bytes, halved
 from hpd_core.decoding.model_runner import ModelRunner
 from hpd_core.decoding.next_token import Chosen, TokenChoice
 from hpd_core.decoding.prompt import Prompt
@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 _MAX_FINISHED: Mapping[Way, float] = {"native": 0.75, "triton": 0.0, "eager": 0.5}
 """Share of a cohort's prompts that may be finished before the others move to memory of their own. Our CPU kernel skips
 finished prompts; for our GPU kernel nothing has to be moved; the other ways compute finished prompts, too."""
+
+
+_PATIENCE = 256
+"""Steps after running out of memory until the limits are doubled again; twice as many after the next time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +99,12 @@ class Decoder:
         self._most_in_flight = 2 if self.overlaps_steps else 1
         self._limits = Limits.of(config, shape.device)
         self._lost_seconds = 0.0
+        self._num_calm, self._patience = 0, _PATIENCE
         self._runner = ModelRunner(model, config, shape, constraints, self._tries)
         self._shape = shape = self._runner.shape
-        self.pool = pool = CachePool(shape, cache_order(self.way, shape), max_tokens=self._limits.max_cached_tokens)
+        # On a GPU there is an arena only when it is known what is free: `fit`.
+        arena = self._limits.max_cached_tokens if shape.device.type == "cpu" else 0
+        self.pool = pool = CachePool(shape, cache_order(self.way, shape), max_tokens=arena)
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
             mixers, rule = self._runner.mixer_shapes, NullRule(config.answer_threshold)
@@ -206,10 +213,14 @@ class Decoder:
                 *(smaller.max_prompts_per_cohort, limits.max_prompts_per_cohort),
                 *(smaller.max_cached_tokens, limits.max_cached_tokens),
             )
+            self._num_calm, self._patience = 0, 2 * self._patience
         else:
             for prompt in report.finished:
                 del self._open[prompt]
             self._lost_seconds = 0.0
+            self._num_calm += 1
+            if self._num_calm % self._patience == 0:  # others may have given memory back
+                self._scheduler.limits = doubled(self._scheduler.limits, self._limits)
             return report
         # Only now: the error's traceback held references to the step's tensors.
         finished = self._begin_anew(smaller)

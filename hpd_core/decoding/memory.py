@@ -19,8 +19,15 @@ from hpd_core.mixers.states import MixerShape
 
 logger = logging.getLogger(__name__)
 
-_SHARE_FOR_CACHE = {"cpu": 0.5, "cuda": 0.75}
-"""Share of the free memory. A CPU's belongs to others, too; on a GPU activations and logits need the rest."""
+_SHARE_FOR_CACHE = {"cpu": 0.5, "cuda": 0.95}
+"""Share of the free memory, on a GPU of what a step leaves. A CPU's belongs to others, too."""
+
+_SHARE_FOR_STEP = {"cpu": 0.5, "cuda": 0.25}
+"""Share of the free memory that a step may take with 'auto'."""
+
+_CACHED_STEPS = 64
+"""Steps whose tokens the cache holds with 'auto'. More prompts at a time would make no step larger: a step of 16,384
+tokens is the next token of every value of 1,000 to 2,000 products, which take some hundred slots each."""
 
 _STEP_TOKENS = {"cpu": 4096, "cuda": 16_384}
 """Tokens per step with 'auto'. A GPU's products are a seventh faster with 16,384 rows than with 4,096 (on an H200)."""
@@ -69,10 +76,11 @@ class Limits:
         if room is not None and room < tokens:
             tokens = max(_FEWEST_STEP_TOKENS, 1 << max(1, room).bit_length() - 1)
         prompts = tokens // _STEP_TOKENS_A_PROMPT
+        cached = tokens * _CACHED_STEPS
         return cls(
             tokens if config.max_tokens_per_step == "auto" else config.max_tokens_per_step,
             prompts if config.max_prompts_per_cohort == "auto" else config.max_prompts_per_cohort,
-            config.max_cached_tokens,
+            cached if config.max_cached_tokens == "auto" else config.max_cached_tokens,
             config.max_cached_prefixes,
         )
 
@@ -144,18 +152,20 @@ def fitted(
         bytes_per_token: of the cache; None: that of keys and values.
     """
     bytes_per_token = bytes_per_token or max(1, shape.numbers_per_token * shape.dtype.itemsize)
-    share = _SHARE_FOR_CACHE.get(shape.device.type, 0.5)
-    limits = Limits.of(config, shape.device, int(free * (1 - share) - _LOGITS_BYTES) // activations)
-    most = max(_SMALLEST_CACHE, int(free * share) // bytes_per_token)
+    kind = shape.device.type if shape.device.type in _SHARE_FOR_CACHE else "cpu"
+    limits = Limits.of(config, shape.device, int(free * _SHARE_FOR_STEP[kind] - _LOGITS_BYTES) // activations)
+    step = _LOGITS_BYTES + limits.max_tokens_per_step * activations if kind == "cuda" else 0
+    most = max(_SMALLEST_CACHE, int((free - step) * _SHARE_FOR_CACHE[kind]) // bytes_per_token)
     if limits.max_cached_tokens <= most:
         return limits
-    logger.warning(
-        "engine.max_cached_tokens is %d and would take %.1f GiB; %.1f GiB are free: it is %d here",
-        limits.max_cached_tokens,
-        limits.max_cached_tokens * bytes_per_token / 2**30,
-        free / 2**30,
-        most,
-    )
+    if config.max_cached_tokens != "auto":
+        logger.warning(
+            "engine.max_cached_tokens is %d and would take %.1f GiB; %.1f GiB are free: it is %d here",
+            limits.max_cached_tokens,
+            limits.max_cached_tokens * bytes_per_token / 2**30,
+            free / 2**30,
+            most,
+        )
     return replace(limits, max_cached_tokens=most)
 
 
@@ -171,5 +181,14 @@ def halved(limits: Limits) -> Limits | None:
         max_cached_prefixes=max(1, limits.max_cached_prefixes // 2),
     )
     # Never more than the user allowed.
-    smaller = Limits(**{name: min(most, getattr(smaller, name)) for name, most in asdict(limits).items()})
+    smaller = _at_most(smaller, limits)
     return None if smaller == limits else smaller
+
+
+def doubled(limits: Limits, most: Limits) -> Limits:
+    """Return limits that take about twice the memory, but not above `most`."""
+    return _at_most(Limits(**{name: 2 * count for name, count in asdict(limits).items()}), most)
+
+
+def _at_most(limits: Limits, most: Limits) -> Limits:
+    return Limits(**{name: min(count, getattr(most, name)) for name, count in asdict(limits).items()})

@@ -7,9 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 from hpd_core.layout import IntArray, Layout
 from hpd_core.text.leases import Lease
 from hpd_core.text.runs import Runs
+
+USUAL_COLUMNS = 8
+"""Columns of the cache that are reserved for a value: most are shorter. Longer ones make its prompt's memory grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,7 @@ class Prompt:
             members in the layout before it is decoded.
         leases: leases of its values' entries in tables; they end when it is finished.
         is_dropped: whether the caller gave it up: its running values end as they are.
+        was_displaced: whether it had to give its memory to others: next time it reserves the most that it may need.
         tokens, logprobs: after it is finished, per branch: generated ids (the closing one last) and their
             log-probabilities. `closed[b]` is False if the value was cut at its limit.
         choices: likewise, per branch, how it was chosen among members; None: decoded token by token.
@@ -109,6 +115,7 @@ class Prompt:
     runs: Mapping[int, Runs] = field(default_factory=dict)
     leases: list[Lease[Any]] = field(default_factory=list)
     is_dropped: bool = False
+    was_displaced: bool = False
     tokens: list[list[int]] = field(default_factory=list)
     logprobs: list[list[float]] = field(default_factory=list)
     closed: list[bool] = field(default_factory=list)
@@ -151,3 +158,10 @@ class Prompt:
     def most_own_tokens(self) -> int:
         """Number of own tokens if values are as long as allowed and all nodes are fed that may be to choose some."""
         return self.num_own_tokens + int(self.layout.fallbacks.sum() + self.layout.max_fed.sum())
+
+    @property
+    def reserved_tokens(self) -> int:
+        """Number of own tokens if values are as long as usual: what is reserved for it."""
+        if self.was_displaced:
+            return self.most_own_tokens
+        return self.num_own_tokens + int(np.minimum(self.layout.fallbacks + self.layout.max_fed, USUAL_COLUMNS).sum())

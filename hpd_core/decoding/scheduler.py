@@ -25,6 +25,10 @@ _COHORTS_IN_SIGHT = 4
 Not all waiting prompts: submissions that are searched together end together, and then nothing waits after them.
 """
 
+_SPARE = 32
+"""Part of the cache that new prompts leave to those that run, whose values may be longer than usual: where this is too
+little, some prompts have to begin again."""
+
 _LEAST_OVERLAP = 4
 """A step beside another one is worth its launch from this fraction of a full one on. With less, the tail of a run would
 be two steps of half the size that take turns, where one could be merged.
@@ -71,6 +75,7 @@ class Scheduler:
         self._prefix_slots = PrefixSlots(self._common, self._mixer_room)
         self._prefix_cohort: Cohort | None = None
         self._in_flight: set[Cohort] = set()  # in a step that is not finished
+        self._num_cohorts = 0
         self.running: list[Cohort] = []
 
     def add(self, prompts: Iterable[Prompt]) -> None:
@@ -127,6 +132,7 @@ class Scheduler:
 
         Return [] if other steps are not finished, and nothing else is to do, or too little for a step of its own.
         """
+        self._displace()
         budget = self.limits.max_tokens_per_step
         load = num_tokens(self._idle())
         # A new cohort is worth its overhead only with enough room to fill it.
@@ -160,6 +166,7 @@ class Scheduler:
         if ready:
             self._turn = None
             self.running.append(self._make_cohort([prompt for prompt, _ in ready], [prefix for _, prefix in ready]))
+            self.running[-1].number = self._num_cohorts = self._num_cohorts + 1
             max_tokens -= self.running[-1].num_prefill_tokens
         for prompt, _ in ready:
             del self._waiting[prompt]
@@ -172,14 +179,19 @@ class Scheduler:
         """Return those of the next prompts that can run now, each with the cached prefix that it attends to."""
         ready: list[tuple[Prompt, PrefixCache | None]] = []
         num_new = widest = num_columns = widest_mixing = 0
-        num_cached = self._num_cached()
+        most = self.limits.max_cached_tokens
+        if turn[0].was_displaced:  # not again: what runs may become as long as it is allowed to
+            num_cached = sum(cohort.most_cached_tokens for cohort in self.running)
+        else:
+            num_cached = self._num_cached()
+            most -= most // _SPARE
         users: set[PrefixCache] = set()
         for prompt in islice(turn, self.limits.max_prompts_per_cohort):
             if self._common.missing(prompt) is not None:
                 break  # prompts run in order: those after one that waits for its prefix wait with it
             prefix = self._common.of(prompt)
             num_new += prompt.num_own_tokens
-            room = self._room_for(prompt.most_own_tokens)
+            room = self._room_for(prompt.reserved_tokens)
             widest = max(widest, room)
             num_columns += room
             widest_mixing = max(widest_mixing, self._mixer_room.for_prompt(prompt))  # padded however it attends
@@ -188,7 +200,7 @@ class Scheduler:
             count = len(ready) + 1
             num_own = (count * widest if self._is_padded else num_columns) + count * widest_mixing
             num_kept = self._prefix_slots.count(self.running, self._prefix_cohort, users)
-            over = num_cached + num_own + num_kept - self.limits.max_cached_tokens
+            over = num_cached + num_own + num_kept - most
             alone = not ready and not self.running
             if not alone and num_new > max_tokens:
                 break
@@ -265,7 +277,23 @@ class Scheduler:
         return self._turn
 
     def _num_cached(self) -> int:
-        return sum(cohort.most_cached_tokens for cohort in self.running)
+        return sum(cohort.num_cached_tokens for cohort in self.running)
+
+    def _displace(self) -> None:
+        """Let the youngest cohorts begin again later where those that run are about to need more than there is."""
+        while len(self.running) > 1 and (idle := self._idle()):
+            grown = sum(cohort.next_cached_tokens - cohort.num_cached_tokens for cohort in idle)
+            needed = self._num_cached() + grown
+            kept = self._prefix_slots.count(self.running, self._prefix_cohort)
+            if needed + kept <= self.limits.max_cached_tokens:
+                return
+            youngest = max(idle, key=lambda cohort: cohort.number)
+            self.running.remove(youngest)
+            prompts = youngest.displace()
+            self.add(prompts)
+            for prompt in reversed(prompts):
+                prompt.was_displaced = True
+                self._waiting.move_to_end(prompt, last=False)
 
     def finish_step(self, cohorts: Iterable[Cohort]) -> tuple[list[Prompt], list[Prompt], list[Prompt]]:
         """Finish a step of `cohorts`: cache computed prefixes, retire finished prompts, merge small cohorts.
@@ -296,11 +324,11 @@ class Scheduler:
         return finished, prefixes, texts
 
     def _has_room_for_one(self, cohorts: Sequence[Cohort]) -> bool:
-        """Return whether these may be merged: their mixer columns are padded to the widest one's maximum."""
-        if not self._mixer_room.trunk:
+        """Return whether there is memory to merge these: they may be padded to the widest."""
+        if not (self._is_padded or self._mixer_room.trunk):
             return True
-        widest = max(-(-cohort.most_cached_tokens // len(cohort.prompts)) for cohort in cohorts)
-        others = sum(cohort.most_cached_tokens for cohort in self.running if cohort not in cohorts)
+        widest = max(-(-cohort.num_cached_tokens // len(cohort.prompts)) for cohort in cohorts)
+        others = sum(cohort.num_cached_tokens for cohort in self.running if cohort not in cohorts)
         together = widest * sum(cohort.num_unfinished for cohort in cohorts)
         kept = self._prefix_slots.count(self.running, self._prefix_cohort)
         return together + others + kept <= self.limits.max_cached_tokens

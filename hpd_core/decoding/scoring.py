@@ -82,6 +82,11 @@ class Scoring:
         """Number of nodes to feed next."""
         return 0 if self._search is None else len(self._search.next)
 
+    def num_next_of(self, num_prompts: int) -> IntArray:
+        """Return the number of nodes to feed next for each row, int64 [P]."""
+        found = np.zeros(0, dtype=np.int64) if self._search is None else self._at[0][self._search.next.values]
+        return np.bincount(found, minlength=num_prompts)
+
     def begin(self, at: ValueIndex, values: ValueStates, logprobs: npt.NDArray[np.floating]) -> None:
         """Take those of the values that are chosen among members, once there are logits after their keys.
 

@@ -141,6 +141,11 @@ class ValueStates:
         return int((self.live & ~self.is_scored).sum())
 
     @property
+    def num_live_of_prompts(self) -> IntArray:
+        """Number of values that are decoded token by token, of each prompt, int64 [P]."""
+        return np.count_nonzero(self.live & ~self.is_scored, axis=1)
+
+    @property
     def is_open(self) -> npt.NDArray[np.bool_]:
         """Whether each value is not finished, bool [P, B]."""
         return self.live | self.is_scored

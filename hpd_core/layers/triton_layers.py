@@ -280,9 +280,8 @@ class StepGraphs:
         logger.info("captured %d CUDA graphs in %.1f s", len(graphs), time.perf_counter() - started)
 
     def forget(self) -> None:
-        """Free their memory; from now on nothing runs by graphs."""
+        """Free their memory; they are captured again when a step fits one."""
         self._graphs.clear()
-        self._is_over = True
 
     def logits(
         self, plans: Sequence[AddressedPlan], token_ids: IntArray, logit_rows: IntArray

@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hpd_core.attention.kv_cache import CacheShape, CacheSlot
+from hpd_core.attention.kv_cache import CachePool, CacheShape, CacheSlot
 from hpd_core.attention.plan import AddressedPlan, PrefixCache
 from hpd_core.attention.step_tables import packed_scopes
 from hpd_core.decoding.cohort_cache import UNSEEN
@@ -135,7 +135,7 @@ def step_problem(rng: np.random.Generator, shape: Shape, device: torch.device | 
 
 def _slot(rng: np.random.Generator, shape: CacheShape, capacity: int, used: int) -> CacheSlot:
     """One that holds numbers in its first columns."""
-    slot = CacheSlot.new(shape, capacity)
+    slot = CachePool(shape).take_slot(capacity)
     slot.seen[0], slot.seen[1] = PUBLIC, 0
     for tensor in (slot.keys, slot.values):
         tensor.fill_(torch.nan)

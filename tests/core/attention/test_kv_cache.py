@@ -30,7 +30,7 @@ def test_blocks_are_apart_and_fresh(
             mark, block = taken.pop(which % len(taken))
             assert all((tensor == mark).all() for tensor in (*block.keys, *block.values)), "somebody else wrote here"
             block.keys[0].fill_(math.nan)  # what a broken model leaves
-            pool.give_back(block)
+            pool.give_back(block.memory)
         else:
             capacity = order.room_for(num_columns)
             block = pool.take(num_prompts, capacity)
@@ -40,4 +40,4 @@ def test_blocks_are_apart_and_fresh(
                 assert (tensor == kv_cache.UNUSED_FILL).all()
                 tensor.fill_(number)
             taken.append((number, block))
-        assert pool.num_used == sum(block.memory.numel() for _, block in taken)
+        assert pool.num_used == sum(block.memory.nbytes for _, block in taken)

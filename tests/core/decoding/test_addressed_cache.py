@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -11,13 +12,15 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from hpd_core import EngineConfig
-from hpd_core.attention.kv_cache import CacheOrder, CachePool, CacheShape
+from hpd_core.attention.kv_cache import CacheOrder, CachePool, CacheShape, CacheSlot
 from hpd_core.decoding import decoder as decoder_module
 from hpd_core.decoding.addressed_cache import AddressedCache
 from hpd_core.decoding.cohort_input import CohortInput, NewTokens, ranks_within
 from hpd_core.decoding.decoder import Decoder
+from hpd_core.decoding.memory import Limits, activation_bytes, fitted
 from hpd_core.decoding.model_runner import ModelRunner
 from hpd_core.decoding.next_token import Chosen
 from hpd_core.decoding.prompt import Prompt
@@ -44,7 +47,9 @@ def test_memory_is_given_back_whatever_happens_to_rows(
     caches = [AddressedCache.for_prompts(memory, [None] * len(own), np.array(own)) for own in (first, second)]
 
     def check(*caches: AddressedCache) -> None:
-        assert memory.num_used == sum(cache.num_slots for cache in caches) * SHAPE.numbers_per_token
+        slots = [slot.capacity for cache in caches for slot in cache._slots]
+        assert memory.num_used == sum(CacheSlot.num_bytes(SHAPE, capacity) for capacity in slots)
+        assert sum(slots) == sum(cache.num_slots for cache in caches)
 
     check(*caches)
     kept = [data.draw(st.lists(st.booleans(), min_size=len(own), max_size=len(own))) for own in (first, second)]
@@ -64,32 +69,82 @@ def test_memory_is_given_back_whatever_happens_to_rows(
     assert memory.num_used == 0
 
 
+@dataclass
+class Steps:
+    """Steps of a decoder without a model, whose cache is as on a GPU: their sizes, and of each what was cached."""
+
+    sizes: list[int] = field(default_factory=list)
+    cached: list[int] = field(default_factory=list)
+    running: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, prompts: list[Prompt], limits: Limits, token: Callable[[], int], endings: Endings) -> Steps:
+        """Decode these prompts; each of their tokens is a `token`."""
+        steps = cls()
+
+        def run(_: ModelRunner, inputs: Sequence[CohortInput]) -> Any:
+            steps.sizes.append(sum(len(item.token_ids) for item in inputs))
+            steps.cached.append(decoder.pool.num_used // CacheSlot.num_bytes(SHAPE, 1))
+            tokens = np.array([token() for item in inputs for _ in item.logit_rows], dtype=np.int64)
+            chosen = Chosen(tokens, np.zeros(len(tokens), dtype=np.float32), np.full(len(tokens), FREE))
+            return SimpleNamespace(fetch=lambda: chosen)
+
+        by_address = CacheOrder(fills=False, by_address=True)
+        config = EngineConfig(attention="eager", share_text=False, overlap_steps=True, **asdict(limits))
+        with patch.object(decoder_module, "cache_order", lambda *_: by_address), patch.object(ModelRunner, "run", run):
+            decoder = Decoder(build_model("llama"), endings, config, SHAPE)
+            decoder.add(prompts)
+            while decoder.has_work:
+                decoder.step()
+                steps.running.append(sum(len(cohort.prompts) for cohort in decoder._scheduler.running))
+        assert all(prompt.is_finished for prompt in prompts)
+        return steps
+
+    def share_of(self, least: int) -> float:
+        """Return the share of all tokens that is in steps of at least so many."""
+        return sum(size for size in self.sizes if size >= least) / sum(self.sizes)
+
+
 @table(
     ("documents", "limit", "at_once"),
     [
-        ([3] * 30, 1280, 20),  # short prompts take whole slots
-        ([1500, *[40] * 40], 4200, 41),  # a long one does not count for the others
+        ([3] * 30, 1321, 20),  # short prompts take whole slots
+        ([1500, *[40] * 40], 4330, 41),  # a long one does not count for the others
     ],
 )
 def test_as_many_run_as_fit(documents: list[int], limit: int, at_once: int) -> None:
-    most = 0
+    prompts = [Prompt(tree_layout([], [5] * length, [Branch([7], 3)]), ()) for length in documents]
+    steps = Steps.of(prompts, Limits(8192, 64, limit, 64), lambda: 5, Endings.none(VOCABULARY))
+    assert max(steps.cached) <= limit
+    assert steps.running[0] == at_once
 
-    def run(_: ModelRunner, inputs: Sequence[CohortInput]) -> Any:
-        nonlocal most
-        most = max(most, decoder.pool.num_used // SHAPE.numbers_per_token)
-        count = sum(len(item.logit_rows) for item in inputs)
-        chosen = Chosen(np.full(count, 5), np.zeros(count, dtype=np.float32), np.full(count, FREE))
-        return SimpleNamespace(fetch=lambda: chosen)
 
-    by_address = CacheOrder(fills=False, by_address=True)
-    limits = {"max_cached_tokens": limit, "max_tokens_per_step": 8192, "max_prompts_per_cohort": 64}
-    config = EngineConfig(attention="eager", share_text=False, **limits)
-    with patch.object(decoder_module, "cache_order", lambda *_: by_address), patch.object(ModelRunner, "run", run):
-        decoder = Decoder(build_model("llama"), Endings.none(VOCABULARY), config, SHAPE)
-        decoder.add(Prompt(tree_layout([], [5] * length, [Branch([7], 3)]), ()) for length in documents)
-        decoder.step()
-        running = sum(len(cohort.prompts) for cohort in decoder._scheduler.running)
-        while decoder.has_work:
-            decoder.step()
-    assert most <= limit
-    assert running == at_once
+@table(
+    ("memory", "least", "share"),
+    [
+        (141e9, 12_000, 0.9),  # an H200; what is left is the end, where nothing waits any more
+        (48.3e9, 6_000, 0.88),  # an L40S, whose cache holds a fifth of them
+    ],
+)
+def test_steps_of_a_thousand_listings_are_full(memory: float, least: int, share: float) -> None:
+    """Of Llama 3.1 8B in bfloat16: documents of 120 to 420 tokens, 8 to 13 values of 5 tokens on average."""
+    config = LlamaConfig(
+        vocab_size=128_256, hidden_size=4096, intermediate_size=14_336, num_hidden_layers=32, num_attention_heads=32
+    )
+    config.num_key_value_heads = 8
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config).to(torch.bfloat16)
+    weights = sum(each.nbytes for each in model.parameters())
+    shape = CacheShape.uniform(32, 8, 128, 128, torch.bfloat16, torch.device("cuda"))
+    limits = fitted(EngineConfig(), shape, int(memory) - weights, activation_bytes(model, shape))
+    rng = np.random.default_rng(0)
+    prompts = []
+    for number in range(1024):
+        category, document = number % 10, [5] * int(rng.integers(120, 420))
+        branches = [Branch([7, 7, 7], 30)] * (8 + category % 6)
+        prompts.append(Prompt(tree_layout([5] * 200, document, branches), category))
+    endings = Endings.of_texts(VOCABULARY, {6: "\n"}, [])
+    steps = Steps.of(prompts, limits, lambda: 6 if rng.random() < 0.2 else 5, endings)
+    assert steps.share_of(least) >= share, steps.sizes
+    assert max(steps.cached) <= limits.max_cached_tokens
+    assert not any(prompt.was_displaced for prompt in prompts)

@@ -93,7 +93,7 @@ def test_a_cache_grows_keeps_rows_and_merges() -> None:
     plan = merged.append(new_tokens([1, 1, 1], first_position=20), 0, rows_of(merged))
     positions = [[*range(3), 20], [*range(3), 20], [*range(9), 20]]
     assert plan.k_positions.tolist() == [row + [UNSEEN] * (10 - len(row)) for row in positions]
-    assert pool.num_used == merged.num_slots * SHAPE.numbers_per_token, "those that it was made of are given back"
+    assert pool.num_used == merged.num_slots * SHAPE.numbers_per_token * SHAPE.dtype.itemsize, "others are given back"
 
 
 def test_states_of_values_are_merged_by_rows() -> None:

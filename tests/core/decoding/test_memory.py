@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +17,10 @@ from hypothesis import strategies as st
 
 from hpd_core import Engine, EngineConfig
 from hpd_core.attention.kv_cache import CacheBlock, CachePool, CacheShape
+from hpd_core.decoding import decoder as decoder_module
 from hpd_core.decoding import memory
 from hpd_core.decoding.cohort_cache import CohortCache
-from hpd_core.decoding.decoder import Decoder
+from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.memory import Limits, activation_bytes, fitted, free_bytes
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import Branch, tree_layout
@@ -64,6 +66,9 @@ def test_a_cache_that_does_not_fit_is_made_smaller_and_said_so(caplog: pytest.Lo
     assert "engine.max_cached_tokens is 100000" in caplog.text
     assert fitted(wanted, SHAPE, 0, 1).max_cached_tokens == 4096, "less is not worth trying"
     assert fitted(EngineConfig(max_cached_tokens=50), SHAPE, 0, 1).max_cached_tokens == 50
+    caplog.clear()
+    assert fitted(EngineConfig(), SHAPE, 10_000 * BYTES_PER_TOKEN, 1) == smaller, "by itself it is as large as fits"
+    assert caplog.records == []
 
 
 @table("family", FAMILIES)
@@ -133,7 +138,10 @@ def small_device(pool: CachePool, capacity: int) -> None:
     take = pool.take
 
     def taking(num_prompts: int, num_columns: int) -> CacheBlock:
-        if pool.num_used + num_prompts * num_columns * pool.shape.numbers_per_token > capacity:
+        if (
+            pool.num_used // pool.shape.dtype.itemsize + num_prompts * num_columns * pool.shape.numbers_per_token
+            > capacity
+        ):
             raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate more than there is")
         return take(num_prompts, num_columns)
 
@@ -162,6 +170,29 @@ def test_where_the_cache_does_not_fit_all_goes_on_with_less(count: int, room: in
     assert found == expected
     assert sorted(map(id, finished)) == sorted(map(id, prompts)), "each is reported once"
     assert decoder.pool.num_used == 0
+
+
+def test_limits_grow_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longer the oftener memory has ended, and to what they were."""
+    step, fails = Decoder._step, [True, True]
+
+    def failing(decoder: Decoder, started: float) -> StepReport:
+        if fails.pop() if fails else False:
+            raise torch.OutOfMemoryError("made up")
+        return step(decoder, started)
+
+    monkeypatch.setattr(Decoder, "_step", failing)
+    monkeypatch.setattr(decoder_module, "_PATIENCE", 2)
+    decoder = Decoder(LLAMA, NEVER, EngineConfig(), cache_shape(LLAMA))
+    whole = decoder.limits.max_cached_tokens
+    decoder.add([Prompt(tree_layout([], [5] * 9, [Branch([6], 30)]), ())])
+    seen = []
+    while decoder.has_work:
+        decoder.step()
+        seen.append(decoder.limits.max_cached_tokens)
+    assert [(share, len(list(same))) for share, same in groupby(whole // limit for limit in seen)] == [
+        *((2, 1), (4, 8), (2, 8), (1, len(seen) - 17))
+    ]
 
 
 @table("fail_at", range(1, 40, 3))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpd_core.config import EngineConfig
+from hpd_core.decoding import prompt as prompt_module
 from hpd_core.decoding.decoder import Decoder, StepReport
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import Branch, tree_layout
@@ -63,13 +66,27 @@ def test_a_cohort_has_no_more_prompts_than_allowed() -> None:
 
 
 def test_admission_waits_while_the_cache_is_full() -> None:
-    """A prompt counts with its values as long as they may become: 30 + 2 + 4 tokens."""
+    """A prompt counts with its value: 30 + 2 + 4 tokens. A part of the cache is left for longer ones."""
     items = [prompt(30, [4], seed=n) for n in range(6)]
-    running = [sum(map(len, report.cohorts)) for report in run(items, max_cached_tokens=2 * 36)]
+    running = [sum(map(len, report.cohorts)) for report in run(items, max_cached_tokens=2 * 36 + 3)]
     assert max(running) == 2
     running = [sum(map(len, report.cohorts)) for report in run(items[:3], max_cached_tokens=1)]
     assert max(running) == 1
     assert len(run([prompt(30, [4], seed=n) for n in range(6)])) < 10
+
+
+def test_the_youngest_give_way_to_values_that_are_long() -> None:
+    """Nine columns are reserved for each prompt's values, which come to take 60, and forty slots are not enough."""
+    items = [prompt(1, [60], seed=n) for n in range(4)]
+    reports = run(items, max_cached_tokens=100, max_prompts_per_cohort=1)
+    fed = [[item for cohort in report.cohorts for item, _ in cohort] for report in reports]
+    assert max(map(len, fed)) == 4
+    began = {item: sum(item in now and item not in before for before, now in pairwise([[], *fed])) for item in items}
+    assert [began[item] for item in items] == [1, 2, 2, 2], "the oldest goes on, the others begin once more"
+    assert [item.was_displaced for item in items] == [False, True, True, True]
+    alone = [prompt(1, [60], seed=n) for n in range(4)]
+    run(alone, max_cached_tokens=10**6)
+    assert [item.tokens for item in items] == [item.tokens for item in alone]
 
 
 def test_a_prefix_is_computed_once() -> None:
@@ -80,9 +97,11 @@ def test_a_prefix_is_computed_once() -> None:
     assert sorted(computed) == sorted([tuple(first), tuple(second)])
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_submissions_that_arrive_at_any_time_are_answered_as_alone(data: st.DataObject) -> None:
+def test_submissions_that_arrive_at_any_time_are_answered_as_alone(
+    data: st.DataObject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And fairly: the oldest that waits is in every cohort that is admitted."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     endings = random_endings(rng)
@@ -93,6 +112,8 @@ def test_submissions_that_arrive_at_any_time_are_answered_as_alone(data: st.Data
         max_cached_prefixes=data.draw(st.integers(1, 3)),
         max_cached_tokens=data.draw(st.sampled_from([1, 120, 10**6])),
     )
+    # What is reserved for a value: where that is too little, prompts are displaced, and begin again.
+    monkeypatch.setattr(prompt_module, "USUAL_COLUMNS", data.draw(st.sampled_from([1, 8])))
     decoder = Decoder(LLAMA, endings, config, cache_shape(LLAMA))
     submissions = data.draw(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=5))
     cases: list[TreeCase] = []
