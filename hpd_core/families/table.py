@@ -24,7 +24,7 @@ class Family:
     Attributes:
         refused: why they cannot be used; "" if they can.
         our_layers: layers/forward.py runs their layers: RMS norms before attention and MLP (maybe of queries and keys),
-            rotary embedding of whole heads, SwiGLU.
+            rotary embedding of whole heads (or none in some layers), SwiGLU; Granite's factors.
         mixers: modules that mix tokens beside attention, by the names of their classes. All but the first are optional.
         mixed: names in `config.layer_types` of the layers that have one, with attention beside it or not.
         picked: settings whose product is the number of tokens that an indexer picks for each token to attend to.
@@ -67,7 +67,10 @@ _LFM2_CUTS = {
 }
 
 FAMILIES: Mapping[str, Family] = {
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), Family(our_layers=True)),
+    **dict.fromkeys(
+        ("cwm", "granite", "internlm3", "llama", "ministral", "mistral", "qwen2", "qwen3", "seed_oss", "smollm3"),
+        Family(our_layers=True),
+    ),
     # Layers beside attention.
     "bailing_hybrid": _mixing(_LINEAR, ("BailingHybridDeltaAttention", mixing.KIMI)),
     "bamba": _mixing(_LINEAR, ("BambaMixer", mixing.MAMBA_2)),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 import transformers
@@ -92,6 +92,42 @@ def why_not_ours(model: Any, by: OurLayers) -> str | None:
     return None
 
 
+class Factors(NamedTuple):
+    """Factors of the embeddings, of what each layer adds, and of the output before the logits: Granite's, else 1."""
+
+    embeddings: float
+    added: float
+    output: float
+
+    @classmethod
+    def of(cls, model: Any) -> Factors:
+        """Read them from the model's configuration."""
+        names = ("embedding_multiplier", "residual_multiplier", "logits_scaling")
+        embeddings, added, divisor = (getattr(model.config, name, 1.0) for name in names)
+        return cls(embeddings, added, 1 / divisor)
+
+
+def scaled(x: Tensor, factor: float) -> Tensor:
+    """Return `x` by a factor; itself if that is 1."""
+    return x if factor == 1 else x * factor
+
+
+Angles = tuple[Tensor, Tensor]
+"""Cosines and sines of rotary embedding."""
+
+
+def angles_of(model: Any, x: Tensor, positions: Tensor) -> tuple[Angles, Angles | None]:
+    """Return the angles by which heads are turned, and those of layers without rotary embedding, if there are any."""
+    cos, sin = (angles[0] for angles in model.model.rotary_emb(x[None], position_ids=positions[None]))
+    has_rest = not all(map(is_turned, decoder_layers(model)))
+    return (cos, sin), (torch.ones_like(cos), torch.zeros_like(sin)) if has_rest else None
+
+
+def is_turned(layer: Any) -> bool:
+    """Return whether a layer has rotary embedding."""
+    return bool(getattr(layer.self_attn, "use_rope", True))
+
+
 class CpuLayers:
     """Layers by our own code on a CPU, for models for which `why_not_ours` is None."""
 
@@ -100,6 +136,8 @@ class CpuLayers:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._layers = list(decoder_layers(model))
+        self._factors = Factors.of(model)
+        self._is_plain = set(self._factors) == {1.0} and all(map(is_turned, self._layers))
         self._at_once: NativeLayers | None = None
 
     def forget(self) -> None:
@@ -120,15 +158,15 @@ class CpuLayers:
         linears: PackedLinears | None = None,
     ) -> Iterable[Tensor] | TiledLogits:
         """Compute as `transformers_logits`, or without storing logits. `linears`: packed weights, active."""
-        base = self._model.model
-        x = base.embed_tokens(token_ids)  # the residual stream, [T, D]
-        cos, sin = (angles[0] for angles in base.rotary_emb(x[None], position_ids=positions[None]))
-        at_once = None if linears is None else self._layers_at_once(linears)
+        x = scaled(self._model.model.embed_tokens(token_ids), self._factors.embeddings)  # the residual stream, [T, D]
+        turned, rest = angles_of(self._model, x, positions)
+        at_once = self._layers_at_once(linears) if linears is not None and self._is_plain else None
         if at_once is not None:
-            hidden = at_once.run(x, cos, sin, batch.plans, logit_rows)
+            hidden = at_once.run(x, *turned, batch.plans, logit_rows)
             batch.num_calls += len(self._layers)
         else:
-            hidden = self._one_by_one(x, cos, sin, logit_rows, batch, linears)
+            hidden = self._one_by_one(x, turned, rest or turned, logit_rows, batch, linears)
+            hidden = scaled(hidden, self._factors.output)
         head = self._model.lm_head
         if linears is not None and (tiled := linears.tiled(head)) is not None:
             return TiledLogits(hidden, tiled, head.weight)
@@ -153,7 +191,13 @@ class CpuLayers:
         return self._at_once
 
     def _one_by_one(
-        self, x: Tensor, cos: Tensor, sin: Tensor, logit_rows: Tensor, batch: PackedBatch, linears: PackedLinears | None
+        self,
+        x: Tensor,
+        turned: Angles,
+        rest: Angles,
+        logit_rows: Tensor,
+        batch: PackedBatch,
+        linears: PackedLinears | None,
     ) -> Tensor:
         """Compute all layers and the last norm, function by function; [n, D]."""
         layers = self._layers
@@ -166,7 +210,7 @@ class CpuLayers:
                 project(normed).view(len(x), -1, attention.head_dim)
                 for project in (attention.q_proj, attention.k_proj, attention.v_proj)
             )
-            q, k = linear.rotary(q, k, cos, sin, norms_of_heads(attention))
+            q, k = linear.rotary(q, k, *(turned if is_turned(layer) else rest), norms_of_heads(attention))
             attended, _ = attend(
                 attention,
                 *(heads.transpose(0, 1)[None] for heads in (q, k, v)),
@@ -181,11 +225,13 @@ class CpuLayers:
                 if not len(logit_rows):
                     return x[:0]
                 attended, x = attended.index_select(0, logit_rows), x.index_select(0, logit_rows)
-            normed = linear.add_norm(x, attention.o_proj(attended), *norm_of(layer.post_attention_layernorm))
+            delta = scaled(attention.o_proj(attended), self._factors.added)
+            normed = linear.add_norm(x, delta, *norm_of(layer.post_attention_layernorm))
             if linears is not None and (gated_mlp := linears.gated_mlp(mlp)) is not None:
                 delta = gated_mlp(normed)
             else:
                 delta = mlp.down_proj(linear.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
+            delta = scaled(delta, self._factors.added)
         return linear.add_norm(x, delta, *norm_of(self._model.model.norm))
 
     def _in_blocks(self, hidden: Tensor) -> Iterator[Tensor]:

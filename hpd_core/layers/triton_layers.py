@@ -32,7 +32,7 @@ from torch import Tensor
 from hpd_core.attention.plan import AddressedPlan
 from hpd_core.attention.step_tables import Sizes
 from hpd_core.attention.triton_step import TritonAttention, TritonStep
-from hpd_core.layers.forward import decoder_layers, norms_of_heads, window_of
+from hpd_core.layers.forward import Factors, angles_of, decoder_layers, is_turned, norms_of_heads, scaled, window_of
 from hpd_core.layers.fp8 import Fp8Linear, product
 from hpd_core.layers.triton_pointwise import add_norm, add_norm_fp8, quantize, swiglu, swiglu_fp8
 from hpd_core.layout import IntArray
@@ -65,6 +65,7 @@ class _Layer:
     head_size: int
     window: int | None
     scale: float
+    is_turned: bool
 
     def heads(self, x: Tensor, delta: Tensor | None) -> Tensor:
         """Return queries, keys and values of `x` plus `delta`, [T, (H + 2 H_kv) * D]."""
@@ -94,7 +95,7 @@ class TritonLayers:
         self._model = model
         with torch.no_grad():
             self._layers = [_layer(layer) for layer in decoder_layers(model)]
-        self._last = norm_of(model.model.norm)
+        self._last, self._factors = norm_of(model.model.norm), Factors.of(model)
 
     @property
     def windows(self) -> set[int]:
@@ -110,19 +111,19 @@ class TritonLayers:
 
     def hidden(self, step: TritonStep) -> Tensor:
         """Return the output of the last norm, [n, D], of the n tokens whose logits are wanted."""
-        base = self._model.model
         step.note()
-        x = base.embed_tokens(step.token_ids)  # the residual stream, [T, D]
-        cos, sin = (angles[0] for angles in base.rotary_emb(x[None], position_ids=step.positions[None]))
+        x = scaled(self._model.model.embed_tokens(step.token_ids), self._factors.embeddings)  # the residual stream
+        turned, rest = angles_of(self._model, x, step.positions)
         delta = None  # what the layer before adds to it
         for number, layer in enumerate(self._layers):
-            attended = self._attention(step, number, layer, layer.heads(x, delta), cos, sin)
+            angles = turned if layer.is_turned or rest is None else rest
+            attended = self._attention(step, number, layer, layer.heads(x, delta), *angles)
             if number == len(self._layers) - 1:  # nobody attends to what comes behind
                 attended, x = (rows.index_select(0, step.logit_rows) for rows in (attended, x))
                 if not len(x):
                     return x
-            delta = layer.mlp(x, layer.out(attended))
-        return add_norm(x, delta, *self._last)
+            delta = scaled(layer.mlp(x, scaled(layer.out(attended), self._factors.added)), self._factors.added)
+        return scaled(add_norm(x, delta, *self._last), self._factors.output)
 
     def _attention(
         self, step: TritonStep, number: int, layer: _Layer, heads: Tensor, cos: Tensor, sin: Tensor
@@ -157,6 +158,7 @@ def _layer(layer: Any) -> _Layer:
         attention.head_dim,
         window_of(attention),
         attention.scaling,
+        is_turned(layer),
     )
 
 

@@ -18,7 +18,7 @@ import transformers
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from hpd_core.layers.forward import decoder_layers, norms_of_heads, why_not_ours, window_of
+from hpd_core.layers.forward import decoder_layers, is_turned, norms_of_heads, scaled, why_not_ours, window_of
 from hpd_core.native import library, linear
 from hpd_core.native.linear import norm_of
 from hpd_core.system.device import is_waited_for
@@ -257,7 +257,8 @@ def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, batch: Any) -> Tenso
     )
     if (norms := norms_of_heads(attention)) is not None:
         q, k = (add_norm(heads, None, *norm)[1] for heads, norm in zip((q, k), norms, strict=True))
-    q, k = (rotated(heads, cos, sin) for heads in (q, k))
+    if is_turned(layer):
+        q, k = (rotated(heads, cos, sin) for heads in (q, k))
     attend = transformers.AttentionInterface()[attention.config._attn_implementation]
     attended, _ = attend(
         attention,
@@ -267,6 +268,7 @@ def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, batch: Any) -> Tenso
         sliding_window=window_of(attention),
         hpd_training=batch,
     )
-    added = call(attention.o_proj, attended[0].flatten(1))
+    factor = getattr(layer, "residual_multiplier", 1.0)
+    added = scaled(call(attention.o_proj, attended[0].flatten(1)), factor)
     x, normed = add_norm(x, added, *norm_of(layer.post_attention_layernorm))
-    return x + call(mlp.down_proj, swiglu(call(mlp.gate_proj, normed), call(mlp.up_proj, normed)))
+    return x + scaled(call(mlp.down_proj, swiglu(call(mlp.gate_proj, normed), call(mlp.up_proj, normed))), factor)

@@ -46,7 +46,10 @@ _CONFIGS: dict[str, Any] = {
         **_COMMON, head_dim=12, sliding_window=_WINDOW, query_pre_attn_scalar=7, layer_types=_gemma_types(3)
     ),
     "olmo2": lambda: tf.Olmo2Config(**_COMMON),
-    "granite": lambda: tf.GraniteConfig(**_COMMON, attention_multiplier=0.2, logits_scaling=2.0),
+    "granite": lambda: tf.GraniteConfig(
+        **_COMMON, attention_multiplier=0.2, logits_scaling=2.0, embedding_multiplier=3.0, residual_multiplier=0.4
+    ),
+    "smollm3": lambda: tf.SmolLM3Config(**_COMMON, no_rope_layer_interval=2),
     "qwen3_moe": lambda: tf.Qwen3MoeConfig(
         **_COMMON, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, decoder_sparse_step=1
     ),
@@ -77,7 +80,10 @@ FAMILIES_AND_LAYOUTS = [
 ]
 """For `pytest.mark.parametrize`."""
 
-FUSED = ("llama", "mistral", "qwen2", "qwen3")
+ALIKE = ("llama", "mistral", "qwen2", "qwen3")
+"""Whose layers are all of one kind, without factors: on a CPU with AMX they run as one function."""
+
+FUSED = (*ALIKE, "granite", "smollm3")
 """Whose layers run by our own code."""
 
 

@@ -17,7 +17,7 @@ from hpd_core.config import EngineConfig
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layers.forward import CpuLayers
-from tests.core.families import FUSED, build_tiled_model
+from tests.core.families import ALIKE, build_tiled_model
 from tests.core.helpers import Case, decode, decoder_with_constraints, random_case, random_endings, random_ids
 from tests.core.native import layers_at_once, needs_tiles, threads
 from tests.examples import examples
@@ -47,7 +47,7 @@ def read(prompt: Prompt) -> tuple[Any, ...]:
     return prompt.tokens, prompt.logprobs, prompt.closed
 
 
-@pytest.mark.parametrize("family", FUSED)
+@pytest.mark.parametrize("family", ALIKE)
 @settings(max_examples=examples(8), deadline=None)
 @given(SEEDS, st.sampled_from([1, 6, 40]), st.sampled_from([1, 2, 3]), st.sampled_from([16, 200, 4096]))
 def test_bit_for_bit_alike(family: str, seed: int, prompts: int, num_threads: int, most_tokens: int) -> None:

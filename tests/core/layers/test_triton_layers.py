@@ -50,6 +50,8 @@ def full(*values: Any) -> Any:
         full("mistral", "tree", {"layers": "triton"}),  # windows
         ("mistral", "stacked", {"layers": "triton"}),
         full("qwen2", "tree", {"layers": "triton"}),  # biases, and windows in some layers
+        ("granite", "tree", {"layers": "triton"}),  # factors
+        ("smollm3", "tree", {"layers": "triton"}),  # no rotary embedding in some layers
         full("gemma2", "tree", {"layers": "auto"}),
         full("gemma2", "stacked", {"layers": "auto"}),
         full("gpt_oss", "tree", {"layers": "auto"}),

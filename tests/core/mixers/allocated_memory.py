@@ -33,7 +33,7 @@ def bytes_of_cohort(cohort: Cohort) -> tuple[int, int]:
     if slots is None:
         tensors = [cache._attention._block.memory]
     else:
-        tensors = [each for slot in slots for each in (slot.keys, slot.values)]
+        tensors = [slot.memory for slot in slots]
     own = _layer_tensors(cache._mixing.layers)
     return sum(tensor.nbytes for tensor in tensors), sum(tensor.nbytes for tensor in own)
 

@@ -144,7 +144,7 @@ def test_attention(
         )
 
 
-def small_llama(dtype: torch.dtype, kind: type[Any] = tf.LlamaConfig) -> Any:
+def small_llama(dtype: torch.dtype, kind: type[Any] = tf.LlamaConfig, **others: Any) -> Any:
     """With heads of a size that tiles take."""
     config = kind(
         vocab_size=VOCABULARY,
@@ -155,6 +155,7 @@ def small_llama(dtype: torch.dtype, kind: type[Any] = tf.LlamaConfig) -> Any:
         num_key_value_heads=2,
         head_dim=32,
         pad_token_id=0,
+        **others,
     )
     return random_model(config).to(dtype).train()
 
@@ -210,9 +211,16 @@ def distance(x: Tensor, y: Tensor) -> float:
     return float((x - y).norm() / y.norm())
 
 
-@table("kind", [tf.LlamaConfig, tf.MistralConfig, tf.Qwen2Config, tf.Qwen3Config])
-def test_a_model_learns_what_it_would_learn_by_its_own_code(kind: type[Any]) -> None:
-    model = small_llama(torch.float32, kind)
+@table(
+    ("kind", "others"),
+    [
+        *((kind, {}) for kind in (tf.LlamaConfig, tf.MistralConfig, tf.Qwen2Config, tf.Qwen3Config)),
+        (tf.GraniteConfig, {"residual_multiplier": 0.4, "embedding_multiplier": 3.0, "logits_scaling": 2.0}),
+        (tf.SmolLM3Config, {"no_rope_layer_interval": 2}),
+    ],
+)
+def test_a_model_learns_what_it_would_learn_by_its_own_code(kind: type[Any], others: dict[str, Any]) -> None:
+    model = small_llama(torch.float32, kind, **others)
     attach_training(model)
     with layers_by_ours() as calls:
         loss, found = gradients(model, some_batch())
