@@ -143,7 +143,8 @@ class ValueStates:
     @property
     def num_live_of_prompts(self) -> IntArray:
         """Number of values that are decoded token by token, of each prompt, int64 [P]."""
-        return np.count_nonzero(self.live & ~self.is_scored, axis=1)
+        live: IntArray = (self.live & ~self.is_scored).sum(axis=1)
+        return live
 
     @property
     def is_open(self) -> npt.NDArray[np.bool_]:

@@ -162,7 +162,8 @@ def engine_place(job: JobContext) -> EnginePlace:
 
 
 def resource_note(*pools: tuple[ActorConfig, float]) -> str | None:
-    """Return a note if the present cluster cannot hold the engines or leaves no CPU beside them; None if it can.
+    """Return a note if the present cluster cannot hold the engines, leaves no CPU beside them or has more GPUs than
+    they take; None if it fits.
 
     It is only a note, because an autoscaling cluster may be adding nodes. `pools`: for each model, its actors and the
     GPUs of one actor, from `num_gpus_per_actor`.
@@ -186,12 +187,17 @@ def resource_note(*pools: tuple[ActorConfig, float]) -> str | None:
         )
     num_cpus = resources.get("CPU", 0.0)
     reserved = sum(actors.max * actors.num_cpus for actors, _ in pools)
-    if num_cpus == 0 or reserved <= num_cpus - 0.5:
+    if num_cpus and reserved > num_cpus - 0.5:
+        return (
+            f"Note: actors.max x actors.num_cpus = {reserved:g} reserves all {num_cpus:g} CPUs of the cluster as it is "
+            f"now. Reading and writing need one too: if the cluster does not grow, the job waits for ever."
+        )
+    taken = sum(num_gpus * actors.max for actors, num_gpus in pools)
+    idle = resources.get("GPU", 0.0) - taken
+    if not taken or idle < max(1.0, num_gpus):
         return None
-    return (
-        f"Note: actors.max x actors.num_cpus = {reserved:g} reserves all {num_cpus:g} CPUs of the cluster as it is "
-        f"now. Reading and writing need one too: if the cluster does not grow, the job waits for ever."
-    )
+    most = pools[0][0].max
+    return f"Note: {idle:g} of the cluster's {idle + taken:g} GPUs will do nothing: raise actors.max, which is {most}."
 
 
 def _without_advice(message: str) -> str:

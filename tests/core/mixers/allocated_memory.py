@@ -30,10 +30,7 @@ def bytes_of_cohort(cohort: Cohort) -> tuple[int, int]:
     """Keys and values; states and columns."""
     cache: Any = cohort._cache
     slots = getattr(cache._attention, "_slots", None)
-    if slots is None:
-        tensors = [cache._attention._block.memory]
-    else:
-        tensors = [slot.memory for slot in slots]
+    tensors = [cache._attention._block.memory] if slots is None else [slot.memory for slot in slots]
     own = _layer_tensors(cache._mixing.layers)
     return sum(tensor.nbytes for tensor in tensors), sum(tensor.nbytes for tensor in own)
 

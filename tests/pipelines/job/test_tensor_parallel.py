@@ -72,5 +72,6 @@ def test_an_actor_takes_as_many_gpus_of_a_node_as_share_its_model(on_ray: Workpl
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "Note: 6 of the cluster's 8 GPUs will do nothing: raise actors.max" in done.stdout + done.stderr
     assert len(read_table(on_ray.folder / "out", "products")) == 12
     assert {row["node_share"] for row in read_table(on_ray.folder / "out", "metrics")} == {2 / 8}
