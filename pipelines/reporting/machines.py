@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,21 @@ EFFICIENCY = 0.4
 """Assumed share of a GPU's dense peak, in bf16 or FP8, if nothing was measured."""
 
 
+_MOST_WEIGHTS = 0.85
+"""Share of a GPU's memory that weights may take: the rest is for a step's activations and some prompts' KV cache."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """Data sheet of a GPU: dense operations per second in bf16, FP8 (None if it has none) and fp32; memory bytes per
-    second."""
+    """Data sheet of a GPU: dense operations per second in bf16, FP8 (None if it has none) and fp32; memory in bytes per
+    second, and in bytes."""
 
     name: str
     flops: float
     fp8_flops: float | None
     fp32_flops: float
     bandwidth: float
+    memory: float
 
 
 @functools.cache
@@ -47,7 +52,7 @@ def gpu_table() -> dict[str, Gpu]:
 def _gpu(row: Mapping[str, str]) -> Gpu:
     fp8 = float(row["fp8_tflops"]) * 1e12 if row["fp8_tflops"] else None
     bf16, fp32 = (float(row[f"{name}_tflops"]) * 1e12 for name in ("bf16", "fp32"))
-    return Gpu(row["gpu"], bf16, fp8, fp32, float(row["gb_per_second"]) * 1e9)
+    return Gpu(row["gpu"], bf16, fp8, fp32, float(row["gb_per_second"]) * 1e9, float(row["gb"]) * 1e9)
 
 
 def planned_price(config: JobConfig, metrics: Sequence[Mapping[str, Any]], num_others: int = 0) -> Price:
@@ -129,22 +134,41 @@ def work_per_row(config: JobConfig, engine: Mapping[str, Any], tokens: Mapping[s
 
     from hpd_core.decoding.memory import Limits
 
+    # In fp32 on a CPU, it is in 16 bits on a GPU.
+    narrowed = 2 if engine.get("dtype") == "float32" and config.engine.dtype == "auto" else 1
     steps = forwarded / Limits.of(config.engine, torch.device("cuda")).max_tokens_per_step
     state_flops = size.get("state_operations", 0) * forwarded
-    return Work(of_layers - fp8_flops + of_head, fp8_flops, state_flops, steps, size["weight_bytes"])
+    return Work(of_layers - fp8_flops + of_head, fp8_flops, state_flops, steps, size["weight_bytes"] / narrowed)
 
 
 def assumed_seconds(work: Work, gpu: Gpu, efficiency: float) -> float:
     """Estimate seconds per row on an unmeasured GPU: the slower of arithmetic and reading the weights.
 
-    Raises `UsageError` if the work is in FP8 and the GPU has none.
+    Raises `UsageError` if the work is in FP8 and the GPU has none, or if the weights do not fit its memory.
     """
+    if work.weight_bytes > _MOST_WEIGHTS * gpu.memory:
+        raise UsageError(
+            f"--on: the model's weights take {work.weight_bytes / 1e9:,.0f} GB, which leaves too little of the "
+            f"{gpu.memory / 1e9:,.0f} GB of one {gpu.name} for products; name a machine of larger GPUs"
+            + ("" if work.fp8_flops else ", or plan by a pilot with engine.quantization: fp8, which halves them")
+        )
     arithmetic = work.flops / gpu.flops + work.state_flops / gpu.fp32_flops
     if work.fp8_flops:
         if gpu.fp8_flops is None:
             raise UsageError(f"--on: {gpu.name} has no FP8; name a machine that has, or plan without it")
         arithmetic += work.fp8_flops / gpu.fp8_flops
     return max(arithmetic, work.steps * work.weight_bytes / gpu.bandwidth) / efficiency
+
+
+def share_in_fp8(work: Work, gpu: Gpu) -> float:
+    """Estimate the time of the same work with the layers in FP8, as a share of its time in 16 bits; 1 if that is none.
+
+    The head's operations are taken for the layers', which are nearly all.
+    """
+    if gpu.fp8_flops is None or work.fp8_flops:
+        return 1.0
+    in_fp8 = replace(work, flops=0.0, fp8_flops=work.flops, weight_bytes=work.weight_bytes / 2)
+    return assumed_seconds(in_fp8, gpu, 1.0) / assumed_seconds(work, gpu, 1.0)
 
 
 def rate_text(work: Work, gpu: Gpu) -> str:

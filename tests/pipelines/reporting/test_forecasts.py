@@ -22,6 +22,7 @@ from pipelines.reporting.machines import (
     is_same_gpu,
     planned_price,
     rate_text,
+    share_in_fp8,
     work_per_row,
 )
 from tests.examples import examples
@@ -131,6 +132,12 @@ def test_work_on_a_machine_that_was_not_measured() -> None:
     expected = (work.flops / 362e12 + 3e11 / 91.6e12) / 0.5
     assert assumed_seconds(of_hybrid, gpu, 0.5) == pytest.approx(expected), "states are in fp32"
     assert rate_text(of_hybrid, gpu) == "362 TFLOP/s (states' at 92, fp32)"
+    assert share_in_fp8(work, gpu) == pytest.approx(362 / 733)
+    assert (share_in_fp8(in_fp8, gpu), share_in_fp8(work, gpu_table()["A100"])) == (1.0, 1.0)
+    in_fp32 = work_per_row(job(), {"model_size": size, "dtype": "float32"}, tokens)
+    assert in_fp32.weight_bytes == work.weight_bytes / 2, "on a GPU it is in 16 bits"
+    with pytest.raises(UsageError, match=r"weights take 141 GB, which .* 48 GB of one L40S .* fp8, which halves them"):
+        assumed_seconds(replace(work, weight_bytes=141e9), gpu, 0.5)
     with pytest.raises(UsageError, match="A100 has no FP8; name a machine that has"):
         assumed_seconds(in_fp8, gpu_table()["A100"], 0.5)
     assert not is_same_gpu("L4", "NVIDIA L40S")

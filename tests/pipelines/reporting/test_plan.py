@@ -236,7 +236,7 @@ def test_the_command(workplace: Workplace) -> None:
     assert answer["place"] == str(assumed)
     kept = Forecast.read(str(assumed))
     assert kept.device == "L40S"
-    assert len(kept.assumed) == 5
+    assert len(kept.assumed) == 7
     assert (
         "the interval is that of the sample alone: at 20% instead of 40% the work takes twice as long" in kept.assumed
     )
