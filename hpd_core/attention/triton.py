@@ -278,13 +278,16 @@ class Blocks:
     max_registers: int | None = None
 
 
-# By compute capability (the highest one not above the GPU's counts), for heads of up to 256 bytes. An L40S (8.9) has
-# less shared memory, 99 KiB per program, than an A100 (8.0: 163) or an H100 (9.0: 227). Measured on 9.0 alone.
+# By compute capability (the highest one not above the GPU's counts), for heads of up to 256 bytes. An L40S (8.9) and an
+# RTX PRO 6000 (12.0) have less shared memory, 99 KiB per program, than an A100 (8.0: 163), an H100 (9.0) or a B200
+# (10.0: 227). Measured on 9.0 alone; for 10.0 and 12.0 it is only known that they compile and fit.
 _BLOCKS = {
     (8, 0): Blocks(64, 32, 64, 4, 2),
     (8, 6): Blocks(64, 32, 32, 4, 2),
     # Three programs share a multiprocessor, not two, as they would with the 188 registers that the compiler prefers.
     (9, 0): Blocks(64, 64, 32, 4, 3, max_registers=168),
+    (10, 0): Blocks(64, 64, 32, 4, 3, max_registers=168),
+    (12, 0): Blocks(64, 32, 32, 4, 2),
 }
 
 # For small steps, in which most prompts have few tokens: small programs, many of which run at a time, since each waits

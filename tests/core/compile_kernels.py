@@ -183,7 +183,7 @@ def compiled(launch: Launch, capability: int) -> Any:
 def assembled(ptx: str, capability: int) -> tuple[int, int]:
     """Registers of a thread, and bytes that are spilt, by the assembler that Triton brings along."""
     folder = Path(triton.__file__).parent / "backends/nvidia/bin"
-    architecture = "sm_90a" if capability == 90 else f"sm_{capability}"
+    architecture = f"sm_{capability}a" if capability >= 90 else f"sm_{capability}"
     said = ""
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
         file.write(ptx)
@@ -212,7 +212,7 @@ def main(capability: int) -> None:
             "registers": registers,
             "spilt": spilt,
             "threads": kernel.metadata.num_warps * 32,
-            "uses tensor cores": "mma.sync" in ptx or "wgmma" in ptx,
+            "uses tensor cores": any(name in ptx for name in ("mma.sync", "wgmma", "tcgen05.mma")),
             "copies 16 bytes ahead": bool(
                 re.search(r"cp\.async\.c[ag]\.shared\.global \[[^]]*\], \[[^]]*\], 0x10", ptx)
             ),

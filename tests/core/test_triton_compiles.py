@@ -14,13 +14,13 @@ import pytest
 
 from tests.core.triton import needs_triton
 
-SHARED_KIB = {80: 163, 89: 99, 90: 227}
-"""Shared memory that a program may have: A100; L40S and L4; H100 and H200."""
+SHARED_KIB = {80: 163, 89: 99, 90: 227, 100: 227, 120: 99}
+"""Shared memory that a program may have: A100; L40S and L4; H100 and H200; B200; RTX PRO 6000."""
 
 
 @needs_triton
 @pytest.mark.parametrize(
-    "capability", [pytest.param(80, marks=pytest.mark.full), 89, pytest.param(90, marks=pytest.mark.full)]
+    "capability", [89, *(pytest.param(each, marks=pytest.mark.full) for each in SHARED_KIB if each != 89)]
 )
 def test_what_is_launched_there_compiles_and_fits(capability: int) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
