@@ -26,7 +26,7 @@ from triton.runtime.jit import JITFunction
 from hpd_core.attention.step_tables import PROMPT_FIELDS, TILE_FIELDS, TOKEN_FIELDS
 from hpd_core.attention.triton import attend, blocks_for
 from hpd_core.attention.triton_step import note, rotate_and_store, store
-from hpd_core.layers.triton_pointwise import add_norm, add_norm_fp8, choose, swiglu, swiglu_fp8
+from hpd_core.layers.triton_pointwise import add_norm, add_norm_fp8, choose, quantize, swiglu, swiglu_fp8
 
 _NAMES = {
     torch.float32: "fp32",
@@ -154,6 +154,8 @@ def launches(capability: int) -> list[Launch]:
         found += [
             recorded("norm to FP8", lambda: add_norm_fp8(x, x, weight, 1e-6)),
             recorded("swiglu to FP8", lambda: swiglu_fp8(both)),
+            recorded("swiglu to FP8 of Llama 3.1 70B", lambda: swiglu_fp8(meta(_NUM_TOKENS, 2 * 28_672))),
+            recorded("quantize of Llama 3.1 70B", lambda: quantize(meta(_NUM_TOKENS, 28_672))),
         ]
     return found
 
