@@ -1,6 +1,6 @@
 """Measures the engine on one GPU, part by part: exactness, speed, rivals, ceilings, where the time goes.
 
-    python bench/measure_gpu.py OUT
+    python bench/measure_gpu.py OUT --plan call1
     python bench/measure_gpu.py OUT --parts gemm,8b:tree,8b:tree+short-keys,8b:floor,8b:profile
     python bench/measure_gpu.py OUT --rehearse --parts gemm,8b:tree,8b:floor
 
@@ -33,11 +33,12 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 if not __package__:
     # Started as a file: Python has put this folder on the path, the checkout around it is needed.
@@ -62,9 +63,15 @@ def main(
         Path, typer.Argument(help="Folder for results.jsonl, log.txt and traces; made where it is missing.")
     ],
     parts: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME,...", help="Only these, in this order. Default: all that decides.")
+        str | None, typer.Option(metavar="NAME,NAME,...", help="Only these, in this order, in place of a plan's.")
     ] = None,
-    budget: Annotated[float, typer.Option(min=1, help="Seconds for all; what no longer fits is left out.")] = 480,
+    plan_name: Annotated[
+        Literal["call1", "call2", "rest"],
+        typer.Option("--plan", help="call1: the engine and its floors; call2: beside vLLM; rest: all others."),
+    ] = "call1",
+    budget: Annotated[
+        float, typer.Option(min=1, help="Seconds for all; what no longer fits is left out.")
+    ] = plan.PLANNED_SECONDS,
     vllm: Annotated[
         str | None, typer.Option(metavar="PYTHON", help="Also vLLM, of this interpreter's environment.")
     ] = None,
@@ -75,7 +82,8 @@ def main(
     """Measure the engine on one GPU, part by part."""
     try:
         has_bitsandbytes = importlib.util.find_spec("bitsandbytes") is not None
-        asked = plan.parts(parts, has_vllm=vllm is not None, has_bitsandbytes=has_bitsandbytes, rehearsal=rehearse)
+        has_vllm = vllm is not None
+        asked = plan.parts(parts, plan_name, has_vllm=has_vllm, has_bitsandbytes=has_bitsandbytes, rehearsal=rehearse)
         out.mkdir(parents=True, exist_ok=True)
     except (UsageError, OSError) as error:
         typer.echo(f"Error: {error}", err=True)
@@ -102,6 +110,7 @@ def main(
             say(line)
         done = Supervisor(settings, budget, say, keep).run(asked)
         failed = _report(out, rehearse, done, say)
+    _pack(out)
     raise typer.Exit(1 if failed else 0)
 
 
@@ -120,6 +129,17 @@ def _report(out: Path, rehearse: bool, done: list[Done], say: Any) -> bool:
         )
     )
     return any(item.outcome in _FAILED for item in done)
+
+
+def _pack(out: Path) -> None:
+    """Put traces, errors and what tests said, files of any names, into one that comes back from anywhere."""
+    others = [path for path in out.iterdir() if path.is_file() and path.name not in ("results.jsonl", "log.txt")]
+    with tarfile.open(out / "others.new", "w:gz") as packed:
+        for path in others:
+            packed.add(path, path.name if path.name != "others.tar.gz" else "before.tar.gz")
+    for path in others:
+        path.unlink()
+    (out / "others.new").rename(out / "others.tar.gz")
 
 
 def _machine() -> list[str]:

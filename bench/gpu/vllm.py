@@ -53,8 +53,9 @@ def run_vllm(part: Part, settings: GpuSettings, say: Callable[[str], object]) ->
         Path(folder, "config.json").write_text(json.dumps({**shape, **architecture}))
         share = _SHARE_OF_GPU if settings.device == "cuda" else None
         runs = {f"{workload} {name}": asked for (workload, name), asked in requests.items()}
+        options = _OPTIONS | ({"quantization": part.quantization} if part.quantization else {})
         process = VllmProcess(
-            settings.vllm, folder, "bfloat16", runs, _BLOCK_SIZE, share, options=_OPTIONS, num_warm=_WARM_REQUESTS
+            settings.vllm, folder, "bfloat16", runs, _BLOCK_SIZE, share, options=options, num_warm=_WARM_REQUESTS
         )
     say(f"vLLM {process.facts['version']}, ready in {time.perf_counter() - started:.0f} s")
     try:

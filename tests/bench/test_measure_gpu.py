@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from bench.gpu import plan
+from bench.gpu.pack import needed
 from bench.measure_gpu import app
 from tests.tables import table
 
@@ -69,6 +71,23 @@ def test_a_part_that_hangs_or_dies_or_fails_does_not_take_the_others_along(
     again = rehearse(out, "8b:titles:tree+short-keys", tiny_model_dir)
     assert again.exit_code == 0, again.output
     assert [rate["part"] for rate in facts(again)["rates"]] == ["8b:tree", "8b:floor", "8b:titles:tree+short-keys"]
+
+
+def test_a_call_of_a_plan_takes_its_time_and_no_more() -> None:
+    for name in ("call1", "call2"):
+        parts = plan.parts(None, name, has_vllm=True, has_bitsandbytes=False, rehearsal=False)
+        # vLLM's seconds have its start in them.
+        ours = [part for part in parts if part.kind != plan.VLLM]
+        processes = sum(one.process != before.process for before, one in pairwise([plan.parse("gemm"), *ours]))
+        assert sum(part.seconds for part in parts) + processes * plan.SECONDS_TO_BE_READY <= plan.PLANNED_SECONDS
+    every = [name for names in plan.PLANS.values() for name in names]
+    assert {plan.parse(name).kind for name in every} == {*plan.OF_A_MODEL, *plan.OF_THE_CARD}
+
+
+def test_what_a_measurement_imports_is_packed() -> None:
+    found = needed()
+    assert {"pydantic", "pydantic-core", "babel", "jsonschema-rs", "llguidance", "transformers", "hypothesis"} <= found
+    assert not found & {"ray", "pyarrow", "duckdb", "hpd"}
 
 
 @pytest.mark.full
