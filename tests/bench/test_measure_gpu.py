@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from bench.gpu import plan
-from bench.gpu.pack import needed
+from bench.pack_gpu import needed
 from bench.measure_gpu import app
 from tests.tables import table
 

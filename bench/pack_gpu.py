@@ -1,6 +1,6 @@
 """Packs what a measurement needs on a machine that reaches no network: wheels, and a tokenizer.
 
-    python -m bench.gpu.pack FOLDER --installed pip-list.txt --python 3.12
+    python -m bench.pack_gpu FOLDER --installed pip-list.txt --python 3.12
 
 `pip-list.txt` is what `pip list --format=freeze` prints there: what stands in it is not packed. FOLDER and the checkout
 are then all that has to be copied. The last lines say what to run there.
