@@ -29,6 +29,10 @@ _FOR_OTHERS = {
 }
 """Imported by transformers where they are there."""
 
+_THERE = """pip install -q --no-index --no-deps --target /tmp/site {folder}/wheels/*.whl
+PYTHONPATH=/tmp/site python3 bench/measure_gpu.py OUT --plan call1 --tokenizer {folder}/tokenizer
+"""
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
@@ -66,10 +70,7 @@ def main(
     loading.load_tokenizer(model, EngineConfig()).save_pretrained(folder / "tokenizer")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     typer.echo(f"{len(missing)} wheels and a tokenizer, {size / 2**20:.0f} MiB: {', '.join(missing)}")
-    typer.echo(
-        f"pip install -q --no-index --no-deps --target /tmp/site {folder}/wheels/*.whl\n"
-        f"PYTHONPATH=/tmp/site python3 bench/measure_gpu.py OUT --plan call1 --tokenizer {folder}/tokenizer"
-    )
+    typer.echo(_THERE.format(folder=folder))
 
 
 if __name__ == "__main__":

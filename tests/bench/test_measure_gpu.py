@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from bench.gpu import plan
-from bench.pack_gpu import needed
 from bench.measure_gpu import app
+from bench.pack_gpu import needed
 from tests.tables import table
 
 
