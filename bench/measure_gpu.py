@@ -132,7 +132,7 @@ def _report(out: Path, rehearse: bool, done: list[Done], say: Any) -> bool:
 
 
 def _pack(out: Path) -> None:
-    """Put traces, errors and what tests said, files of any names, into one that comes back from anywhere."""
+    """Pack all files but the results and the log into one archive, others.tar.gz."""
     others = [path for path in out.iterdir() if path.is_file() and path.name not in ("results.jsonl", "log.txt")]
     with tarfile.open(out / "others.new", "w:gz") as packed:
         for path in others:

@@ -2,13 +2,12 @@
 
     python -m bench.pack_gpu FOLDER --installed pip-list.txt --python 3.12
 
-`pip-list.txt` is what `pip list --format=freeze` prints there: what stands in it is not packed. FOLDER and the checkout
-are then all that has to be copied. The last lines say what to run there.
+`pip-list.txt` is what `pip list --format=freeze` prints there: packages on that list are left out. FOLDER and the
+checkout are then all that has to be copied. The last lines say what to run there.
 """
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from importlib.metadata import packages_distributions, version
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from packaging.utils import canonicalize_name
 
 from hpd_core import EngineConfig
 from hpd_core.models import loading
@@ -27,7 +27,7 @@ _FOR_OTHERS = {
     *("accelerate", "google-api-core", "google-auth", "googleapis-common-protos", "pillow", "protobuf", "pyarrow"),
     *("scipy", "setuptools"),
 }
-"""Imported by transformers where they are there."""
+"""Optional imports of transformers."""
 
 _THERE = """pip install -q --no-index --no-deps --target /tmp/site {folder}/wheels/*.whl
 PYTHONPATH=/tmp/site python3 bench/measure_gpu.py OUT --plan call1 --tokenizer {folder}/tokenizer
@@ -36,16 +36,11 @@ PYTHONPATH=/tmp/site python3 bench/measure_gpu.py OUT --plan call1 --tokenizer {
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-def plain(name: str) -> str:
-    """The name of a distribution as the package index compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def needed() -> set[str]:
     """The distributions that a measurement imports, and those of its tests."""
     done = subprocess.run([sys.executable, "-c", f"{_IMPORTS}; {_LISTS}"], capture_output=True, text=True, check=True)
     known = packages_distributions()
-    found = {plain(each) for name in done.stdout.split() for each in known.get(name, ())}
+    found = {canonicalize_name(each) for name in done.stdout.split() for each in known.get(name, ())}
     return (found | set(_TESTS)) - _FOR_OTHERS
 
 
@@ -57,9 +52,9 @@ def main(
     model: Annotated[str, typer.Option(help="The model, or folder, whose tokenizer splits the texts.")] = "smollm2",
 ) -> None:
     """Pack wheels and a tokenizer for a machine that reaches no network."""
-    there = {plain(line.partition("==")[0].strip()) for line in installed.read_text().splitlines()}
+    there = {canonicalize_name(line.partition("==")[0].strip()) for line in installed.read_text().splitlines()}
     missing = sorted(needed() - there)
-    # pip takes a platform at its word: one that asks for an older library is another.
+    # pip compares platform tags literally, so all older ones are named, too.
     kinds = ("1", "2014", *(f"_2_{number}" for number in range(17, 40)))
     platforms = [f"--platform=manylinux{kind}_x86_64" for kind in kinds]
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"]

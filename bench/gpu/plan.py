@@ -73,12 +73,10 @@ PLANS: Mapping[str, tuple[str, ...]] = {
         "8b:tree+nf4",
     ),
 }
-"""What is measured by name, the first two in 400 seconds each: what decides most first, and side by side what shares a
-process (a model takes half a minute to load and to compile)."""
+"""Parts to measure, by the plan's name; the first two take 400 seconds each. What decides most comes first. Parts of
+one process stand side by side, since a model takes half a minute to load and to compile."""
 
 PLANNED_SECONDS = 400.0
-SECONDS_TO_BE_READY = 30.0
-"""That a process is expected to take before its first part: less than it may."""
 
 
 class PartError(Exception):

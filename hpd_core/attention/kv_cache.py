@@ -1,7 +1,8 @@
 """Memory for keys and values: blocks of cohorts, and slots of single prompts for attention that finds them by address.
 
-A slot has room for the longest that its prompt may become, so nothing is moved when cohorts shrink, grow or are merged.
-It is released when its prompt is finished. After keys and values come the scope and the position of every column.
+A slot has room for its prompt with values of usual length, and is replaced by a larger one if they are longer. Nothing
+is moved when cohorts shrink or are merged. A slot is released when its prompt is finished. After keys and values come
+the scope and the position of every column.
 """
 
 from __future__ import annotations
@@ -289,11 +290,11 @@ class CacheBlock:
 class CachePool:
     """Allocator of cache blocks, which reuses the memory of freed ones.
 
-    Blocks and slots are cut from one large piece of memory (an arena), each from the lowest place that has room. What
-    does not fit in there, in one piece, comes from the system. On a CPU the cost of memory is its first touch: a page
-    fault for every 4 KiB, for which threads wait for each other, and a cohort takes some hundred MiB. Pages of an arena
-    that were touched once are used again, and those that are not needed are never touched. On a GPU memory of an arena
-    is not split into parts that nothing fits. Nothing is returned to the system before the pool is.
+    On a CPU blocks and slots are parts of one large piece of address space, the arena. Each takes the lowest place that
+    has room. What fits nowhere comes from the system. The cost of memory is its first touch: a page fault for every
+    4 KiB, for which threads wait for each other, and a cohort takes some hundred MiB. Pages that were touched once are
+    used again, and those that are not needed are never touched. Nothing is returned to the system while the pool lives.
+    On a GPU torch does the like, for prefixes and the states of other layers as well.
     """
 
     def __init__(self, shape: CacheShape, order: CacheOrder | None = None, *, max_tokens: int = 0) -> None:
@@ -301,13 +302,13 @@ class CachePool:
 
         Args:
             order: None: the order that all of torch's backends can read.
-            max_tokens: usual number of tokens of all blocks in use: the arena's size. 0: no arena.
+            max_tokens: usual number of tokens of all blocks in use, on a CPU: the arena's size.
         """
         self.shape = shape
         self.order = order or CacheOrder()
         self.num_used = 0
         """Number of bytes of blocks and slots that are in use."""
-        self._max_tokens = max_tokens
+        self._max_tokens = max_tokens if shape.device.type == "cpu" else 0
         self._arena: Arena | None = None
 
     def take(self, num_prompts: int, capacity: int) -> CacheBlock:
@@ -326,7 +327,7 @@ class CachePool:
     def _take(self, size: int) -> Tensor:
         """Allocate memory, uint8 [size]."""
         if self._arena is None and self._max_tokens:
-            self._arena = Arena(CacheSlot.num_bytes(self.shape, self._max_tokens), self.shape.device)
+            self._arena = Arena(CacheSlot.num_bytes(self.shape, self._max_tokens))
         memory = self._arena.take(size) if self._arena else None
         if memory is None:
             memory = torch.empty(size, dtype=torch.uint8, device=self.shape.device)
@@ -334,16 +335,14 @@ class CachePool:
         return memory
 
     def give_back(self, memory: Tensor) -> None:
-        """Free the memory of a block or slot. It must not be given to the device any more, nor freed again.
-
-        What was given to a GPU before may still read it: whatever is written there comes after it."""
+        """Free a block's or slot's memory, once. Launched kernels may still read it: writes are queued after them."""
         self.num_used -= memory.nbytes
         if self._arena:
             self._arena.give_back(memory)
 
     def limit(self, max_tokens: int) -> None:
         """Set the usual number of tokens of all blocks from now on, while none is in use."""
-        self._max_tokens = max_tokens
+        self._max_tokens = max_tokens if self.shape.device.type == "cpu" else 0
         self._arena = None
 
     def clear(self) -> None:
@@ -353,15 +352,15 @@ class CachePool:
 
 
 class Arena:
-    """A piece of memory, from which parts are taken and given back."""
+    """A piece of CPU memory, from which parts are taken and given back."""
 
-    def __init__(self, size: int, device: torch.device) -> None:
-        """Reserve `size` bytes; none if the system does not provide so many in one piece."""
+    def __init__(self, size: int) -> None:
+        """Reserve `size` bytes; none if the system does not provide so much address space."""
         try:
-            self._memory = torch.empty(size, dtype=torch.uint8, device=device)
+            self._memory = torch.empty(size, dtype=torch.uint8)
         except (MemoryError, RuntimeError):  # torch's CPU allocator has no class of its own
-            logger.info("no memory for %d bytes of cache at once", size)
-            self._memory = torch.empty(0, dtype=torch.uint8, device=device)
+            logger.info("no address space for %d bytes of cache at once", size)
+            self._memory = torch.empty(0, dtype=torch.uint8)
         self._free = [(0, len(self._memory))]  # in order, with something in use between each two
         self._taken: dict[int, tuple[int, int]] = {}  # by address
 

@@ -286,7 +286,6 @@ _BLOCKS = {
     (8, 6): Blocks(64, 32, 32, 4, 2),
     # Three programs share a multiprocessor, not two, as they would with the 188 registers that the compiler prefers.
     (9, 0): Blocks(64, 64, 32, 4, 3, max_registers=168),
-    (10, 0): Blocks(64, 64, 32, 4, 3, max_registers=168),
     (12, 0): Blocks(64, 32, 32, 4, 2),
 }
 

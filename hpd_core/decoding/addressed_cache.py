@@ -48,7 +48,7 @@ class AddressedCache:
         """Create the cache of prompts that have fed nothing yet.
 
         Args:
-            num_columns: int64 [P], the columns of each, if its values are of usual length.
+            num_columns: int64 [P], the columns that are reserved for each.
         """
         slots = [pool.take_slot(pool.order.room_for(columns)) for columns in num_columns.tolist()]
         count = len(slots)
@@ -102,18 +102,16 @@ class AddressedCache:
         """Number of columns in use, of the prompt that has the most."""
         return int(self.used.max())
 
-    @property
-    def num_slots(self) -> int:
-        """Capacity in tokens, without shared prefixes."""
-        return sum(slot.capacity for slot in self._slots)
-
     def slots_for(self, num_more: IntArray | int) -> int:
-        """Return `num_slots` as it is with `num_more` more columns in use ([P], or one number for all prompts)."""
-        needed = self.used + num_more
-        return sum(
-            slot.capacity if columns <= slot.capacity else self._pool.order.room_for(columns)
-            for slot, columns in zip(self._slots, needed.tolist(), strict=True)
-        )
+        """Return the cache slots that it takes, without shared prefixes, with `num_more` more columns in use."""
+        pairs = zip(self._slots, (self.used + num_more).tolist(), strict=True)
+        return sum(self._capacity_for(slot, columns) for slot, columns in pairs)
+
+    def _capacity_for(self, slot: CacheSlot, num_columns: int) -> int:
+        """Return the capacity for so many columns: the slot's, or a larger one with an eighth to spare."""
+        if num_columns <= slot.capacity:
+            return slot.capacity
+        return self._pool.order.room_for(num_columns + num_columns // 8)
 
     def append(self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False) -> AddressedPlan:
         """Give each new token a column, and return where the attention stores and finds keys and values.
@@ -155,7 +153,7 @@ class AddressedCache:
         for row, columns in enumerate(num_columns.tolist()):
             slot = self._slots[row]
             if columns > slot.capacity:
-                self._slots[row] = self._pool.take_slot(self._pool.order.room_for(columns))
+                self._slots[row] = self._pool.take_slot(self._capacity_for(slot, columns))
                 slot.copy_to(self._slots[row], int(self.used[row]))
                 self._pool.give_back(slot.memory)
 

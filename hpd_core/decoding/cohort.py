@@ -58,7 +58,7 @@ class Cohort:
         self._cache = cache
         self._max_finished = max_finished
         self.number = 0
-        """The scheduler's number of its oldest part: younger ones have higher numbers."""
+        """Number in the order of admission; a merged cohort has that of its oldest part."""
         self._retired: npt.NDArray[np.bool_] = np.zeros(len(prompts), dtype=bool)  # finished; the row waits to go
         # For the step whose tokens are awaited: the values that decode, and the tokens fed, if more than one for each
         # of them.
@@ -91,14 +91,10 @@ class Cohort:
         ordered, prefixes = [prompts[row] for row in order], [prefixes[row] for row in order]
         prefill, values = Prefill(ordered), ValueStates.of_prompts(ordered)
         scoring = Scoring(tries or TrieTable(), rule)
-        cache: CohortCache | AddressedCache | HybridCache
+        kind = AddressedCache if pool.order.by_address else CohortCache
         reserved = np.array([prompt.reserved_tokens for prompt in ordered], dtype=np.int64)
-        if pool.order.by_address:
-            cache = AddressedCache.for_prompts(pool, prefixes, reserved)
-        else:
-            cache = CohortCache.for_prompts(pool, prefixes, reserved, room=4 * values.num_branches)
-        if mixers:
-            cache = HybridCache.around(cache, pool, mixers, ordered, prefixes)
+        attention = kind.for_prompts(pool, prefixes, reserved)
+        cache = HybridCache.around(attention, pool, mixers, ordered, prefixes) if mixers else attention
         return cls(ordered, prefill, values, scoring, cache, max_finished)
 
     @classmethod
@@ -122,9 +118,18 @@ class Cohort:
         self._cache.release()
 
     def displace(self) -> list[Prompt]:
-        """Release its cache. Return its unfinished prompts, which have to begin again."""
-        self.release()
-        return [prompt for prompt, is_over in zip(self.prompts, self._retired, strict=True) if not is_over]
+        """Release the cache of half of the unfinished prompts, of all during their prefill. Return these prompts: they
+        have to begin again.
+        """
+        rows = np.nonzero(~self._retired)[0]
+        count = 0 if self.num_prefill_tokens else len(rows) // 2
+        displaced = [self.prompts[row] for row in rows[count:]]
+        if count:
+            self._scoring.drop(rows[count:])
+            self._keep(rows[:count])
+        else:
+            self.release()
+        return displaced
 
     # State, as the scheduler reads it.
 
@@ -141,7 +146,7 @@ class Cohort:
     @property
     def num_next_tokens(self) -> int:
         """Number of tokens to feed next: all that prefill has left, else one per live value and the nodes of tries."""
-        return self.num_prefill_tokens or self._values.num_live + self._scoring.num_next
+        return self.num_prefill_tokens or int(self._values.num_live.sum()) + self._scoring.num_next
 
     @property
     def num_next_scored(self) -> int:
@@ -151,14 +156,14 @@ class Cohort:
     @property
     def num_cached_tokens(self) -> int:
         """Number of cache slots that the cohort occupies, with padding, without shared prefixes."""
-        return self._cache.num_slots
+        return self._cache.slots_for(0)
 
     @property
     def next_cached_tokens(self) -> int:
         """Number of cache slots that it occupies after its next step."""
         if self.num_prefill_tokens:
-            return self._cache.num_slots  # its own tokens have theirs
-        return self._cache.slots_for(self._values.num_live_of_prompts + self._scoring.num_next_of(len(self.prompts)))
+            return self.num_cached_tokens  # slots for the prompts' own tokens are reserved
+        return self._cache.slots_for(self._values.num_live + self._scoring.num_next_of(len(self.prompts)))
 
     @property
     def most_cached_tokens(self) -> int:

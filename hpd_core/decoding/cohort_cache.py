@@ -24,7 +24,7 @@ from hpd_core.decoding.addressed_cache import AddressedCache
 from hpd_core.decoding.cohort_input import NewTokens, counts_without_last
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import EVERYBODY, PUBLIC, IntArray
-from hpd_core.mixers.states import MixerCache, MixerShape, window_of
+from hpd_core.mixers.states import MixerCache, MixerShape, grown, window_of
 from hpd_core.system.device import to_device
 
 UNSEEN = 2**62
@@ -40,10 +40,10 @@ class CohortCache:
     """
 
     def __init__(
-        self, pool: CachePool, prefixes: Sequence[PrefixCache | None], used: IntArray, num_columns: int, room: int
+        self, pool: CachePool, prefixes: Sequence[PrefixCache | None], used: IntArray, num_columns: int
     ) -> None:
-        """Allocate `num_columns`. `room`: the number of free columns worth having after those in use."""
-        self._pool, self._room = pool, room
+        """Allocate `num_columns` for each prompt."""
+        self._pool = pool
         self.prefixes, self.used = list(prefixes), used
         self._allocate(num_columns)
 
@@ -56,21 +56,14 @@ class CohortCache:
         self._k_positions = torch.full(size, UNSEEN, dtype=torch.int64, device=self._device)
 
     @classmethod
-    def for_prompts(
-        cls,
-        pool: CachePool,
-        prefixes: Sequence[PrefixCache | None],
-        num_columns: IntArray,
-        room: int,
-    ) -> CohortCache:
+    def for_prompts(cls, pool: CachePool, prefixes: Sequence[PrefixCache | None], num_columns: IntArray) -> CohortCache:
         """Create the cache of prompts that have fed nothing yet.
 
         Args:
             prefixes: that of each prompt, or None.
-            num_columns: int64 [P], the columns of each, if its values are of usual length.
-            room: number of free columns worth having where the block is moved.
+            num_columns: int64 [P], the columns that are reserved for each.
         """
-        return cls(pool, prefixes, np.zeros(len(prefixes), dtype=np.int64), int(num_columns.max()), room)
+        return cls(pool, prefixes, np.zeros(len(prefixes), dtype=np.int64), int(num_columns.max()))
 
     @classmethod
     def merge(cls, caches: Sequence[CohortCache], picked: Sequence[IntArray], order: IntArray) -> CohortCache:
@@ -83,8 +76,8 @@ class CohortCache:
         pairs = list(zip(caches, picked, strict=True))
         prefixes = [cache.prefixes[row] for cache, rows in pairs for row in rows]
         used = np.concatenate([cache.used[rows] for cache, rows in pairs])[order]
-        room = max(cache._room for cache in caches)
-        merged = cls(caches[0]._pool, [prefixes[row] for row in order], used, int(used.max()) + room, room)
+        num_columns = min(grown(int(used.max())), max(cache._k_positions.shape[1] for cache in caches))
+        merged = cls(caches[0]._pool, [prefixes[row] for row in order], used, num_columns)
         places = np.split(np.argsort(order), np.cumsum([len(rows) for rows in picked])[:-1])
         for (cache, rows), place in zip(pairs, places, strict=True):
             merged._copy(cache, rows, place)
@@ -104,22 +97,17 @@ class CohortCache:
         """Number of columns in use, of the prompt that has the most."""
         return int(self.used.max())
 
-    @property
-    def num_slots(self) -> int:
-        """Capacity of the block in tokens, with padding, without shared prefixes."""
-        return self._k_positions.numel()
-
     def slots_for(self, num_more: IntArray | int) -> int:
-        """Return `num_slots` as it is with `num_more` more columns in use ([P], or one number for all prompts)."""
+        """Return the cache slots that it takes, with padding, without shared prefixes, with `num_more` more columns in
+        use: int64 [P], or one number for all prompts.
+        """
         widest = int((self.used + num_more).max())
-        return max(self.num_slots, len(self.used) * self._pool.order.room_for(self._capacity_for(widest)))
+        return len(self.used) * self._pool.order.room_for(self._capacity_for(widest))
 
     def _capacity_for(self, num_columns: int) -> int:
-        """Return a capacity for so many columns, with some to spare if the block has to grow: few prompts need more."""
+        """Return the capacity for so many columns: the present one, or a larger one with some to spare."""
         capacity = self._k_positions.shape[1]
-        return (
-            capacity if num_columns <= capacity else max(num_columns, capacity + capacity // 4, capacity + self._room)
-        )
+        return capacity if num_columns <= capacity else max(num_columns, grown(capacity))
 
     def append(self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False) -> AttentionPlan:
         """Give each new token a column, and return where the attention stores and finds keys and values.
@@ -182,7 +170,7 @@ class CohortCache:
         self.prefixes = [self.prefixes[row] for row in rows]
         self.used = self.used[rows]
         capacity = self._k_positions.shape[1]
-        self._move(rows, np.arange(len(rows)), min(self.num_columns + self._room, capacity))
+        self._move(rows, np.arange(len(rows)), min(grown(self.num_columns), capacity))
 
     def _move(self, picked: IntArray, rows: IntArray, num_columns: int) -> None:
         """Move the rows `picked` to `rows` of a new block; those that are not picked are lost."""
@@ -234,22 +222,18 @@ class MixerRoom:
     Attributes:
         trunk: slots for the state of one prompt's or prefix's trunk.
         column: slots for one token of a branch.
-        width: W, the number of columns that `trunk` includes.
     """
 
-    trunk: int = 0
-    column: int = 0
-    width: int = 0
+    trunk: int
+    column: int
 
     @classmethod
     def of(cls, shapes: Sequence[MixerShape], attention: CacheShape) -> MixerRoom:
         """Compute it from the `shapes` of the layers beside attention; all 0 if there are none."""
-        if not shapes:
-            return cls()
-        slot, width = slot_bytes(shapes, attention), window_of(shapes)
+        slot = slot_bytes(shapes, attention)
         column = sum(shape.bytes_per_column for shape in shapes)
-        trunk = width * column + sum(shape.bytes_per_state for shape in shapes)
-        return cls(-(-trunk // slot), -(-column // slot), width)
+        trunk = window_of(shapes) * column + sum(shape.bytes_per_state for shape in shapes)
+        return cls(-(-trunk // slot), -(-column // slot))
 
     def for_prompt(self, prompt: Prompt) -> int:
         """Return the slots that are reserved for it."""
@@ -263,7 +247,7 @@ def slot_bytes(shapes: Sequence[MixerShape], attention: CacheShape) -> int:
 
 
 def columns_for(prompts: Sequence[Prompt]) -> int:
-    """Return the number of branch columns that are reserved for each of them."""
+    """Return the branch columns that each row needs: those of the prompt that reserves most."""
     return max(prompt.layout.num_key_tokens + prompt.reserved_tokens - prompt.num_own_tokens for prompt in prompts)
 
 
@@ -280,8 +264,6 @@ class HybridCache:
     ) -> None:
         """Build from two parts with the same rows; `most`: int64 [P], the most columns of branches of each prompt."""
         self._pool, self._attention, self._mixing, self._most = pool, attention, mixing, most
-        self._num_bytes = 0
-        self._count(mixing.num_bytes)
 
     @classmethod
     def around(
@@ -307,17 +289,10 @@ class HybridCache:
     def merge(cls, caches: Sequence[HybridCache], picked: Sequence[IntArray], order: IntArray) -> HybridCache:
         """Merge as `CohortCache.merge` does."""
         mixing = MixerCache.merge([cache._mixing for cache in caches], picked, order)
-        for cache in caches:
-            cache._count(0)
         most = np.concatenate([cache._most[rows] for cache, rows in zip(caches, picked, strict=True)])[order]
         parts = [cache._attention for cache in caches]
         attention = type(parts[0]).merge(parts, picked, order)  # type: ignore[arg-type]
         return cls(caches[0]._pool, attention, mixing, most)
-
-    def _count(self, num_bytes: int) -> None:
-        """Report the memory in use to the pool."""
-        self._pool.num_used += num_bytes - self._num_bytes
-        self._num_bytes = num_bytes
 
     @property
     def prefixes(self) -> list[PrefixCache | None]:
@@ -334,19 +309,12 @@ class HybridCache:
         """Number of columns in use, as in `CohortCache.num_columns`."""
         return self._attention.num_columns
 
-    @property
-    def num_slots(self) -> int:
-        """Capacity in tokens, as if all memory were keys and values."""
-        return self._attention.num_slots + self._mixing_slots(self._num_bytes)
-
     def slots_for(self, num_more: IntArray | int) -> int:
-        """Return `num_slots` as it is with `num_more` more columns in use ([P], or one number for all prompts)."""
+        """Return what `CohortCache.slots_for` does, as if all memory were keys and values."""
         # Some of them may be tokens of trunks, which take no column.
         num_bytes = self._mixing.bytes_for(np.minimum(self._mixing.used + num_more, self._most))
-        return self._attention.slots_for(num_more) + self._mixing_slots(num_bytes)
-
-    def _mixing_slots(self, num_bytes: int) -> int:
-        return -(-num_bytes // slot_bytes(self._mixing.shapes, self._pool.shape))
+        of_mixing = -(-num_bytes // slot_bytes(self._mixing.shapes, self._pool.shape))
+        return self._attention.slots_for(num_more) + of_mixing
 
     def append(
         self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False
@@ -354,7 +322,6 @@ class HybridCache:
         """Append as `CohortCache.append` does."""
         plan = self._attention.append(tokens, start, kept, is_prefill=is_prefill)
         mixing = self._mixing.append(tokens.prompts, tokens.scopes, tokens.lasts, tokens.positions, start)
-        self._count(self._mixing.num_bytes)
         return replace(plan, mixing=mixing)
 
     def reject(self, plan: AttentionPlan | AddressedPlan, wrong: npt.NDArray[np.bool_]) -> None:
@@ -367,12 +334,10 @@ class HybridCache:
         self._attention.keep(rows)
         self._mixing.keep(rows)
         self._most = self._most[rows]
-        self._count(self._mixing.num_bytes)
 
     def release(self) -> None:
         """Release the memory; the cache cannot be used any more."""
         self._attention.release()
-        self._count(0)
 
     def prefix_caches(self) -> list[PrefixCache]:
         """Return what `CohortCache.prefix_caches` does, with the final states of the prompts' trunks."""

@@ -40,7 +40,7 @@ finished prompts; for our GPU kernel nothing has to be moved; the other ways com
 
 
 _PATIENCE = 256
-"""Steps after running out of memory until the limits are doubled again; twice as many after the next time."""
+"""Steps until the limits are doubled after memory ran out. It doubles with each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +99,10 @@ class Decoder:
         self._most_in_flight = 2 if self.overlaps_steps else 1
         self._limits = Limits.of(config, shape.device)
         self._lost_seconds = 0.0
-        self._num_calm, self._patience = 0, _PATIENCE
+        self._num_calm, self._patience = 0, _PATIENCE // 2
         self._runner = ModelRunner(model, config, shape, constraints, self._tries)
         self._shape = shape = self._runner.shape
-        # On a GPU there is an arena only when it is known what is free: `fit`.
-        arena = self._limits.max_cached_tokens if shape.device.type == "cpu" else 0
-        self.pool = pool = CachePool(shape, cache_order(self.way, shape), max_tokens=arena)
+        self.pool = pool = CachePool(shape, cache_order(self.way, shape), max_tokens=self._limits.max_cached_tokens)
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
             mixers, rule = self._runner.mixer_shapes, NullRule(config.answer_threshold)
@@ -115,10 +113,9 @@ class Decoder:
             self._limits,
             make_cohort,
             self.overlaps_steps,
-            pool.order.room_for,
+            pool.order,
             share_text,
-            is_padded=not pool.order.by_address,
-            mixer_room=MixerRoom.of(self._runner.mixer_shapes, shape),
+            MixerRoom.of(self._runner.mixer_shapes, shape),
         )
 
     def add(self, prompts: Iterable[Prompt]) -> None:

@@ -1,11 +1,11 @@
-"""Memory limits of the engine: fitted to what is free before it starts, and halved if that was too much."""
+"""Memory limits of the engine: fitted to the free memory at the start, halved if that was too much, doubled later."""
 
 from __future__ import annotations
 
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,16 @@ from hpd_core.mixers.states import MixerShape
 
 logger = logging.getLogger(__name__)
 
-_SHARE_FOR_CACHE = {"cpu": 0.5, "cuda": 0.95}
-"""Share of the free memory, on a GPU of what a step leaves. A CPU's belongs to others, too."""
+_SHARE_FOR_CACHE = {"cpu": 0.5, "cuda": 0.8}
+"""Share of the free memory that the cache takes. On a GPU a step's memory is subtracted first; the rest is for cached
+prefixes and fragmentation. A CPU's memory belongs to others, too."""
 
 _SHARE_FOR_STEP = {"cpu": 0.5, "cuda": 0.25}
 """Share of the free memory that a step may take with 'auto'."""
 
 _CACHED_STEPS = 64
-"""Steps whose tokens the cache holds with 'auto'. More prompts at a time would make no step larger: a step of 16,384
-tokens is the next token of every value of 1,000 to 2,000 products, which take some hundred slots each."""
+"""With 'auto' the cache holds the tokens of so many steps. More would not make steps larger: 1,000 to 2,000 products,
+of some hundred slots each, have 16,384 values to decode at a time."""
 
 _STEP_TOKENS = {"cpu": 4096, "cuda": 16_384}
 """Tokens per step with 'auto'. A GPU's products are a seventh faster with 16,384 rows than with 4,096 (on an H200)."""
@@ -42,8 +43,8 @@ keys are some hundred tokens each."""
 _LOGITS_BYTES = 2**30
 """Reserve on a GPU: for the block of logits that is reduced at a time, in fp32, and for unaccounted memory."""
 
-_FEWEST_TOKENS = 64
-"""Tokens of a step, and of the cache, below which they are not halved: it would free too little."""
+_FEWEST = (64, 1, 64, 1)
+"""Limits below which they are not halved: it would free too little."""
 
 _CGROUP = Path("/sys/fs/cgroup")
 _CGROUP_FILES = (
@@ -174,21 +175,11 @@ def halved(limits: Limits) -> Limits | None:
 
     Answers do not depend on any of them (with `tree`; in half precision up to rounding).
     """
-    smaller = Limits(
-        max_tokens_per_step=max(_FEWEST_TOKENS, limits.max_tokens_per_step // 2),
-        max_prompts_per_cohort=max(1, limits.max_prompts_per_cohort // 2),
-        max_cached_tokens=max(_FEWEST_TOKENS, limits.max_cached_tokens // 2),
-        max_cached_prefixes=max(1, limits.max_cached_prefixes // 2),
-    )
-    # Never more than the user allowed.
-    smaller = _at_most(smaller, limits)
+    pairs = zip(astuple(limits), _FEWEST, strict=True)
+    smaller = Limits(*(min(count, max(fewest, count // 2)) for count, fewest in pairs))
     return None if smaller == limits else smaller
 
 
 def doubled(limits: Limits, most: Limits) -> Limits:
     """Return limits that take about twice the memory, but not above `most`."""
-    return _at_most(Limits(**{name: 2 * count for name, count in asdict(limits).items()}), most)
-
-
-def _at_most(limits: Limits, most: Limits) -> Limits:
-    return Limits(**{name: min(count, getattr(most, name)) for name, count in asdict(limits).items()})
+    return Limits(*(min(2 * count, top) for count, top in zip(astuple(limits), astuple(most), strict=True)))

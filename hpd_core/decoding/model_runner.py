@@ -100,12 +100,9 @@ class ModelRunner:
             raise ModelError(
                 f"engine.layers is {asked!r}, but {reason}; 'auto' takes the model's own code where it must"
             )
-        self._say_slower("layers run by transformers' code", reason)
+        # On a GPU that is much slower, on a CPU by some percent.
+        logger.log(logging.WARNING if by == "triton" else logging.INFO, "layers run by transformers' code: %s", reason)
         return None
-
-    def _say_slower(self, what: str, reason: str) -> None:
-        """Log what is slower than it could be: on a GPU it is much slower, on a CPU by some percent."""
-        logger.log(logging.WARNING if self.way == "triton" else logging.INFO, "%s: %s", what, reason)
 
     def _step_graphs(self, config: EngineConfig) -> StepGraphs | None:
         if self._attention is None or self._layers is None or isinstance(self._layers, CpuLayers):
@@ -123,7 +120,7 @@ class ModelRunner:
         if config.cuda_graphs != "auto":
             raise ModelError(f"engine.cuda_graphs is true, but {reason}; 'auto' goes without them where it must")
         if self.shape.device.type == "cuda":
-            self._say_slower("small steps go without CUDA graphs", reason)
+            logger.warning("small steps go without CUDA graphs: %s", reason)
         return None
 
     @property

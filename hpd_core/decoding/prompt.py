@@ -96,7 +96,7 @@ class Prompt:
             members in the layout before it is decoded.
         leases: leases of its values' entries in tables; they end when it is finished.
         is_dropped: whether the caller gave it up: its running values end as they are.
-        was_displaced: whether it had to give its memory to others: next time it reserves the most that it may need.
+        was_displaced: whether it lost its memory to others. It then reserves the most that it may need.
         tokens, logprobs: after it is finished, per branch: generated ids (the closing one last) and their
             log-probabilities. `closed[b]` is False if the value was cut at its limit.
         choices: likewise, per branch, how it was chosen among members; None: decoded token by token.
@@ -161,7 +161,7 @@ class Prompt:
 
     @property
     def reserved_tokens(self) -> int:
-        """Number of own tokens if values are as long as usual: what is reserved for it."""
+        """Number of columns that are reserved for it: with values of usual length, or the most if it was displaced."""
         if self.was_displaced:
             return self.most_own_tokens
         return self.num_own_tokens + int(np.minimum(self.layout.fallbacks + self.layout.max_fed, USUAL_COLUMNS).sum())

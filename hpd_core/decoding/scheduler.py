@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any
 
+from hpd_core.attention.kv_cache import CacheOrder
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.cohort_cache import MixerRoom
@@ -26,8 +27,8 @@ Not all waiting prompts: submissions that are searched together end together, an
 """
 
 _SPARE = 32
-"""Part of the cache that new prompts leave to those that run, whose values may be longer than usual: where this is too
-little, some prompts have to begin again."""
+"""New prompts leave one part in 32 of the cache free, for values that are longer than usual. If that is too little,
+some prompts begin again."""
 
 _LEAST_OVERLAP = 4
 """A step beside another one is worth its launch from this fraction of a full one on. With less, the tail of a run would
@@ -48,26 +49,23 @@ class Scheduler:
         limits: Limits,
         make_cohort: MakeCohort,
         overlap: bool,
-        room_for: Callable[[int], int],
-        share_text: bool = True,
-        is_padded: bool = True,
-        mixer_room: MixerRoom | None = None,
+        order: CacheOrder,
+        share_text: bool,
+        mixer_room: MixerRoom,
     ) -> None:
         """Start without work.
 
         Args:
             overlap: whether a step may be scheduled while another one is not finished.
-            room_for: returns the cache slots that a number of columns takes.
+            order: of the cache. Without slots of their own, all prompts of a cohort are padded to the widest.
             share_text: whether texts that several documents begin with are computed once.
-            is_padded: whether every prompt of a cohort has as many slots as its widest.
-            mixer_room: slots that layers beside attention take, if there are any.
+            mixer_room: slots that layers beside attention take.
         """
         self.limits = limits
         self._overlap = overlap
         self._make_cohort = make_cohort
-        self._room_for = room_for
-        self._is_padded = is_padded
-        self._mixer_room = mixer_room or MixerRoom()
+        self._order = order
+        self._mixer_room = mixer_room
         self._waiting: OrderedDict[Prompt, None] = OrderedDict()  # in the order of their submission
         self._turn: list[Prompt] | None = None  # result of `_next_in_turn`, until other prompts wait
         self._arrived: list[Prompt] = []  # waiting prompts not yet searched for common texts
@@ -76,6 +74,7 @@ class Scheduler:
         self._prefix_cohort: Cohort | None = None
         self._in_flight: set[Cohort] = set()  # in a step that is not finished
         self._num_cohorts = 0
+        self._retired: list[Prompt] = []  # ended between steps, not reported yet
         self.running: list[Cohort] = []
 
     def add(self, prompts: Iterable[Prompt]) -> None:
@@ -118,6 +117,7 @@ class Scheduler:
         self._common.clear()
         self._turn = None
         self.running.clear()
+        self._retired.clear()
         self._in_flight.clear()
         self._prefix_cohort = None
 
@@ -132,7 +132,8 @@ class Scheduler:
 
         Return [] if other steps are not finished, and nothing else is to do, or too little for a step of its own.
         """
-        self._displace()
+        if not self._displace():
+            return []
         budget = self.limits.max_tokens_per_step
         load = num_tokens(self._idle())
         # A new cohort is worth its overhead only with enough room to fill it.
@@ -180,7 +181,7 @@ class Scheduler:
         ready: list[tuple[Prompt, PrefixCache | None]] = []
         num_new = widest = num_columns = widest_mixing = 0
         most = self.limits.max_cached_tokens
-        if turn[0].was_displaced:  # not again: what runs may become as long as it is allowed to
+        if turn[0].was_displaced:  # it waits until running prompts fit even at their longest
             num_cached = sum(cohort.most_cached_tokens for cohort in self.running)
         else:
             num_cached = self._num_cached()
@@ -191,14 +192,14 @@ class Scheduler:
                 break  # prompts run in order: those after one that waits for its prefix wait with it
             prefix = self._common.of(prompt)
             num_new += prompt.num_own_tokens
-            room = self._room_for(prompt.reserved_tokens)
+            room = self._order.room_for(prompt.reserved_tokens)
             widest = max(widest, room)
             num_columns += room
             widest_mixing = max(widest_mixing, self._mixer_room.for_prompt(prompt))  # padded however it attends
             if prefix is not None:
                 users.add(prefix)
             count = len(ready) + 1
-            num_own = (count * widest if self._is_padded else num_columns) + count * widest_mixing
+            num_own = (num_columns if self._order.by_address else count * widest) + count * widest_mixing
             num_kept = self._prefix_slots.count(self.running, self._prefix_cohort, users)
             over = num_cached + num_own + num_kept - most
             alone = not ready and not self.running
@@ -279,21 +280,28 @@ class Scheduler:
     def _num_cached(self) -> int:
         return sum(cohort.num_cached_tokens for cohort in self.running)
 
-    def _displace(self) -> None:
-        """Let the youngest cohorts begin again later where those that run are about to need more than there is."""
-        while len(self.running) > 1 and (idle := self._idle()):
-            grown = sum(cohort.next_cached_tokens - cohort.num_cached_tokens for cohort in idle)
-            needed = self._num_cached() + grown
+    def _displace(self) -> bool:
+        """Displace prompts of the youngest cohorts while the next step needs more cache than there is: they begin again
+        later. Return False if the youngest cohort is in a step that has to be waited for.
+        """
+        while sum(cohort.num_unfinished for cohort in self.running) > 1:
+            idle = self._idle()
+            needed = self._num_cached() + sum(cohort.next_cached_tokens - cohort.num_cached_tokens for cohort in idle)
             kept = self._prefix_slots.count(self.running, self._prefix_cohort)
             if needed + kept <= self.limits.max_cached_tokens:
-                return
-            youngest = max(idle, key=lambda cohort: cohort.number)
-            self.running.remove(youngest)
-            prompts = youngest.displace()
+                return True
+            youngest = max(self.running, key=lambda cohort: cohort.number)
+            if youngest in self._in_flight:
+                return False
+            self._retired += youngest.retire()  # dropped prompts end as they are
+            num_left, prompts = youngest.num_unfinished, youngest.displace()
+            if len(prompts) == num_left:
+                self.running.remove(youngest)
             self.add(prompts)
             for prompt in reversed(prompts):
                 prompt.was_displaced = True
                 self._waiting.move_to_end(prompt, last=False)
+        return True
 
     def finish_step(self, cohorts: Iterable[Cohort]) -> tuple[list[Prompt], list[Prompt], list[Prompt]]:
         """Finish a step of `cohorts`: cache computed prefixes, retire finished prompts, merge small cohorts.
@@ -313,7 +321,8 @@ class Scheduler:
             prefix_cohort.release()
             self._prefix_cohort = None
         idle = self._idle()
-        finished = [prompt for cohort in idle for prompt in cohort.retire()]
+        finished = [*self._retired, *(prompt for cohort in idle for prompt in cohort.retire())]
+        self._retired.clear()
         for cohort in idle:
             if cohort.is_finished:
                 cohort.release()
@@ -324,8 +333,8 @@ class Scheduler:
         return finished, prefixes, texts
 
     def _has_room_for_one(self, cohorts: Sequence[Cohort]) -> bool:
-        """Return whether there is memory to merge these: they may be padded to the widest."""
-        if not (self._is_padded or self._mixer_room.trunk):
+        """Return whether memory suffices to merge these. Padding to the widest may need more."""
+        if self._order.by_address and not self._mixer_room.trunk:
             return True
         widest = max(-(-cohort.num_cached_tokens // len(cohort.prompts)) for cohort in cohorts)
         others = sum(cohort.num_cached_tokens for cohort in self.running if cohort not in cohorts)

@@ -131,17 +131,7 @@ class ValueStates:
     # Which values, and what is fed of them.
 
     @property
-    def num_branches(self) -> int:
-        """Number of branches per prompt, B."""
-        return int(self.ends.shape[1])
-
-    @property
-    def num_live(self) -> int:
-        """Number of values that are decoded token by token, over all prompts."""
-        return int((self.live & ~self.is_scored).sum())
-
-    @property
-    def num_live_of_prompts(self) -> IntArray:
+    def num_live(self) -> IntArray:
         """Number of values that are decoded token by token, of each prompt, int64 [P]."""
         live: IntArray = (self.live & ~self.is_scored).sum(axis=1)
         return live

@@ -120,24 +120,17 @@ class _PydanticSchema(GenerateJsonSchema):
 
 class _Reader:
     def __init__(self, schema: Mapping[str, Any], limits: SchemaLimits) -> None:
-        self._schema, self._limits = schema, limits
-        self._references = References(schema)
+        self._schema, self._limits = _as_json(schema, limits.max_bytes), limits
+        self._references = References(self._schema)
         self.num_branches = self.depth = self._depth = self._num_members = 0
 
     def read(self) -> Node:
         try:
-            size = len(json.dumps(self._schema, ensure_ascii=False, allow_nan=False).encode())
-            if size > (most := self._limits.max_bytes):
-                raise SchemaError("", f"it has {size:,} bytes, at most {most:,} are read: leave out what is not needed")
             _check_form(self._schema)
             node = self._node(self._schema, (), can_miss=False)
         except MalformedSchema as error:
             where = pointer(error.absolute_path)
             raise SchemaError("", f"it is no JSON Schema: at #{where}: {error.message[:200]}") from error
-        except UnicodeEncodeError as error:
-            raise SchemaError("", "a text in it holds half of a surrogate pair: correct it") from error
-        except (TypeError, ValueError) as error:
-            raise SchemaError("", f"it holds what JSON has not: {error}") from error
         except Unresolvable as error:
             raise SchemaError("", f"{error.ref!r} is outside of the schema: put it into '$defs'") from error
         except RecursionError as error:
@@ -290,19 +283,40 @@ class _Reader:
         return rows
 
 
+def _as_json(schema: Mapping[str, Any], most_bytes: int) -> Any:
+    """Return a schema as JSON has it: tuples are lists, keys are plain texts.
+
+    Raises:
+        SchemaError: JSON cannot hold it, or it is too long.
+    """
+    try:
+        text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise SchemaError("", "a text in it holds half of a surrogate pair: correct it") from error
+    except (TypeError, ValueError) as error:
+        raise SchemaError("", f"it holds what JSON has not: {error}") from error
+    except RecursionError as error:
+        raise SchemaError("", "it is nested too deeply: flatten it") from error
+    if size > most_bytes:
+        raise SchemaError("", f"it has {size:,} bytes, at most {most_bytes:,} are read: leave out what is not needed")
+    return json.loads(text)
+
+
 def _check_form(schema: Mapping[str, Any]) -> None:
     """Raise `MalformedSchema` if it is no JSON Schema; patterns are judged later, where the field's path is known."""
     draft = draft_of(schema)
-    if not _of_form(draft).is_valid(schema):
+    fast = _fast_check(draft)
+    if fast is None or not fast.is_valid(schema):
         with recursion_errors():
             draft.check_schema(schema, format_checker=FormatChecker(()))  # says where
 
 
 @cache
-def _of_form(draft: Any) -> Any:
-    """Return the quickest check of a draft's form: that of Rust, in a thousandth of the time, if it has this draft."""
-    fast = getattr(jsonschema_rs, draft.__name__, None)
-    return draft(draft.META_SCHEMA) if fast is None else fast(draft.META_SCHEMA, offline=True, validate_formats=False)
+def _fast_check(draft: Any) -> Any:
+    """Return jsonschema-rs's validator of a draft's schemas, a thousand times as fast; None if it has no such draft."""
+    kind = getattr(jsonschema_rs, draft.__name__, None)
+    return None if kind is None else kind(draft.META_SCHEMA, offline=True, validate_formats=False)
 
 
 def _constant(plain: Mapping[str, Any], where: str) -> Constant:

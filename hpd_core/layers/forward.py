@@ -11,7 +11,7 @@ computed only for tokens whose logits are wanted. Logits come in blocks, or are 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -93,7 +93,7 @@ def why_not_ours(model: Any, by: OurLayers) -> str | None:
 
 
 class Factors(NamedTuple):
-    """Factors of the embeddings, of what each layer adds, and of the output before the logits: Granite's, else 1."""
+    """Granite's factors of the embeddings, of each layer's outputs and of the last norm's output; 1 in others."""
 
     embeddings: float
     added: float
@@ -101,14 +101,15 @@ class Factors(NamedTuple):
 
     @classmethod
     def of(cls, model: Any) -> Factors:
-        """Read them from the model's configuration."""
-        names = ("embedding_multiplier", "residual_multiplier", "logits_scaling")
-        embeddings, added, divisor = (getattr(model.config, name, 1.0) for name in names)
-        return cls(embeddings, added, 1 / divisor)
+        """Read them from Granite's modules: a configuration of another family may name them, too, to no effect."""
+        if not hasattr(model.model, "embedding_multiplier"):
+            return cls(1.0, 1.0, 1.0)
+        added = decoder_layers(model)[0].residual_multiplier
+        return cls(model.model.embedding_multiplier, added, 1 / model.config.logits_scaling)
 
 
 def scaled(x: Tensor, factor: float) -> Tensor:
-    """Return `x` by a factor; itself if that is 1."""
+    """Return `x` times `factor`, without a copy if that is 1."""
     return x if factor == 1 else x * factor
 
 
@@ -116,11 +117,11 @@ Angles = tuple[Tensor, Tensor]
 """Cosines and sines of rotary embedding."""
 
 
-def angles_of(model: Any, x: Tensor, positions: Tensor) -> tuple[Angles, Angles | None]:
-    """Return the angles by which heads are turned, and those of layers without rotary embedding, if there are any."""
+def angles_of(model: Any, x: Tensor, positions: Tensor) -> tuple[Angles, Angles]:
+    """Return the angles by which heads are turned: in layers without rotary embedding, and in others."""
     cos, sin = (angles[0] for angles in model.model.rotary_emb(x[None], position_ids=positions[None]))
-    has_rest = not all(map(is_turned, decoder_layers(model)))
-    return (cos, sin), (torch.ones_like(cos), torch.zeros_like(sin)) if has_rest else None
+    is_alike = all(map(is_turned, decoder_layers(model)))
+    return (cos, sin) if is_alike else (torch.ones_like(cos), torch.zeros_like(sin)), (cos, sin)
 
 
 def is_turned(layer: Any) -> bool:
@@ -159,13 +160,13 @@ class CpuLayers:
     ) -> Iterable[Tensor] | TiledLogits:
         """Compute as `transformers_logits`, or without storing logits. `linears`: packed weights, active."""
         x = scaled(self._model.model.embed_tokens(token_ids), self._factors.embeddings)  # the residual stream, [T, D]
-        turned, rest = angles_of(self._model, x, positions)
+        angles = angles_of(self._model, x, positions)
         at_once = self._layers_at_once(linears) if linears is not None and self._is_plain else None
         if at_once is not None:
-            hidden = at_once.run(x, *turned, batch.plans, logit_rows)
+            hidden = at_once.run(x, *angles[True], batch.plans, logit_rows)
             batch.num_calls += len(self._layers)
         else:
-            hidden = self._one_by_one(x, turned, rest or turned, logit_rows, batch, linears)
+            hidden = self._one_by_one(x, angles, logit_rows, batch, linears)
             hidden = scaled(hidden, self._factors.output)
         head = self._model.lm_head
         if linears is not None and (tiled := linears.tiled(head)) is not None:
@@ -191,13 +192,7 @@ class CpuLayers:
         return self._at_once
 
     def _one_by_one(
-        self,
-        x: Tensor,
-        turned: Angles,
-        rest: Angles,
-        logit_rows: Tensor,
-        batch: PackedBatch,
-        linears: PackedLinears | None,
+        self, x: Tensor, angles: Sequence[Angles], logit_rows: Tensor, batch: PackedBatch, linears: PackedLinears | None
     ) -> Tensor:
         """Compute all layers and the last norm, function by function; [n, D]."""
         layers = self._layers
@@ -210,7 +205,7 @@ class CpuLayers:
                 project(normed).view(len(x), -1, attention.head_dim)
                 for project in (attention.q_proj, attention.k_proj, attention.v_proj)
             )
-            q, k = linear.rotary(q, k, *(turned if is_turned(layer) else rest), norms_of_heads(attention))
+            q, k = linear.rotary(q, k, *angles[is_turned(layer)], norms_of_heads(attention))
             attended, _ = attend(
                 attention,
                 *(heads.transpose(0, 1)[None] for heads in (q, k, v)),

@@ -113,11 +113,10 @@ class TritonLayers:
         """Return the output of the last norm, [n, D], of the n tokens whose logits are wanted."""
         step.note()
         x = scaled(self._model.model.embed_tokens(step.token_ids), self._factors.embeddings)  # the residual stream
-        turned, rest = angles_of(self._model, x, step.positions)
+        angles = angles_of(self._model, x, step.positions)
         delta = None  # what the layer before adds to it
         for number, layer in enumerate(self._layers):
-            angles = turned if layer.is_turned or rest is None else rest
-            attended = self._attention(step, number, layer, layer.heads(x, delta), *angles)
+            attended = self._attention(step, number, layer, layer.heads(x, delta), *angles[layer.is_turned])
             if number == len(self._layers) - 1:  # nobody attends to what comes behind
                 attended, x = (rows.index_select(0, step.logit_rows) for rows in (attended, x))
                 if not len(x):

@@ -234,7 +234,7 @@ class MixerCache:
         needed = self._seen.width + int(used.max(initial=0))
         more = grown(needed) - self._seen.capacity if needed > self._seen.capacity else 0
         column = sum(shape.bytes_per_column for shape in self.shapes)
-        return self.num_bytes + len(self._lengths) * more * column if more > 0 else self.num_bytes
+        return self.num_bytes + len(self._lengths) * more * column
 
     def append(
         self, prompts: IntArray, scopes: IntArray, lasts: IntArray, positions: IntArray, start: int
@@ -313,4 +313,4 @@ def grown(num_columns: int) -> int:
 
 def window_of(shapes: Iterable[MixerShape]) -> int:
     """Return W, the number of trunk tokens that some layer looks back at."""
-    return max(shape.kernel - 1 for shape in shapes)
+    return max((shape.kernel - 1 for shape in shapes), default=0)

@@ -17,14 +17,7 @@ from pipelines.errors import UsageError
 from pipelines.job.run_plan import Plan, find_finished
 from pipelines.quality.curve import TOKEN_KINDS
 from pipelines.reporting.forecast import CategoryForecast, Forecast, Interval
-from pipelines.reporting.machines import (
-    Gpu,
-    assumed_seconds,
-    planned_price,
-    rate_text,
-    share_in_fp8,
-    work_per_row,
-)
+from pipelines.reporting.machines import Gpu, assumed_seconds, planned_price, rate_text, share_in_fp8, work_per_row
 from pipelines.reporting.pilot import MeasuredRun, Pilot, batches_in_flight, read_costs, read_metrics
 from pipelines.reporting.strata import CostEstimate, FloatArray, Measurements, estimate
 from pipelines.reviewing.decided_run import asked_by_calibration
@@ -276,7 +269,7 @@ def on_other_machine(
             f"{gpu.name} was not measured: the pilot's operations at {efficiency:.0%} of its {rate_text(work, gpu)}, "
             f"at least its weights at {efficiency:.0%} of {gpu.bandwidth / 1e9:,.0f} GB/s in every step",
             f"of its {gpu.memory / 1e9:,.0f} GB the weights take {work.weight_bytes / 1e9:,.1f}",
-            *([f"with engine.quantization: fp8 the work would take {in_fp8:.0%} of that"] if in_fp8 < 1 else []),
+            *([f"with engine.quantization: fp8 the work would take {in_fp8:.0%} of the time"] if in_fp8 < 1 else []),
             f"loading takes as long as on {forecast.device}",
             *([f"utilisation is as on {forecast.device}"] if forecast.utilisation_source == "measured" else []),
             f"the interval is that of the sample alone: at {efficiency / 2:.0%} instead of {efficiency:.0%} the work "

@@ -134,7 +134,7 @@ def work_per_row(config: JobConfig, engine: Mapping[str, Any], tokens: Mapping[s
 
     from hpd_core.decoding.memory import Limits
 
-    # In fp32 on a CPU, it is in 16 bits on a GPU.
+    # A model that runs in fp32 on a CPU runs in 16 bits on a GPU.
     narrowed = 2 if engine.get("dtype") == "float32" and config.engine.dtype == "auto" else 1
     steps = forwarded / Limits.of(config.engine, torch.device("cuda")).max_tokens_per_step
     state_flops = size.get("state_operations", 0) * forwarded
@@ -149,7 +149,7 @@ def assumed_seconds(work: Work, gpu: Gpu, efficiency: float) -> float:
     if work.weight_bytes > _MOST_WEIGHTS * gpu.memory:
         raise UsageError(
             f"--on: the model's weights take {work.weight_bytes / 1e9:,.0f} GB, which leaves too little of the "
-            f"{gpu.memory / 1e9:,.0f} GB of one {gpu.name} for products; name a machine of larger GPUs"
+            f"{gpu.memory / 1e9:,.0f} GB of one {gpu.name} for the KV cache; name a machine of larger GPUs"
             + ("" if work.fp8_flops else ", or plan by a pilot with engine.quantization: fp8, which halves them")
         )
     arithmetic = work.flops / gpu.flops + work.state_flops / gpu.fp32_flops
@@ -161,9 +161,8 @@ def assumed_seconds(work: Work, gpu: Gpu, efficiency: float) -> float:
 
 
 def share_in_fp8(work: Work, gpu: Gpu) -> float:
-    """Estimate the time of the same work with the layers in FP8, as a share of its time in 16 bits; 1 if that is none.
-
-    The head's operations are taken for the layers', which are nearly all.
+    """Estimate the time of the same work with the layers in FP8, as a share of its time in 16 bits. It is 1 if
+    the GPU has no FP8, or the work is in it already. The head's few operations are counted as if they were in FP8, too.
     """
     if gpu.fp8_flops is None or work.fp8_flops:
         return 1.0

@@ -49,7 +49,7 @@ def test_memory_is_given_back_whatever_happens_to_rows(
     def check(*caches: AddressedCache) -> None:
         slots = [slot.capacity for cache in caches for slot in cache._slots]
         assert memory.num_used == sum(CacheSlot.num_bytes(SHAPE, capacity) for capacity in slots)
-        assert sum(slots) == sum(cache.num_slots for cache in caches)
+        assert sum(slots) == sum(cache.slots_for(0) for cache in caches)
 
     check(*caches)
     kept = [data.draw(st.lists(st.booleans(), min_size=len(own), max_size=len(own))) for own in (first, second)]
@@ -123,7 +123,7 @@ def test_as_many_run_as_fit(documents: list[int], limit: int, at_once: int) -> N
     ("memory", "least", "share"),
     [
         (141e9, 12_000, 0.9),  # an H200; what is left is the end, where nothing waits any more
-        (48.3e9, 6_000, 0.88),  # an L40S, whose cache holds a fifth of them
+        (48.3e9, 6_000, 0.85),  # an L40S, whose cache holds a third of them
     ],
 )
 def test_steps_of_a_thousand_listings_are_full(memory: float, least: int, share: float) -> None:

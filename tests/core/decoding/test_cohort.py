@@ -36,7 +36,7 @@ def new_tokens(counts: list[int], first_position: int = 0) -> NewTokens:
 
 
 def cache_of(num_own: list[int], room: int = 3) -> CohortCache:
-    return CohortCache.for_prompts(CachePool(SHAPE), [None] * len(num_own), np.array(num_own), room)
+    return CohortCache.for_prompts(CachePool(SHAPE), [None] * len(num_own), np.array(num_own) + room)
 
 
 def rows_of(cohort_cache: CohortCache) -> IntArray:
@@ -81,11 +81,11 @@ def test_a_rejected_token_between_others_keeps_its_column() -> None:
 
 def test_a_cache_grows_keeps_rows_and_merges() -> None:
     pool = CachePool(SHAPE)
-    caches = [CohortCache.for_prompts(pool, [None] * 2, np.array([2, 2]), 1) for _ in range(2)]
+    caches = [CohortCache.for_prompts(pool, [None] * 2, np.array([2, 2])) for _ in range(2)]
     for cache in caches:
-        before = cache.num_slots
+        before = cache.slots_for(0)
         cache.append(new_tokens([9, 3]), 0, rows_of(cache))
-        assert cache.num_slots > before
+        assert cache.slots_for(0) > before
     caches[0].keep(np.array([1]))
     assert caches[0].used.tolist() == [3]
     merged = CohortCache.merge(caches, [np.array([0]), np.array([0, 1])], np.array([2, 0, 1]))
@@ -93,7 +93,9 @@ def test_a_cache_grows_keeps_rows_and_merges() -> None:
     plan = merged.append(new_tokens([1, 1, 1], first_position=20), 0, rows_of(merged))
     positions = [[*range(3), 20], [*range(3), 20], [*range(9), 20]]
     assert plan.k_positions.tolist() == [row + [UNSEEN] * (10 - len(row)) for row in positions]
-    assert pool.num_used == merged.num_slots * SHAPE.numbers_per_token * SHAPE.dtype.itemsize, "others are given back"
+    assert pool.num_used == merged.slots_for(0) * SHAPE.numbers_per_token * SHAPE.dtype.itemsize, (
+        "others are given back"
+    )
 
 
 def test_states_of_values_are_merged_by_rows() -> None:

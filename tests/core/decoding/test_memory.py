@@ -173,7 +173,7 @@ def test_where_the_cache_does_not_fit_all_goes_on_with_less(count: int, room: in
 
 
 def test_limits_grow_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The longer the oftener memory has ended, and to what they were."""
+    """Back to the first limits. Each time that memory runs out doubles the wait."""
     step, fails = Decoder._step, [True, True]
 
     def failing(decoder: Decoder, started: float) -> StepReport:
@@ -182,7 +182,7 @@ def test_limits_grow_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> Non
         return step(decoder, started)
 
     monkeypatch.setattr(Decoder, "_step", failing)
-    monkeypatch.setattr(decoder_module, "_PATIENCE", 2)
+    monkeypatch.setattr(decoder_module, "_PATIENCE", 4)
     decoder = Decoder(LLAMA, NEVER, EngineConfig(), cache_shape(LLAMA))
     whole = decoder.limits.max_cached_tokens
     decoder.add([Prompt(tree_layout([], [5] * 9, [Branch([6], 30)]), ())])

@@ -162,14 +162,16 @@ def prefill(decoder: Decoder) -> None:
 
 
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(count=st.integers(1, 16), slots=st.integers(1, 400), per_cohort=st.integers(1, 5))
+@given(
+    count=st.integers(1, 16), slots=st.integers(1, 400), per_cohort=st.integers(1, 5), limit=st.sampled_from([12, 60])
+)
 @pytest.mark.usefixtures("device")
-def test_the_cache_holds_both_steps(count: int, slots: int, per_cohort: int) -> None:
+def test_the_cache_holds_both_steps(count: int, slots: int, per_cohort: int, limit: int) -> None:
     """What is in flight counts, too; a prompt that is too large for the limits runs alone."""
     limits: dict[str, Any] = {"max_cached_tokens": slots, "max_prompts_per_cohort": per_cohort}
     decoder = plain_decoder(overlap_steps=True, max_tokens_per_step=32, **limits)
-    widest = max(prompt.most_own_tokens for prompt in prompts_of(count))
-    decoder.add(prompts_of(count))
+    widest = max(prompt.most_own_tokens for prompt in prompts_of(count, limit))
+    decoder.add(prompts_of(count, limit))
     while decoder.has_work:
         decoder.step()
         running = decoder._scheduler.running

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpd_core.config import EngineConfig
@@ -76,7 +76,7 @@ def test_admission_waits_while_the_cache_is_full() -> None:
 
 
 def test_the_youngest_give_way_to_values_that_are_long() -> None:
-    """Nine columns are reserved for each prompt's values, which come to take 60, and forty slots are not enough."""
+    """Eight columns are reserved for each value, which takes 60: the cache holds four prompts at first alone."""
     items = [prompt(1, [60], seed=n) for n in range(4)]
     reports = run(items, max_cached_tokens=100, max_prompts_per_cohort=1)
     fed = [[item for cohort in report.cohorts for item, _ in cohort] for report in reports]
@@ -97,11 +97,9 @@ def test_a_prefix_is_computed_once() -> None:
     assert sorted(computed) == sorted([tuple(first), tuple(second)])
 
 
-@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_submissions_that_arrive_at_any_time_are_answered_as_alone(
-    data: st.DataObject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@settings(max_examples=examples(40))
+@given(data=st.data(), usual=st.sampled_from([1, 8]))
+def test_submissions_that_arrive_at_any_time_are_answered_as_alone(data: st.DataObject, usual: int) -> None:
     """And fairly: the oldest that waits is in every cohort that is admitted."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     endings = random_endings(rng)
@@ -112,8 +110,6 @@ def test_submissions_that_arrive_at_any_time_are_answered_as_alone(
         max_cached_prefixes=data.draw(st.integers(1, 3)),
         max_cached_tokens=data.draw(st.sampled_from([1, 120, 10**6])),
     )
-    # What is reserved for a value: where that is too little, prompts are displaced, and begin again.
-    monkeypatch.setattr(prompt_module, "USUAL_COLUMNS", data.draw(st.sampled_from([1, 8])))
     decoder = Decoder(LLAMA, endings, config, cache_shape(LLAMA))
     submissions = data.draw(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=5))
     cases: list[TreeCase] = []
@@ -127,19 +123,20 @@ def test_submissions_that_arrive_at_any_time_are_answered_as_alone(
         assert not new or waiting[0] in new
         started.update(new)
 
-    for chosen in submissions:
-        arrived = [
-            TreeCase(prefixes[n], random_ids(rng, 1, 9), [Branch(random_ids(rng, 1, 3), 5) for _ in range(2)])
-            for n in chosen
-        ]
-        cases += arrived
-        prompts += (items := [case.prompt() for case in arrived])
-        decoder.add(items)
-        for _ in range(data.draw(st.integers(0, 4))):
-            if decoder.has_work:
-                step()
-    while decoder.has_work:
-        step()
+    with patch.object(prompt_module, "USUAL_COLUMNS", usual):
+        for chosen in submissions:
+            arrived = [
+                TreeCase(prefixes[n], random_ids(rng, 1, 9), [Branch(random_ids(rng, 1, 3), 5) for _ in range(2)])
+                for n in chosen
+            ]
+            cases += arrived
+            prompts += (items := [case.prompt() for case in arrived])
+            decoder.add(items)
+            for _ in range(data.draw(st.integers(0, 4))):
+                if decoder.has_work:
+                    step()
+        while decoder.has_work:
+            step()
     for case, item in zip(cases, prompts, strict=True):
         assert_equals_oracle(ORACLE, case, item, endings)
     assert decoder.pool.num_used == 0

@@ -43,6 +43,16 @@ def test_who_asks_for_what_cannot_be_had_is_told_why(family: str, changes: dict[
         new_decoder(build_model(family), **changes)
 
 
+def test_factors_that_a_configuration_names_in_vain_are_not_applied() -> None:
+    """Granite's: transformers' Llama does not read them."""
+    rng = np.random.default_rng(3)
+    endings = random_endings(rng)
+    case = random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=3, k_max=6)
+    factors: dict[str, Any] = {"embedding_multiplier": 3, "residual_multiplier": 3, "logits_scaling": 3}
+    [prompt] = decode(build_model("llama", **factors), [case], endings, EngineConfig(layers="native"))
+    assert_equals_oracle(build_model("llama"), case, prompt, endings)
+
+
 class Other(nn.Module):
     """Stands where another module was."""
 

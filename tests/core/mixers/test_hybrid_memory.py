@@ -46,7 +46,7 @@ class Checked:
     def _check(self) -> None:
         scheduler, pool = self._decoder._scheduler, self._decoder.pool
         allocated = [bytes_of_cohort(cohort) for cohort in cohorts_of(self._decoder)]
-        assert pool.num_used == sum(map(sum, allocated))
+        assert pool.num_used == sum(keys_and_values for keys_and_values, _ in allocated)
         prefixes = kept_prefixes(self._decoder)
         states = bytes_of_states(prefixes)
         num_states = states / (self.room.trunk * self.slot)
