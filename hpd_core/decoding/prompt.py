@@ -13,7 +13,7 @@ from hpd_core.layout import IntArray, Layout
 from hpd_core.text.leases import Lease
 from hpd_core.text.runs import Runs
 
-USUAL_COLUMNS = 8
+USUAL_COLUMNS = 4
 """Columns of the cache that are reserved for a value: most are shorter. Longer ones make its prompt's memory grow."""
 
 

@@ -76,7 +76,7 @@ def test_admission_waits_while_the_cache_is_full() -> None:
 
 
 def test_the_youngest_give_way_to_values_that_are_long() -> None:
-    """Eight columns are reserved for each value, which takes 60: the cache holds four prompts at first alone."""
+    """Four columns are reserved for each value, which takes 60: the cache holds four prompts at first alone."""
     items = [prompt(1, [60], seed=n) for n in range(4)]
     reports = run(items, max_cached_tokens=100, max_prompts_per_cohort=1)
     fed = [[item for cohort in report.cohorts for item, _ in cohort] for report in reports]
