@@ -18,7 +18,7 @@ from bench.pack_gpu import needed
 from tests.tables import table
 
 SECONDS_TO_BE_READY = 30.0
-"""That a process takes before its first part."""
+"""Seconds from the start of a process to its first part."""
 
 
 def rehearse(out: Path, parts: str, tokenizer: Path, *options: str) -> Result:

@@ -127,7 +127,7 @@ def test_as_many_run_as_fit(documents: list[int], limit: int, at_once: int) -> N
     ],
 )
 def test_steps_of_a_thousand_listings_are_full(memory: float, least: int, share: float) -> None:
-    """Of Llama 3.1 8B in bfloat16: documents of 120 to 420 tokens, 8 to 13 values of 5 tokens on average."""
+    """Simulate Llama 3.1 8B in bfloat16: documents of 120 to 420 tokens, 8 to 13 values of 5 tokens on average."""
     config = LlamaConfig(
         vocab_size=128_256, hidden_size=4096, intermediate_size=14_336, num_hidden_layers=32, num_attention_heads=32
     )
