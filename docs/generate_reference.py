@@ -28,6 +28,7 @@ from hpd_core import Attribute, CategorySchema, EngineConfig, Member, Unit
 from hpd_core.extractor import EngineDescription
 from pipelines.cli import COMMANDS
 from pipelines.config.attribute_entries import USE
+from pipelines.config.catalog_input import InputConfig
 from pipelines.config.category_entries import DOCUMENT, EXTENDS
 from pipelines.config.extraction import JobConfig
 from pipelines.config.finetuning import FinetuneConfig
@@ -120,18 +121,18 @@ def _text(docstring: str) -> Iterator[str]:
 
 
 def _options(command: Any) -> Iterator[str]:
-    yield from _table(("option", "default", "meaning"), (_option(each) for each in command.params if not each.hidden))
+    yield from _table(("option", "meaning"), (_option(each) for each in command.params if not each.hidden))
 
 
-def _option(parameter: Any) -> tuple[str, str, str]:
+def _option(parameter: Any) -> tuple[str, str]:
     is_argument = not parameter.opts[0].startswith("-")
     name = parameter.name.upper() if is_argument else ", ".join(parameter.opts)
     kind = parameter.type_descriptor.annotation
     if not is_argument and kind is not bool:
         name += f" {parameter.metavar or {int: 'N', float: 'X'}.get(kind, 'TEXT')}"
     default = parameter.default
-    shown = "needed" if parameter.required else "" if default in (None, False, [], ()) else f"`{_value(default)}`"
-    return f"`{name}`", shown, (parameter.help or "").replace("<", "&lt;")
+    shown = " (needed)" if parameter.required else "" if default in (None, False, [], ()) else f" (`{_value(default)}`)"
+    return f"`{name}`", (parameter.help or "").replace("<", "&lt;").rstrip(".") + shown
 
 
 # Configurations
@@ -208,6 +209,9 @@ def _keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
                 title += f", kind: {get_args(section.model_fields['kind'].annotation)[0]}"
             yield f"## {title}"
             yield ""
+            if section is InputConfig and model is not JobConfig:
+                yield from ["The keys of [`input` in a job](job.md#input).", ""]
+                continue
             yield " ".join((section.__doc__ or "").split())
             yield ""
             yield from _keys(section, f"{prefix}{name}.")
@@ -307,18 +311,23 @@ def _tables() -> Iterator[str]:
     yield "A run writes four tables as Parquet: `<output>/<table>/part-<shard>.parquet`. Schemas are declared, never"
     yield "inferred. What lies in these folders is committed, also while the job runs."
     yield ""
+    told: set[tuple[str, str]] = set()
     for table, columns in COLUMNS.items():
         yield f"## {table}"
         yield ""
         yield _TABLES[table]
         yield ""
+        if again := [f"`{each.name}`" for each in columns if (each.name, each.description) in told]:
+            yield from [f"As above: {', '.join(again)}. And:", ""]
         yield from _table(
-            ("column", "type", "null", "meaning"),
+            ("column", "type", "meaning"),
             (
-                (f"`{each.name}`", _arrow(each.type), "no" if each.required else "yes", each.description)
+                (f"`{each.name}`", _arrow(each.type) + ("" if each.required else ", null"), each.description)
                 for each in columns
+                if (each.name, each.description) not in told
             ),
         )
+        told |= {(each.name, each.description) for each in columns}
         if table == "dead_letter":
             yield "### Error codes"
             yield ""

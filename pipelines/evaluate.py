@@ -9,8 +9,8 @@
 
 Two runs are compared: settings, rows, answers, quality, cost and speed; they may still be going. --calibrate learns
 from labelled products how probable it is that answers are right, and --apply fills `confidence` and `decision` of a
-finished run without a model; killed, the same command continues (docs/confidence.md). --recheck lists the labels that
-all runs contradict alike (docs/labels.md). A judge asks a model about the values (docs/judge.md).
+finished run without a model; killed, the same command continues (docs/trust.md). --recheck lists the labels that
+all runs contradict alike (docs/fine-tune.md). A judge asks a model about the values (docs/quality.md).
 
 Runs and files may be local paths or any fsspec URI. What is counted, and how, is in docs/quality.md. Exit code: 0 done,
 1 stopped or not written (disk, rights), 2 usage (no such file, a folder that is no run, gold that does not belong to

@@ -3,7 +3,7 @@
     python pipelines/export.py runs/demo --to xlsx --out products.xlsx
     python pipelines/export.py runs/shop --to shopify --out enriched
 
-Only accepted answers are written: values with a normalised form and, in a run that has decided (docs/confidence.md),
+Only accepted answers are written: values with a normalised form and, in a run that has decided (docs/trust.md),
 those that may be taken; of a run that has not, those with a probability of 0.8, as unchecked. What is left out is
 counted by reason. Three kinds of files go the whole way in docs/shop-files.md. Exit code: 0 written, 2 usage (no such
 run, a file that does not belong, what cannot be written).

@@ -4,7 +4,7 @@
     python pipelines/normalise.py s3://bucket/enriched/2026-11-21 --schemas edited.yaml --dry-run
 
 `extract` does it already; this does it again after an edit of the schemas (a synonym, an id, a unit) or with newer
-rules, in place. Only the normalised columns of `attributes` change (docs/normalised-values.md), and `confidence` and
+rules, in place. Only the normalised columns of `attributes` change (docs/values.md), and `confidence` and
 `decision`, which follow. It may be killed at any moment and started again. Exit code: 0 done, 1 stopped (the same
 command continues), 2 no finished run, or no schemas of what it asked for.
 """

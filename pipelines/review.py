@@ -5,7 +5,7 @@
     python pipelines/review.py runs/demo --write --gold reviewed.jsonl
 
 What they say is kept in the run's folder `reviews` and layered over the run: exports, the next run (`base`), gold and
-training read it (docs/review.md). The page needs no network; who has its address may review. Exit code: 0 done,
+training read it (docs/trust.md). The page needs no network; who has its address may review. Exit code: 0 done,
 1 stopped (the same command continues), 2 usage (no such run, a port that is taken).
 """
 

@@ -99,7 +99,7 @@ ATTRIBUTE_COLUMNS = (
     Column(
         "value_norm",
         pa.string(),
-        "the value in the attribute's own form (docs/normalised-values.md): a plain decimal in its unit, a "
+        "the value in the attribute's own form (docs/values.md): a plain decimal in its unit, a "
         "vocabulary's label, `true` or `false`, an ISO date, a tidied text. Null unless `norm_status` is `ok`. Items "
         "of a `multiple` attribute that say the same have the same one",
     ),
@@ -151,7 +151,7 @@ ATTRIBUTE_COLUMNS = (
     Column(
         "confidence",
         pa.float64(),
-        "the probability that the value is right, as the calibration's products have shown (docs/confidence.md). Null "
+        "the probability that the value is right, as the calibration's products have shown (docs/trust.md). Null "
         "without a calibration, and where there is no value",
     ),
     Column(

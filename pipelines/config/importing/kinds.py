@@ -113,7 +113,7 @@ def read_imported(
         kinds = kind_names(sources)
         wanted = f"no source of the kind {kind}" if kind else f"none of {kinds}, as far as its content tells"
         way_out = "" if kind else "name the kind with --from, or "
-        raise UsageError(f"{listed(unknown)}: {wanted}; {way_out}see docs/import-schemas.md")
+        raise UsageError(f"{listed(unknown)}: {wanted}; {way_out}see docs/schemas.md")
     if len(by_kind) > 1:
         told = "; ".join(f"{each}: {listed([one.name for one in found])}" for each, found in by_kind.items())
         raise UsageError(f"these are of several kinds ({told}); name one with --from")
