@@ -23,9 +23,10 @@ _HEAD = """# Models
 
 <!-- Written by `docs/generate_models.py`. -->
 
-Every decoder-only model type (`model_type` in `config.json`) of transformers {version}, and every multimodal one whose text
-tower is a decoder: {count} in all. Of each a tiny random model in fp32 is compared with the oracle, token for token
-(`python -m tests.core.sweep`). *Exact*: for texts shorter and longer than every window, chunk and top-k of the model.
+Every decoder-only model type (`model_type` in `config.json`) of transformers {version}, and every multimodal one whose
+text tower is a decoder: {count} in all. Of each a tiny random model in fp32 is compared with the oracle, token for
+token (`python -m tests.core.sweep`). *Exact*: for texts shorter and longer than every window, chunk and top-k of the
+model.
 
 | | types |
 |---|--:|
@@ -60,8 +61,8 @@ def page(record: Record) -> str:
 _QUANTIZED = """## Quantized checkpoints
 
 Of each kind a tiny Llama is loaded through transformers and decoded on a CPU
-(`tests/core/models/test_quantized_checkpoints.py`). For other kinds the proof at load decides. LoRA adapters stay beside
-such weights.
+(`tests/core/models/test_quantized_checkpoints.py`). For other kinds the proof at load decides. LoRA adapters stay
+beside such weights.
 
 | checkpoint | tried with | found |
 |---|---|---|
@@ -83,13 +84,13 @@ _TOKENIZERS = """## Tokenizers
 Of each kind a tiny one is trained: texts come back as they were, a value ends with its line whatever tokens hold the
 line break, typed values are of their type, and the engine writes what the oracle does
 (`tests/core/sweep/test_tokenizers.py`). Kinds: byte-level BPE as GPT-2, Llama 3, GPT-OSS, Kimi and Qwen split;
-SentencePiece's unigram and BPE (Llama 2, Mistral, Phi 3, Gemma); NFC, NFKC and lowercase. A tokenizer that changes letters
-cannot write some members of enums: those are not constrained.
+SentencePiece's unigram and BPE (Llama 2, Mistral, Phi 3, Gemma); NFC, NFKC and lowercase. A tokenizer that changes
+letters cannot write some members of enums: those are not constrained.
 """
 _LENGTHS = """## How long texts may be
 
-As `max_position_embeddings` says. Rotary embeddings that change with the length of a text (`longrope`: Phi 3, Phi 4 mini;
-`dynamic`) are decoded up to `original_max_position_embeddings`. A record that needs more is an error of its own.
+As `max_position_embeddings` says. Rotary embeddings that change with the length of a text (`longrope`: Phi 3, Phi 4
+mini; `dynamic`) are decoded up to `original_max_position_embeddings`. A record that needs more is an error of its own.
 """
 _RUN = """## How they are run
 
@@ -108,8 +109,8 @@ _SUBJECT = re.compile(r"^[\w.-]+ (has layers|models)")
 """What a reason begins with that is the same for several types but for their names."""
 _SUBJECTS = {"has layers": "has layers", "models": "such models"}
 _ABOUT = {
-    _LIMITED: "Each token attends to a number of tokens that the model picks. A record with more tokens than that is an "
-    "error of its own.",
+    _LIMITED: "Each token attends to tokens that the model picks, so many at most. A longer record is an error of its "
+    "own.",
     _UNKNOWN: "The sweep has no tiny model of them: a checkpoint is tried at load like any other, and refused with the "
     "reason if it is not decoded as its own forward predicts.",
 }

@@ -28,7 +28,7 @@ PLACES = {"hpd_core": "hpd_core", "pipelines": "pipelines"} | {
     folder: f"pipelines/shipped/{folder}" for folder in ("sample", "adapters", "configs")
 }
 """Folder of the checkout -> where it is in the wheel."""
-NOT_SHIPPED = ("sample/source/", "sample/build.py")
+NOT_SHIPPED = ("sample/source/", "sample/build.py", "adapters/recipe/", "adapters/__init__.py")
 
 
 @pytest.fixture(scope="module")

@@ -36,18 +36,12 @@ class LabelPolicy(Section):
     absent_share: float = Field(
         1.0, gt=0, le=1, description="share of the assumed absents that is taught in an epoch, drawn anew each time"
     )
-    variants: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="share of the examples that are asked in a varied schema (training/schema_variants.py)",
-    )
     swapped: float = Field(
         0.0,
         ge=0,
         le=1,
         description="share of the examples in whose text some values make room for those of other products of the "
-        "category (training/step_planner.py)",
+        "category (training/swapped_values.py)",
     )
     unknown_attributes: Literal["refuse", "skip"] = Field(
         "refuse", description="gold attributes that the schema does not have: an error, or left out and counted"

@@ -118,11 +118,6 @@ class Course:
             )
         if self.planner.num_too_long:
             yield f"left out, too long for the model's positions: {self.planner.num_too_long:,} products"
-        if self.planner.num_unfitting:
-            yield (
-                f"left out, longer than K_max in a variant's schema: {self.planner.num_unfitting:,} values of the "
-                f"first epoch"
-            )
 
 
 class Meter:

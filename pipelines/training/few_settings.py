@@ -6,13 +6,11 @@ import json
 import shlex
 import statistics
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import Field
 from rich.console import Console
 
 from hpd_core import HPDError, Record
@@ -21,7 +19,6 @@ from hpd_core.models.adapter_folder import AdapterRecord
 from hpd_core.plain_data import Section
 from pipelines.config.catalog_input import shipped_file
 from pipelines.config.finetuning import FinetuneConfig, LoraSettings
-from pipelines.config.loading import load_config
 from pipelines.config.schema_file import load_schemas
 from pipelines.console.progress import format_seconds
 from pipelines.errors import UsageError
@@ -39,13 +36,12 @@ class _Row(NamedTuple):
     at_most: int
     epochs: float
     validation_share: float
-    variants: float
 
 
 _ROWS = (
-    _Row(at_most=49, epochs=6, validation_share=0.0, variants=0.0),
-    _Row(at_most=300, epochs=6, validation_share=0.1, variants=0.0),
-    _Row(at_most=1_000, epochs=4, validation_share=0.1, variants=0.0),
+    _Row(at_most=49, epochs=6, validation_share=0.0),
+    _Row(at_most=300, epochs=6, validation_share=0.1),
+    _Row(at_most=1_000, epochs=4, validation_share=0.1),
 )
 _PATIENCE = 2
 _LEARNING_RATES = {"a continued adapter": 5e-4, "a new adapter": 1e-3, "all weights": 2e-4}
@@ -53,7 +49,6 @@ _KEYS = (
     "adapter",
     "optimizer.epochs",
     "optimizer.learning_rate",
-    "labels.variants",
     "validation.share",
     "validation.patience",
 )
@@ -73,7 +68,7 @@ class SettingChoice(NamedTuple):
 
 
 def with_few_labels(config: FinetuneConfig, console: Console) -> FinetuneConfig:
-    """Set the keys that the user has not set to values for few labels; print them, and which F1 to expect.
+    """Set the keys that the user has not set to values for few labels, and print them.
 
     With more than a thousand products return the configuration unchanged.
 
@@ -92,11 +87,6 @@ def with_few_labels(config: FinetuneConfig, console: Console) -> FinetuneConfig:
         console.print(line)
     for choice in missing:
         config = _with(config, choice.key.split("."), choice.value)
-    share = config.validation.share
-    taught = Counter(record.category for record in records if not is_held_out(record, share))
-    if taught:  # if not, validation.share takes them all, which is refused later
-        for line in read_curve().lines(config.model, taught):
-            console.print(line)
     return config
 
 
@@ -117,7 +107,6 @@ def choices(config: FinetuneConfig, records: Sequence[Record]) -> list[SettingCh
     found += [
         SettingChoice("optimizer.epochs", row.epochs, "times that every product is seen"),
         SettingChoice("optimizer.learning_rate", _LEARNING_RATES[start], f"for {start}"),
-        SettingChoice("labels.variants", row.variants, "asked as your schemas ask, not otherwise"),
     ]
     return found + _validation(config, records, row)
 
@@ -194,76 +183,6 @@ def _read_records(config: FinetuneConfig) -> list[Record]:
     if not records:
         raise UsageError(report.nothing_to_train_on())
     return records
-
-
-_FILE = Path(__file__).with_name("few_labels.yaml")
-
-
-class FewPoint(Section):
-    """F1 measured with `labels` labelled products."""
-
-    set: str = Field(description="public data set")
-    labels: int = Field(ge=0, description="labelled products of the category that were trained on; 0: none")
-    f1: float = Field(ge=0, le=1, description="of the category's test products, over all categories measured")
-    low: float = Field(ge=0, le=1, description="its 95% interval's lower end")
-    high: float = Field(ge=0, le=1, description="its 95% interval's upper end")
-
-
-class FewCurve(Section):
-    """F1 of a category that a model did not know, by the number of labels that it was then trained on."""
-
-    model: str = Field(description="what was trained, as `model` of a fine-tuning names it")
-    command: str = Field(description="what measured it")
-    points: tuple[FewPoint, ...] = Field(description="in any order; may be empty")
-
-    def lines(self, model: str, per_category: Mapping[str, int]) -> Iterator[str]:
-        """Yield lines for the user.
-
-        Args:
-            model: model that is to be trained.
-            per_category: category -> number of products to train on; at least one category.
-        """
-        if not self.points:
-            yield "what to expect was not measured: hpd evaluate tells afterwards, on products that were kept apart"
-            return
-        yield "what to expect: F1 [95%] of a category that the model did not know, by its labelled products:"
-        yield from self._table()
-        yield f"measured with {self.model}: {self.command}"
-        if model != self.model:
-            yield f"this is for {self.model}; of {model} nothing was measured"
-        yield self._place(per_category)
-
-    def _table(self) -> Iterator[str]:
-        sets = sorted({point.set for point in self.points})
-        cells = {
-            (point.labels, point.set): f"{point.f1:.3f} [{point.low:.3f}, {point.high:.3f}]" for point in self.points
-        }
-        yield "  labels" + "".join(f"  {name:20}" for name in sets).rstrip()
-        for labels in self._measured():
-            row = "".join(f"  {cells.get((labels, name), '-'):20}" for name in sets)
-            yield f"  {labels:6,}{row}".rstrip()
-
-    def _measured(self) -> list[int]:
-        return sorted({point.labels for point in self.points})
-
-    def _place(self, per_category: Mapping[str, int]) -> str:
-        """Return where these labels are on the curve, without extrapolation."""
-        counts = sorted(per_category.values())
-        own, measured = statistics.median_low(counts), self._measured()
-        yours = f"to train on you have {own:,} of a category"
-        if len(counts) > 1:
-            yours += f" (the middle one of {len(counts):,}; {counts[0]:,} to {counts[-1]:,})"
-        if own < measured[0]:
-            return f"{yours}, fewer than the {measured[0]:,} that were measured at least: what they bring is not known"
-        if own > measured[-1]:
-            return f"{yours}, more than the {measured[-1]:,} that were measured at most: what they bring is not known"
-        below, above = max(each for each in measured if each <= own), min(each for each in measured if each >= own)
-        return f"{yours}: {f'as in the line {own:,}' if below == above else f'between {below:,} and {above:,}'}"
-
-
-def read_curve(path: Path = _FILE) -> FewCurve:
-    """Read a curve from a file, by default the shipped one. Raises `UsageError` if the file is not a curve."""
-    return load_config(FewCurve, str(path))
 
 
 DAMAGED_WAY_OUT = "Put the file back, or train into another output"

@@ -77,9 +77,6 @@ def load_products(
     Raises `UsageError` for files that cannot be read or do not belong together. Raises it also for attributes that are
     not in the schema, unless these are skipped (`labels.unknown_attributes`).
     """
-    if labels.variants:
-        # Variants invent attributes that have no limit of their own.
-        _check_null_fits("labels.variants", Attribute(name="any"), builder)
     report = DataReport()
     read = [(dataset, load_schemas(dataset.schemas)) for dataset in datasets]
     records = [list(gold_records(dataset, schemas, report)) for dataset, schemas in read]

@@ -10,17 +10,17 @@ from functools import cache
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpd_core import Attribute, CategorySchema, Record, Unit
-from hpd_core.text.template import render_answer_line
-from hpd_core.text.values import parse_value
-from pipelines.quality.scoring import fold
-from pipelines.training.invented_texts import (
+from adapters.recipe.invented_texts import (
     continue_text,
     draw_asked,
     draw_language,
 )
-from pipelines.training.retold_texts import retell
-from pipelines.training.specifications import SPECIFICATIONS
+from adapters.recipe.retold_texts import retell
+from adapters.recipe.specifications import SPECIFICATIONS
+from hpd_core import Attribute, CategorySchema, Record, Unit
+from hpd_core.text.template import render_answer_line
+from hpd_core.text.values import parse_value
+from pipelines.quality.scoring import fold
 from tests.examples import examples
 from tests.tables import table
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from adapters.recipe.schema_variants import draw_variant
+from adapters.recipe.vary import app
 from hpd_core import Attribute, CategorySchema, Unit
-from pipelines.training.schema_variants import draw_variant
+from hpd_core.models.loading import load_tokenizer
+from hpd_core.training.examples import ExampleBuilder
+from pipelines.training.labelled_products import load_products
+from tests.pipelines.training.trainings import Training
 
 SCHEMA = CategorySchema(
     category="Coffee",
@@ -51,3 +59,18 @@ def test_variants_ask_what_the_labels_answer(seed: int) -> None:
             assert answer == ["Mocha", "Vanilla"]
         else:
             assert answer == source
+
+
+def test_varied_products_are_training_data(tmp_path: Path, tiny_model_dir: Path) -> None:
+    """What `vary` writes is read back whole: each answer is one that its schema allows."""
+    training = Training(tmp_path, tiny_model_dir)
+    (tmp_path / "finetune.yaml").write_text(yaml.safe_dump(training.document))
+    done = CliRunner().invoke(app, [str(tmp_path / "finetune.yaml"), str(tmp_path / "varied"), "--epochs", "2"])
+    assert done.exit_code == 0, done.output
+    varied = {"gold": str(tmp_path / "varied/train.jsonl"), "schemas": str(tmp_path / "varied/schemas.yaml")}
+    config = training.config(datasets=[varied], labels={"unlabelled": "untaught"})
+    tokenizer = load_tokenizer(config.model, config.engine)
+    builder = ExampleBuilder(tokenizer, config.engine, config.layout, 4096)
+    products, _ = load_products(config.datasets, config.labels, builder)
+    assert len(products) == 160
+    assert len({product.schema.hash for product in products}) > 2

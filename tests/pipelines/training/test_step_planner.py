@@ -39,15 +39,12 @@ def make_products(count: int, seed: int = 0) -> list[LabelledProduct]:
     st.integers(1, 3),
     st.integers(64, 900),
     st.integers(1, 30),
-    st.sampled_from([0.0, 0.5]),
 )
-def test_an_epoch_has_every_product_once(
-    count: int, layout: str, workers: int, budget: int, documents: int, variants: float
-) -> None:
+def test_an_epoch_has_every_product_once(count: int, layout: str, workers: int, budget: int, documents: int) -> None:
     products = make_products(count)
     optimizer = {"max_tokens_per_pack": budget, "documents_per_step": documents}
     options = {"layout": layout, "optimizer": optimizer, "scaling": {"num_workers": workers}}
-    planner = make_planner(products, **options, labels={"variants": variants})
+    planner = make_planner(products, **options)
     steps = planner.epoch(0)
     packs = [pack for step in steps for packs in step.packs for pack in packs if pack]
     assert sum(example.num_documents for pack in packs for example in pack) == count

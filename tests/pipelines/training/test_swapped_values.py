@@ -15,7 +15,7 @@ from hpd_core import CategorySchema, Record
 from pipelines.quality.gold import GoldProduct
 from pipelines.quality.scoring import words_pattern
 from pipelines.training.labelled_products import Items, LabelledProduct
-from pipelines.training.step_planner import swap_values
+from pipelines.training.swapped_values import swap_values
 from tests.examples import examples
 from tests.pipelines.training.planners import TOKENIZER, examples_of, make_planner
 from tests.tables import table

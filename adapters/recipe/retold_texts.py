@@ -1,5 +1,5 @@
 """Products rewritten in another form, so that an adapter learns more than short titles (see also
-training/invented_texts.py).
+invented_texts.py).
 
     numbers     "Chips 12 oz", Weight "12 oz"  ->  "Chips 7 oz", Weight "7 oz"; only a few units, because 3M and
                 7 For All Mankind are not quantities. Only if every label stands in the text, so that no label is
@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from adapters.recipe.schema_variants import QUANTITY
 from hpd_core import CategorySchema, Record
 from pipelines.training.labelled_products import Items
-from pipelines.training.schema_variants import QUANTITY
+from pipelines.training.swapped_values import items_of, places_of, stands_alone
 
 _RENUMBERED, _DETAILED, _MOVED, _CUT = 0.5, 0.4, 0.5, 0.5
 """Shares: quantities that change; texts with details; listed values that leave the title; other texts that are cut."""
@@ -53,26 +54,6 @@ def retell(
     else:
         fields = {next(iter(record.fields)): text}
     return Record(record.id, record.category, fields), told
-
-
-def places_of(value: str, text: str) -> list[tuple[int, int]]:
-    """Return the spans (start, end) of `value` in `text` as whole words."""
-    return [match.span() for match in re.finditer(rf"(?<![\w.]){re.escape(value)}(?!\w)", text)]
-
-
-def stands_alone(value: str, text: str, others: Sequence[str]) -> bool:
-    """Return whether `value` stands in `text` exactly once and overlaps none of `others` there."""
-    places = places_of(value, text)
-    if len(places) != 1 or text.count(value) != 1:
-        return False
-    first, last = places[0]
-    spans = [match.span() for other in others if other for match in re.finditer(re.escape(other), text)]
-    return all(stop <= first or start >= last for start, stop in spans)
-
-
-def items_of(labels: Mapping[str, Items], but: str | None = None) -> list[str]:
-    """Return all items of the labels, except those of attribute `but`."""
-    return [item for name, items in labels.items() if name != but for item in items or ()]
 
 
 def _renumber(text: str, labels: dict[str, Items], name: str, generator: random.Random) -> str:

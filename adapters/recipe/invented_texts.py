@@ -1,7 +1,7 @@
 """Texts with more facts than the labels, so that an adapter learns to extract typed values from running text.
 
 The labels of a catalog may hold few numbers, booleans and closed lists, and its texts few unlabelled facts. A
-variant (training/schema_variants.py) may therefore ask for some of the invented SPECIFICATIONS as well, and a product's
+variant (schema_variants.py) may therefore ask for some of the invented SPECIFICATIONS as well, and a product's
 text be continued with some of them:
 
     asked and stated      {Guarantee, number, months}     "... covered for 24 months ..."   ->  24
@@ -29,10 +29,10 @@ import random
 import re
 from collections.abc import Iterable, Sequence
 
+from adapters.recipe.specifications import LANGUAGES, OTHERS, SPECIFICATIONS, Specification, topic_words
 from hpd_core import CategorySchema, Record
 from pipelines.quality.scoring import fold
 from pipelines.training.labelled_products import Items
-from pipelines.training.specifications import LANGUAGES, OTHERS, SPECIFICATIONS, Specification, topic_words
 
 _MAX_ASKED, _MAX_UNASKED, _MAX_PLEASANTRIES = 7, 6, 4
 _STATED = 0.6  # share of the asked ones that a text states

@@ -23,11 +23,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from adapters.recipe.invented_texts import draw_asked, draw_language, stated_in, suitable
+from adapters.recipe.specifications import Specification, topic_words
 from hpd_core import Attribute, CategorySchema, Member, Unit
 from pipelines.quality.scoring import fold
-from pipelines.training.invented_texts import draw_asked, draw_language, stated_in, suitable
 from pipelines.training.labelled_products import Items
-from pipelines.training.specifications import Specification, topic_words
 
 UNTAUGHT = "untaught"
 """Return value of a question's `convert` if the label does not decide the answer."""

@@ -1,0 +1,1 @@
+"""Adapters that ship, and how they were made."""
