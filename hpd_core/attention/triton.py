@@ -16,12 +16,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from hpd_core.attention.step_tables import PROMPT_FIELDS, TILE_FIELDS, Cut
 
@@ -311,67 +309,3 @@ def blocks_for(
 def cut_of(blocks: Blocks, group: int) -> Cut:
     """Return the sizes of tiles for these blocks; `group`: number of heads that share a KV head."""
     return Cut(max(blocks.rows, triton.next_power_of_2(group)), blocks.few_rows, group)
-
-
-def attend(
-    q: Tensor,
-    out: Tensor,
-    origin: Tensor,
-    seen_origin: Tensor,
-    tiles: Tensor,
-    prompts: Tensor,
-    scopes: Tensor,
-    positions: Tensor,
-    layer: int,
-    num_kv_heads: int,
-    blocks: Blocks,
-    *,
-    scale: float,
-    window: int | None = None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> None:
-    """Attend for all tokens of a step, in one layer; their keys and values are stored.
-
-    Args:
-        q: [T, H, D], whose last dimension has no gaps; out: [T, H, D_v], contiguous; it is written.
-        origin, seen_origin, tiles, prompts, scopes, positions: as step_tables.py has them.
-        window, softcap, sinks: as in `packed_attention`.
-    """
-    key_size, value_size = q.shape[2], out.shape[2]
-    group = q.shape[1] // num_kv_heads
-    sizes: dict[str, Any] = {
-        "GROUP": group,
-        "KEY_SIZE": key_size,
-        "VALUE_SIZE": value_size,
-        "KEY_BLOCK": max(16, triton.next_power_of_2(key_size)),
-        "VALUE_BLOCK": max(16, triton.next_power_of_2(value_size)),
-        "ALIGNED": math.gcd(key_size, value_size, 16),
-        "ROWS": cut_of(blocks, group).rows,
-        "FEW_ROWS": blocks.few_rows,
-        "COLUMNS": blocks.columns,
-        "HAS_WINDOW": window is not None,
-        "HAS_SOFTCAP": softcap is not None,
-        "HAS_SINKS": sinks is not None,
-    }
-    attend_kernel[(tiles.shape[0], num_kv_heads)](
-        q,
-        out,
-        origin,
-        seen_origin,
-        origin if sinks is None else sinks,
-        tiles,
-        prompts,
-        scopes,
-        positions,
-        layer,
-        q.stride(0),
-        q.stride(1),
-        scale,
-        softcap or 0.0,
-        window or 0,
-        **sizes,
-        num_warps=blocks.num_warps,
-        num_stages=blocks.num_stages,
-        **({} if blocks.max_registers is None else {"maxnreg": blocks.max_registers}),
-    )

@@ -2,9 +2,8 @@
 
 Storing keys and values on a GPU, in Triton: one launch per layer for all tokens of a step.
 
-`rotate_and_store` reads queries, keys and values as the fused projection leaves them, and norms the heads if they have
-norms. It rotates queries (in place) and keys by their rotary angles, and stores keys and values in the cache. `store`
-is the same for callers that have rotated them already. `note` stores who may see the new columns.
+`rotate_and_store` reads queries, keys and values as the fused projection leaves them. `store` is for callers that have
+rotated them already. `note` stores who may see the new columns.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from torch import Tensor
 from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.attention.plan import AddressedPlan
 from hpd_core.attention.step_tables import PROMPT_FIELDS, Sizes, StepTables, step_tables, views
-from hpd_core.attention.triton import Blocks, attend, blocks_for, cut_of
+from hpd_core.attention.triton import Blocks, attend_kernel, blocks_for, cut_of
 from hpd_core.layout import IntArray
 from hpd_core.native.linear import Norm
 from hpd_core.system.device import to_device
@@ -61,37 +60,140 @@ class TritonStep:
 
     def note(self) -> None:
         """Store who may see the new columns; call it once, before the first layer."""
-        note(self.seen_origin, self.prompts, self.tokens, self.hidden)
+        num_tokens, num_hidden = self.tokens.shape[1], len(self.hidden)
+        _note_kernel[(triton.cdiv(max(num_tokens, num_hidden), 256),)](
+            self.seen_origin,
+            self.prompts,
+            self.tokens,
+            self.hidden,
+            num_tokens,
+            num_hidden,
+            self.tokens.stride(0),
+            TOKENS=256,
+        )
 
     def store(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
-        """Store keys [T, H_kv, D] and values [T, H_kv, D_v] of a layer."""
+        """Store keys [T, H_kv, D] and values [T, H_kv, D_v] of a layer. Of `q` only the shape is read."""
         k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (k, v))
-        store(q, k, v, self.origin, self.prompts, self.tokens, layer)
+        self._store(layer, q, k, v, None, None, None)
 
     def rotate_and_store(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, norms: tuple[Norm, Norm] | None
     ) -> None:
-        """Store them after norms and rotary embedding; queries [T, H, D] are rotated in place."""
-        rotate_and_store(q, k, v, cos, sin, norms, self.origin, self.prompts, self.tokens, layer)
+        """Norm and rotate queries, in place, and keys; store keys and values.
 
-    def attend(self, layer: int, q: Tensor, out: Tensor, *, window: int | None = None, **options: Any) -> None:
-        """Attend in a layer whose keys and values are stored. Arguments as in `triton.attend`."""
+        Args:
+            q: [T, H, D], heads without gaps, D even; k, v: [T, H_kv, D] and [T, H_kv, D_v].
+            cos, sin: [T, D], without gaps.
+            norms: norms of each head of the queries and of the keys.
+        """
+        self._store(layer, q, k, v, cos, sin, norms)
+
+    def _store(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cos: Tensor | None,
+        sin: Tensor | None,
+        norms: tuple[Norm, Norm] | None,
+    ) -> None:
+        num_tokens, num_kv_heads, key_size = k.shape
+        value_size, origin = v.shape[2], self.origin
+        (q_weight, q_eps), (k_weight, k_eps) = norms or ((origin, 0.0), (origin, 0.0))
+        sizes: dict[str, Any] = {
+            "GROUP": q.shape[1] // num_kv_heads,
+            "KEY_SIZE": key_size,
+            "VALUE_SIZE": value_size,
+            "HALF_BLOCK": triton.next_power_of_2(max(1, key_size // 2)),
+            "KEY_BLOCK": triton.next_power_of_2(key_size),
+            "VALUE_BLOCK": triton.next_power_of_2(value_size),
+            "ALIGNED": math.gcd(key_size, value_size, 16),
+            "TOKENS": _TOKENS,
+            "ROTATES": cos is not None,
+            "HAS_NORMS": norms is not None,
+        }
+        _store_kernel[(triton.cdiv(num_tokens, _TOKENS), num_kv_heads)](
+            q,
+            k,
+            v,
+            origin if cos is None else cos,
+            origin if sin is None else sin,
+            q_weight,
+            k_weight,
+            origin,
+            self.prompts,
+            self.tokens[3],
+            self.tokens[4],
+            layer,
+            num_tokens,
+            q.stride(0),
+            k.stride(0),
+            k.stride(1),
+            v.stride(0),
+            v.stride(1),
+            q_eps,
+            k_eps,
+            **sizes,
+        )
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        out: Tensor,
+        *,
+        scale: float,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> None:
+        """Attend for all tokens of the step, in a layer whose keys and values are stored.
+
+        Args:
+            q: [T, H, D]; out: [T, H, D_v], contiguous; it is written.
+            window, softcap, sinks: as in `packed_attention`.
+        """
         q = q if q.stride(2) == 1 else q.contiguous()
-        attend(
+        if window is not None and abs(window) > self.last_position:
+            window = None  # it covers everything
+        key_size, value_size, blocks = q.shape[2], out.shape[2], self.blocks
+        group = q.shape[1] // self.num_kv_heads
+        sizes: dict[str, Any] = {
+            "GROUP": group,
+            "KEY_SIZE": key_size,
+            "VALUE_SIZE": value_size,
+            "KEY_BLOCK": max(16, triton.next_power_of_2(key_size)),
+            "VALUE_BLOCK": max(16, triton.next_power_of_2(value_size)),
+            "ALIGNED": math.gcd(key_size, value_size, 16),
+            "ROWS": cut_of(blocks, group).rows,
+            "FEW_ROWS": blocks.few_rows,
+            "COLUMNS": blocks.columns,
+            "HAS_WINDOW": window is not None,
+            "HAS_SOFTCAP": softcap is not None,
+            "HAS_SINKS": sinks is not None,
+        }
+        attend_kernel[(self.tiles.shape[0], self.num_kv_heads)](
             q,
             out,
             self.origin,
             self.seen_origin,
+            self.origin if sinks is None else sinks,
             self.tiles,
             self.prompts,
             self.tokens[2],
             self.tokens[1],
             layer,
-            self.num_kv_heads,
-            self.blocks,
-            # A window that covers everything is none.
-            window=window if window is not None and abs(window) <= self.last_position else None,
-            **options,
+            q.stride(0),
+            q.stride(1),
+            scale,
+            softcap or 0.0,
+            window or 0,
+            **sizes,
+            num_warps=blocks.num_warps,
+            num_stages=blocks.num_stages,
+            **({} if blocks.max_registers is None else {"maxnreg": blocks.max_registers}),
         )
 
 
@@ -277,97 +379,6 @@ def _note_kernel(  # type: ignore[no-untyped-def]
     tl.store(seen_origin + tl.load(place + 7) + column, position, is_kept)
     at = tl.load(hidden + token, token < num_hidden, _NOWHERE)
     tl.store(seen_origin + at, tl.full([TOKENS], _UNSEEN, tl.int64), at != _NOWHERE)
-
-
-def note(seen_origin: Tensor, prompts: Tensor, tokens: Tensor, hidden: Tensor) -> None:
-    """Store scope and position of every token for its column of the cache, and hide other columns.
-
-    Args:
-        prompts, tokens, hidden: as step_tables.py has them.
-    """
-    num_tokens, num_hidden = tokens.shape[1], len(hidden)
-    grid = (triton.cdiv(max(num_tokens, num_hidden), 256),)
-    _note_kernel[grid](seen_origin, prompts, tokens, hidden, num_tokens, num_hidden, tokens.stride(0), TOKENS=256)
-
-
-def rotate_and_store(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    norms: tuple[Norm, Norm] | None,
-    origin: Tensor,
-    prompts: Tensor,
-    tokens: Tensor,
-    layer: int,
-) -> None:
-    """Norm and rotate queries, in place, and keys; store keys and values.
-
-    Args:
-        q: [T, H, D], heads without gaps, D even; k, v: [T, H_kv, D] and [T, H_kv, D_v].
-        cos, sin: [T, D], without gaps.
-        norms: norms of each head of the queries and of the keys.
-        origin, prompts, tokens: as step_tables.py has them.
-    """
-    _launch(q, k, v, origin, prompts, tokens, layer, cos, sin, norms)
-
-
-def store(q: Tensor, k: Tensor, v: Tensor, origin: Tensor, prompts: Tensor, tokens: Tensor, layer: int) -> None:
-    """Store keys and values as they are. Arguments as above; of `q` only the shape is read."""
-    _launch(q, k, v, origin, prompts, tokens, layer, None, None, None)
-
-
-def _launch(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    origin: Tensor,
-    prompts: Tensor,
-    tokens: Tensor,
-    layer: int,
-    cos: Tensor | None,
-    sin: Tensor | None,
-    norms: tuple[Norm, Norm] | None,
-) -> None:
-    num_tokens, num_kv_heads, key_size = k.shape
-    value_size = v.shape[2]
-    (q_weight, q_eps), (k_weight, k_eps) = norms or ((origin, 0.0), (origin, 0.0))
-    sizes: dict[str, Any] = {
-        "GROUP": q.shape[1] // num_kv_heads,
-        "KEY_SIZE": key_size,
-        "VALUE_SIZE": value_size,
-        "HALF_BLOCK": triton.next_power_of_2(max(1, key_size // 2)),
-        "KEY_BLOCK": triton.next_power_of_2(key_size),
-        "VALUE_BLOCK": triton.next_power_of_2(value_size),
-        "ALIGNED": math.gcd(key_size, value_size, 16),
-        "TOKENS": _TOKENS,
-        "ROTATES": cos is not None,
-        "HAS_NORMS": norms is not None,
-    }
-    _store_kernel[(triton.cdiv(num_tokens, _TOKENS), num_kv_heads)](
-        q,
-        k,
-        v,
-        origin if cos is None else cos,
-        origin if sin is None else sin,
-        q_weight,
-        k_weight,
-        origin,
-        prompts,
-        tokens[3],
-        tokens[4],
-        layer,
-        num_tokens,
-        q.stride(0),
-        k.stride(0),
-        k.stride(1),
-        v.stride(0),
-        v.stride(1),
-        q_eps,
-        k_eps,
-        **sizes,
-    )
 
 
 def empty_origin(dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -34,13 +34,11 @@ from hpd_core.attention.step_tables import Sizes
 from hpd_core.attention.triton_step import TritonAttention, TritonStep
 from hpd_core.layers.forward import Factors, angles_of, decoder_layers, is_turned, norms_of_heads, scaled, window_of
 from hpd_core.layers.fp8 import Fp8Linear, product
-from hpd_core.layers.triton_pointwise import add_norm, add_norm_fp8, quantize, swiglu, swiglu_fp8
+from hpd_core.layers.triton_pointwise import add_norm, quantize, swiglu
 from hpd_core.layout import IntArray
 from hpd_core.native.linear import Norm, norm_of
 from hpd_core.system.device import is_out_of_memory, is_waited_for, to_device
 
-Rows = Tensor | tuple[Tensor, Tensor]
-"""Input of a product: [T, K], or in FP8 with the scale of each token."""
 _LOGIT_BYTES = 2**29
 """Bytes of logits at a time: a GPU wants large products."""
 
@@ -69,7 +67,7 @@ class _Layer:
 
     def heads(self, x: Tensor, delta: Tensor | None) -> Tensor:
         """Return queries, keys and values of `x` plus `delta`, [T, (H + 2 H_kv) * D]."""
-        return self.qkv.multiply(_normed(x, delta, self.before_attention, self.qkv))
+        return self.qkv.multiply(add_norm(x, delta, *self.before_attention, to_fp8=self.qkv.is_fp8))
 
     def out(self, attended: Tensor) -> Tensor:
         """Return the output of attention's last projection, [T, D]."""
@@ -77,12 +75,8 @@ class _Layer:
 
     def mlp(self, x: Tensor, delta: Tensor) -> Tensor:
         """Return the output of the MLP, [T, D]."""
-        both = self.gate_up.multiply(_normed(x, delta, self.before_mlp, self.gate_up))
-        return self.down.multiply(swiglu_fp8(both) if self.down.is_fp8 else swiglu(both))
-
-
-def _normed(x: Tensor, delta: Tensor | None, norm: Norm, product: _Product) -> Rows:
-    return add_norm_fp8(x, delta, *norm) if product.is_fp8 else add_norm(x, delta, *norm)
+        both = self.gate_up.multiply(add_norm(x, delta, *self.before_mlp, to_fp8=self.gate_up.is_fp8))
+        return self.down.multiply(swiglu(both, to_fp8=self.down.is_fp8))
 
 
 class TritonLayers:

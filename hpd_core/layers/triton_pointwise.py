@@ -91,22 +91,30 @@ def _quantize_kernel(x, out, scales, size, BLOCK: tl.constexpr):  # type: ignore
     tl.store(scales + row, scale)
 
 
-def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
-    """Add `delta` to the residual stream `x`, in place, and return its RMS norm times `weight`.
+def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float, *, to_fp8: bool = False) -> Any:
+    """Add `delta` to the residual stream `x`, in place, and return its RMS norm times `weight`, [T, D].
 
     Args:
         x, delta: [T, D], without gaps; weight: [D].
+        to_fp8: return it in FP8, with the scale of each token, fp32 [T].
     """
-    out = torch.empty_like(x)
-    _norm(x, delta, weight, eps, out, None)
-    return out
-
-
-def add_norm_fp8(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Compute `add_norm` in FP8: [T, D], and the scale of each token, fp32 [T]."""
-    out, scales = _new_fp8(len(x), x.shape[1], x.device)
-    _norm(x, delta, weight, eps, out, scales)
-    return out, scales
+    size = x.shape[1]
+    block = triton.next_power_of_2(size)
+    out, scales = _new_fp8(len(x), size, x.device) if to_fp8 else (torch.empty_like(x), None)
+    _norm_kernel[(len(x),)](
+        x,
+        x if delta is None else delta,
+        weight,
+        out,
+        x if scales is None else scales,
+        size,
+        eps,
+        HAS_DELTA=delta is not None,
+        QUANTIZES=to_fp8,
+        BLOCK=block,
+        num_warps=_warps(block),
+    )
+    return out if scales is None else (out, scales)
 
 
 def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -124,47 +132,19 @@ def _new_fp8(num_tokens: int, size: int, device: torch.device) -> tuple[Tensor, 
     return values, torch.empty(num_tokens, dtype=torch.float32, device=device)
 
 
-def _norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float, out: Tensor, scales: Tensor | None) -> None:
-    size = x.shape[1]
-    block = triton.next_power_of_2(size)
-    _norm_kernel[(len(x),)](
-        x,
-        x if delta is None else delta,
-        weight,
-        out,
-        x if scales is None else scales,
-        size,
-        eps,
-        HAS_DELTA=delta is not None,
-        QUANTIZES=scales is not None,
-        BLOCK=block,
-        num_warps=_warps(block),
-    )
+def swiglu(gate_up: Tensor, *, to_fp8: bool = False) -> Any:
+    """Return silu(gate) * up, [T, I]; with `to_fp8` in FP8, with the scale of each token, fp32 [T].
 
-
-def swiglu(gate_up: Tensor) -> Tensor:
-    """Return silu(gate) * up, [T, I]. gate_up: [T, 2 I], both side by side, without gaps."""
-    num_tokens, both = gate_up.shape
-    size = both // 2
-    out = gate_up.new_empty(num_tokens, size)
-    block = min(_COLUMNS, triton.next_power_of_2(size))
-    _swiglu(gate_up, out, None, size, block)
-    return out
-
-
-def swiglu_fp8(gate_up: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute `swiglu` in FP8: [T, I], and the scale of each token, fp32 [T]."""
-    num_tokens, both = gate_up.shape
-    size = both // 2
-    out, scales = _new_fp8(num_tokens, size, gate_up.device)
-    _swiglu(gate_up, out, scales, size, triton.next_power_of_2(size))
-    return out, scales
-
-
-def _swiglu(gate_up: Tensor, out: Tensor, scales: Tensor | None, size: int, block: int) -> None:
-    options: dict[str, Any] = {"QUANTIZES": scales is not None, "BLOCK": block, "num_warps": _warps(block)}
-    grid = (len(out), triton.cdiv(size, block))
+    Args:
+        gate_up: [T, 2 I], both side by side, without gaps.
+    """
+    num_tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
+    block = triton.next_power_of_2(size) if to_fp8 else min(_COLUMNS, triton.next_power_of_2(size))
+    out, scales = _new_fp8(num_tokens, size, gate_up.device) if to_fp8 else (gate_up.new_empty(num_tokens, size), None)
+    options: dict[str, Any] = {"QUANTIZES": to_fp8, "BLOCK": block, "num_warps": _warps(block)}
+    grid = (num_tokens, triton.cdiv(size, block))
     _swiglu_kernel[grid](gate_up, out, out if scales is None else scales, size, **options)
+    return out if scales is None else (out, scales)
 
 
 def _warps(block: int) -> int:

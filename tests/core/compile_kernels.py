@@ -24,9 +24,9 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 from hpd_core.attention.step_tables import PROMPT_FIELDS, TILE_FIELDS, TOKEN_FIELDS
-from hpd_core.attention.triton import attend, blocks_for
-from hpd_core.attention.triton_step import note, rotate_and_store, store
-from hpd_core.layers.triton_pointwise import add_norm, add_norm_fp8, choose, quantize, swiglu, swiglu_fp8
+from hpd_core.attention.triton import Blocks, blocks_for
+from hpd_core.attention.triton_step import TritonStep
+from hpd_core.layers.triton_pointwise import add_norm, choose, quantize, swiglu
 
 _NAMES = {
     torch.float32: "fp32",
@@ -72,6 +72,14 @@ def meta(*size: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     return torch.empty(*size, dtype=dtype, device="meta")
 
 
+def step(kv_heads: int, blocks: Blocks, dtype: torch.dtype = torch.bfloat16) -> TritonStep:
+    """A step whose tables have sizes alone."""
+    tiles, prompts = meta(8, len(TILE_FIELDS), dtype=torch.int64), meta(8, len(PROMPT_FIELDS), dtype=torch.int64)
+    tokens, numbers = meta(len(TOKEN_FIELDS), _NUM_TOKENS, dtype=torch.int64), meta(_NUM_TOKENS, dtype=torch.int64)
+    origins = meta(64, dtype=dtype), meta(64, dtype=torch.int64)
+    return TritonStep(tiles, prompts, tokens, numbers, numbers, 1 << 20, *origins, kv_heads, blocks)
+
+
 def attention(
     capability: int,
     name: str,
@@ -86,40 +94,25 @@ def attention(
     """Of queries as the fused projection leaves them."""
     heads = meta(_NUM_TOKENS, (group + 2) * kv_heads, size, dtype=dtype)
     q = heads[:, : group * kv_heads]
-    ints = meta(4, dtype=torch.int64)
-    tiles, prompts = meta(8, len(TILE_FIELDS), dtype=torch.int64), meta(8, len(PROMPT_FIELDS), dtype=torch.int64)
-    tokens = meta(len(TOKEN_FIELDS), _NUM_TOKENS, dtype=torch.int64)
     blocks = blocks_for(divmod(capability, 10), size, size, dtype, small_steps=small_steps)
     out = meta(*q.shape, dtype=dtype)
-    return recorded(
-        f"attention {name}",
-        lambda: attend(
-            q, out, out, ints, tiles, prompts, tokens[2], tokens[1], 3, kv_heads, blocks, scale=0.1, **options
-        ),
-    )
+    return recorded(f"attention {name}", lambda: step(kv_heads, blocks, dtype).attend(3, q, out, scale=0.1, **options))
 
 
 def storing(name: str, kv_heads: int, group: int, size: int, *, rotates: bool) -> Launch:
     """The same, on the way to the cache."""
     heads = meta(_NUM_TOKENS, (group + 2) * kv_heads, size)
     q, k, v = heads.split([group * kv_heads, kv_heads, kv_heads], dim=1)
-    prompts = meta(8, len(PROMPT_FIELDS), dtype=torch.int64)
-    tokens = meta(len(TOKEN_FIELDS), _NUM_TOKENS, dtype=torch.int64)
     weight, angles = meta(size), meta(_NUM_TOKENS, size)
-    norms = (weight, 1e-6), (weight, 1e-6)
+    norms, here = ((weight, 1e-6), (weight, 1e-6)), step(kv_heads, blocks_for((9, 0), size, size, q.dtype))
     if not rotates:
-        return recorded(f"store {name}", lambda: store(q, k, v, heads, prompts, tokens, 3))
-    return recorded(
-        f"rotate and store {name}",
-        lambda: rotate_and_store(q, k, v, angles, angles, norms, heads, prompts, tokens, 3),
-    )
+        return recorded(f"store {name}", lambda: here.store(3, q, k, v))
+    return recorded(f"rotate and store {name}", lambda: here.rotate_and_store(3, q, k, v, angles, angles, norms))
 
 
 def launches(capability: int) -> list[Launch]:
     """All kernels, of models that are used."""
     bf16, fp16, fp32 = torch.bfloat16, torch.float16, torch.float32
-    seen, prompts = meta(64, dtype=torch.int64), meta(8, len(PROMPT_FIELDS), dtype=torch.int64)
-    tokens = meta(len(TOKEN_FIELDS), _NUM_TOKENS, dtype=torch.int64)
     x, weight, both = meta(_NUM_TOKENS, 4096), meta(4096), meta(_NUM_TOKENS, 2 * 12_288)
     logits, numbers = meta(_NUM_TOKENS, 151_936), meta(_NUM_TOKENS, dtype=torch.int64)
     scores = meta(_NUM_TOKENS, dtype=fp32)
@@ -133,7 +126,7 @@ def launches(capability: int) -> list[Launch]:
         attention(capability, "in fp32, wide", 2, 1, 256, fp32, window=9, softcap=50.0),
         storing("of Qwen3-8B", 8, 4, 128, rotates=True),
         storing("of Gemma 2", 4, 2, 256, rotates=False),
-        recorded("note", lambda: note(seen, prompts, tokens, numbers)),
+        recorded("note", lambda: step(8, blocks_for((9, 0), 128, 128, bf16)).note()),
         recorded("norm", lambda: add_norm(x, x, weight, 1e-6)),
         recorded("swiglu", lambda: swiglu(both)),
         recorded(
@@ -152,9 +145,9 @@ def launches(capability: int) -> list[Launch]:
     ]
     if capability >= 89:
         found += [
-            recorded("norm to FP8", lambda: add_norm_fp8(x, x, weight, 1e-6)),
-            recorded("swiglu to FP8", lambda: swiglu_fp8(both)),
-            recorded("swiglu to FP8 of Llama 3.1 70B", lambda: swiglu_fp8(meta(_NUM_TOKENS, 2 * 28_672))),
+            recorded("norm to FP8", lambda: add_norm(x, x, weight, 1e-6, to_fp8=True)),
+            recorded("swiglu to FP8", lambda: swiglu(both, to_fp8=True)),
+            recorded("swiglu to FP8 of Llama 3.1 70B", lambda: swiglu(meta(_NUM_TOKENS, 2 * 28_672), to_fp8=True)),
             recorded("quantize of Llama 3.1 70B", lambda: quantize(meta(_NUM_TOKENS, 28_672))),
         ]
     return found

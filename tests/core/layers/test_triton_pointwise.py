@@ -52,7 +52,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 def check_norm(num_tokens: int, size: int, has_delta: bool, dtype: torch.dtype, device: str = "cpu") -> None:
     """The residual stream is what was added, rounded; and its norm."""
-    from hpd_core.layers.triton_pointwise import add_norm, add_norm_fp8
+    from hpd_core.layers.triton_pointwise import add_norm
 
     torch.manual_seed(num_tokens + size)
     x, delta = (torch.randn(num_tokens, size).to(device, dtype) for _ in range(2))
@@ -62,14 +62,14 @@ def check_norm(num_tokens: int, size: int, has_delta: bool, dtype: torch.dtype, 
     found = add_norm(other, delta if has_delta else None, weight, 1e-3)
     assert torch.equal(other, stream)
     assert_near(found, rms_norm(stream, weight, 1e-3))
-    small = add_norm_fp8(third, delta if has_delta else None, weight, 1e-3)
+    small = add_norm(third, delta if has_delta else None, weight, 1e-3, to_fp8=True)
     assert torch.equal(third, stream)
     assert_same_in_fp8(small, found)
 
 
 def check_swiglu(num_tokens: int, size: int, dtype: torch.dtype, device: str = "cpu") -> None:
     """Gate and up side by side."""
-    from hpd_core.layers.triton_pointwise import swiglu, swiglu_fp8
+    from hpd_core.layers.triton_pointwise import swiglu
 
     torch.manual_seed(num_tokens + size)
     both = (3 * torch.randn(num_tokens, 2 * size)).to(device, dtype)
@@ -77,7 +77,7 @@ def check_swiglu(num_tokens: int, size: int, dtype: torch.dtype, device: str = "
     gate, up = both.double().chunk(2, dim=1)
     found = swiglu(both)
     assert_near(found, torch.nn.functional.silu(gate) * up)
-    assert_same_in_fp8(swiglu_fp8(both), found)
+    assert_same_in_fp8(swiglu(both, to_fp8=True), found)
     assert torch.equal(both, before)
 
 
