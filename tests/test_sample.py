@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -16,19 +14,6 @@ import yaml
 
 SAMPLE = Path(__file__).resolve().parent.parent / "sample"
 BUILD = SAMPLE / "build.py"
-
-
-def _load_build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("hpd_sample_build", BUILD)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-build = _load_build()
 
 
 @pytest.fixture(scope="module")

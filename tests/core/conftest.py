@@ -45,13 +45,6 @@ def tree(tiny_model_dir: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def fresh(tiny_model_dir: Path) -> Iterator[Engine]:
-    """An engine of one's own, to break."""
-    with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
-        yield engine
-
-
-@pytest.fixture
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cache that holds nothing is full of large numbers, or of none at all: whoever reads it is found out."""
     monkeypatch.setattr(kv_cache, "UNUSED_FILL", 1e4)

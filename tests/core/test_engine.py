@@ -51,14 +51,6 @@ def test_rows_in_are_rows_out_in_order(engine: Engine) -> None:
         assert (value.num_tokens == K_MAX) or value.status != "truncated"
 
 
-def test_order_and_company_do_not_matter_in_tree(tree: Engine) -> None:
-    records = products(24)
-    together = answers(tree.extract(records, SCHEMAS))
-    assert answers(tree.extract(records[::-1], SCHEMAS))[::-1] == together
-    assert [answers(tree.extract([record], SCHEMAS))[0] for record in records[:8]] == together[:8]
-    assert len({str(row) for row in together}) > 15, "answers that hardly differ would prove nothing"
-
-
 def _value(reference: ReferenceValue, tokenizer: Any) -> tuple[str, int, bool]:
     raw = tokenizer.decode(reference.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return raw.split("\n")[0], len(reference.tokens), reference.closed
@@ -160,15 +152,6 @@ def test_a_number_is_worth_what_its_own_records_text_says(engine: Engine, monkey
     ]
 
 
-def test_equal_ids_are_two_records(engine: Engine) -> None:
-    records = [Record("same", "Shoes", {"t": "Velor red 42"}), Record("same", "Shoes", {"t": "beans, arabica"})]
-    results = engine.extract(records, SCHEMAS)
-    assert [result.id for result in results] == ["same", "same"]
-    assert all(result.error is None for result in results)
-    if engine.config.layout == "tree":
-        assert answers(results) == answers([engine.extract([record], SCHEMAS)[0] for record in records])
-
-
 def test_identical_documents_are_decoded_once_and_answered_each(tree: Engine) -> None:
     once = products(6)
     often = [Record(f"{n}-{record.id}", record.category, record.fields) for n in range(3) for record in once]
@@ -185,18 +168,6 @@ def test_identical_documents_are_decoded_once_and_answered_each(tree: Engine) ->
     seconds = [result.engine_seconds for result in results]
     assert seconds[:6] == seconds[6:12] == seconds[12:18], "each pays its part"
     assert sum(seconds) == pytest.approx(future.metrics.busy_seconds - future.metrics.prefix_seconds)
-
-
-def test_identical_documents_with_other_questions_are_decoded_each(tree: Engine) -> None:
-    [record] = products(1)
-    wanted = [["Brand"], None, ["Colour"], ["Brand"]]
-    future = tree.submit([record] * 4, SCHEMAS, wanted=wanted)
-    [expected] = tree.extract([record], SCHEMAS)
-    for result, names in zip(future.result(), wanted, strict=True):
-        assert list(result.values) == (names or list(expected.values))
-        assert all(value.raw == expected.values[name].raw for name, value in result.values.items())
-    asked = [v for result in future.result()[:3] for v in result.values.values()]
-    assert future.metrics.value_tokens == sum(value.num_tokens for value in asked)
 
 
 def test_too_long_is_an_error_of_that_record_only(engine: Engine) -> None:

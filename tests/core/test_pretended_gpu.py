@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-import torch
 
 from hpd_core import Engine, EngineConfig
 from tests.core.engines import answers
@@ -51,48 +49,3 @@ def check_engine(folder: Path, count: int, settings: dict[str, Any]) -> str:
         assert answers(engine.extract(products(count), SCHEMAS)) == expected
         assert not gpu.waits
         return engine.layers
-
-
-class TestThePretence:
-    """It must notice what it is there for."""
-
-    def test_what_has_not_arrived_is_rubbish(self) -> None:
-        with pretended_gpu() as gpu:
-            there = torch.arange(4, device="cuda")
-            here = there.to("cpu", torch.int64, non_blocking=True)
-            event = torch.cuda.current_stream().record_event()
-            later = (there + 1).to("cpu", non_blocking=True)
-            assert here.tolist() != [0, 1, 2, 3]
-            event.synchronize()
-            assert here.tolist() == [0, 1, 2, 3] != later.tolist()
-            torch.cuda.current_stream().record_event().synchronize()
-            assert later.tolist() == [1, 2, 3, 4]
-            assert not gpu.waits
-
-    @pytest.mark.parametrize(
-        "wait",
-        [
-            lambda there: there.sum().item(),
-            lambda there: there.tolist(),
-            lambda there: there.to("cpu"),
-            lambda there: there[there > 1],
-            lambda there: there.nonzero(),
-            lambda there: bool(there.any()),
-            lambda there: there[torch.tensor([1])],
-            lambda there: there.__setitem__(there[:1].clone(), 5),
-            lambda there: there.repeat_interleave(there),
-            lambda there: torch.where(there > 1),
-            lambda there: there.copy_(torch.zeros(4)),
-            lambda there: torch.zeros(4).to(there.device, non_blocking=True),
-            lambda there: torch.zeros(4).pin_memory().to(there.device),
-        ],
-    )
-    @pytest.mark.parametrize("inference", [True, False])
-    def test_who_waits_is_counted(self, inference: bool, wait: Any) -> None:
-        with pretended_gpu() as gpu, torch.inference_mode(inference):
-            there = torch.arange(4, device="cuda")
-            index = torch.arange(2).pin_memory().to("cuda", non_blocking=True)
-            there[index] = there[2:].clone()
-            assert not gpu.waits
-            wait(there)
-            assert gpu.waits

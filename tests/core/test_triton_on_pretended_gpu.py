@@ -55,7 +55,3 @@ def test_decoding_equals_the_oracle_and_never_waits(family: str, layout: str, se
 @pytest.mark.parametrize("settings", [{}, full({"layout": "stacked"}), full({"prompt": {"keys": "short"}})])
 def test_an_engine_answers_as_on_the_cpu(settings: dict[str, Any], tiny_model_dir: Path) -> None:
     assert check_engine(tiny_model_dir, 1, settings) == "triton"
-
-
-MOST_OF_A_LAYER, MOST_OUTSIDE = 9, 40
-"""Launches: four products, two norms, rotary embedding and cache, attention, SwiGLU; and all that a step has beside."""

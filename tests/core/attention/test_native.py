@@ -126,24 +126,6 @@ def only(item: Problem, p: int) -> Problem:
 
 
 @needs_native
-def test_arrays_that_it_would_misread_are_refused() -> None:
-    plain = problem(np.random.default_rng(1), Shape([3, 3], 4), is_native=False).plan
-    for name, array, message in (
-        ("kv_columns", torch.zeros(12, dtype=torch.int64)[::2], "not contiguous"),
-        ("q_scopes", torch.zeros(2, 3, dtype=torch.int32), "another type"),
-        ("k_scopes", torch.zeros(2, 7, dtype=torch.int64), "last scopes and"),
-        ("k_lasts", torch.zeros(2, 7, dtype=torch.int64), "last scopes and"),
-        ("values", plain.values, "blocks of"),
-        ("values", [plain.values[0].repeat(1, 1, 1, 2)[..., ::2, None]], "gaps"),
-        ("keys", [plain.keys[0].repeat(1, 1, 1, 2)[..., ::2]], "gaps"),
-    ):
-        item = problem(np.random.default_rng(1), Shape([3, 3], 4))
-        misread = replace(item, plan=replace(item.plan, **{name: array}))
-        with pytest.raises(ValueError, match=message):
-            misread.run()
-
-
-@needs_native
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_fills_up_vectors_and_tiles_is_not_what_was_in_memory(dtype: torch.dtype) -> None:
     """NaN is there, from a larger problem of the same thread, and 0 times NaN would be NaN. So it is in the cache."""

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpd_core.attention.kv_cache import CacheShape
 from tests.core.attention.step_problems import SHAPES, Shape, check, check_cache, copies, step_problem
 from tests.core.triton import needs_interpreter
 from tests.examples import examples
 from tests.tables import table
-
-
-def cpu(dtype: torch.dtype) -> CacheShape:
-    return CacheShape.uniform(2, 2, 16, 16, dtype, torch.device("cpu"))
 
 
 @needs_interpreter

@@ -268,6 +268,3 @@ def test_numbers_that_are_none_are_never_said(model: BrokenModel, spellings: Spe
     assert found.share > 0
     if found.is_sure and table.members[found.spelling]:
         assert np.isfinite(model.of(0, found.tokens)).all()
-
-
-BELL, BICYCLE, NULL = (1, 2, 9), (1, 3, 4, 9), (5, 9)

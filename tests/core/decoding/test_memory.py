@@ -218,19 +218,6 @@ def test_nothing_is_lost_wherever_memory_ends(fail_at: int, monkeypatch: pytest.
     assert decoder.pool.num_used == 0
 
 
-@pytest.mark.full
-def test_what_is_too_large_alone_is_an_error_and_others_go_on() -> None:
-    limits, shape = EngineConfig(max_prompts_per_cohort=4), cache_shape(LLAMA)
-    decoder = Decoder(LLAMA, NEVER, limits, shape)
-    small_device(decoder.pool, 100 * shape.numbers_per_token)
-    huge = Prompt(tree_layout([], random_ids(np.random.default_rng(0), 300, 300), [Branch([5], 2)]), ())
-    with pytest.raises(torch.OutOfMemoryError):
-        run(decoder, [huge])
-    decoder.clear()
-    expected, _ = run(Decoder(LLAMA, NEVER, limits, shape), some_prompts(1))
-    assert run(decoder, some_prompts(1))[0] == expected
-
-
 @pytest.fixture
 def starved(tiny_model_dir: Path) -> Iterator[Engine]:
     with Engine.from_pretrained(str(tiny_model_dir), config()) as engine:
@@ -262,17 +249,3 @@ def test_the_engine_goes_on_and_says_so(
 
 
 # What admission promises.
-
-
-def test_forgotten_prefixes_are_computed_anew() -> None:
-    decoder = Decoder(LLAMA, NEVER, EngineConfig(), cache_shape(LLAMA))
-    work = []
-    for forgets in (False, False, True):
-        if forgets:
-            decoder.forget_prefixes()
-        decoder.add(some_prompts(5))
-        prefixes = []
-        while decoder.has_work:
-            prefixes += decoder.step().computed_prefixes
-        work.append(len(prefixes))
-    assert work == [2, 0, 2]

@@ -25,7 +25,7 @@ from hpd_core.models.description import cache_shape
 from hpd_core.models.steering import attach
 from hpd_core.text.constraints import StateTable
 from hpd_core.text.endings import Endings
-from tests.core.engines import TIMEOUT, answers, config
+from tests.core.engines import answers, config
 from tests.core.families import VOCABULARY, build_model
 from tests.core.helpers import (
     STATES,
@@ -154,13 +154,6 @@ def plain_decoder(**options: Any) -> Decoder:
     return Decoder(LLAMA, NEVER, EngineConfig(**options), cache_shape(LLAMA))
 
 
-def prefill(decoder: Decoder) -> None:
-    """Steps until nothing waits and all are decoding."""
-    scheduler = decoder._scheduler
-    while scheduler._waiting or any(cohort.num_prefill_tokens for cohort in scheduler.running):
-        decoder.step()
-
-
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     count=st.integers(1, 16), slots=st.integers(1, 400), per_cohort=st.integers(1, 5), limit=st.sampled_from([12, 60])
@@ -231,18 +224,6 @@ def engine(tiny_model_dir: Path) -> Iterator[Engine]:
         yield engine
 
 
-def test_an_engine_answers_the_same_and_counts_the_same(engine: Engine, tiny_model_dir: Path) -> None:
-    with Engine.from_pretrained(str(tiny_model_dir), config(**SMALL)) as plain:
-        expected = plain.submit(products(25), SCHEMAS)
-        assert expected.result(TIMEOUT)
-    found = engine.submit(products(25), SCHEMAS)
-    assert answers(found.result(TIMEOUT)) == answers(expected.result())
-    for name in ("document_tokens", "key_tokens", "value_tokens", "prefix_tokens_computed", "prefix_tokens_reused"):
-        assert getattr(found.metrics, name) == getattr(expected.metrics, name), name
-    seconds = sum(result.engine_seconds for result in found.result()) + found.metrics.prefix_seconds
-    assert seconds == pytest.approx(found.metrics.busy_seconds)
-
-
 def test_an_error_with_a_step_in_flight_reaches_every_caller_and_the_engine_goes_on(engine: Engine) -> None:
     expected = answers(engine.extract(products(6), SCHEMAS))
     forward, calls = engine._decoder._forward, 0
@@ -259,17 +240,3 @@ def test_an_error_with_a_step_in_flight_reaches_every_caller_and_the_engine_goes
         engine.extract(products(40), SCHEMAS)
     engine._decoder._forward = forward  # type: ignore[method-assign]
     assert answers(engine.extract(products(6), SCHEMAS)) == expected
-
-
-def test_a_large_step_is_made_in_halves(device: Device) -> None:
-    """Cohorts that one step has joined would stay so, and be waited for."""
-    decoder = plain_decoder(overlap_steps=True, max_tokens_per_step=16, max_prompts_per_cohort=4)
-    decoder.add(prompts_of(12, limit=40))
-    prefill(decoder)
-    decoder._most_in_flight = 1
-    decoder.step()
-    assert not decoder._in_flight, "all can go into the next step now"
-    decoder._most_in_flight = 2
-    fed = [sum(count for cohort in decoder.step().cohorts for _, count in cohort) for _ in range(4)]
-    assert len(decoder._in_flight) == 1
-    assert sorted(fed) == [4, 4, 8, 8], "of three cohorts of four, taking turns"

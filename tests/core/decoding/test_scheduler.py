@@ -49,22 +49,6 @@ def prompt(length: int, limits: list[int], prefix: list[int] | None = None, seed
     return Prompt(tree_layout(prefix or [], own, branches), tuple(prefix or []))
 
 
-def num_tokens(report: StepReport) -> int:
-    return sum(count for cohort in report.cohorts for _, count in cohort)
-
-
-def test_a_step_keeps_to_its_budget() -> None:
-    reports = run([prompt(300, [2]), prompt(200, [2], seed=1)], max_tokens_per_step=32)
-    fed = [num_tokens(report) for report in reports]
-    assert max(fed) <= 32 + 2, "a column of two prompts may exceed it"
-    assert len(reports) >= 500 / 34
-
-
-def test_a_cohort_has_no_more_prompts_than_allowed() -> None:
-    reports = run([prompt(5, [3], seed=n) for n in range(20)], max_prompts_per_cohort=3)
-    assert max(len(cohort) for report in reports for cohort in report.cohorts) == 3
-
-
 def test_admission_waits_while_the_cache_is_full() -> None:
     """A prompt counts with its value: 30 + 2 + 4 tokens. A part of the cache is left for longer ones."""
     items = [prompt(30, [4], seed=n) for n in range(6)]
@@ -87,14 +71,6 @@ def test_the_youngest_give_way_to_values_that_are_long() -> None:
     alone = [prompt(1, [60], seed=n) for n in range(4)]
     run(alone, max_cached_tokens=10**6)
     assert [item.tokens for item in items] == [item.tokens for item in alone]
-
-
-def test_a_prefix_is_computed_once() -> None:
-    rng = np.random.default_rng(1)
-    first, second = random_ids(rng, 6, 6), random_ids(rng, 6, 6)
-    items = [prompt(4, [2], prefix=(first, second)[n % 2], seed=n) for n in range(10)]
-    computed = [item.prefix_key for report in run(items) for item in report.computed_prefixes]
-    assert sorted(computed) == sorted([tuple(first), tuple(second)])
 
 
 @settings(max_examples=examples(40))

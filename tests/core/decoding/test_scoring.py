@@ -11,13 +11,12 @@ from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.decoder import StepReport
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.layout import Branch, Members, tree_layout
+from hpd_core.layout import Branch, Members
 from tests.core.families import build_model
 from tests.core.helpers import (
     ROOTS,
     TreeCase,
     decode,
-    new_decoder,
     random_endings,
     random_ids,
 )
@@ -78,15 +77,3 @@ def test_no_prompt_takes_more_of_the_cache_than_is_kept_for_it(
     decode(build_model("llama"), cases, endings, settings)
     assert len(kept) == len(cases)
     assert all((np.diff(columns) <= 0).all() for columns in kept.values())
-
-
-def test_a_prompt_is_admitted_with_room_for_its_nodes() -> None:
-    layout = tree_layout([3], [3, 4], [branch(LARGEST, most=7), Branch([6], 4)])
-    assert Prompt(layout, (3,)).most_own_tokens == 2 + 2 + (6 + 7) + 4
-    whole = tree_layout([3], [3, 4], [branch(LARGEST), Branch([6], 4)])
-    every = ROOTS[LARGEST][1] - 1
-    assert Prompt(whole, (3,)).most_own_tokens == 2 + 2 + every + 4, "where all may be fed, a member is found"
-    decoder = new_decoder(build_model("llama"))
-    cohort = Cohort.admit([Prompt(tree_layout([], [3, 4], [branch(LARGEST, most=7)]), ())], [None], decoder.pool)
-    assert cohort.most_cached_tokens >= 3 + 6 + 7
-    cohort.release()

@@ -184,27 +184,7 @@ def test_what_is_shared_is_computed_once(attention: str) -> None:
     assert not decoder._scheduler._common.texts, "nobody waits for it"
 
 
-@pytest.mark.parametrize("options", [{"share_text": False}, {"layout": "stacked"}])
-def test_it_can_be_switched_off_and_is_off_for_stacked_prompts(options: dict[str, Any]) -> None:
-    prompts = family(5)
-    assert of_texts(run(llama(**options), prompts)) == []
-    assert {prompt.num_shared_tokens for prompt in prompts} == {0}
-
-
 # Memory.
-
-
-def test_texts_count_as_what_is_in_the_cache() -> None:
-    """Two families of which only one fits, with a prompt of it: they take turns."""
-    prompts = family(3, seed=1, limit=8) + family(3, seed=2, limit=8)
-    decoder = llama(max_cached_tokens=2 * 40 + 14)
-    decoder.add(prompts)
-    while decoder.has_work:
-        decoder.step()
-        scheduler = decoder._scheduler
-        shared = {*scheduler._common.texts}.union(*(cohort.shared_prefixes for cohort in scheduler.running))
-        cached = sum(cohort.num_cached_tokens for cohort in scheduler.running)
-        assert sum(text.num_tokens for text in shared) + cached <= 2 * 40 + 14 + 16, "but for the room to grow"
 
 
 @pytest.mark.parametrize("fail_at", range(1, 20, 3))

@@ -20,7 +20,6 @@ from tests.core.json.test_schema_reader import SHAPES, TEXT, an_object
 from tests.examples import examples
 from tests.tables import table
 
-INTEGER = {"type": "integer"}
 TREE = {"$defs": {"t": an_object("n", n=TEXT, c={"type": "array", "items": {"$ref": "#/$defs/t"}})}}
 
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpd_core import Completion, Engine, OpenBranch, PromptError, Trunk, joined
+from hpd_core import Engine, OpenBranch, Trunk, joined
 from hpd_core.models.loading import load_model
-from hpd_core.requests.calls import TrunkCompletions
 from hpd_core.text.template import Piece
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import Boolean, FreeText, Integer, JsonString, ListOf, OneOf
@@ -78,13 +77,3 @@ def test_the_step_behind_sees_every_step_as_text(
         (written,) = segments.decode([expected.tokens])
         assert behind.branches[0].raw == written.split("\n", 1)[0]
         assert behind.branches[0].num_tokens == len(expected.tokens)
-
-
-def test_what_was_not_decoded_cannot_be_joined() -> None:
-    step = OpenBranch("a:")
-    with pytest.raises(PromptError, match="too long"):
-        joined(Trunk(PREFIX, ""), [step], TrunkCompletions((Completion(None, "error"),), "too long"))
-    with pytest.raises(PromptError, match="'a:' was not decoded"):
-        joined(Trunk(PREFIX, ""), [step], TrunkCompletions((Completion(None, "error"),)))
-    with pytest.raises(ValueError, match="zip"):
-        joined(Trunk(PREFIX, ""), [step, step], TrunkCompletions((Completion("b", "value", " b"),)))

@@ -202,22 +202,3 @@ def test_a_cut_that_adds_up_to_something_else_is_found(tiny: str, monkeypatch: p
     monkeypatch.setattr(ranks, "cut", lambda model, rank, size: cut(model, 1, size))  # rank 0 takes the other's part
     with pytest.raises(ModelError, match="where an ordinary forward gives"):
         Engine.from_pretrained(tiny, config(tensor_parallel=2))
-
-
-@pytest.mark.full
-def test_refusals(tiny: str) -> None:
-    for options, reason in (
-        ({"quantization": "nf4"}, "quantized weights cannot be cut"),
-        ({"tensor_parallel": 8}, r"attention heads \(4\) cannot be divided by tensor_parallel 8"),
-    ):
-        with pytest.raises(ModelError, match=reason):
-            Engine.from_pretrained(tiny, config(**{"tensor_parallel": 2, **options}))
-    with pytest.raises(ModelError, match="there is no such folder"):
-        Engine.from_pretrained("/nowhere", config(tensor_parallel=2))
-    with pytest.raises(ModelError, match=r"Engine\.from_pretrained"):
-        Engine(build_model("llama"), answering_tokenizer(), config(tensor_parallel=2))
-    with (
-        Engine.from_pretrained(tiny, config(tensor_parallel=2)),
-        pytest.raises(ModelError, match="one tensor-parallel engine, alone"),
-    ):
-        Engine.from_pretrained(tiny, config(tensor_parallel=2))

@@ -91,19 +91,11 @@ def test_what_is_rendered_has_a_hash_of_its_own(chat_template: str | None, tiny_
     ("chat_template", "reason"),
     [
         ("{{ range(90000) | random }}{{ messages[0].content }}", "something else every time"),
-        ("{{ [1, 2] | random }}{{ messages[0].content }}", "something else every time"),
-        ("{{- [1, 1]|  random -}}{{ messages[0].content }}", "something else every time"),
-        (
-            "{% filter trim %}{{ ['a', 'b']|random }}{% endfilter %}{{ messages[0].content }}",
-            "something else every time",
-        ),
         ("{{ [[1, 2]] | map('random') | list }}{{ messages[0].content }}", "something else every time"),
         ("{{ lipsum(n=1) }}{{ messages[0].content }}", "something else every time"),
         ("{% generation %}{{ 'ab'|random }}{% endgeneration %}{{ messages[0].content }}", "something else every time"),
         ("{{ messages[0].content + 1 }}", "refuses our messages"),
-        ("{{ messages[7].content.x }}", "refuses our messages"),
         ("{{ strftime_now() }}{{ messages[0].content }}", "refuses our messages"),
-        ("{{ 1 / 0 }}{{ messages[0].content }}", "refuses our messages"),
         ({"rag": "{{ messages[0].content }}", "tool_use": "{{ messages[0].content }}"}, "refuses our messages"),
     ],
 )

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpd_core import Attribute, EngineConfig
-from hpd_core.models.loading import load_tokenizer
+from hpd_core import Attribute
 from hpd_core.text.member_tries import MemberTrie, closed_lines
 from hpd_core.text.value_kinds import attribute_kind
 from hpd_core.text.values import parse_value
-from tests.tiny_model import sentencepiece_tokenizer
 
 
 def test_what_cannot_be_told_apart_is_no_trie() -> None:
@@ -46,21 +42,3 @@ def test_labels_that_differ_in_case_spaces_or_unicode_form_alone_are_told_apart(
     twin = {"name": "Colour", "type": "enum", "values": [of_members[0], of_members[0] + " "]}
     with pytest.raises(ValueError, match=r"lists a value twice: .* differ in white space at their ends"):
         Attribute.model_validate(twin)
-
-
-TOKENIZERS = ["tiny", "sentencepiece", "smollm2", pytest.param("gemma3-270m", marks=pytest.mark.full)]
-
-
-@pytest.fixture(params=TOKENIZERS)
-def tokenizer(request: pytest.FixtureRequest, tiny_tokenizer: Any) -> Any:
-    if request.param == "tiny":
-        return tiny_tokenizer
-    if request.param == "sentencepiece":
-        return sentencepiece_tokenizer()
-    if request.param == "gemma3-270m":
-        pytest.importorskip("gguf")
-    request.getfixturevalue("smollm2_dir")
-    try:
-        return load_tokenizer(request.param, EngineConfig())
-    except Exception as error:  # no network, no cache
-        pytest.skip(f"no tokenizer here: {error}")

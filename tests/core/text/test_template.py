@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from tokenizers.processors import TemplateProcessing
 
-from hpd_core import Attribute, CategorySchema, EngineConfig, PromptError, PromptTemplate, Record
+from hpd_core import Attribute, CategorySchema, EngineConfig, PromptError, PromptTemplate
 from hpd_core.requests.prompt_builder import PromptBuilder
 from hpd_core.text import template as texts
 from hpd_core.text.template import Frame, render_attribute, render_frame, render_key, render_short_key
@@ -183,27 +183,3 @@ def test_a_short_key_belongs_to_one_attribute(tiny_tokenizer: Any, names: list[s
         lengths = [length for length in range(1, len(ids) + 1) if names_it(length)]
         full = tiny_tokenizer(render_key(Attribute(name=name)), add_special_tokens=False)["input_ids"]
         assert key == (ids[: lengths[0]] if lengths else full)
-
-
-def test_the_whole_tree_prompt_reads_as_written(tiny_tokenizer: Any) -> None:
-    template = PromptTemplate(instruction="List:\n{attributes}\nText:\n{documents}\nGo.")
-    builder = PromptBuilder(tiny_tokenizer, EngineConfig(prompt=template), None)
-    prepared, _ = builder.build([Record("1", "Shoes", {"title": "Red shoe"})], {"Shoes": SCHEMA})
-    assert tiny_tokenizer.decode(prepared[0].layout.token_ids) == (
-        "<|im_start|>user\nList:\n- Brand\n- Size: a number in EU\nText:\ntitle: Red shoe\nGo.<|im_end|>\n"
-        '<|im_start|>assistant\n{\n"Brand":"Size":'
-    )
-
-
-def test_the_whole_stacked_prompt_reads_as_written(tiny_tokenizer: Any) -> None:
-    template = PromptTemplate(stacked_instruction="List:\n{attributes}\nText:\n{documents}\nGo.")
-    config = EngineConfig(prompt=template, layout="stacked", stack_size=2)
-    builder = PromptBuilder(tiny_tokenizer, config, None)
-    records = [Record(str(n), "Shoes", {"title": f"Shoe {n}"}) for n in range(3)]
-    prepared, _ = builder.build(records, {"Shoes": SCHEMA})
-    assert [[slot.trunk for slot in item.slots] for item in prepared] == [[2, 2], [0, 0, 1, 1]]
-    assert tiny_tokenizer.decode(prepared[1].layout.token_ids) == (
-        "<|im_start|>user\nList:\n- Brand\n- Size: a number in EU\nText:\n"
-        "Product 1:\ntitle: Shoe 0\n\nProduct 2:\ntitle: Shoe 1\n\n\nGo.<|im_end|>\n<|im_start|>assistant\n"
-        '{"1": {\n"Brand":\n"Size":\n},\n"2": {\n"Brand":\n"Size":\n},\n'
-    )

@@ -27,7 +27,6 @@ from tests.core.helpers import (
     without_constraints,
 )
 from tests.examples import examples
-from tests.tables import table
 
 
 def to_example(prompt: Prompt) -> Example:
@@ -94,28 +93,6 @@ def test_every_logit_is_the_oracles_for_values_nobody_decoded(family: str, kind:
     with torch.no_grad():
         found = forward_logits(model, batch)
     np.testing.assert_allclose(found.numpy(), torch.stack(expected).numpy(), atol=LOGPROB_TOLERANCE)
-
-
-@table("family", ["llama", "mistral"])
-def test_a_single_branch_is_a_plain_causal_row(family: str) -> None:
-    """The layout of `ar`: against the model's own attention over the same tokens."""
-    rng = np.random.default_rng(3)
-    prefix, document, key, value = (
-        random_ids(rng, 5, 5),
-        random_ids(rng, 9, 9),
-        random_ids(rng, 2, 2),
-        random_ids(rng, 8, 8),
-    )
-    layout = tree_layout(prefix, document, [Branch(key, 8)])
-    model = build_model(family)
-    attach_training(model)
-    found = target_logprobs(model, collate([Example(fill_layout(layout, [value]), 5, 1)]))
-    with torch.no_grad():
-        plain = build_model(family)
-        logits = plain(input_ids=torch.tensor([[*prefix, *document, *key, *value]]), use_cache=False).logits[0]
-    rows = logits.log_softmax(-1)[15:-1]
-    expected = rows.gather(1, torch.tensor(value)[:, None])[:, 0]
-    np.testing.assert_allclose(found, expected.numpy(), atol=LOGPROB_TOLERANCE)
 
 
 @settings(max_examples=examples(15))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import decimal
 import uuid
 from typing import Any
@@ -11,25 +10,20 @@ from pipelines.catalog.cells import JsonNumber, cell_id
 from tests.tables import table
 
 UUID = uuid.UUID("12345678-1234-5678-1234-567812345678")
-DAY, TIME = datetime.date(2026, 11, 21), datetime.time(8, 30)
 
 
 @table(
     ("value", "product_id"),
     [
         (None, ""),
-        ("", ""),
         (float("nan"), ""),
         ("007", "007"),
-        (42, "42"),
         (2**64 - 1, "18446744073709551615"),
         (12.0, "12"),
         (2.0**53 - 1, "9007199254740991"),
-        (decimal.Decimal("12.00"), "12"),
         (decimal.Decimal("9" * 38), "9" * 38),
         (decimal.Decimal("1E+3"), "1000"),
         (JsonNumber("12345678901234567890"), "12345678901234567890"),
-        (JsonNumber("12.0"), "12"),
         (JsonNumber("8" * 5000), "8" * 5000),
         (b"B07X", "B07X"),
         (UUID, str(UUID)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
-import lzma
 import zipfile
 
 import pyarrow as pa
@@ -44,13 +43,10 @@ def zipped(name: str) -> bytes:
     ("name", "content", "what", "way_out"),
     [
         ("a.parquet.gz", gzip.compress(PARQUET, mtime=0), "gzip around Parquet", "gunzip"),
-        ("a.jsonl.gz", gzip.compress(PACKED, mtime=0), "gzip around gzip around JSON Lines", "gunzip"),
         ("a.jsonl.gz", PACKED[:3] + b"broken", "damaged gzip", "write it again"),
         ("a.json.gz", gzip.compress(b'[{"a": 1}]', mtime=0), "gzip around one JSON array", "gunzip"),
         ("a.parquet.bz2", bz2.compress(PARQUET), "bzip2 around Parquet", "bunzip2"),
-        ("a.parquet.xz", lzma.compress(PARQUET), "xz around Parquet", "unxz"),
         ("a.parquet.zst", pa.compress(PARQUET, "zstd", asbytes=True), "zstd around Parquet", "unzstd"),
-        ("a.parquet.lz4", pa.compress(PARQUET, "lz4", asbytes=True), "lz4 around Parquet", "unlz4"),
         ("a.jsonl.sz", b"\xff\x06\0\0sNaPpY", "snappy around JSON Lines", "snzip"),
         ("a.jsonl.zip", zipped("a.jsonl"), "zip around JSON Lines", "unzip"),
         ("a.parquet", b"PARE1234", "encrypted Parquet", "decrypt"),
@@ -60,15 +56,11 @@ def zipped(name: str) -> bytes:
         ("a.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "Git LFS pointer", "git lfs pull"),
         ("a.parquet", b"ORC\1\2\3", "ORC", "store it"),
         ("a.json", b'[{"a": 1},\n {"a": 2}]\n', "one JSON array", "jq -c '.[]'"),
-        ("a.json", b'[{"a": 1}]', "one JSON array", "jq -c '.[]'"),
         ("a.json", b'[{"a": "' + b"x" * HEAD_BYTES, "one JSON array", "jq -c '.[]'"),
         ("a.json", b'{\n  "a": 1\n}\n', "one JSON object over several lines", "jq -c ."),
-        ("a.json", b'{"a": [\n1]}', "one JSON object over several lines", "jq -c ."),
         ("a.jsonl", LINE.decode().encode("utf-16"), "text in UTF-16, not UTF-8", "iconv -f UTF-16 "),
         ("a", LINE.decode().encode("utf-16-le"), "text in UTF-16LE", "iconv -f UTF-16LE "),
-        ("a.jsonl", LINE.decode().encode("utf-16-be"), "text in UTF-16BE", "iconv -f UTF-16BE "),
         ("a.jsonl", LINE.decode().encode("utf-32"), "text in UTF-32", "iconv -f UTF-32 "),
-        ("a.jsonl", LINE.decode().encode("utf-32-be"), "text in UTF-32BE", "iconv -f UTF-32BE "),
         ("a.jsonl", LINE.replace(b"\n", b"\r") * 2, "end with CR alone", r"tr '\r' '\n'"),
         ("a.jsonl", b"\0" * 100, "NUL bytes", "copy it again"),
     ],

@@ -6,8 +6,6 @@ import pyarrow as pa
 import pytest
 
 from pipelines.catalog.input_files import scan_sources
-from pipelines.catalog.readers import read_piece
-from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from tests.pipelines.conftest import Workplace, products
@@ -17,16 +15,6 @@ def scan(workplace: Workplace, path: str | None = None, **changes: object) -> li
     data = {"path": path or str(workplace.catalog), "id": "id", "fields": ["title", "bullets"]} | changes
     files = scan_sources(InputConfig.model_validate(data)).files
     return [(Path(file.name).name, file.num_rows) for file in files]
-
-
-@pytest.mark.parametrize("row_group_size", [1, 3, 1000])
-def test_any_rows_of_a_parquet_file_can_be_read(workplace: Workplace, row_group_size: int) -> None:
-    path = workplace.write_parquet("c.parquet", products(10), row_group_size=row_group_size)
-    for start in range(10):
-        for stop in range(start + 1, 11):
-            rows = list(read_piece(str(path), "parquet", RowRange(0, start, stop, stop - start), ["id"]))
-            assert [row.number for row in rows] == list(range(start, stop))
-            assert [row.values for row in rows] == [{"id": f"p{number}"} for number in range(start, stop)]
 
 
 def test_what_cannot_be_used_is_refused_by_name(workplace: Workplace) -> None:

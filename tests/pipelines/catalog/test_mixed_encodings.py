@@ -2,24 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pyarrow.parquet as pq
-
-from pipelines.catalog.staging import stage, staged_path
 from pipelines.catalog.text_files import is_misread_utf8
-from pipelines.config.catalog_input import ReadOptions
 from tests.tables import table
-
-
-def test_a_row_of_utf8_is_refused_and_the_others_are_read(tmp_path: Path) -> None:
-    lines = [b"id,title", *(text.encode("cp1252") for text in ("1,Größe", "2,Café")), "3,Größe".encode(), b"4,Shoe"]
-    (tmp_path / "c.csv").write_bytes(b"\n".join(lines))
-    rows = pq.read_table(
-        staged_path(stage(str(tmp_path / "c.csv"), "csv", ReadOptions("csv", "cp1252")).name)
-    ).to_pylist()
-    assert [row["title"] for row in rows] == ["Größe", "Café", None, "Shoe"]
-    assert "line 4: it is UTF-8, and the file is cp1252: write the file in one encoding" in rows[2]["_hpd_problem"]
 
 
 @table("encoding", ["cp1252", "cp1250", "cp1251", "iso8859-1", "cp1254"])

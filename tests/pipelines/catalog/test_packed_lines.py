@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import json
-import lzma
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,18 +17,7 @@ from pipelines.catalog.readers import SourceRow, read_piece
 from pipelines.catalog.sharding import RowRange, plan_shards
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.operation import ShardConfig
-from pipelines.errors import UsageError
 from tests.examples import examples
-
-Pack = Callable[[bytes], bytes]
-PACKS: dict[str, Pack] = {
-    ".gz": gzip.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-    ".zst": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
-    ".lz4": lambda data: bytes(pa.compress(data, "lz4", asbytes=True)),
-}
-
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -53,18 +37,6 @@ def rows_of(file: SourceFile, start: int = 0, stop: int | None = None) -> list[S
 def seen(row: SourceRow) -> tuple[Any, ...]:
     cells = {name: "error" if isinstance(cell, CellError) else cell for name, cell in (row.values or {}).items()}
     return row.number, cells, row.problem
-
-
-@pytest.mark.parametrize("ending", PACKS)
-def test_what_is_no_json_lines_is_refused(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"a.jsonl{ending}"
-    path.write_bytes(PACKS[ending](b"{hello\n" * 5000))
-    with pytest.raises(UsageError, match=r"is not JSON Lines: of 1,000 lines looked at none .* line 1: "):
-        scan(path)
-    data = PACKS[ending](os.urandom(3000).hex().encode().join([b'{"id": "', b'"}\n']) * 40)
-    path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(UsageError, match="cut off or damaged"):
-        scan(path, "id")
 
 
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])

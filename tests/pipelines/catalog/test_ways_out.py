@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from pipelines.catalog.finding import find_files
@@ -31,14 +30,6 @@ def follow(message: str, folder: Path) -> None:
     if missing := [tool for tool in tools if shutil.which(tool) is None]:
         pytest.skip(f"not on this machine: {missing}")
     subprocess.run(["bash", "-c", command[1]], cwd=folder, check=True, capture_output=True)
-
-
-def read(folder: Path) -> list[dict[str, str]]:
-    files = find_files(["in"]).files
-    assert len(files) == 1
-    if files[0].format == "parquet":
-        return pq.read_table(folder / files[0].name).to_pylist()
-    return [json.loads(line) for line in (folder / files[0].name).read_text().splitlines()]
 
 
 @pytest.fixture(autouse=True)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-
-import pytest
 
 from hpd_core import Attribute, Member, Unit
 from tests.pipelines.config.imports import done, refused, write
@@ -72,70 +69,3 @@ def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
     levels = {f"L{number}": {"properties": {**many, "in": {"$ref": f"#/$defs/L{number + 1}"}}} for number in range(15)}
     schema = {"$ref": "#/$defs/L0", "$defs": {**levels, "L15": {"properties": many}}}
     assert "more than 1,000 properties; give a part of it" in refused(tmp_path, write(tmp_path, "big.json", schema))
-
-
-MODELS = """
-    from datetime import date, datetime
-    from decimal import Decimal
-    from enum import Enum
-    from typing import Annotated, Literal, Optional
-    from uuid import UUID
-
-    from pydantic import BaseModel, Field, HttpUrl, conlist
-
-
-    class Shell(str, Enum):
-        hard = "hard"
-        soft = "soft"
-
-
-    class Size(BaseModel):
-        width: Annotated[float, Field(json_schema_extra={"x-unit": "cm"})]
-
-
-    class Suitcase(BaseModel):
-        brand: str = Field(description="the maker")
-        outer_shell: Optional[Shell] = None
-        wheels: Literal["2", "4"] | None = None
-        colours: list[str] = []
-        size: Size
-
-
-    class Grade(Enum):
-        LOW = 1
-        HIGH = 2
-
-
-    class Types(BaseModel):
-        price: Decimal
-        weight: Annotated[Decimal, Field(gt=0, decimal_places=2)] | None = None
-        sizes: list[Decimal] | None = None
-        span: tuple[float, float]
-        count: Annotated[int, Field(ge=1, le=9)]
-        litres: float | int
-        made: date | datetime
-        seen: list[date]
-        key: UUID
-        page: HttpUrl
-        tags: conlist(str, min_length=1)
-        grade: Grade
-        grades: set[Shell] | None = None
-        mixed: float | str
-        picture: bytes = b""
-
-
-    Anything = Suitcase | Size
-    number = 7
-"""
-
-
-@pytest.fixture
-def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a module in the working folder."""
-    write(tmp_path, "shop_models.py", MODELS)
-    write(tmp_path, "broken_models.py", "raise RuntimeError('no database')")
-    write(tmp_path, "ending_models.py", "import sys\nsys.exit(0)")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.delitem(sys.modules, "shop_models", raising=False)
-    return "shop_models"

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hpd_core import Attribute, CategorySchema
@@ -36,18 +35,6 @@ def names(schemas: dict[str, CategorySchema]) -> dict[str, list[str]]:
 def test_an_attribute_with_several_values_is_multiple() -> None:
     (tea,) = schemas_from_gold([product("Tea", Origin=TWO, Brand=ONE), product("Tea", Origin=ONE)]).values()
     assert {each.name: each.multiple for each in tea.attributes} == {"Origin": True, "Brand": False}
-
-
-text = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=8)
-attributes = st.builds(
-    Attribute,
-    name=text | st.sampled_from(["yes", "12", "null", "1.5", "a: b", "#x", "- y"]),
-    description=st.none() | text,
-    type=st.sampled_from(["string", "number", "boolean"]),
-    unit=st.none() | text,
-    multiple=st.booleans(),
-    max_value_tokens=st.none() | st.integers(1, 99),
-)
 
 
 @table(

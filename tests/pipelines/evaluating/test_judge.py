@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from pipelines.evaluate import app
 from pipelines.evaluating.questions import CLASSES
 from tests.pipelines.evaluating.judges import (
     COUNTS,
@@ -25,7 +23,6 @@ from tests.pipelines.evaluating.judges import (
     write_judged_run,
 )
 from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker
-from tests.tables import table
 
 
 def test_classes_and_the_llm_f1_of_a_run(tmp_path: Path) -> None:
@@ -152,44 +149,3 @@ def test_two_judges_and_gold(tmp_path: Path) -> None:
     assert "With exact match, right or wrong: 12 answers, 100.0% alike" in result.stdout
     assert "judge: incorrect, second judge: correct: 2" in result.stdout
     assert json.loads((Path(run) / "judge.json").read_text())["verdicts"][0]["second"] is not None
-
-
-@table(
-    ("arguments", "message"),
-    [
-        ((), "name --gold FILE, --judge ENDPOINT, or a second run"),
-        (("--judge", "http://localhost:1/v1"), "'model' is missing"),
-        (("--judge", "http://localhost:1/v1", "--judge-set", "model"), "--judge-set 'model': write it as key=value"),
-        (("--judge", "http://localhost:1/v1", "--judge-set", "modell=m"), "unknown key 'modell'; did you mean 'model'"),
-        (("--judge", "http://localhost:1/v1", "--judge-set", "instruction=x"), "asked in the paper's words"),
-        (("--judge", "nowhere.yaml"), "nowhere.yaml"),
-        (
-            (
-                "--judge",
-                "http://localhost:1/v1",
-                "--judge-set",
-                "model=m",
-                "--judge-set",
-                "api_key_env=NO_SUCH_KEY_HERE",
-            ),
-            "judge.api_key_env: the environment variable NO_SUCH_KEY_HERE is not set",
-        ),
-        (("--judge", "http://localhost:1/v1", "--judge-set", "model=m"), "is the server running?"),
-        (
-            ("--judge", "http://localhost:1/v1", "--judge-set", "model=m", "--second-judge-set", "model=n"),
-            "--second-judge-set goes with --second-judge",
-        ),
-        (
-            (
-                *("--judge", "http://localhost:1/v1", "--judge-set", "model=m"),
-                *("--second-judge", "http://localhost:1/v1", "--second-judge-set", "model=m"),
-            ),
-            "it is the judge itself (m); name another model",
-        ),
-    ],
-)
-def test_wrong_options(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    run = write_judged_run(tmp_path)
-    result = CliRunner().invoke(app, [run, *arguments])
-    assert result.exit_code == 2, result.output
-    assert message in " ".join(result.stderr.split()), result.stderr

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hpd_core import Attribute, CategorySchema
 from pipelines.exporting.answers import FOR_REVIEW, LOW_LOGPROB, NO_CONFIDENCE, PART, UNCHECKED, ExportAcceptance
 from tests.pipelines.evaluating.made_runs import Row
-from tests.pipelines.exporting.made_runs import exported, write_normalised_run, write_shop_run
+from tests.pipelines.exporting.made_runs import exported, write_shop_run
 from tests.tables import table
 
 
@@ -87,10 +87,3 @@ def test_a_shop_gets_no_part_of_a_list(tmp_path: Path, to: str, cell: str) -> No
         PART: 1,
     }
     assert result["values"] == 3
-
-
-def test_answers_that_no_model_gave_are_called_so(tmp_path: Path) -> None:
-    config = {"model": "m", "decoding": "made-up"}
-    uri = write_normalised_run(tmp_path / "run", [Row("a", {"Brand": "Acme"}, "Acme", "Bags")], config=config)
-    notes = exported(uri, "--to", "csv", "--out", str(tmp_path / "o.csv"))["notes"]
-    assert notes == ["The answers are made up: no model has read the products (decoding: made-up)."]

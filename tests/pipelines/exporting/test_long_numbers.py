@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hpd_core import Attribute, CategorySchema
 from tests.pipelines.evaluating.made_runs import Row
 from tests.pipelines.exporting.made_runs import exported, read_wide, write_normalised_run, write_shop_run
-from tests.tables import table
 
 CODE = Attribute(name="Code", type="number")
 REASON = "more digits than a number of the file holds: export csv"
@@ -26,24 +25,6 @@ def found(folder: Path, to: str, attribute: Attribute, *values: Any) -> tuple[li
     uri = write_normalised_run(folder / "run", rows, schemas)
     result = exported(uri, "--to", to, "--out", str(folder / "out"))
     return [row["Code"] for row in read_wide(result["files"][0])], result["left_out"]
-
-
-@table("to", ["jsonl", "wide.parquet", "xlsx"])
-@table("code", ["9007199254740993", "12345678901234567890", "-9007199254740993", "0.12345678901234567891"])
-def test_a_number_that_would_change_is_left_out(tmp_path: Path, to: str, code: str) -> None:
-    cells, left_out = found(tmp_path, to, CODE, code, "12")
-    assert (cells, left_out) == (["" if to == "xlsx" else None, 12], {REASON: 1})
-
-
-@table(("to", "is_there"), [("jsonl", True), ("wide.parquet", True), ("xlsx", False)])
-def test_a_cell_of_excel_has_fifteen_digits(tmp_path: Path, to: str, is_there: bool) -> None:
-    cells, left_out = found(tmp_path, to, CODE, "9007199254740991")
-    assert (cells, left_out) == (([9007199254740991.0], {}) if is_there else ([""], {REASON: 1}))
-
-
-def test_csv_has_every_digit(tmp_path: Path) -> None:
-    codes = ["9007199254740993", "12345678901234567890", "0.12345678901234567891"]
-    assert found(tmp_path, "csv", CODE, *codes) == (codes, {})
 
 
 def test_the_ends_of_a_range_do_not_change(tmp_path: Path) -> None:

@@ -58,15 +58,6 @@ def test_answers_go_into_their_columns(shop: Path, tmp_path: Path) -> None:
     assert "Width (product.metafields.custom.width)" in result["notes"][0]
 
 
-def test_only_the_cells_that_are_filled_change(shop: Path, tmp_path: Path) -> None:
-    """Where all columns are there, the file differs in these cells alone."""
-    uri = write_shop_run(
-        tmp_path / "run", shop, "shopify", "Handle", [Row("black-bag", {"Brand": "Acme"}, "Acme", "Bags", 0)]
-    )
-    exported(uri, "--to", "shopify", "--out", str(tmp_path / "new.csv"))
-    assert (tmp_path / "new.csv").read_bytes() == SHOP.replace("Size,,,\r\n", "Size,,,Acme\r\n").encode()
-
-
 _CELLS = st.text(st.sampled_from('ab",;\r\n\té日 \\'), max_size=6)
 
 

@@ -6,12 +6,9 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import psutil
 
@@ -113,18 +110,6 @@ class HoldingDecode(_WrappedDecode):
         if next(self._numbers) > 4:
             while not self._job.output.exists(GO) and time.monotonic() < end:
                 time.sleep(0.05)
-
-
-@contextmanager
-def at_most_four_shards(output: Path) -> Iterator[None]:
-    """Runs in the block do not come to their end, however late their driver hears of what is committed."""
-    try:
-        with mock.patch.object(ray_stages, "Decode", HoldingDecode):
-            yield
-    finally:
-        # Or its actor would hold a CPU for ever.
-        output.mkdir(parents=True, exist_ok=True)
-        (output / GO).touch()
 
 
 class BereavedDecode(_WrappedDecode):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from transformers import AutoModelForCausalLM
 
 from hpd_core import EngineConfig
 from hpd_core.models.adapter_folder import AdapterRecord, open_adapter
-from pipelines.errors import UsageError
 from pipelines.job.preflight import plan_job
 from pipelines.job.summary import outcome_json, print_outcome
 from tests.pipelines.conftest import Workplace, products, read_table
@@ -92,39 +90,3 @@ def test_a_job_with_an_adapter_names_it(catalog: Workplace, adapter: Path, monke
     rows = read_table(catalog.folder / "plain", "attributes")
     assert {row["adapter_revision"] for row in rows} == {None}
     assert [row["value_raw"] for row in rows] != [row["value_raw"] for row in read_table(output, "attributes")]
-
-
-@pytest.mark.full
-def test_a_resume_with_another_adapter_is_refused(catalog: Workplace, adapter: Path, tiny_model_dir: Path) -> None:
-    catalog.run(adapter=str(adapter))
-    # As if the run had been killed before its last shard was done.
-    (catalog.folder / "out/manifest.json").unlink()
-    max((catalog.folder / "out/_shards").iterdir()).unlink()
-    before = revision(adapter)
-
-    other = make_adapter(catalog.folder / "other", tiny_model_dir, seed=1)
-    with pytest.raises(UsageError, match=f"another configuration: adapter: '{adapter}' -> '{other}'"):
-        catalog.run(adapter=str(other))
-    with pytest.raises(UsageError, match=f"another configuration: adapter: '{adapter}' -> not set"):
-        catalog.run()
-
-    kept = shutil.copytree(adapter, catalog.folder / "kept")
-    make_adapter(adapter, tiny_model_dir, seed=1)
-    with pytest.raises(UsageError, match=f"was begun with adapter_revision '{before}', this engine has 'sha256:"):
-        catalog.run(adapter=str(adapter))
-
-    shutil.rmtree(adapter)
-    kept.rename(adapter)
-    assert catalog.run(adapter=str(adapter)).totals.products == 6
-
-
-@pytest.mark.full
-def test_an_adapter_of_other_weights_stops_the_run_before_anything_is_decoded(
-    catalog: Workplace, adapter: Path
-) -> None:
-    AdapterRecord(
-        base_model="tiny", base_revision="sha256:0", layout="tree", prompt_hash="", max_value_tokens=6, stack_size=2
-    ).write(adapter)
-    with pytest.raises(UsageError, match="it was trained on tiny with revision sha256:0, this model has revision"):
-        catalog.run(adapter=str(adapter))
-    assert not (catalog.folder / "out/attributes").exists()

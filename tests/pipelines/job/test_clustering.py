@@ -10,14 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.errors import BudgetError, RunError
+from pipelines.errors import RunError
 from pipelines.job import shuffle
-from pipelines.job.clustered_rows import Clusters
 from pipelines.job.run_status import read_status
 from pipelines.job.shuffle import identity_sum
-from pipelines.store.folders import Folder
 from tests.pipelines.conftest import Workplace, product, read_table
-from tests.pipelines.job import faulty
 
 NUM_CATEGORIES = 12
 
@@ -107,23 +104,3 @@ def test_a_clustering_that_loses_a_row_is_no_clustering(varied: Workplace, monke
     monkeypatch.setattr(shuffle, "PARTITION_BYTES", 4000)
     assert varied.run(**clustered()).discrepancy is None
     assert not (out / "_clustered").exists()
-
-
-@pytest.mark.full
-def test_a_run_goes_on_with_the_shards_that_it_began_with(varied: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed after the clustering and a few commits; the next start has another idea of what to cluster."""
-    out = varied.folder / "out"
-    with monkeypatch.context() as patch, faulty.at_most_four_shards(out):
-        patch.setattr("pipelines.job.rounds._is_spent", lambda config, totals: totals.shards >= 3)
-        with pytest.raises(BudgetError):
-            varied.run(**clustered(cost={"max_usd": 1.0, "usd_per_hour": 1.0}))
-    clusters = Clusters.read(Folder(str(out)))
-    assert clusters is not None
-    status = read_status(str(out))
-    assert status.planned_shards == len(clusters.shards)
-    assert 3 <= status.totals.shards < len(clusters.shards)
-    monkeypatch.setattr(shuffle, "_count", None)
-    outcome = varied.run(shards={"target_tokens": 100_000})
-    assert outcome.discrepancy is None
-    assert outcome.totals.shards == len(clusters.shards)
-    assert len(rows_of(out, "products")) == 200

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -91,15 +90,6 @@ def test_what_the_job_needs_decides(workplace: Workplace, monkeypatch: pytest.Mo
     cascade = {"model": str(workplace.model), "below": 0.5, "actors": {"max": 4}}
     with pytest.raises(Exception, match=r"executor 'local' is one process, cascade\.actors\.max needs Ray"):
         chosen(executor="local", cascade=cascade)
-
-
-def test_the_log_is_a_file(workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    workplace.write_jsonl("a.jsonl", products(4))
-    workplace.run(run_id="logged")
-    lines = [json.loads(line) for line in (tmp_path / "hpd-logged.jsonl").read_text().splitlines()]
-    assert [line["message"] for line in lines if line["shard"] == 0] == ["prepared", "decoded", "committed"]
-    assert {line["run"] for line in lines} == {"logged"}
 
 
 # Ray's watch

@@ -124,16 +124,6 @@ def test_a_run_gives_what_the_engine_gives_and_accounts_for_every_row(workplace:
 
 
 @pytest.mark.full
-def test_records_that_the_engine_refuses_are_dead_letters(workplace: Workplace) -> None:
-    workplace.write_parquet("a.parquet", [product(0), product(1, title="long " * 20_000), product(2)])
-    outcome = workplace.run()
-    assert (outcome.totals.products, dict(outcome.totals.reasons)) == (2, {"too_long": 1})
-    (dead,) = read_table(workplace.folder / "out", "dead_letter")
-    assert (dead["stage"], dead["source_row"], dead["product_id"]) == ("decode", 1, "p1")
-    assert json.loads(dead["row_json"])["title"].startswith("long long")
-
-
-@pytest.mark.full
 def test_a_damaged_page_costs_its_rows_only(workplace: Workplace) -> None:
     path = workplace.write_parquet("a.parquet", products(600), row_group_size=200)
     group = pq.ParquetFile(path).metadata.row_group(1)

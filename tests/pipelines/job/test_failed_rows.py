@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.errors import UsageError
-from pipelines.job.preflight import plan_job
 from tests.pipelines.conftest import SCHEMAS, Workplace, product, read_table
 
 HATS = {3, 4, 11, 19, 30}
@@ -49,13 +47,3 @@ def test_only_the_failed_rows_are_taken(workplace: Workplace, form: str) -> None
     ids = [row["product_id"] for folder in (first, again) for row in read_table(folder, "products")]
     assert sorted(ids) == sorted(f"p{number}" for number in range(36))
     assert workplace.run(output=str(again), retry_failed=str(first), max_dead_letter_share=1).was_finished
-
-
-@pytest.mark.full
-def test_a_changed_catalog_is_refused(workplace: Workplace) -> None:
-    path = workplace.write_jsonl("a.jsonl", rows())
-    first = workplace.folder / "first"
-    workplace.run(output=str(first), max_dead_letter_share=1)
-    workplace.write_jsonl("a.jsonl", rows()[1:])
-    with pytest.raises(UsageError, match=f"{path} has changed.*--base {first}"):
-        plan_job(workplace.config(retry_failed=str(first)))

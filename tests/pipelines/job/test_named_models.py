@@ -40,23 +40,14 @@ def dry_run(workplace: Workplace, **changes: Any) -> Result:
     ("changes", "message"),
     [
         ({"model": "/nonexistent"}, "model: cannot load the model '/nonexistent': there is no such folder (a model is"),
-        ({"model": "./nonexistent"}, "model: cannot load the model './nonexistent': there is no such folder"),
-        ({"model": "../nonexistent"}, "model: cannot load the model '../nonexistent': there is no such folder"),
         ({"model": "~/nonexistent"}, "model: cannot load the model '~/nonexistent': there is no such folder"),
-        ({"model": "~nobody-here/x"}, "model: cannot load the model '~nobody-here/x': there is no such folder"),
         ({"model": "models/of/mine"}, "model: cannot load the model 'models/of/mine': there is no such folder"),
         ({"model": "{empty}"}, "there is no config.json in it (a model is a folder with safetensors weights"),
         ({"model": "{lora}"}, "there is no config.json in it: it is an adapter, which goes with the model"),
         ({"model": "{bare}"}, "there are no weights (*.safetensors) in it"),
         ({"model": "{file}"}, "it is a file, a folder is needed"),
         ({"adapter": "/nonexistent"}, "adapter: cannot use the adapter '/nonexistent': no such folder; an adapter is"),
-        ({"adapter": "~/nonexistent"}, "adapter: cannot use the adapter '~/nonexistent': no such folder"),
         ({"adapter": "{empty}"}, "there is no adapter_config.json in it; an adapter is a folder as peft's"),
-        ({"cascade": BELOW | {"model": "/nonexistent"}}, "cascade.model: cannot load the model '/nonexistent'"),
-        (
-            {"cascade": BELOW | {"model": "larger/model", "adapter": "/nonexistent"}},
-            "cascade.adapter: cannot use the adapter '/nonexistent'",
-        ),
     ],
     ids=str,
 )

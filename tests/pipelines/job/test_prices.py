@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import io
 import json
 import threading
 from collections.abc import Iterator
@@ -12,19 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from pipelines.catalog.sharding import Shard
 from pipelines.config.operation import CostConfig
-from pipelines.console.terminal import dollars
 from pipelines.errors import BudgetError, RunError
-from pipelines.job import prices, summary
+from pipelines.job import prices
 from pipelines.job.context import JobContext
-from pipelines.job.job_run import run_job
 from pipelines.job.local_executor import LocalExecutor
-from pipelines.job.preflight import plan_job
 from pipelines.job.prices import TABLE_SOURCE, Instance, engine_price, find_instance
-from tests.pipelines.conftest import Workplace, product, products, read_table
+from tests.pipelines.conftest import Workplace, products, read_table
 from tests.tables import table
 
 BIG = "g6e.48xlarge"
@@ -52,23 +46,6 @@ def test_a_price_is_configured_or_known_or_empty(settings: Any, found: Instance,
         expected[0] if expected[0] is None else pytest.approx(expected[0]),
         expected[1],
     )
-
-
-@table(
-    ("settings", "said"),
-    [
-        ({}, []),
-        ({"instance_type": "mine", "usd_per_hour": 2.0}, []),
-        ({"instance_type": BIG}, []),
-        ({"instance_type": BIG, "market": "spot"}, []),
-        ({"instance_type": "g6e.48xlrage"}, ["has no 'g6e.48xlrage' (there is g6e.48xlarge): set cost.usd_per_hour"]),
-        ({"instance_type": "p5e.48xlarge", "market": "on-demand"}, ["no on-demand price of p5e.48xlarge: set"]),
-    ],
-)
-def test_a_machine_without_a_price_is_told_before_any_work(settings: Any, said: list[str]) -> None:
-    notes = prices.price_notes(CostConfig(**settings))
-    assert len(notes) == len(said)
-    assert all(text in note for text, note in zip(said, notes, strict=True))
 
 
 class Metadata(BaseHTTPRequestHandler):
@@ -118,47 +95,6 @@ def test_ec2_is_asked_what_it_is_and_other_machines_are_not(
     assert find_instance(vendor, "http://127.0.0.1:9") == Instance(), "a container that may not ask"
 
 
-@pytest.mark.full
-def test_the_account_of_a_run(workplace: Workplace) -> None:
-    workplace.write_jsonl("c.jsonl", [*products(20), product(20, category="Hats")])
-    console = Console(file=io.StringIO(), width=200)
-    driver = plan_job(workplace.config(max_dead_letter_share=1, cost={"usd_per_hour": 3600.0, "instance_type": "mine"}))
-    outcome = run_job(driver, console)
-    rows = read_table(workplace.folder / "out", "metrics")
-    assert len(rows) > 2
-    for row in rows:
-        assert (row["instance_type"], row["market"], row["price_source"]) == ("mine", None, "configuration")
-        assert (row["price_per_hour"], row["currency"]) == (3600.0, "USD")
-        assert row["cost_billed"] == pytest.approx(row["billed_seconds"])
-        assert row["cost_useful"] == pytest.approx(row["busy_seconds"])
-    # An engine's life, every second once: loading, computing and waiting are in it, and it is no longer than the run.
-    billed = sum(row["billed_seconds"] for row in rows)
-    assert sum(row["busy_seconds"] + row["load_seconds"] for row in rows) <= billed <= outcome.seconds
-    assert outcome.totals.metrics["cost_billed"] == pytest.approx(billed)
-    # And every second of computing is a product's, or a prefix's.
-    of_products = sum(row["engine_seconds"] for row in read_table(workplace.folder / "out", "products"))
-    busy, of_prefixes = (sum(row[name] for row in rows) for name in ("busy_seconds", "prefix_seconds"))
-    assert of_products + of_prefixes == pytest.approx(busy)
-    catalog = sum(path.stat().st_size for path in workplace.catalog.iterdir())
-    assert sum(row["bytes_read"] for row in rows) == catalog
-    stored = sum(
-        path.stat().st_size
-        for table in ("attributes", "products", "dead_letter")
-        for path in (workplace.folder / "out" / table).iterdir()
-    )
-    assert sum(row["bytes_written"] for row in rows) == stored
-    summary.print_outcome(console, driver, outcome)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert f"{dollars(billed)} for the engines" in text
-    assert f"{dollars(billed / 20 * 1000)} per 1,000 decoded products" in text
-    # Outside of EC2 nobody tells what the named machine is bought as.
-    outcome.totals.priced_shards = 0
-    driver = dataclasses.replace(driver, config=workplace.config(cost={"instance_type": BIG}))
-    summary.print_outcome(console, driver, outcome)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert f"  cost         no dollars: it is not known what {BIG} is bought as: set cost.market" in text
-
-
 def test_a_budget_stops_the_run_and_a_larger_one_continues_it(workplace: Workplace) -> None:
     workplace.write_jsonl("c.jsonl", products(160))
     cost = {"usd_per_hour": 3600.0}  # a dollar a second
@@ -204,13 +140,6 @@ def test_a_commit_that_the_driver_was_not_told_of_counts_against_the_budget(
     with pytest.raises(BudgetError, match=r"have cost \$4\.00 for \d+ rows, the budget is \$3 "):
         workplace.run(cost={"usd_per_hour": 1.0, "max_usd": 3.0})
     assert rounds == [rounds[0], rounds[0] - 1]
-
-
-@pytest.mark.full
-def test_a_budget_without_a_price_is_refused_before_much_is_spent(workplace: Workplace) -> None:
-    workplace.write_jsonl("c.jsonl", products(60))
-    with pytest.raises(BudgetError, match=r"no price: set cost\.usd_per_hour"):
-        workplace.run(cost={"max_usd": 5.0})
 
 
 EMPTY: dict[str, Any] = {"rows": 0, "products": 0, "dead_letters": 0, "statuses": {}, "reasons": {}}

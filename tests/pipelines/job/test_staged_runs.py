@@ -14,9 +14,6 @@ from pipelines.job.source_texts import Wanted, read_texts
 from tests.pipelines.conftest import Workplace, product, products, read_table
 
 MADE_UP: dict[str, Any] = {"decoding": "made-up", "max_dead_letter_share": 1.0}
-SHOPIFY = ("Handle", "Title", "Type", "Option1 Name", "Option1 Value", "Variant SKU")
-
-
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
@@ -91,29 +88,3 @@ def test_a_run_goes_on_without_what_was_kept_and_not_with_another_file(
         workplace.run(input=source, **MADE_UP)
     assert workplace.run(**MADE_UP).totals.products == 20
     assert not (out / "_input").exists()
-
-
-@pytest.mark.full
-def test_products_of_several_rows_clustered_and_tried_again(on_ray: Workplace) -> None:
-    on_ray.catalog.mkdir()
-    rows = [(f"h{n // 2}", f"Shoe {n}" * (n % 2 == 0), "Shoes" * (n % 2 == 0), "Size", n, f"s-{n}") for n in range(40)]
-    rows[8] = ("h4", "Hat", "Hats", "Size", 8, "s-8")
-    with (on_ray.catalog / "products.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([SHOPIFY, *rows])
-        file.write("broken\n")
-    source = {"path": str(on_ray.catalog), "id": "Handle", "category": "Type", "fields": ["Title", "Option1 Value"]}
-    outs = []
-    for is_clustered in (False, True):
-        outs.append(on_ray.folder / f"out{is_clustered}")
-        shards = {"target_tokens": 200, "ramp": [], "cluster_by_category": is_clustered}
-        outcome = on_ray.run(input=source, output=str(outs[-1]), shards=shards, **MADE_UP)
-        assert (outcome.totals.products, outcome.totals.dead_letters) == (19, 2)
-        assert len(outcome.plan.shards) > 1
-        dead = read_table(outs[-1], "dead_letter")
-        assert by_row(dead, "product_id", "error_code") == [(8, "h4", "no_schema"), (40, None, "broken_line")]
-        assert [row["row_json"] for row in dead if row["source_row"] == 40] == ["broken"]
-    tables = [by_row(read_table(out, "products"), "product_id", "values") for out in outs]
-    assert tables[0] == tables[1]
-    again = str(on_ray.folder / "again")
-    outcome = on_ray.run(input=source, output=again, retry_failed=str(outs[0]), **MADE_UP)
-    assert (outcome.totals.products, by_row(read_table(again, "dead_letter"))) == (0, [(8,), (40,)])

@@ -15,15 +15,12 @@ from typer.testing import CliRunner
 
 from pipelines import status as command
 from pipelines.console.terminal import dollars
-from pipelines.job import run_status
 from pipelines.job.run_status import read_status
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, product, products
-from tests.pipelines.reporting.made_runs import Answer, Product, write_run
 from tests.pipelines.store.test_lease import silent
-from tests.tables import table
 
 
 @pytest.fixture
@@ -60,12 +57,6 @@ def test_a_finished_run(run: Path) -> None:
     assert f"  cost         {dollars(found.totals.metrics['cost_billed'])} for the engines" in text
     assert "    no schema for category 'Hats' (1 row)\n" in text
     assert json.loads(ask(str(run), "--json")[1])["totals"]["unknown_categories"] == {"Hats": 1}
-
-
-@table("name", ["out[men]", "out [/bold]"])
-def test_brackets_in_a_folders_name_are_no_markup(tmp_path: Path, name: str) -> None:
-    run = write_run(tmp_path / name, [[Product("p", {"title": "red"}, {"Colour": Answer("red")})]])
-    assert f" in {run}\n" in ask(str(run))[1]
 
 
 def test_a_run_that_nobody_works_on(run: Path) -> None:
@@ -114,16 +105,3 @@ with held.hold(Console(quiet=True)):
     finally:
         process.kill()
         process.wait()
-
-
-def test_the_pace_is_that_of_the_last_quarter_of_an_hour() -> None:
-    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-
-    def ends(*pairs: tuple[float, int]) -> list[tuple[datetime.datetime, int]]:
-        return [(start + datetime.timedelta(minutes=minute), count) for minute, count in pairs]
-
-    assert run_status._pace([]) is None
-    assert run_status._pace(ends((0, 100))) is None
-    assert run_status._pace(ends((0, 100), (1, 120))) == pytest.approx(2)
-    # An hour's pause does not count; the shard at which counting begins does not either.
-    assert run_status._pace(ends((0, 9), (60, 100), (61, 60), (62, 60))) == pytest.approx(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import random
@@ -15,11 +14,10 @@ from rich.console import Console
 
 from pipelines.errors import UsageError
 from pipelines.job import summary
-from pipelines.job.carryover import EarlierRun
 from pipelines.job.job_run import RunOutcome
 from pipelines.job.preflight import CatalogCounts, count_unknown, plan_job, unknown_json, unknown_lines
 from pipelines.reporting.cost_plan import Planner
-from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, NameCounts, Totals
+from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, Totals
 from tests.pipelines.conftest import Workplace, product
 from tests.tables import table
 
@@ -44,45 +42,6 @@ def totals_of(manifests: Iterable[dict[str, Any]]) -> Totals:
     for each in manifests:
         totals.add(each)
     return totals
-
-
-def test_the_most_frequent_names_are_counted_and_the_rest_as_one() -> None:
-    totals = totals_of([manifest(["Cafe\u0301"] * 12 + ["Hats"]), manifest(["Hats", "shoes", *map(str, range(20))])])
-    lines = list(unknown_lines(totals.unknown_categories, 35, SCHEMAS))
-    assert lines[0] == ("no schema for category 'Cafe\u0301' (12 rows); did you mean 'Café' (differs in Unicode form)?")
-    assert lines[1] == "no schema for category 'Hats' (2 rows)"
-    assert "no schema for category 'shoes' (1 row); did you mean 'Shoes' (differs in capitals)?" in lines
-    assert len(lines) == 11
-    assert lines[-1] == "no schema for other categories (13 rows)"
-    assert not list(unknown_lines(NameCounts(), 0, SCHEMAS))
-
-    found = unknown_json(totals.unknown_categories, 40, SCHEMAS)
-    assert found["categories"][0] == {
-        "category": "Cafe\u0301",
-        "rows": 12,
-        "near": [{"category": "Café", "difference": "Unicode form"}],
-    }
-    assert (len(found["categories"]), found["other_rows"]) == (23, 5)
-
-
-def test_a_column_that_holds_no_categories_does_not_fill_the_books() -> None:
-    texts = [f"{'a text of its own ' * 50}{number}" for number in range(5 * MAX_UNKNOWN_CATEGORIES)]
-    names = count_unknown(texts)
-    assert (len(names), {len(name) for name in names}) == (300, {200})
-    assert all("…" in name for name in names), "cut, and said to be"
-    totals = Totals()
-    for shard in range(30):
-        one = manifest([f"{shard}-{number}" for number in range(400)] + ["Hats"] * 3)
-        assert len(one["counts"]["unknown_categories"]) == 300
-        totals.add(one)
-    assert len(totals.unknown_categories.rows) <= 20 * MAX_UNKNOWN_CATEGORIES
-    stored = json.loads(json.dumps(totals.to_dict()))
-    assert len(stored["unknown_categories"]) == MAX_UNKNOWN_CATEGORIES
-    again = Totals.from_dict(stored)
-    assert again.unknown_categories.rows.most_common(1) == [("Hats", 90)]
-    lines = list(unknown_lines(again.unknown_categories, 30 * 403, SCHEMAS))
-    assert lines[0] == "no schema for category 'Hats' (at least 90 rows)"
-    assert lines[-1].endswith(f"(at most {30 * 403 - 99:,} rows)")
 
 
 @table("num_names", [250, 400])
@@ -127,31 +86,6 @@ def test_the_end_of_a_run_and_its_plan_show_them(workplace: Workplace) -> None:
     assert [each["category"] for each in answer["categories"]] == ["coffee ", "[red]\x1b[31m"]
     planned = summary.plan_json(job, categories)["no_schema"]
     assert planned == answer, "a row without any category is not among them"
-
-
-def test_a_plan_says_which_category_the_base_spells_otherwise(workplace: Workplace) -> None:
-    workplace.write_jsonl("c.jsonl", [product(0)])
-    job = plan_job(workplace.config())
-    before = {"shoes ": job.schemas["Shoes"], "Tea": job.schemas["Coffee"]}
-    stream = io.StringIO()
-    summary.print_plan(
-        Console(file=stream, width=200),
-        dataclasses.replace(job, earlier=EarlierRun(job.output, job.plan, before, before, {})),
-        CatalogCounts(Counter({"Shoes": 1})),
-    )
-    assert (
-        f"base              run {job.plan.run_id}; 0 of 5 attributes are unchanged; category 'shoes ' there is 'Shoes' "
-        "here, differs in spaces and capitals\n"
-    ) in stream.getvalue()
-
-
-def test_a_plan_does_not_list_every_text_of_a_wrong_column(workplace: Workplace) -> None:
-    workplace.write_jsonl("c.jsonl", [product(0)])
-    job = plan_job(workplace.config())
-    stream = io.StringIO()
-    summary.print_plan(Console(file=stream, width=200), job, CatalogCounts(Counter(map(str, range(5000)))))
-    assert "and 4,980 more without a schema" in stream.getvalue()
-    assert len(stream.getvalue().splitlines()) < 40
 
 
 def test_a_pilot_that_finds_no_schema_for_any_row_names_the_categories(workplace: Workplace) -> None:

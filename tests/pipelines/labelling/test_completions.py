@@ -61,7 +61,6 @@ def test_an_answer_in_any_form(name: str) -> None:
     [
         ({"error": {"message": "slow down", "code": 429}}, 429, "an error inside: slow down"),
         ({"error": "model 'm' not found"}, 502, "an error inside: model 'm' not found"),
-        ({"detail": "Unauthorized"}, 502, "an error inside: Unauthorized"),
         ({"object": "error", "message": "odd", "code": 40001}, 502, "an error inside: odd"),
         ({"error": {"message": "flagged", "code": "content_filter"}}, 502, "inside: content_filter flagged"),
         ({"choices": [{"message": {"content": '{"B'}, "finish_reason": "error"}]}, 502, "'error'"),
@@ -75,15 +74,11 @@ def test_an_answer_in_any_form(name: str) -> None:
             "an error inside: idle",
         ),
         ({"choices": None}, 502, 'an error inside: {"choices": null}'),
-        ({"choices": [{"message": None}]}, 502, "an error inside: "),
         (chat("", None), 502, "an empty message that is not finished"),
         ({}, 502, "a completion without choices or message"),
-        ([1, 2], 502, "a completion without choices or message"),
         (b"", 502, "nothing in it"),
         (b"<body>Sign in to continue</body>", 502, "no completion: <body>Sign in to continue"),
-        (b'{"choices": [', 502, 'no completion: {"choices": ['),
         (b"[" * 100_000, 502, "no completion: [["),
-        (b'data: {"choices": []}', 502, "no completion: data:"),
         (json.dumps(chat("gr?n")).encode().replace(b"?", b"\xfc"), 502, "no completion"),
     ],
 )
@@ -99,13 +94,8 @@ def test_what_is_no_answer_is_an_error(body: Any, status: int, message: str) -> 
     [
         ({"prompt_tokens": 12, "completion_tokens": 5}, (12, 5)),
         ({"prompt_tokens": -1, "completion_tokens": 5}, None),
-        ({"prompt_tokens": True, "completion_tokens": 5}, None),
-        ({"prompt_tokens": 1.5, "completion_tokens": 5}, None),
-        ({"prompt_tokens": None, "completion_tokens": 5}, None),
         ({"prompt_tokens": float("nan"), "completion_tokens": 5}, None),
-        ({"prompt_tokens": 10**40, "completion_tokens": 5}, None),
         ("many", None),
-        (None, None),
     ],
 )
 def test_tokens(usage: Any, counted: tuple[int, int] | None) -> None:

@@ -7,16 +7,10 @@ from typing import Any
 import pytest
 
 from tests.pipelines.labelling.labellings import Labelling, totals
-from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker, completion
+from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker
 
 RIGHT = '{"Brand": "Velor", "Colour": "red", "Sizes": null}'
 ONE_TRY = {"max_concurrency": 1, "max_retries": 0, "answer_attempts": 1}
-
-
-def message(content: Any, finish: str = "stop", **more: Any) -> Reply:
-    body = completion("", finish)
-    body["choices"][0]["message"] |= {"content": content, **more}
-    return Reply(body)
 
 
 def shoes(labelling: Labelling, count: int) -> None:

@@ -142,11 +142,6 @@ def test_what_cannot_be_done(toys: Path, tmp_path: Path, arguments: list[str], m
     assert not any(key in told for key in ("teacher.", "base_url", "api_key_env", "'configuration'"))
 
 
-def table() -> list[list[str]]:
-    rows = [product(number) for number in range(40)]
-    return [list(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
-
-
 # By a model
 
 ANSWER = """

@@ -18,7 +18,6 @@ from pipelines.quality.calibration_file import Calibration
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
 from tests.pipelines.conftest import Workplace, product, read_table
-from tests.tables import table
 
 NUM_PRODUCTS = 40
 
@@ -161,31 +160,6 @@ def test_a_calibration_of_another_model_is_not_applied(
     code, printed = ask(evaluate.app, str(copied), "--apply", "--calibration", str(file))
     assert code == 2
     assert "model_revision another there" in " ".join(printed.split())
-
-
-@table(
-    ("arguments", "says"),
-    [
-        (("--calibrate",), "name what to learn from"),
-        (("--calibrate", "--recheck"), "two kinds of work"),
-        (("--calibrate", "--gold", "a", "--gold", "b"), "1 runs and 2 gold files"),
-        (("--apply", "--precision", "1"), "between 0 and 1"),
-        (("--calibrate", "--gold", "a", "--calibration", "b"), "for --apply alone"),
-        (("--apply", "--calibration", "none.json"), "there is no calibration none.json"),
-        (("--apply",), "--calibration is needed"),
-        (("--calibrate", "--gold", "none.jsonl"), "no such gold file"),
-        (("--calibrate", "--gold", "GOLD", "--larger"), "has no cascade"),
-        (("--apply", "--larger"), "has no cascade"),
-        (("--apply", "--out", "c.json"), "--out: not an option of --apply"),
-        (("--apply", "--force"), "--force: not an option of --apply"),
-        (("--reviews",), "0 labelled values"),
-    ],
-)
-def test_what_cannot_be_done_is_said(done: tuple[Workplace, Path], arguments: tuple[str, ...], says: str) -> None:
-    run, gold = done[0].folder / "out", str(done[1])
-    code, printed = ask(evaluate.app, str(run), *(gold if each == "GOLD" else each for each in arguments))
-    assert code == 2
-    assert says in " ".join(printed.split())
 
 
 def test_a_file_that_is_there_is_not_written_over_unasked(done: tuple[Workplace, Path], tmp_path: Path) -> None:

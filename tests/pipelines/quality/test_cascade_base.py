@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.pipelines.conftest import Workplace, product, products, read_table
 from tests.pipelines.quality.conftest import NUM_PRODUCTS
 
@@ -25,13 +23,3 @@ def test_what_has_not_changed_is_asked_of_neither_model(cascade: Workplace) -> N
         # Also who answered, and what that replaced.
         assert {**row, "run_id": None, "carried_from": None} == {**old, "run_id": None, "carried_from": None}
     assert outcome.totals.cascade["answers"] == 2, "those of one product of coffee"
-
-
-@pytest.mark.full
-def test_another_threshold_is_another_cascade(cascade: Workplace) -> None:
-    first, other = (str(cascade.folder / name) for name in ("first", "other"))
-    cascade.run(output=first)
-    changed = cascade.run(output=other, base=first, cascade={**cascade.changes["cascade"], "below": 0.5})
-    assert changed.totals.carried["products"] == 0
-    assert changed.changes is not None
-    assert "cascade.below: 0.05 -> 0.5" in changed.changes.obstacles[0]

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from pipelines.config.extraction import JobConfig, result_config
 from pipelines.config.loading import parse_config
-from pipelines.errors import UsageError
 from pipelines.quality.both_answers import larger_model
-from tests.tables import table
 
 
 def parse(**changes: Any) -> JobConfig:
@@ -35,30 +31,6 @@ def test_engine_and_actors_are_as_the_first_models_where_nothing_else_is_said() 
     assert parse(cascade=CASCADE).cascade == parse(cascade=CASCADE | {"engine": {}, "actors": {}}).cascade
     # As it is stored in a manifest, and read back.
     assert JobConfig.model_validate(config.model_dump(mode="json")) == config
-
-
-@table(
-    ("changes", "message"),
-    [
-        ({"cascade": {"model": "large"}}, "'cascade.below' is missing"),
-        ({"cascade": CASCADE | {"below": 1.2}}, "'cascade.below': .*less than or equal to 1"),
-        ({"cascade": CASCADE | {"threshold": 0.5}}, "unknown key 'cascade.threshold'"),
-        ({"cascade": CASCADE | {"model": " "}}, "cascade.model must not be empty"),
-        ({"cascade": CASCADE | {"engine": {"layout": "stacked"}}}, "cascade.engine.layout 'stacked'.*set it to 'tree'"),
-        ({"cascade": CASCADE, "engine": {"layout": "stacked"}}, "cascade.engine.layout 'stacked'"),
-        ({"cascade": CASCADE, "decoding": "ar"}, "cascade is for decoding: hpd"),
-        ({"cascade": {"model": "small", "below": 0.5}, "model": "small"}, "the same model with the same adapter"),
-        ({"cascade": CASCADE | {"engine": 5}}, "'cascade.engine'"),
-        ({"cascade": 0.5}, "'cascade'"),
-        (
-            {"cascade": CASCADE | {"engine": {"tensor_parallel": 4}, "actors": {"num_gpus": 2}}},
-            "cascade.engine.tensor_parallel 4 takes 4 GPUs, cascade.actors.num_gpus is 2",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        parse(**changes)
 
 
 def test_a_resume_keeps_what_decides_results() -> None:

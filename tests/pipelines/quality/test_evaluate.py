@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import strategies as st
 
 from pipelines.errors import UsageError
 from pipelines.quality.evaluation import evaluate_run
@@ -184,9 +183,6 @@ def test_an_attribute_that_the_run_was_not_asked_for_counts_as_no_answer(tmp_pat
     evaluation = evaluate_run(run, gold)
     assert evaluation.exact.counts == Counts(vn=1, vc=1)
     assert evaluation.statuses == {"value": 1, "not_asked": 1}
-
-
-forms = st.sampled_from(["red", "blue", "12 oz"])
 
 
 # The command

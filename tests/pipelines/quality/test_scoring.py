@@ -110,9 +110,6 @@ words = st.sampled_from(["a", "b", "c", "A", "n/a", "None", "two words"])
 gold_values = st.lists(st.lists(words, min_size=1, max_size=2).map(tuple), max_size=3).map(
     lambda items: GoldValue(tuple(items))
 )
-answers = st.lists(words, max_size=3).map(lambda items: value(*items)) | st.sampled_from(
-    [Answer("absent"), Answer("truncated"), Answer("invalid"), Answer("error"), Answer("not_asked")]
-)
 
 
 @given(gold=gold_values, items=st.lists(words, min_size=1, max_size=3))

@@ -77,22 +77,6 @@ def test_dollars_of_shards_with_other_prices_are_the_same_wherever_they_stand(ru
         assert formats.usd(part) in text
 
 
-def test_dollars_of_some_shards_are_of_their_products_alone(run: Path) -> None:
-    change_metrics(run, 1, price_per_hour=None)
-    facts = facts_of(run)
-    money = facts.account.money  # type: ignore[union-attr]
-    assert money is not None
-    assert (money.billed, money.useful) == pytest.approx((0.12, 0.06))
-    coffees, shoes = facts.categories
-    # Of the first shard's seven seconds, six for two coffees and one for a shoe.
-    assert (coffees.usd, shoes.usd) == pytest.approx((0.06 * 6 / 7, 0.06 / 7))
-    assert (coffees.usd_per_1k, shoes.usd_per_1k) == pytest.approx((0.06 * 6 / 7 / 2 * 1000, 0.06 / 7 * 1000))
-    change_metrics(run, 0, price_per_hour=None)
-    change_metrics(run, 1, price_per_hour=3.6)
-    coffees, shoes = facts_of(run).categories
-    assert (coffees.usd, shoes.usd) == (None, pytest.approx(0.045)), "no coffee was decoded at a price"
-
-
 def test_an_engine_that_computed_longer_than_its_bill_makes_no_negative_dollars(run: Path) -> None:
     for shard in (0, 1):
         change_metrics(run, shard, billed_seconds=40.0)

@@ -67,14 +67,6 @@ def test_nothing_of_a_hostile_catalog_becomes_markdown(hostile: Facts) -> None:
     assert widths <= {3, 5, 7, 10}, "no cell broke its table"
 
 
-@table("text", ["# head", "- item", "1. one", "[a](javascript:b)", "a|b", "`c`", "*d*", "x\ny"])
-def test_markdown_is_text(text: str) -> None:
-    shown = formats.markdown(text)
-    assert "\n" not in shown
-    assert not shown.startswith(("#", "-", "1."))
-    assert not any(f"{sign}" in shown.replace(f"\\{sign}", "") for sign in "[]|`*")
-
-
 @table(
     ("text", "expected"),
     [

@@ -35,15 +35,6 @@ def test_a_run_that_ends_meanwhile_is_reported_as_a_whole(run: Path, monkeypatch
     assert (facts.identity.state, facts.totals.rows, facts.notes) == ("finished", 7, ())
 
 
-def test_answers_that_no_model_gave_are_called_so(run: Path) -> None:
-    plan = json.loads((run / "_plan.json").read_text())
-    plan["result_config"]["decoding"] = "made-up"
-    (run / "_plan.json").write_text(json.dumps(plan))
-    facts = facts_of(run)
-    assert facts.notes[0] == "The answers are made up: no model has read the products (decoding: made-up)."
-    assert facts.notes[0] in html.unescape(render_html(facts))
-
-
 def test_every_row_dead_lettered(tmp_path: Path) -> None:
     dead = [coffee(number, dead=("no_schema", "no schema for category 'Coffee'")) for number in range(5)]
     facts = facts_of(write_run(tmp_path, [dead], [metrics(0, 10, load_seconds=5.0)]))

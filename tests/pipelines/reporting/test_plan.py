@@ -17,7 +17,7 @@ from hpd_core import Record
 from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import to_record
 from pipelines.catalog.sharding import RowRange
-from pipelines.errors import RunError, UsageError
+from pipelines.errors import UsageError
 from pipelines.plan import app
 from pipelines.reporting import cost_plan
 from pipelines.reporting.cost_plan import Planner
@@ -116,39 +116,6 @@ def test_a_second_pilot_narrows_and_a_rerun_only_computes(
 
 
 @pytest.mark.full
-def test_a_pilot_that_was_stopped_goes_on_with_the_same_rows(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    catalog(workplace)
-
-    def away(*_: Any, **__: Any) -> None:
-        raise RunError("no network")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("pipelines.job.job_run.decode_pending", away)
-        with pytest.raises(RunError, match="no network"):
-            plan(workplace).from_pilot(30, 0, 0, None)
-    draw = stored(workplace).draw
-    plan(workplace).from_pilot(30, 0, 0, None)
-    assert stored(workplace).draw == draw
-    assert len(read_table(pilot_folder(workplace) / "run", "products")) == 30
-
-
-@pytest.mark.full
-def test_another_pilot_needs_another_folder(workplace: Workplace) -> None:
-    catalog(workplace)
-    plan(workplace).from_pilot(20, 0, 0, None)
-    with pytest.raises(UsageError, match=r"holds another pilot: num_rows: 20 -> 30.*--folder"):
-        plan(workplace).from_pilot(30, 0, 0, None)
-    with pytest.raises(UsageError, match=r"seed: 0 -> 1"):
-        plan(workplace).from_pilot(20, 0, 1, None)
-    with pytest.raises(UsageError, match=r"config.engine.max_value_tokens: 6 -> 7"):
-        plan(workplace, engine={"dtype": "float32", "device": "cpu", "max_value_tokens": 7}).from_pilot(20, 0, 0, None)
-    # What has nothing to do with results may change, and the catalog's own run may have begun.
-    assert plan(workplace, shards={"target_tokens": 999}).from_pilot(20, 0, 0, None).sampled == 20
-
-
-@pytest.mark.full
 def test_a_pilot_asks_what_the_catalog_asks(workplace: Workplace) -> None:
     """Dates, lists, numbers and bytes are the same text in the sample as in the catalog."""
     day = datetime.datetime(2026, 11, 21, 8, 30)
@@ -171,17 +138,6 @@ def test_a_pilot_asks_what_the_catalog_asks(workplace: Workplace) -> None:
     records = [to_record(row.values or {}, "", config, schemas) for row in sample]
     assert len(records) == 20
     assert all(isinstance(record, Record) and record == originals[record.id] for record in records)
-
-
-@pytest.mark.full
-def test_nothing_to_price(workplace: Workplace) -> None:
-    workplace.write_jsonl("c.jsonl", [product(number, category="Hats") for number in range(30)])
-    with pytest.raises(UsageError, match="no row of the catalog can be extracted: 30 no_schema"):
-        plan(workplace).from_pilot(20, 0, 0, None)
-    too_long = Workplace(workplace.folder / "long", workplace.model)
-    too_long.write_jsonl("c.jsonl", [product(number, title="word " * 30_000) for number in range(21)])
-    with pytest.raises(UsageError, match=r"all 20 rows of the pilot are dead letters, nothing can be priced"):
-        plan(too_long).from_pilot(20, 0, 0, None)
 
 
 def test_from_an_earlier_run(workplace: Workplace) -> None:
@@ -247,21 +203,3 @@ def test_the_command(workplace: Workplace) -> None:
     assert small.startswith("at most 20 products were in the engine at a time: with 32 and more")
     assert Forecast.read(str(assumed)) == kept, "it lies beside"
     assert "95% of its time" in utilisation
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "one of --pilot N, --from-run RUN and --backtest RUN is needed"),
-        (["--pilot", "20", "--from-run", "x"], "one of --pilot N, --from-run RUN and --backtest RUN is needed"),
-        (["--from-run", "x", "--second-pilot", "20"], "--second-pilot goes with --pilot"),
-        (["--pilot", "20", "--efficiency", "0.5"], "--efficiency goes with --on"),
-        (["--pilot", "20", "--on", "abacus"], "--on abacus: no such machine in the tables; there are g5.xlarge"),
-        (["--pilot", "5"], "a pilot of 5 rows says nothing"),
-        (["--pilot", "20", "--set", "modle=x"], "modle"),
-    ],
-)
-def test_wrong_usage(workplace: Workplace, options: list[str], message: str) -> None:
-    workplace.write_jsonl("c.jsonl", products(30))
-    result = CliRunner().invoke(app, ["--config", str(workplace.write_config()), *options])
-    assert (result.exit_code, message in result.stderr) == (2, True), result.stderr

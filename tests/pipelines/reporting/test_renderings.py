@@ -14,27 +14,6 @@ from pipelines.reporting.page import render_html, render_json, render_markdown
 from tests.pipelines.reporting.reports import change_answers, facts_of, forecast, page_text, verdicts, write_gold
 
 
-def test_markdown_holds_what_the_page_shows(decoded_run: Path, tmp_path: Path) -> None:
-    place = decoded_run.with_name("run.pilot")
-    place.mkdir()
-    (place / "forecast.json").write_bytes(forecast().to_json())
-    gold = write_gold(tmp_path / "gold.jsonl", {"c0": "Peru", "c1": "Chile", "c3": None})
-    facts = facts_of(decoded_run, gold=str(gold), compare=[str(decoded_run)])
-    text = render_markdown(facts)
-    quality, expected = facts.quality, facts.forecast
-    assert quality is not None
-    assert expected is not None
-    for rate in (quality.precision, quality.recall, quality.f1):
-        assert f"{rate.value:.3f} \\[{rate.low:.3f}, {rate.high:.3f}\\]" in text
-    for shown in ("| inside |", "| outside |", "Assumed, not measured:", *expected.assumed, "10 steps", "2 engines"):
-        assert shown in text
-    assert f"| absent ones that got a value | {formats.share(quality.hallucination_rate)} |" in text
-    assert "| 0.25 – 0.50 | 3 | 33.3% |" in text
-    assert f"| Coffee | {formats.hours(7)} | {formats.hours(6.5)} – {formats.hours(8)} |" in text
-    assert f"{formats.size(2000)} read" in text
-    assert "J, the products in a prompt" in text
-
-
 @pytest.mark.parametrize("is_decided", [True, False])
 @pytest.mark.parametrize("has_gold", [True, False])
 def test_each_line_of_a_markdown_table_has_as_many_cells(

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.pipelines.commands import ROOT
 from tests.pipelines.reporting.reports import ask
 
@@ -56,23 +54,3 @@ def test_bad_input(run: Path, tmp_path: Path) -> None:
         assert expected in text
         assert len(text.strip().splitlines()) == 1, text
     assert not (run / "report.html").exists()
-
-
-@pytest.mark.parametrize("table", ["products", "attributes", "dead_letter", "metrics"])
-def test_an_unreadable_part(run: Path, table: str) -> None:
-    (run / table / "part-000001.parquet").write_bytes(b"PAR1 not really")
-    code, text = ask(run)
-    assert code == 2
-    assert f"{table}/part-000001.parquet" in text
-    assert len(text.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    "content", ["{", "[1, 2]", '{"Coffee": 5}', '{"Coffee": [5]}', '{"Coffee": [{"type": "boolean"}]}']
-)
-@pytest.mark.parametrize("name", ["_plan.json", "_schemas.json"])
-def test_a_damaged_file_of_the_run(run: Path, name: str, content: str) -> None:
-    (run / name).write_text(content)
-    code, text = ask(run)
-    assert code == 2
-    assert len(text.strip().splitlines()) == 1, text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,10 +21,6 @@ LIMITS = SchemaLimits()
 
 def ordered(schema: Schema) -> OrderedJson:
     return OrderedJson(schema, LIMITS)
-
-
-def answer(path: str, value: Any, status: Any = None) -> FieldAnswer:
-    return FieldAnswer(path, value, status=status or ("absent" if value is None else "value"))
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))

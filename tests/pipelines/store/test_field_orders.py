@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import permutations
 
 import pytest
@@ -41,12 +40,6 @@ def test_what_stands_in_front_decides() -> None:
     assert found.better(("title", "bullets")) is None, "a run with other fields"
 
 
-def test_products_of_two_categories_share_nothing() -> None:
-    found = FieldOrders.of([*variants(1, "Shoes"), *variants(1, "Hats")], FIELDS)
-    assert set(found.shared.values()) == {0}
-    assert found.better(FIELDS) is None
-
-
 def test_of_many_fields_one_at_a_time_is_moved() -> None:
     names = tuple("abcdef")
     records = [Record(str(n), "Shoes", dict.fromkeys(names, "same text") | {"b": f"own {n:05}"}) for n in range(4)]
@@ -77,14 +70,3 @@ def test_it_is_what_a_tree_of_fields_shares(rows: list[list[str]]) -> None:
                 shared += len(texts[-1]) if texts in seen else 0
                 seen.add(texts)
         assert found.shared[order] == shared
-
-
-def test_samples_add_up_and_travel_as_plain_data() -> None:
-    total = FieldOrders()
-    for count in (2, 3):
-        data = json.loads(json.dumps(FieldOrders.of(variants(count), FIELDS).to_dict()))
-        total.add(FieldOrders.from_dict(data))
-    total.add(FieldOrders.from_dict({}))
-    assert total.characters == 500
-    assert total.shared["bullets", "description", "title"] == (1 + 2) * 90
-    assert FieldOrders.from_dict(total.to_dict()) == total

@@ -52,18 +52,6 @@ def recover(ledger: Ledger) -> None:
         pass
 
 
-def test_a_shard_with_any_missing_part_is_published_again(tmp_path: Path) -> None:
-    ledger = Ledger(Folder(str(tmp_path)), "s")
-    commit(ledger, 0, "a")
-    commit(ledger, 1, "a")
-    wanted = [ledger.manifest(0), ledger.manifest(1)]
-    (tmp_path / "products/part-000001.parquet").unlink()
-    kept = (tmp_path / "products/part-000000.parquet").stat().st_ctime_ns
-    assert list(ledger.publish_missing(ledger.manifests({1, 0}))) == wanted
-    assert published(tmp_path) == {0: ["a", "a"], 1: ["a", "a"]}
-    assert (tmp_path / "products/part-000000.parquet").stat().st_ctime_ns == kept, "what is there is left alone"
-
-
 def test_a_copy_whose_temporary_name_is_swept_away_under_it_is_published_all_the_same(tmp_path: Path) -> None:
     folder = Folder(str(tmp_path))
     commit(Ledger(folder, "s"), 0, "a")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 import subprocess
@@ -14,14 +13,12 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from rich.console import Console
 from safetensors.torch import load_file
 
 from hpd_core import AutoregressiveBaseline, Engine, EngineConfig, Record
 from pipelines.config.schema_file import load_schemas
 from pipelines.errors import RunError, UsageError
 from pipelines.store.folders import Folder
-from pipelines.store.lease import RunLease
 from pipelines.training import finetune_run, ray_training
 from pipelines.training.labelled_products import is_held_out
 from tests.pipelines.commands import ROOT, wait_until
@@ -175,17 +172,6 @@ def test_validation_products_that_the_engine_refuses(training: Training) -> None
     lengthen(len(lines))
     with pytest.raises(UsageError, match="no validation product can be decoded, the last one: "):
         training.run(output=str(training.folder / "all"))
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
-def test_two_drivers_do_not_train_into_one_folder(training: Training) -> None:
-    folder = Folder(str(training.folder / "out"))
-    folder.require()
-    with RunLease(folder, 60).hold(Console(file=io.StringIO())):
-        with pytest.raises(RunError, match=r"another driver .* is working on"):
-            training.run()
-        assert not (training.folder / "out/result.json").exists()
 
 
 @pytest.mark.full

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
 import subprocess
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -38,49 +36,6 @@ def assert_equal_weights(one: Path, other: Path) -> None:
     expected, found = weights(one), weights(other)
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, atol=1e-8, rtol=1e-4)
-
-
-def interrupted(training: Training, when: str, **changes: Any) -> str:
-    """Runs in this process, gets a real SIGINT once `when` is printed, and returns what was printed."""
-    text = io.StringIO()
-    is_over = threading.Event()
-
-    def interrupt() -> None:
-        wait_until(lambda: when in text.getvalue() or is_over.is_set())
-        if not is_over.is_set():
-            os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run_finetuning(training.config(**changes), Console(file=text, width=300))
-    finally:
-        is_over.set()
-        thread.join()
-    return text.getvalue()
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_interrupt_keeps_the_step_that_was_taken(training: Training, workers: int) -> None:
-    """No checkpoint is due: without the interrupt's own one the run would begin anew."""
-    training.document["scaling"] |= {"num_workers": workers, "num_cpus": 0.5}
-    options = {"optimizer": training.document["optimizer"] | {"epochs": 4}, "checkpoint_minutes": 60}
-    training.document["validation"]["evaluations_per_epoch"] = 0.25
-    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    said = interrupted(training, "tokens right", **options, log_seconds=1e-6)
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
-    assert "stopping: a checkpoint is kept first" in said
-    assert not (training.folder / "out/result.json").exists()
-    steps = {entry["step"] for entry in training.log()}
-    text = training.run(**options)
-    assert f"continues at step {max(steps)} of 32" in text
-    assert max(steps) < 32
-    training.run(**options, output=str(training.folder / "undisturbed"))
-    assert training.result()["best_step"] == training.result("undisturbed")["best_step"]
-    assert_equal_weights(training.folder / "undisturbed", training.folder / "out")
 
 
 @pytest.mark.full

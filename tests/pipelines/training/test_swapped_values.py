@@ -35,11 +35,6 @@ SHOES = CategorySchema.model_validate(
 VALUES = {"Brand": ["Crocs", "Ellie Shoes"], "Model": ["Jayna", "8400"], "Colour": ["Red Patent", "Blue"]}
 
 
-def product(labels: dict[str, Items], **fields: str) -> LabelledProduct:
-    record = Record("1", "Shoes", fields)
-    return LabelledProduct(record, SHOES, GoldProduct(0, None, "Shoes", {}), labels, (), {})
-
-
 def swap(labels: dict[str, Items], seed: int, **fields: str) -> tuple[dict[str, str], dict[str, Items]]:
     record, told = swap_values(Record("1", "Shoes", fields), SHOES, labels, VALUES, random.Random(seed))
     return dict(record.fields), told

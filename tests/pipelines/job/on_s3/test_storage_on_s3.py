@@ -75,29 +75,6 @@ def test_every_object_of_a_folder_is_read_or_named(bucket: str, tmp_path: Path) 
         find_files([f"{bucket}/x/nothing.parquet"])
 
 
-def test_folders_on_s3(bucket: str) -> None:
-    folder = Folder(f"{bucket}/out")
-    folder.require()
-    assert folder.is_empty()
-    assert folder.read_json("_plan.json") is None
-    assert folder.create("_shards/1.json", b"1")
-    assert not folder.create("_shards/1.json", b"2")
-    folder.write("a/x.json", b"1")
-    folder.write("a/x.json", b"2")
-    folder.copy("a/x.json", "public/y.json")
-    assert (folder.read("_shards/1.json"), folder.read("public/y.json")) == (b"1", b"2")
-    assert folder.list("a") == ["x.json"]
-    assert folder.list("nothing") == []
-    with folder.open("a/x.json") as file:
-        assert file.read() == b"2"
-    with pytest.raises(FileNotFoundError):
-        folder.copy("a/nothing", "public/z")
-    folder.remove("a")
-    folder.remove("a")
-    assert not folder.exists("a/x.json")
-    assert not folder.is_empty()
-
-
 def test_of_many_writers_of_one_object_exactly_one_wins(bucket: str) -> None:
     assert_one_writer_wins(Folder(f"{bucket}/out"), 6, 10)
 
