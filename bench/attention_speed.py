@@ -30,7 +30,7 @@ from hpd_core.attention.dispatch import PackedBatch, Way, cache_order, packed_at
 from hpd_core.attention.kv_cache import CachePool, CacheShape
 from hpd_core.attention.plan import AttentionPlan, PrefixCache
 from hpd_core.decoding.cohort import Cohort
-from hpd_core.decoding.cohort_input import CohortInput
+from hpd_core.decoding.cohort_cache import CohortInput
 from hpd_core.decoding.next_token import Chosen
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import FREE, Branch, tree_layout

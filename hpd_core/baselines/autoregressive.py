@@ -58,7 +58,8 @@ class AutoregressiveBaseline(Extractor):
     reported, and so no probabilities.
     """
 
-    decoding = "ar"
+    decoding = layout = "ar"
+    layers = "transformers"
 
     def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None:
         """Take a loaded model, for itself; it gets an attention of transformers' own.
@@ -98,19 +99,9 @@ class AutoregressiveBaseline(Extractor):
         self.load_seconds = time.perf_counter() - started
 
     @property
-    def layout(self) -> str:
-        """Layout 'ar': there is one prompt per product, and the answer follows it."""
-        return "ar"
-
-    @property
     def attention(self) -> str:
         """Name of the transformers attention that the model runs with."""
         return str(self._weights.model.config._attn_implementation)
-
-    @property
-    def layers(self) -> str:
-        """Kind of layers, 'transformers': the model's own code."""
-        return "transformers"
 
     @property
     def limits(self) -> Limits:

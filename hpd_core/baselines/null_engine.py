@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from hpd_core.config import EngineConfig
 from hpd_core.extractor import EngineDescription, Extractor, versions
@@ -47,7 +47,8 @@ class NullEngine(Extractor):
     null. The answers are written as a model would write them and parsed by the same rule.
     """
 
-    decoding = "made-up"
+    decoding = layout = attention = layers = "made-up"
+    limits = None
 
     def __init__(self, model: Any, tokenizer: Any, config: EngineConfig | None = None) -> None:
         """Take a tokenizer; `model` is ignored and may be None."""
@@ -74,58 +75,27 @@ class NullEngine(Extractor):
         return f"made-up (tokenizer of {self._model_name})"
 
     @property
-    def layout(self) -> str:
-        """Placeholder, since there are no prompts."""
-        return "made-up"
-
-    @property
-    def attention(self) -> str:
-        """Placeholder, since there is no attention."""
-        return "made-up"
-
-    @property
-    def layers(self) -> str:
-        """Placeholder, since there are no layers."""
-        return "made-up"
-
-    @property
     def notes(self) -> list[str]:
         """Note that the answers are made up."""
         return [NOTE]
 
-    @property
-    def limits(self) -> None:
-        """None, since nothing is decoded."""
-        return None
-
     def describe(self) -> EngineDescription:
         """Describe as `Extractor.describe`; anything that belongs to a model is None."""
-        return {
+        known = {
             "model_id": self.model_id,
-            "model_revision": None,
-            "adapter_id": None,
-            "adapter_revision": None,
             "decoding": self.decoding,
             "layout": self.layout,
-            "dtype": None,
             "attention": self.attention,
             "layers": self.layers,
-            "quantization": None,
             "max_scored_tokens": self.max_scored_tokens,
-            "strings": None,
-            "answer_threshold": None,
-            "limits": None,
             "overlap_steps": self.overlaps_steps,
-            "model_size": None,
             "tensor_parallel": 1,
             "device": "cpu",
-            "device_name": None,
-            "keys": None,
-            "document_attention": None,
             "prompt_hash": self.config.prompt.hash,
             "notes": self.notes,
             "versions": versions(),
         }
+        return cast(EngineDescription, dict.fromkeys(EngineDescription.__annotations__) | known)
 
     def submit(
         self,

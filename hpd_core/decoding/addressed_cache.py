@@ -15,7 +15,7 @@ import torch
 
 from hpd_core.attention.kv_cache import CachePool, CacheSlot
 from hpd_core.attention.plan import AddressedPlan, PrefixCache
-from hpd_core.decoding.cohort_input import NewTokens, counts_without_last
+from hpd_core.decoding.cohort_cache import NewTokens, counts_without_last
 from hpd_core.layout import PUBLIC, IntArray
 
 
@@ -37,7 +37,7 @@ class AddressedCache:
         hidden: Sequence[IntArray],
     ) -> None:
         """Build from parts whose rows are the prompts; `hidden`: columns that the next step hides."""
-        self._pool = pool
+        self.pool = pool
         self.prefixes, self.used = list(prefixes), used
         self._slots, self._leading, self._hidden = list(slots), leading, list(hidden)
 
@@ -70,7 +70,7 @@ class AddressedCache:
         prefixes = [prefix for cache in caches for prefix in cache.prefixes]
         hidden = [columns for cache in caches for columns in cache._hidden]
         return cls(
-            caches[0]._pool,
+            caches[0].pool,
             [prefixes[row] for row in order],
             [slots[row] for row in order],
             np.concatenate([cache.used for cache in caches])[order],
@@ -95,7 +95,7 @@ class AddressedCache:
 
     def _give_back(self, slots: Sequence[CacheSlot]) -> None:
         for slot in slots:
-            self._pool.give_back(slot.memory)
+            self.pool.give_back(slot.memory)
 
     @property
     def num_columns(self) -> int:
@@ -111,7 +111,7 @@ class AddressedCache:
         """Return the capacity for so many columns: the slot's, or a larger one with an eighth to spare."""
         if num_columns <= slot.capacity:
             return slot.capacity
-        return self._pool.order.room_for(num_columns + num_columns // 8)
+        return self.pool.order.room_for(num_columns + num_columns // 8)
 
     def append(self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False) -> AddressedPlan:
         """Give each new token a column, and return where the attention stores and finds keys and values.
@@ -153,9 +153,9 @@ class AddressedCache:
         for row, columns in enumerate(num_columns.tolist()):
             slot = self._slots[row]
             if columns > slot.capacity:
-                self._slots[row] = self._pool.take_slot(self._capacity_for(slot, columns))
+                self._slots[row] = self.pool.take_slot(self._capacity_for(slot, columns))
                 slot.copy_to(self._slots[row], int(self.used[row]))
-                self._pool.give_back(slot.memory)
+                self.pool.give_back(slot.memory)
 
     def reject(self, plan: AddressedPlan, wrong: npt.NDArray[np.bool_]) -> None:
         """Hide rejected tokens. Those at a prompt's end free their columns for the next step.

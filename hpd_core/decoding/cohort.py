@@ -14,7 +14,7 @@ A document that is read both ways goes in one step, however long it is: its firs
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,15 +23,23 @@ import numpy.typing as npt
 from hpd_core.attention.kv_cache import CachePool
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.addressed_cache import AddressedCache
-from hpd_core.decoding.cohort_cache import CohortCache, HybridCache, side_by_side
-from hpd_core.decoding.cohort_input import CohortInput, NewTokens, TokensInAnyOrder, ranks_within
-from hpd_core.decoding.member_bounds import BY_HALF, NullRule
+from hpd_core.decoding.cohort_cache import (
+    CohortCache,
+    CohortInput,
+    NewTokens,
+    TokensInAnyOrder,
+    columns_for,
+    most_columns,
+    ranks_within,
+    side_by_side,
+    slot_bytes,
+)
 from hpd_core.decoding.next_token import Chosen
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.scoring import Scoring
 from hpd_core.decoding.value_states import NO_VALUES, ValueStates
 from hpd_core.layout import FREE, NO_NODE, IntArray, Layout
-from hpd_core.mixers.states import MixerShape
+from hpd_core.mixers.states import MixerCache, MixerShape
 from hpd_core.text.endings import Endings
 from hpd_core.text.member_tries import TrieTable
 
@@ -47,15 +55,20 @@ class Cohort:
         prefill: Prefill | None,
         values: ValueStates,
         scoring: Scoring,
-        cache: CohortCache | AddressedCache | HybridCache,
+        cache: CohortCache | AddressedCache,
+        mixing: MixerCache | None,
         max_finished: float,
     ) -> None:
-        """Build from parts whose rows are the prompts. `prefill` is None if all own tokens are in the cache."""
+        """Build from parts whose rows are the prompts.
+
+        `prefill` is None if all own tokens are in the cache, `mixing` if no layer keeps a state beside attention.
+        """
         self.prompts = prompts
         self._prefill = prefill
         self._values = values
         self._scoring = scoring
         self._cache = cache
+        self._mixing = mixing
         self._max_finished = max_finished
         self.number = 0
         """Number in the order of admission; a merged cohort has that of its oldest part."""
@@ -74,7 +87,7 @@ class Cohort:
         max_finished: float = 0.5,
         tries: TrieTable | None = None,
         mixers: Sequence[MixerShape] = (),
-        rule: NullRule = BY_HALF,
+        threshold: float | None = None,
     ) -> Cohort:
         """Create a cohort. It takes memory, so the caller has to `release` it.
 
@@ -85,17 +98,21 @@ class Cohort:
                 memory.
             tries: the tries that the prompts name.
             mixers: shapes of the states that layers beside attention keep.
-            rule: decides when an answer that is chosen among members is null.
+            threshold: share that an answer needs that is chosen among members; None: null needs a half.
         """
         order = side_by_side(prefixes, [prompt.num_own_tokens for prompt in prompts])
         ordered, prefixes = [prompts[row] for row in order], [prefixes[row] for row in order]
         prefill, values = Prefill(ordered), ValueStates.of_prompts(ordered)
-        scoring = Scoring(tries or TrieTable(), rule)
+        scoring = Scoring(tries or TrieTable(), threshold)
         kind = AddressedCache if pool.order.by_address else CohortCache
         reserved = np.array([prompt.reserved_tokens for prompt in ordered], dtype=np.int64)
-        attention = kind.for_prompts(pool, prefixes, reserved)
-        cache = HybridCache.around(attention, pool, mixers, ordered, prefixes) if mixers else attention
-        return cls(ordered, prefill, values, scoring, cache, max_finished)
+        cache = kind.for_prompts(pool, prefixes, reserved)
+        mixing = None
+        if mixers:
+            before = [prefix.mixing if prefix else None for prefix in prefixes]
+            most = np.array([most_columns(prompt) for prompt in ordered], dtype=np.int64)
+            mixing = MixerCache.for_prompts(mixers, before, columns_for(ordered), most)
+        return cls(ordered, prefill, values, scoring, cache, mixing, max_finished)
 
     @classmethod
     def merge(cls, cohorts: Sequence[Cohort]) -> Cohort:
@@ -109,7 +126,10 @@ class Cohort:
         scoring = Scoring.merge([cohort._scoring for cohort in cohorts], _new_rows(pairs, np.argsort(order)))
         caches: list[Any] = [cohort._cache for cohort in cohorts]
         cache = type(caches[0]).merge(caches, picked, order)
-        merged = cls([prompts[row] for row in order], None, values, scoring, cache, cohorts[0]._max_finished)
+        mixers = [cohort._mixing for cohort in cohorts if cohort._mixing is not None]
+        mixing = MixerCache.merge(mixers, picked, order) if mixers else None
+        most = cohorts[0]._max_finished
+        merged = cls([prompts[row] for row in order], None, values, scoring, cache, mixing, most)
         merged.number = min(cohort.number for cohort in cohorts)
         return merged
 
@@ -156,20 +176,27 @@ class Cohort:
     @property
     def num_cached_tokens(self) -> int:
         """Number of cache slots that the cohort occupies, with padding, without shared prefixes."""
-        return self._cache.slots_for(0)
+        return self._slots_for(0)
 
     @property
     def next_cached_tokens(self) -> int:
         """Number of cache slots that it occupies after its next step."""
         if self.num_prefill_tokens:
             return self.num_cached_tokens  # slots for the prompts' own tokens are reserved
-        return self._cache.slots_for(self._values.num_live + self._scoring.num_next_of(len(self.prompts)))
+        return self._slots_for(self._values.num_live + self._scoring.num_next_of(len(self.prompts)))
 
     @property
     def most_cached_tokens(self) -> int:
         """Number of cache slots that it occupies if its values (or its widest prompt's) grow to their limits."""
         own = self._prefill.num_left if self._prefill else 0
-        return self._cache.slots_for(own + self._values.num_left)
+        return self._slots_for(own + self._values.num_left)
+
+    def _slots_for(self, num_more: IntArray | int) -> int:
+        """Return the cache slots that it takes with `num_more` more columns, as if all memory were keys and values."""
+        slots = self._cache.slots_for(num_more)
+        if self._mixing is None:
+            return slots
+        return slots + -(-self._mixing.bytes_for(num_more) // slot_bytes(self._mixing.shapes, self._cache.pool.shape))
 
     @property
     def shared_prefixes(self) -> set[PrefixCache]:
@@ -243,6 +270,9 @@ class Cohort:
         is_prefill: bool = False,
     ) -> CohortInput:
         plan = self._cache.append(tokens, start, kept=np.nonzero(~self._retired)[0], is_prefill=is_prefill)
+        if self._mixing is not None:
+            own = self._mixing.append(tokens.prompts, tokens.scopes, tokens.lasts, tokens.positions, start)
+            plan = replace(plan, mixing=own)
         return CohortInput(
             *(tokens.token_ids, tokens.positions, plan, logit_rows, states, nodes),
             *(list(self.prompts), plan.counts, num_scored),
@@ -266,6 +296,8 @@ class Cohort:
         if useless.any():
             cache: Any = self._cache  # the cache that made the plan
             cache.reject(step.fed.plan, useless)
+            if self._mixing is not None:
+                self._mixing.reject(useless)
 
     # Between steps.
 
@@ -304,10 +336,16 @@ class Cohort:
         self._retired = self._retired[rows]
         self._decoding = NO_VALUES
         self._cache.keep(rows)
+        if self._mixing is not None:
+            self._mixing.keep(rows)
 
     def take_prefixes(self) -> list[PrefixCache]:
         """Return the KV of each prompt, for a cohort of bare prefixes that are fed."""
-        return self._cache.prefix_caches()
+        prefixes = self._cache.prefix_caches()
+        if self._mixing is None:
+            return prefixes
+        pairs = zip(prefixes, self._mixing.trunk_states(), strict=True)
+        return [replace(prefix, mixing=state) for prefix, state in pairs]
 
 
 @dataclass(frozen=True, slots=True)

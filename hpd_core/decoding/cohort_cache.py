@@ -1,4 +1,4 @@
-"""The KV cache of one cohort: a block of the pool, and who may see each of its columns.
+"""The KV cache of one cohort: a block of the pool, and who may see each of its columns; and the tokens of a step.
 
 Every prompt has a row of the block and appends to it in whatever order its tokens come; a column is the place of one
 token. The scopes and the position kept for each column say who sees it (hpd_core/layout.py), so nothing is ever moved
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from functools import partial
 
 import numpy as np
@@ -20,15 +20,95 @@ import torch
 
 from hpd_core.attention.kv_cache import CachePool, CacheShape
 from hpd_core.attention.plan import AddressedPlan, AttentionPlan, PrefixCache, PromptGroup
-from hpd_core.decoding.addressed_cache import AddressedCache
-from hpd_core.decoding.cohort_input import NewTokens, counts_without_last
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import EVERYBODY, PUBLIC, IntArray
-from hpd_core.mixers.states import MixerCache, MixerShape, grown, window_of
+from hpd_core.mixers.states import MixerShape, grown, window_of
 from hpd_core.system.device import to_device
 
 UNSEEN = 2**62
 """Position of an empty cache column: later than every token's, so that none sees it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTokens:
+    """The t tokens that a cohort feeds, prompt by prompt.
+
+    Attributes:
+        token_ids, positions, sights, scopes, lasts: int64 [t]
+        prompts: int64 [t], the row of the cohort that each belongs to; ascending.
+        ranks: int64 [t], the tokens of one prompt numbered from 0.
+    """
+
+    token_ids: IntArray
+    positions: IntArray
+    sights: IntArray
+    scopes: IntArray
+    lasts: IntArray
+    prompts: IntArray
+    ranks: IntArray
+
+    @classmethod
+    def of_parts(cls, *parts: TokensInAnyOrder) -> tuple[NewTokens, list[IntArray]]:
+        """Merge parts, prompt by prompt and within each part by part. Return also where each part's tokens are."""
+        token_ids, positions, scopes, lasts, prompts = (
+            np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(TokensInAnyOrder)
+        )
+        order = np.argsort(prompts, kind="stable")
+        places = np.empty_like(order)
+        places[order] = np.arange(len(order))
+        prompts = prompts[order]
+        token_ids, positions, scopes, lasts = (of_all[order] for of_all in (token_ids, positions, scopes, lasts))
+        tokens = cls(token_ids, positions, positions, scopes, lasts, prompts, ranks_within(prompts))
+        return tokens, np.split(places, np.cumsum([len(part.prompts) for part in parts])[:-1])
+
+
+@dataclass(frozen=True, slots=True)
+class TokensInAnyOrder:
+    """Tokens of values, not ordered by prompt: int64 [t] each, as `NewTokens` has them."""
+
+    token_ids: IntArray
+    positions: IntArray
+    scopes: IntArray
+    lasts: IntArray
+    prompts: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class CohortInput:
+    """Input of one cohort for one step: t tokens, n of which decode.
+
+    Attributes:
+        token_ids, positions: int64 [t]
+        plan: for the attention.
+        logit_rows: int64 [n], index into the t tokens, of those whose next token is wanted.
+        states: int64 [n], the constraint state of each of them (text/constraints.py).
+        nodes: int64 [n], the trie node whose ways are scored after each (text/member_tries.py), or NO_NODE.
+        prompts: the cohort's P prompts as they were when the step began.
+        tokens_per_prompt: int64 [P], each prompt's number of the t tokens.
+        num_scored: number of the t tokens that are nodes of tries.
+    """
+
+    token_ids: IntArray
+    positions: IntArray
+    plan: AttentionPlan | AddressedPlan
+    logit_rows: IntArray
+    states: IntArray
+    nodes: IntArray
+    prompts: list[Prompt]
+    tokens_per_prompt: IntArray
+    num_scored: int
+
+
+def ranks_within(groups: IntArray) -> IntArray:
+    """Number the elements of each group from 0: [3, 3, 5, 5, 5] -> [0, 1, 0, 1, 2]. `groups` is ascending."""
+    return np.arange(len(groups)) - np.searchsorted(groups, groups)
+
+
+def counts_without_last(groups: IntArray, wrong: npt.NDArray[np.bool_], num_groups: int) -> IntArray:
+    """Count each group's elements, without the wrong ones at its end: int64 [num_groups]. `groups` is ascending."""
+    counts = np.zeros(num_groups, dtype=np.int64)
+    np.maximum.at(counts, groups[~wrong], ranks_within(groups)[~wrong] + 1)
+    return counts
 
 
 class CohortCache:
@@ -43,13 +123,13 @@ class CohortCache:
         self, pool: CachePool, prefixes: Sequence[PrefixCache | None], used: IntArray, num_columns: int
     ) -> None:
         """Allocate `num_columns` for each prompt."""
-        self._pool = pool
+        self.pool = pool
         self.prefixes, self.used = list(prefixes), used
         self._allocate(num_columns)
 
     def _allocate(self, num_columns: int) -> None:
-        num_prompts, capacity = len(self.prefixes), self._pool.order.room_for(num_columns)
-        self._block = self._pool.take(num_prompts, capacity)
+        num_prompts, capacity = len(self.prefixes), self.pool.order.room_for(num_columns)
+        self._block = self.pool.take(num_prompts, capacity)
         size = (num_prompts, capacity)
         self._k_scopes = torch.full(size, PUBLIC, dtype=torch.int64, device=self._device)
         self._k_lasts = torch.full(size, EVERYBODY, dtype=torch.int64, device=self._device)
@@ -77,7 +157,7 @@ class CohortCache:
         prefixes = [cache.prefixes[row] for cache, rows in pairs for row in rows]
         used = np.concatenate([cache.used[rows] for cache, rows in pairs])[order]
         num_columns = min(grown(int(used.max())), max(cache._k_positions.shape[1] for cache in caches))
-        merged = cls(caches[0]._pool, [prefixes[row] for row in order], used, num_columns)
+        merged = cls(caches[0].pool, [prefixes[row] for row in order], used, num_columns)
         places = np.split(np.argsort(order), np.cumsum([len(rows) for rows in picked])[:-1])
         for (cache, rows), place in zip(pairs, places, strict=True):
             merged._copy(cache, rows, place)
@@ -86,11 +166,11 @@ class CohortCache:
 
     def release(self) -> None:
         """Release the memory; the cache cannot be used any more."""
-        self._pool.give_back(self._block.memory)
+        self.pool.give_back(self._block.memory)
 
     @property
     def _device(self) -> torch.device:
-        return self._pool.shape.device
+        return self.pool.shape.device
 
     @property
     def num_columns(self) -> int:
@@ -102,7 +182,7 @@ class CohortCache:
         use: int64 [P], or one number for all prompts.
         """
         widest = int((self.used + num_more).max())
-        return len(self.used) * self._pool.order.room_for(self._capacity_for(widest))
+        return len(self.used) * self.pool.order.room_for(self._capacity_for(widest))
 
     def _capacity_for(self, num_columns: int) -> int:
         """Return the capacity for so many columns: the present one, or a larger one with some to spare."""
@@ -254,92 +334,3 @@ def columns_for(prompts: Sequence[Prompt]) -> int:
 def most_columns(prompt: Prompt) -> int:
     """Return the most columns that all of its branches may take, as `Prompt.most_own_tokens` counts them."""
     return prompt.layout.num_key_tokens + prompt.most_own_tokens - prompt.num_own_tokens
-
-
-class HybridCache:
-    """Cache with the interface of `CohortCache` and `AddressedCache`; rows are prompts."""
-
-    def __init__(
-        self, pool: CachePool, attention: CohortCache | AddressedCache, mixing: MixerCache, most: IntArray
-    ) -> None:
-        """Build from two parts with the same rows; `most`: int64 [P], the most columns of branches of each prompt."""
-        self._pool, self._attention, self._mixing, self._most = pool, attention, mixing, most
-
-    @classmethod
-    def around(
-        cls,
-        attention: CohortCache | AddressedCache,
-        pool: CachePool,
-        shapes: Sequence[MixerShape],
-        prompts: Sequence[Prompt],
-        prefixes: Sequence[PrefixCache | None],
-    ) -> HybridCache:
-        """Create the cache of prompts that have fed nothing yet.
-
-        Args:
-            attention: their keys and values.
-            prefixes: that of each prompt, or None.
-        """
-        before = [prefix.mixing if prefix else None for prefix in prefixes]
-        most = np.array([most_columns(prompt) for prompt in prompts], dtype=np.int64)
-        mixing = MixerCache.for_prompts(shapes, before, columns_for(prompts))
-        return cls(pool, attention, mixing, most)
-
-    @classmethod
-    def merge(cls, caches: Sequence[HybridCache], picked: Sequence[IntArray], order: IntArray) -> HybridCache:
-        """Merge as `CohortCache.merge` does."""
-        mixing = MixerCache.merge([cache._mixing for cache in caches], picked, order)
-        most = np.concatenate([cache._most[rows] for cache, rows in zip(caches, picked, strict=True)])[order]
-        parts = [cache._attention for cache in caches]
-        attention = type(parts[0]).merge(parts, picked, order)  # type: ignore[arg-type]
-        return cls(caches[0]._pool, attention, mixing, most)
-
-    @property
-    def prefixes(self) -> list[PrefixCache | None]:
-        """Prefixes, as in `CohortCache.prefixes`."""
-        return self._attention.prefixes
-
-    @property
-    def used(self) -> IntArray:
-        """Columns in use, as in `CohortCache.used`."""
-        return self._attention.used
-
-    @property
-    def num_columns(self) -> int:
-        """Number of columns in use, as in `CohortCache.num_columns`."""
-        return self._attention.num_columns
-
-    def slots_for(self, num_more: IntArray | int) -> int:
-        """Return what `CohortCache.slots_for` does, as if all memory were keys and values."""
-        # Some of them may be tokens of trunks, which take no column.
-        num_bytes = self._mixing.bytes_for(np.minimum(self._mixing.used + num_more, self._most))
-        of_mixing = -(-num_bytes // slot_bytes(self._mixing.shapes, self._pool.shape))
-        return self._attention.slots_for(num_more) + of_mixing
-
-    def append(
-        self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False
-    ) -> AttentionPlan | AddressedPlan:
-        """Append as `CohortCache.append` does."""
-        plan = self._attention.append(tokens, start, kept, is_prefill=is_prefill)
-        mixing = self._mixing.append(tokens.prompts, tokens.scopes, tokens.lasts, tokens.positions, start)
-        return replace(plan, mixing=mixing)
-
-    def reject(self, plan: AttentionPlan | AddressedPlan, wrong: npt.NDArray[np.bool_]) -> None:
-        """Reject as `CohortCache.reject` does."""
-        self._attention.reject(plan, wrong)  # type: ignore[arg-type]
-        self._mixing.reject(wrong)
-
-    def keep(self, rows: IntArray) -> None:
-        """Keep only these rows, in this order."""
-        self._attention.keep(rows)
-        self._mixing.keep(rows)
-        self._most = self._most[rows]
-
-    def release(self) -> None:
-        """Release the memory; the cache cannot be used any more."""
-        self._attention.release()
-
-    def prefix_caches(self) -> list[PrefixCache]:
-        """Return what `CohortCache.prefix_caches` does, with the final states of the prompts' trunks."""
-        pairs = zip(self._attention.prefix_caches(), self._mixing.trunk_states(), strict=True)
-        return [replace(prefix, mixing=state) for prefix, state in pairs]

@@ -18,9 +18,7 @@ from hpd_core.attention.kv_cache import CachePool, CacheShape
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.cohort import Cohort
-from hpd_core.decoding.cohort_cache import MixerRoom, slot_bytes
-from hpd_core.decoding.cohort_input import CohortInput
-from hpd_core.decoding.member_bounds import NullRule
+from hpd_core.decoding.cohort_cache import CohortInput, MixerRoom, slot_bytes
 from hpd_core.decoding.memory import Limits, activation_bytes, doubled, fitted, free_bytes, halved
 from hpd_core.decoding.model_runner import ModelRunner
 from hpd_core.decoding.next_token import Chosen, TokenChoice
@@ -105,8 +103,8 @@ class Decoder:
         self.pool = pool = CachePool(shape, cache_order(self.way, shape), max_tokens=self._limits.max_cached_tokens)
 
         def make_cohort(prompts: list[Prompt], prefixes: list[PrefixCache | None]) -> Cohort:
-            mixers, rule = self._runner.mixer_shapes, NullRule(config.answer_threshold)
-            return Cohort.admit(prompts, prefixes, pool, _MAX_FINISHED[self.way], self._tries, mixers, rule)
+            mixers, threshold = self._runner.mixer_shapes, config.answer_threshold
+            return Cohort.admit(prompts, prefixes, pool, _MAX_FINISHED[self.way], self._tries, mixers, threshold)
 
         share_text = config.share_text and config.layout == "tree"
         self._scheduler = Scheduler(

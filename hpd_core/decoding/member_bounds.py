@@ -4,7 +4,6 @@ how much the unknown ones may still have."""
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,9 @@ NEGLIGIBLE = 0.01
 gains little and costs more fed nodes."""
 
 _LEAST = 1e-300
+_HALF = 0.5
+
+FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class MemberBounds:
         table: TrieTable,
         roots: IntArray,
         rates: FloatArray,
-        rule: NullRule,
+        threshold: float | None,
     ) -> MemberBounds:
         """Compute the bounds of v values.
 
@@ -102,7 +104,7 @@ class MemberBounds:
             waiting: nodes that are known, but not fed.
             roots: int64 [v]
             rates: float64 [v], as in `MemberSearch`.
-            rule: decides when answers are null.
+            threshold: decides when answers are null, see `_judged`.
         """
         num_values, members = len(roots), table.members
         scales, is_lost = np.full(num_values, -np.inf), np.zeros(num_values, dtype=bool)
@@ -128,18 +130,18 @@ class MemberBounds:
         ahead = best - second
         null, same_null, most_null = _of_what_is_left(null, rates, units, all_mass, open_mass)
         unit_share = (1 - null) / np.maximum(all_mass, _LEAST)
-        masses_so_far = KnownMasses(null, most_null, best, all_mass, open_mass, units)
-        verdicts = rule.judge(masses_so_far, table.nulls[roots] >= 0)
+        can_be_null = table.nulls[roots] >= 0
+        is_null_now, is_value, room = _judged(threshold, can_be_null, null, most_null, best, all_mass, open_mass, units)
         null_spellings = _likeliest(nulls, num_values)
-        said = verdicts.is_null & (null_spellings >= 0)
-        wants_null = verdicts.is_null & ~said
+        said = is_null_now & (null_spellings >= 0)
+        wants_null = is_null_now & ~said
         # Null's share: its other spellings have little, so it is sure without them; the members' mass may matter.
         is_sure = said & (same_null - null <= NEGLIGIBLE)
-        is_sure |= is_enough & (ahead >= open_mass) & verdicts.is_value & (spellings >= 0)
-        is_null = said | (has_a_half(null) & ~verdicts.is_value)
+        is_sure |= is_enough & (ahead >= open_mass) & is_value & (spellings >= 0)
+        is_null = said | ((null >= _HALF) & ~is_value)  # if the budget is spent, with a threshold, too
         shares, others = best * unit_share, np.maximum(null, (second + open_mass) * unit_share)
         shares, others = np.where(is_null, null, shares), np.where(is_null, (best + open_mass) * unit_share, others)
-        to_tell = np.minimum(verdicts.room, np.where(is_enough, ahead, np.inf))
+        to_tell = np.minimum(room, np.where(is_enough, ahead, np.inf))
         limits = np.minimum(NEGLIGIBLE * all_mass, np.where(said, np.inf, to_tell))
         return cls(
             scales=scales,
@@ -207,82 +209,38 @@ def _of_what_is_left(
     return of_all(null, most), of_all(null, least), of_all(most_null, least)
 
 
-FloatArray = npt.NDArray[np.float64]
+def _judged(
+    threshold: float | None,
+    can_be_null: npt.NDArray[np.bool_],
+    null: FloatArray,
+    most_null: FloatArray,
+    best: FloatArray,
+    every: FloatArray,
+    waiting: FloatArray,
+    units: FloatArray,
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], FloatArray]:
+    """Judge v values. It is not known yet which member the waiting mass belongs to, if any.
 
-_HALF = 0.5
+    Args:
+        threshold: `EngineConfig.answer_threshold`: an answer is null if no member's share, best (1 - null) / every,
+            reaches it. None: if null has at least half of the probability.
+        can_be_null: bool [v], whether null is among the possible answers.
+        null, most_null: probabilities, the second if all waiting mass is null's.
+        best, every, waiting: in `units` of probability, the best member's mass, that of all members with all waiting
+            mass, and the waiting mass alone.
 
-
-class KnownMasses(NamedTuple):
-    """Bounds on the answers of v values so far, float64 [v] each.
-
-    `null` is a probability, and `most_null` its maximum, if all waiting mass is null's. The others are in `units` of
-    probability: the best member's mass, that of all members with all waiting mass, and the waiting mass alone. It is
-    not known yet which member the waiting mass belongs to, if any.
+    Returns:
+        Whether each is certainly null, and whether it is certainly a value, bool [v] each; and about how much of the
+        waiting mass may stay unknown for a certain verdict.
     """
-
-    null: FloatArray
-    most_null: FloatArray
-    best: FloatArray
-    every: FloatArray
-    waiting: FloatArray
-    units: FloatArray
-
-
-class NullVerdicts(NamedTuple):
-    """Verdicts on v values.
-
-    Attributes:
-        is_null, is_value: bool [v], whether that is certain, whichever way the waiting mass falls; both false: unknown.
-        room: float64 [v], about how much of the waiting mass may stay unknown for a certain verdict.
-    """
-
-    is_null: npt.NDArray[np.bool_]
-    is_value: npt.NDArray[np.bool_]
-    room: FloatArray
-
-
-@dataclass(frozen=True, slots=True)
-class NullRule:
-    """Rule for null: null has at least half of the probability; with a threshold, no member's share reaches it.
-
-    `EngineConfig.answer_threshold` sets the threshold."""
-
-    threshold: float | None = None
-
-    def judge(self, known: KnownMasses, can_be_null: npt.NDArray[np.bool_]) -> NullVerdicts:
-        """Judge v values; `can_be_null`: bool [v], whether null is among the possible answers."""
-        if self.threshold is None:
-            return _by_half(known)
-        found = _by_share(known, self.threshold)
-        return NullVerdicts(
-            found.is_null & can_be_null, found.is_value | ~can_be_null, np.where(can_be_null, found.room, np.inf)
-        )
-
-
-BY_HALF = NullRule()
-
-
-def has_a_half(null: FloatArray) -> npt.NDArray[np.bool_]:
-    """Return whether null wins without a threshold, bool [v]. Used with one, too, if the budget is spent."""
-    found: npt.NDArray[np.bool_] = null >= _HALF
-    return found
-
-
-def _by_half(known: KnownMasses) -> NullVerdicts:
-    return NullVerdicts(
-        has_a_half(known.null), known.most_null < _HALF, np.maximum(0, _HALF - known.null) / known.units
-    )
-
-
-def _by_share(known: KnownMasses, threshold: float) -> NullVerdicts:
-    """Judge by the best member's share, best (1 - null) / every.
-
-    It is least if the waiting mass is null's and another member's at once, and most if it is its own. Another member's
-    share cannot exceed that."""
-    null, most_null, best, every, waiting, units = known
+    if threshold is None:
+        return null >= _HALF, most_null < _HALF, np.maximum(0, _HALF - null) / units
+    # The share is least if the waiting mass is null's and another member's at once, and most if it is its own. Another
+    # member's share cannot exceed that.
     is_value = best * (1 - most_null) >= threshold * every
     is_null = ((best + waiting) * (1 - null) < threshold * every) | (every <= 0)
     # Distance of the share from the threshold with nothing waiting, and how much of it a unit of waiting mass takes.
     ahead = best * (1 - null) - threshold * (every - waiting)
     to_value, to_null = threshold + units * best, np.maximum(1 - null - threshold, _LEAST)
-    return NullVerdicts(is_null, is_value, np.where(ahead >= 0, ahead / to_value, -ahead / to_null))
+    room = np.where(ahead >= 0, ahead / to_value, -ahead / to_null)
+    return is_null & can_be_null, is_value | ~can_be_null, np.where(can_be_null, room, np.inf)

@@ -31,7 +31,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from hpd_core.decoding.member_bounds import BY_HALF, NODE_BITS, BoundNodes, FloatArray, MemberBounds, NullRule
+from hpd_core.decoding.member_bounds import NODE_BITS, BoundNodes, FloatArray, MemberBounds
 from hpd_core.layout import IntArray
 from hpd_core.text.member_tries import TrieTable
 
@@ -82,7 +82,7 @@ class MemberSearch:
         budgets: IntArray,
         rates: FloatArray,
         logprobs: Logprobs,
-        rule: NullRule = BY_HALF,
+        threshold: float | None = None,
     ) -> None:
         """Begin the search of v values.
 
@@ -91,9 +91,9 @@ class MemberSearch:
             rates: float64 [v], the share of a member for a likelihood of 1, from when there were more members. NaN: the
                 members share all that null does not have.
             logprobs: float [m], log-probabilities of all ways of the roots (`TrieTable.wanted`).
-            rule: decides when answers are null.
+            threshold: share that a member needs; None: null needs a half.
         """
-        self._table, self._roots, self._rates, self._rule = table, roots, rates, rule
+        self._table, self._roots, self._rates, self._threshold = table, roots, rates, threshold
         self.budgets = budgets
         self.num_fed = np.zeros_like(budgets)
         self._heard = self._waiting = self._spelled = self.next = (
@@ -163,7 +163,7 @@ class MemberSearch:
     def decide(self) -> MemberVerdicts:
         """Find out which values are done, and what to feed next for the others. Call it once after `hear`, then `keep`
         the others."""
-        found = MemberBounds.of(self._spelled, self._waiting, self._table, self._roots, self._rates, self._rule)
+        found = MemberBounds.of(self._spelled, self._waiting, self._table, self._roots, self._rates, self._threshold)
         num_waiting = np.bincount(self._waiting.values, minlength=len(self.budgets))
         is_done = found.is_sure | found.is_lost | (self.budgets <= 0) | (num_waiting == 0)
         self.next = self._wanted(found, is_done)

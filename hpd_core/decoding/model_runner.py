@@ -20,7 +20,7 @@ from hpd_core.attention.dispatch import PackedBatch, way_to_attend
 from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.attention.plan import AddressedPlan, AttentionPlan
 from hpd_core.config import EngineConfig
-from hpd_core.decoding.cohort_input import CohortInput
+from hpd_core.decoding.cohort_cache import CohortInput
 from hpd_core.decoding.next_token import TokenChoice, greedy
 from hpd_core.errors import ModelError
 from hpd_core.families.table import mixers_of, refuse_layout

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hpd_core.decoding.cohort_input import TokensInAnyOrder
-from hpd_core.decoding.member_bounds import BY_HALF, BoundNodes, NullRule
+from hpd_core.decoding.cohort_cache import TokensInAnyOrder
+from hpd_core.decoding.member_bounds import BoundNodes
 from hpd_core.decoding.member_search import MemberSearch
 from hpd_core.decoding.value_states import NO_VALUES, ValueIndex, ValueStates
 from hpd_core.layout import NO_NODE, IntArray
@@ -25,67 +25,58 @@ class Scoring:
 
     So the nodes fed for them, and their results, come in the order of the packed row."""
 
-    def __init__(self, table: TrieTable, rule: NullRule = BY_HALF) -> None:
-        """Start without values. `rule`: decides when they are null."""
-        self._table, self._rule = table, rule
+    def __init__(self, table: TrieTable, threshold: float | None = None) -> None:
+        """Start without values. `threshold`: share that a member needs; None: null needs a half."""
+        self._table, self._threshold = table, threshold
         self._at = NO_VALUES
-        self._search: MemberSearch | None = None
+        nothing = np.zeros(0, dtype=np.int64)
+        self._search = MemberSearch(table, nothing, nothing, np.zeros(0), np.zeros(0), threshold)
         self._fed = BoundNodes.none()
 
     @classmethod
     def merge(cls, parts: Sequence[Scoring], numbers: Sequence[IntArray]) -> Scoring:
         """Merge values of several cohorts; `numbers`: for each cohort, the new row of each row with open values."""
-        merged = cls(parts[0]._table, parts[0]._rule)
+        merged = cls(parts[0]._table, parts[0]._threshold)
         for part, rows in zip(parts, numbers, strict=True):
             part.move(rows)
-            if part._search is not None:
-                merged._add(part._at, part._search)
+            merged._add(part._at, part._search)
         return merged
 
     def move(self, numbers: IntArray) -> None:
         """Renumber rows: row r of the cohort has become row `numbers[r]`."""
         rows, branches = self._at
         self._at = numbers[rows], branches
-        if self._search is not None:
-            self._sort(self._search)
+        self._sort()
 
     def _add(self, at: ValueIndex, search: MemberSearch) -> None:
-        if self._search is None:
-            self._at, self._search = at, search
-        else:
-            (rows, branches), (more_rows, more_branches) = self._at, at
-            self._at = np.concatenate([rows, more_rows]), np.concatenate([branches, more_branches])
-            self._search.add(search)
-        self._sort(self._search)
+        (rows, branches), (more_rows, more_branches) = self._at, at
+        self._at = np.concatenate([rows, more_rows]), np.concatenate([branches, more_branches])
+        self._search.add(search)
+        self._sort()
 
-    def _sort(self, search: MemberSearch) -> None:
+    def _sort(self) -> None:
         rows, branches = self._at
         order = np.lexsort((branches, rows))
         if (np.diff(order) < 0).any():
-            self._at = rows[order], branches[order]
-            search.keep(order)
+            self._keep(order)
 
     def drop(self, rows: IntArray) -> None:
         """Drop the values of some rows, between steps."""
-        if self._search is not None:
-            self._keep(self._search, np.nonzero(~np.isin(self._at[0], rows))[0])
+        self._keep(np.nonzero(~np.isin(self._at[0], rows))[0])
 
-    def _keep(self, search: MemberSearch, kept: IntArray) -> None:
+    def _keep(self, kept: IntArray) -> None:
         rows, branches = self._at
         self._at = rows[kept], branches[kept]
-        search.keep(kept)
-        if not len(kept):
-            self._search = None
+        self._search.keep(kept)
 
     @property
     def num_next(self) -> int:
         """Number of nodes to feed next."""
-        return 0 if self._search is None else len(self._search.next)
+        return len(self._search.next)
 
     def num_next_of(self, num_prompts: int) -> IntArray:
         """Return the number of nodes to feed next for each row, int64 [P]."""
-        found = np.zeros(0, dtype=np.int64) if self._search is None else self._at[0][self._search.next.values]
-        return np.bincount(found, minlength=num_prompts)
+        return np.bincount(self._at[0][self._search.next.values], minlength=num_prompts)
 
     def begin(self, at: ValueIndex, values: ValueStates, logprobs: npt.NDArray[np.floating]) -> None:
         """Take those of the values that are chosen among members, once there are logits after their keys.
@@ -100,7 +91,7 @@ class Scoring:
             return
         values.is_scored[ours] = True
         roots, budgets, rates = values.roots[ours], values.budgets[ours], values.rates[ours]
-        self._add(ours, MemberSearch(self._table, roots, budgets, rates, logprobs, self._rule))
+        self._add(ours, MemberSearch(self._table, roots, budgets, rates, logprobs, self._threshold))
         self._decide(values)
 
     def feed(self, values: ValueStates, most: int) -> tuple[TokensInAnyOrder, IntArray]:
@@ -112,7 +103,6 @@ class Scoring:
         Returns:
             The tokens, and the node of each.
         """
-        assert self._search is not None
         following, table = self._search.next, self._table
         # Whole values only, so that the results of each do not depend on what else is fed.
         stops = np.nonzero(np.diff(following.values, append=-1))[0] + 1
@@ -139,7 +129,6 @@ class Scoring:
         Returns:
             bool, for each node that was fed, whether it is not needed any more.
         """
-        assert self._search is not None
         fed, self._fed = self._fed, BoundNodes.none()
         self._search.hear(fed, logprobs)
         is_done = self._decide(values)
@@ -148,7 +137,6 @@ class Scoring:
     def _decide(self, values: ValueStates) -> npt.NDArray[np.bool_]:
         """Give done values their members, and keep the others. Return which were done, bool by number."""
         search, (rows, branches) = self._search, self._at
-        assert search is not None
         values.budgets[rows, branches] = search.budgets
         verdicts = search.decide()
         found = verdicts[verdicts.spellings >= 0]
@@ -161,5 +149,5 @@ class Scoring:
         values.end_scoring(done, num_others[verdicts.values])
         is_done = np.zeros(len(rows), dtype=bool)
         is_done[verdicts.values] = True
-        self._keep(search, np.nonzero(~is_done)[0])
+        self._keep(np.nonzero(~is_done)[0])
         return is_done

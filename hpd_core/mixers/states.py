@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -150,9 +151,16 @@ class MixerCache:
         layers: Sequence[LayerMemory],
         seen: SeenColumns,
         lengths: IntArray,
+        most: IntArray,
     ) -> None:
-        """Take the `shapes` of all layers and the `lengths`, int64 [P], of the trunks so far in tokens."""
+        """Take the `shapes` of all layers.
+
+        Args:
+            lengths: int64 [P], the trunks so far in tokens.
+            most: int64 [P], the most columns that the branches of each may take.
+        """
         self.shapes, self.layers, self._seen, self._lengths = shapes, list(layers), seen, lengths
+        self._most = most
         self._last = np.zeros(0, dtype=np.int64), np.zeros_like(lengths)  # tokens of branches of the last step
 
     @classmethod
@@ -161,12 +169,14 @@ class MixerCache:
         shapes: Sequence[MixerShape],
         before: Sequence[TrunkState | None],
         num_columns: int,
+        most: IntArray,
     ) -> MixerCache:
         """Return the cache of prompts that have not fed anything yet.
 
         Args:
             before: for each, the trunk that it follows; it is fast if those that follow the same are neighbours.
             num_columns: number of columns worth reserving for branches.
+            most: int64 [P], the most columns that the branches of each may take.
         """
         width = window_of(shapes)
         layers = [LayerMemory.new(shape, len(before), width + num_columns) for shape in shapes]
@@ -179,7 +189,7 @@ class MixerCache:
                     tensor[rows, :width] = source.columns[name][0]
                 for name, tensor in layer.states.items():
                     tensor[rows] = source.states[name][0]
-        return cls(shapes, layers, SeenColumns.of_trunks(lengths, width, width + num_columns), lengths)
+        return cls(shapes, layers, SeenColumns.of_trunks(lengths, width, width + num_columns), lengths, most)
 
     @classmethod
     def merge(cls, caches: Sequence[MixerCache], picked: Sequence[IntArray], order: IntArray) -> MixerCache:
@@ -193,7 +203,10 @@ class MixerCache:
         capacity = max(cache._seen.width + int(cache.used.max(initial=0)) for cache in caches)
         first = caches[0]
         seen = SeenColumns.joined([cache._seen.rows(rows, capacity) for cache, rows in pairs]).rows(order, capacity)
-        lengths = np.concatenate([cache._lengths[rows] for cache, rows in pairs])[order]
+        lengths, most = (
+            np.concatenate([of(cache)[rows] for cache, rows in pairs])[order]
+            for of in (attrgetter("_lengths"), attrgetter("_most"))
+        )
         *places, sorted_ = (to_device(each, first._device) for each in (*picked, order))
         layers = []
         for number in range(len(first.layers)):  # one after the other, for all are large
@@ -201,11 +214,11 @@ class MixerCache:
             for cache in caches:
                 cache.layers[number] = _GIVEN_AWAY
             layers.append(LayerMemory.joined(parts).rows(sorted_, capacity))
-        return cls(first.shapes, layers, seen, lengths)
+        return cls(first.shapes, layers, seen, lengths, most)
 
     def keep(self, rows: IntArray) -> None:
         """Keep only some of the rows."""
-        self._lengths = self._lengths[rows]
+        self._lengths, self._most = self._lengths[rows], self._most[rows]
         self._move(rows, self._seen.width + int(self._seen.used[rows].max(initial=0)))
 
     def _move(self, rows: IntArray, capacity: int) -> None:
@@ -229,8 +242,11 @@ class MixerCache:
         """Number of branch columns of each prompt, int64 [P]."""
         return self._seen.used
 
-    def bytes_for(self, used: IntArray) -> int:
-        """Return the bytes that it takes at most when `used` branch columns are in use, int64 [P]."""
+    def bytes_for(self, num_more: IntArray | int) -> int:
+        """Return the bytes that it takes at most when `num_more` more branch columns are in use, int64 [P] or one
+        number for all. Some of them may be tokens of trunks, which take no column.
+        """
+        used = np.minimum(self.used + num_more, self._most)
         needed = self._seen.width + int(used.max(initial=0))
         more = grown(needed) - self._seen.capacity if needed > self._seen.capacity else 0
         column = sum(shape.bytes_per_column for shape in self.shapes)

@@ -18,7 +18,7 @@ from hpd_core import EngineConfig
 from hpd_core.attention.kv_cache import CacheOrder, CachePool, CacheShape, CacheSlot
 from hpd_core.decoding import decoder as decoder_module
 from hpd_core.decoding.addressed_cache import AddressedCache
-from hpd_core.decoding.cohort_input import CohortInput, NewTokens, ranks_within
+from hpd_core.decoding.cohort_cache import CohortInput, NewTokens, ranks_within
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.memory import Limits, activation_bytes, fitted
 from hpd_core.decoding.model_runner import ModelRunner

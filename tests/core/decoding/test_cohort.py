@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.cohort import Prefill
-from hpd_core.decoding.cohort_cache import prompt_groups, side_by_side
-from hpd_core.decoding.cohort_input import ranks_within
+from hpd_core.decoding.cohort_cache import prompt_groups, ranks_within, side_by_side
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.layout import Branch, tree_layout
 

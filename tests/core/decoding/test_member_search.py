@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpd_core.decoding.member_bounds import NEGLIGIBLE, NullRule
+from hpd_core.decoding.member_bounds import NEGLIGIBLE
 from hpd_core.decoding.member_search import MemberSearch
 from hpd_core.text.member_tries import TrieTable
 from tests.core.member_vocabularies import CLOSING, MadeUpModel, Spellings, trie_of, vocabularies
@@ -46,7 +46,7 @@ def search(
     numbers, starts = np.arange(len(roots)), np.array(roots)
     found: dict[int, Found] = {}
     heard, own_rates = model.to_nodes(table, numbers, starts), np.full(len(roots), np.nan if rate is None else rate)
-    running = MemberSearch(table, starts, np.array(budgets), own_rates, heard, NullRule(threshold))
+    running = MemberSearch(table, starts, np.array(budgets), own_rates, heard, threshold)
     num_rounds = 0
     while True:
         verdicts = running.decide()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hpd_core import Engine, EngineConfig, EngineError
 from hpd_core.decoding import prompt as prompt_module
 from hpd_core.decoding.cohort import Cohort
-from hpd_core.decoding.cohort_input import CohortInput
+from hpd_core.decoding.cohort_cache import CohortInput
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.next_token import Chosen, TokenChoice
 from hpd_core.decoding.prompt import Prompt

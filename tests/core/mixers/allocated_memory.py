@@ -29,9 +29,9 @@ def cohorts_of(decoder: Decoder) -> list[Cohort]:
 def bytes_of_cohort(cohort: Cohort) -> tuple[int, int]:
     """Keys and values; states and columns."""
     cache: Any = cohort._cache
-    slots = getattr(cache._attention, "_slots", None)
-    tensors = [cache._attention._block.memory] if slots is None else [slot.memory for slot in slots]
-    own = _layer_tensors(cache._mixing.layers)
+    slots = getattr(cache, "_slots", None)
+    tensors = [cache._block.memory] if slots is None else [slot.memory for slot in slots]
+    own = _layer_tensors(cohort._mixing.layers)
     return sum(tensor.nbytes for tensor in tensors), sum(tensor.nbytes for tensor in own)
 
 

@@ -133,10 +133,10 @@ def test_every_path_is_as_if_it_were_alone(seed: int) -> None:
         if not text.num_before:
             before.append(None)
             continue
-        bare = MixerCache.for_prompts([SHAPE], [None], 0)
+        bare = MixerCache.for_prompts([SHAPE], [None], 0, np.zeros(1, dtype=np.int64))
         fed(bare, [(0, text, list(range(text.num_before)))], weight, bias)
         before += bare.trunk_states()
-    cache = MixerCache.for_prompts([SHAPE], before, int(rng.integers(0, 4)))
+    cache = MixerCache.for_prompts([SHAPE], before, int(rng.integers(0, 4)), np.full(len(before), 2**40))
     steps = [text.steps(rng) for text in texts]
     rows = list(range(len(texts)))  # the texts that the cache still has, in its order
     while True:

@@ -85,11 +85,11 @@ def test_every_path_is_as_if_it_were_alone(seed: int) -> None:
     texts = [Text(rng, int(rng.choice([0, 0, 2, 5]))) for _ in range(3)]
     before: list[TrunkState | None] = []
     for text in texts:
-        bare = MixerCache.for_prompts([SCAN], [None], 0)
+        bare = MixerCache.for_prompts([SCAN], [None], 0, np.zeros(1, dtype=np.int64))
         if text.num_before:
             fed(mixer, bare, [(0, text, list(range(text.num_before)))])
         before += bare.trunk_states() if text.num_before else [None]
-    cache = MixerCache.for_prompts([SCAN], before, int(rng.integers(0, 4)))
+    cache = MixerCache.for_prompts([SCAN], before, int(rng.integers(0, 4)), np.full(len(before), 2**40))
     steps = [text.steps(rng) for text in texts]
     while given := [(row, text, tokens) for row, text in enumerate(texts) if (tokens := next(steps[row], []))]:
         found = iter(fed(mixer, cache, given))
@@ -104,6 +104,6 @@ def test_pairs_of_tokens_are_taken_some_at_a_time(monkeypatch: pytest.MonkeyPatc
     found = []
     for at_once in (1, 2**20):
         monkeypatch.setattr(scans, "_NUMBERS", at_once)
-        cache = MixerCache.for_prompts([SCAN], [None], 0)
+        cache = MixerCache.for_prompts([SCAN], [None], 0, np.zeros(1, dtype=np.int64))
         found.append(fed(mixer, cache, [(0, text, list(range(len(text.positions))))]))
     torch.testing.assert_close(*found)
