@@ -71,7 +71,7 @@ beside such weights.
 | compressed-tensors, packed to 4 bits | compressed-tensors 0.20.0 | exact in both layouts (2) |
 | compressed-tensors, 8 bits, activations by token | compressed-tensors 0.20.0 | none of 123 tokens is another (3) |
 | compressed-tensors, activations by batch | | refused: other products would change an answer |
-| compressed-tensors, FP8 | | by our own code: `engine.quantization: fp8` |
+| FP8, by any tool | | refused: `engine.quantization: fp8` makes the same of a checkpoint in bfloat16 |
 | MXFP4 (gpt-oss) | | put into bfloat16 where there are no kernels for it |
 
 1. As transformers' own forward. The kernel for CPUs has weights in bfloat16 whatever the model is in, and is compiled

@@ -19,7 +19,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hpd_core.errors import ModelError
-from hpd_core.layers.fp8 import is_fp8
 from hpd_core.models.adapter_folder import SHAPE_SETTINGS, WHOLE_LAYERS, Adapter, first_line, refusal
 from hpd_core.models.model_files import ADAPTER_WEIGHTS
 
@@ -38,12 +37,6 @@ def add_adapter(model: Any, adapter: Adapter, base_revision: str | None, merge: 
         ModelError: peft is missing, the adapter was trained on other weights, or not all of it fits the model.
     """
     check_base(adapter, base_revision)
-    if is_fp8(model):
-        raise refusal(
-            adapter.id,
-            "the model's checkpoint is in FP8, into which nothing can be merged; load the model in bfloat16 with "
-            "engine.quantization: fp8, which merges the adapter first",
-        )
     quantized = bool(getattr(model, "is_quantized", False))
     if merge and quantized:
         raise refusal(adapter.id, "it cannot be merged into quantized weights; leave it beside them")
@@ -154,26 +147,11 @@ def _misfit(adapter: Adapter, model: Any, reason: str) -> ModelError:
     )
 
 
-# A matrix, its layer, and the name that the adapter had in training where whole state dicts were saved.
-_LORA_KEY = re.compile(
-    r"(?P<layer>.+)\.(?:(?P<linear>lora_[AB])(?:\.(?P<name>[^.]+))?\.weight"
-    r"|(?P<embedding>lora_embedding_[AB])(?:\.(?P<embedding_name>[^.]+))?"
-    r"|(?P<magnitude>lora_magnitude_vector)(?:\.(?P<magnitude_name>(?!weight$)[^.]+))?(?:\.weight)?)"
-)
 _PREFIX = "base_model.model."
-# What stands in front of a model's own names: peft's wrapper, inside of what trained it (Lightning, DeepSpeed).
-_OUTSIDE = re.compile(rf".*(?<![^.]){re.escape(_PREFIX)}")
-# What training puts around modules: torch.compile, FSDP, activation checkpointing, DeepSpeed.
-_WRAPPERS = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"))
-# Why weights are not taken, by what is found in their key.
-_FOREIGN = {
-    r"\.lora_[AB](\.[^.]+)?\.bias": "its matrices have biases; only plain LoRA is supported, "
-    "train it without lora_bias",
-    r"lora_down": "it is in another format than peft's; convert it to that",
-    r"lora_up": "it is in another format than peft's; convert it to that",
-    r"\.lora_a": "it is in another format than peft's; convert it to that",
-    r"\.lora_b": "it is in another format than peft's; convert it to that",
-}
+_LORA_KEY = re.compile(
+    rf"{re.escape(_PREFIX)}.+\.(lora_[AB]\.weight|lora_embedding_[AB]|lora_magnitude_vector(\.weight)?)"
+)
+"""Key of a matrix as peft's save_pretrained writes it."""
 
 
 def read_weights(adapter: Adapter) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -190,61 +168,17 @@ def read_weights(adapter: Adapter) -> tuple[dict[str, Tensor], dict[str, Tensor]
         if not weight.isfinite().all():
             raise refusal(adapter.id, f"its weight {key} is not finite; its training has diverged")
     names = names_of(weights, adapter.settings.get(WHOLE_LAYERS) or [])
-    whole = {_layer_of(name): weights.pop(key) for key, name in names.items()}
+    whole = {name.removeprefix(_PREFIX): weights.pop(key) for key, name in names.items()}
     lost = [name for name in adapter.settings.get(WHOLE_LAYERS) or [] if not any(name in key for key in whole)]
     if lost:
         raise refusal(adapter.id, f"it has no weights for the whole layer {lost[0]}; save it again with peft")
-    return _as_peft_saves(adapter, weights), whole
-
-
-def _as_peft_saves(adapter: Adapter, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights under the keys of peft's save_pretrained, whatever wrote the file."""
-    found: dict[str, Tensor] = {}
-    names = {_adapter_name(adapter, key): None for key in weights}
-    if len(names) > 1:
-        listed = ", ".join(name or "(without a name)" for name in names)
+    if foreign := [key for key in weights if not _LORA_KEY.fullmatch(key)]:
         raise refusal(
             adapter.id,
-            f"it holds several adapters: {listed}; save one alone, with save_pretrained(selected_adapters=[...])",
+            f"it holds more than LoRA matrices, such as {foreign[0]}; save it with peft's save_pretrained, without "
+            f"whole layers or embeddings (save_embedding_layers=False), or name them in modules_to_save",
         )
-    for key, weight in weights.items():
-        plain = _plain_key(key)
-        if plain in found:
-            raise refusal(adapter.id, f"it holds {plain} twice; save it again with peft's save_pretrained")
-        found[plain] = weight
-    return found
-
-
-def _adapter_name(adapter: Adapter, key: str) -> str:
-    """Return the adapter's name in training, if the key contains it, else an empty string."""
-    match = _LORA_KEY.fullmatch(key)
-    if match is None:
-        raise refusal(adapter.id, _foreign(key))
-    return match["name"] or match["embedding_name"] or match["magnitude_name"] or ""
-
-
-def _plain_key(key: str) -> str:
-    match = _LORA_KEY.fullmatch(key)
-    assert match is not None
-    matrix = match["embedding"] or match["magnitude"] or f"{match['linear']}.weight"
-    return f"{_PREFIX}{_layer_of(match['layer'])}.{matrix}"
-
-
-def _layer_of(name: str) -> str:
-    """Return the model's own name of a layer, or of a weight, without the wrappers of training."""
-    inside = ".".join(part for part in name.split(".") if part not in _WRAPPERS)
-    return _OUTSIDE.sub("", inside.removeprefix("module.")).removeprefix("module.")
-
-
-def _foreign(key: str) -> str:
-    """Return why an adapter with a weight of this key is refused."""
-    for part, reason in _FOREIGN.items():
-        if re.search(part, key):
-            return f"{reason} (it holds {key})"
-    return (
-        f"it holds more than LoRA matrices, such as {key}; save it without whole layers or embeddings "
-        f"(save_embedding_layers=False), or name them in modules_to_save"
-    )
+    return weights, whole
 
 
 # What peft puts between a layer and its trained copy, and what that was called in training.

@@ -89,35 +89,26 @@ def load_weights(model: str, config: EngineConfig) -> Any:
         model_config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
         refuse_unsupported(model_config)
         refuse_layout(model_config, config.layout)
+        quantized_checkpoints.refuse_fp8(model_config)
+        _refuse_quantizing_again(model_config, config.quantization)
         if config.reads_both_ways:
             refuse_both_ways(model_config)
-        is_stored_in_fp8 = _is_stored_in_fp8(model_config, config.quantization)
-        to_fp8 = is_stored_in_fp8 or config.quantization == "fp8"
+        to_fp8 = config.quantization == "fp8"
         is_quantized = not to_fp8 and bool(config.quantization or quantized_checkpoints.quantization_of(model_config))
         kind = text_towers.multimodal_class(model_config)
         if (warning := description.warning(model_config)) is not None:
             logger.warning(warning)
         if to_fp8:
             if (reason := fp8.why_not(device, dtype)) is not None:
-                other = "with the model in bfloat16" if is_stored_in_fp8 else "or to 'nf4'"
-                raise ModelError(f"FP8 cannot be had: {reason}; set engine.quantization to null, {other}")
+                raise ModelError(f"FP8 cannot be had: {reason}; set engine.quantization to null, or to 'nf4'")
             fp8.decoder_linears(load_empty(model, config), device)  # nobody waits for the weights of what cannot work
-        if is_stored_in_fp8:
-            if kind is not None:
-                raise ModelError(
-                    f"{model_config.model_type} checkpoints in FP8 are not read, as they name the weights of a "
-                    f"multimodal model: take the model in bfloat16 with engine.quantization: fp8"
-                )
-            loaded = quantized_checkpoints.load(source, model_config, options)
-        else:
-            if config.quantization is not None and not to_fp8:
-                options["quantization_config"] = _quantization(config.quantization, dtype)
-            if is_quantized:
-                options["device_map"] = {"": device}  # by which the code that multiplies is chosen
-            loaded = _whole(source, quantized_checkpoints.readable(model_config), kind, options)
-            quantized_checkpoints.refuse_unnamed(loaded, source)
-            quantized_checkpoints.unpack(loaded)
-            loaded = loaded if kind is None else text_towers.alone(loaded)
+        if config.quantization is not None and not to_fp8:
+            options["quantization_config"] = _quantization(config.quantization, dtype)
+        if is_quantized:
+            options["device_map"] = {"": device}  # by which the code that multiplies is chosen
+        loaded = _whole(source, quantized_checkpoints.readable(model_config), kind, options)
+        quantized_checkpoints.unpack(loaded)
+        loaded = loaded if kind is None else text_towers.alone(loaded)
         on_device = loaded if to_fp8 or is_quantized else loaded.to(device)
     return on_device.eval()
 
@@ -154,6 +145,8 @@ def _whole(source: str, model_config: Any, kind: Any | None, options: Mapping[st
         others = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ModelError(f"the checkpoint lacks {missing[0]}{others}: it is not whole, or of another kind of model")
     if kind is None and (unused := sorted(report["unexpected_keys"])):
+        if scales := [key for key in unused if "scale" in key.rpartition(".")[2]]:
+            raise ModelError(f"config.json has no quantization_config, which says what {scales[0]} is for")
         logger.warning("%d tensors of the checkpoint are not used, such as %s", len(unused), unused[0])
     return loaded
 
@@ -174,21 +167,14 @@ def finish(loaded: Any, config: EngineConfig) -> Any:
     return loaded
 
 
-def _is_stored_in_fp8(model_config: Any, asked: str | None) -> bool:
-    """Return whether the checkpoint is in FP8. Raise `ModelError` if its quantization is not the requested one, or
-    unusable.
-    """
+def _refuse_quantizing_again(model_config: Any, asked: str | None) -> None:
+    """Raise `ModelError` if the checkpoint is quantized, and another quantization is asked for."""
     stored = quantized_checkpoints.quantization_of(model_config)
-    if quantized_checkpoints.is_fp8_checkpoint(model_config):
-        if asked not in (None, "fp8"):
-            raise ModelError(f"the checkpoint is in FP8 already: set engine.quantization to null or fp8, not {asked!r}")
-        return True
     method = stored.get("quant_method")
     if stored and asked not in (None, "fp8") and method != "bitsandbytes":
         raise ModelError(f"the checkpoint is quantized already ({method}): set engine.quantization to null")
     if stored and asked == "fp8":
         raise ModelError(f"the checkpoint is quantized already ({method}): FP8 is made of one in bfloat16")
-    return False
 
 
 def load_empty(model: str, config: EngineConfig) -> Any:

@@ -29,8 +29,7 @@ def check(model: str, config: EngineConfig) -> None:
     if config.quantization is not None:
         raise ModelError("quantized weights cannot be cut: set quantization or tensor_parallel, not both")
     model_config = loading.load_config(model, config)
-    if quantized_checkpoints.is_fp8_checkpoint(model_config):
-        raise ModelError("the checkpoint is in FP8, and quantized weights cannot be cut: set tensor_parallel to 1")
+    quantized_checkpoints.refuse_fp8(model_config)
     if (
         method := quantized_checkpoints.quantization_of(model_config).get("quant_method")
     ) in quantized_checkpoints.PACKAGES:

@@ -16,7 +16,6 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from hpd_core import ModelError
-from hpd_core.layers.fp8 import is_fp8
 from hpd_core.mixers.running import running_anew
 from hpd_core.models import description, loading, quantized_checkpoints
 from hpd_core.models.adapter_folder import Adapter, AdapterRecord, as_trained, open_adapter
@@ -36,8 +35,6 @@ class TrainedModel:
         self.tokenizer = loading.load_tokenizer(config.model, config.engine)
         quantized_checkpoints.refuse_training(loading.load_config(config.model, config.engine))
         self.model: Any = loading.load_model(config.model, config.engine)
-        if is_fp8(self.model):
-            raise ModelError("the checkpoint is in FP8, over which nothing is trained; train the model in bfloat16")
         source = loading.resolve_source(config.model)
         self.revision = description.model_revision(self.model, source)
         if self.model.dtype == torch.float16:

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from hpd_core import ModelError
 from pipelines.config.finetuning import FinetuneConfig, OptimizerConfig
 from pipelines.training.trained_weights import MasterWeights, TrainedModel, load_state, save_state
-from tests.core.fp8_checkpoints import scheme, write
 
 SETTINGS = {"epochs": 1, "learning_rate": 1e-4, "final_learning_rate_share": 1.0, "warmup_share": 0.0}
 
@@ -74,9 +72,6 @@ def trained_model(model: Path, engine: dict[str, Any], **changes: Any) -> Traine
     return TrainedModel(FinetuneConfig.model_validate(document | changes))
 
 
-def test_nothing_is_trained_over_fp8(tiny_model_dir: Path, tmp_path: Path) -> None:
+def test_nothing_is_trained_over_fp8(tiny_model_dir: Path) -> None:
     with pytest.raises(ValueError, match="nothing is trained over weights in FP8; train in bfloat16"):
         trained_model(tiny_model_dir, {"quantization": "fp8"})
-    write(tmp_path, scheme())
-    with pytest.raises(ModelError, match="the checkpoint is in FP8, over which nothing is trained"):
-        trained_model(tmp_path, {})
