@@ -5,7 +5,7 @@ columns (whole attention heads; neurons), the second by input rows. The partial 
 The model family's `base_model_tp_plan` in transformers says which layers these are. Embeddings and the output head are
 whole in every process, so each computes all logits.
 
-Here are the weights; parallel/ranks.py, parallel/group.py and parallel/followers.py have the processes.
+Here are the weights; parallel/ranks.py and parallel/group.py have the processes.
 
 Cuts of layers beside attention for tensor parallelism: by channels, or by heads with their states.
 
@@ -19,6 +19,7 @@ import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,31 +36,11 @@ _BY_COLUMNS, _BY_ROWS = "colwise", "rowwise"
 _WHOLE = "replicated_with_grad_allreduce"
 
 
-@dataclass(frozen=True, slots=True)
-class LayerCut:
-    """Cut of one linear layer: by the rows of its matrix as it multiplies, or by the columns."""
-
-    layer: nn.Linear
-    by_rows: bool
-
-    def make(self, rank: int, size: int) -> None:
-        """Keep only this rank's part, in place."""
-        _cut_linear(self.layer, rank, size, by_rows=self.by_rows)
+Cut = Callable[[int, int], None]
+"""Keeps only the part of one layer that this rank of so many holds, in place."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleCut:
-    """Cut of a layer beside attention."""
-
-    module: Any
-    how: MixerCut
-
-    def make(self, rank: int, size: int) -> None:
-        """Keep only this rank's part, in place."""
-        _cut_mixer(self.module, self.how, rank, size)
-
-
-def plan_cuts(model: Any, size: int) -> list[LayerCut | ModuleCut]:
+def plan_cuts(model: Any, size: int) -> list[Cut]:
     """Return which layers are cut for `size` processes, and how. Weights are not read: they may be on the device meta.
 
     Raises:
@@ -72,7 +53,7 @@ def plan_cuts(model: Any, size: int) -> list[LayerCut | ModuleCut]:
     if not plan or not hasattr(decoder, "layers"):
         raise _refusal(name, "they have no plan for it in transformers")
     mixers = {
-        path: ModuleCut(module, MIXER_CUTS[type(module).__name__])
+        path: (module, MIXER_CUTS[type(module).__name__])
         for path, module in decoder.named_modules()
         if type(module).__name__ in MIXER_CUTS
     }
@@ -81,21 +62,21 @@ def plan_cuts(model: Any, size: int) -> list[LayerCut | ModuleCut]:
     if unknown:
         raise _refusal(name, f"their plan asks for {', '.join(unknown)}")
     _check_divisible(config, size, mixers.values())
-    cuts: dict[str, LayerCut | ModuleCut] = {}
+    cuts: dict[str, Cut] = {}
     for path, style in styles.items():
         if style == _WHOLE:
             continue
         module = decoder.get_submodule(path)
         if type(module) is not nn.Linear:
             raise _refusal(name, f"{path} is a {type(module).__name__}")
-        cuts[path] = LayerCut(module, by_rows=style == _BY_ROWS)
+        cuts[path] = partial(_cut_linear, module, by_rows=style == _BY_ROWS)
         if (count := module.in_features if style == _BY_ROWS else module.out_features) % size:
             raise ModelError(f"{path} ({count}) cannot be divided by tensor_parallel {size}; take a divisor")
     for path, parameter in decoder.layers.named_parameters(prefix="layers"):
         # A matrix that nobody cuts belongs to all heads or neurons (such as a norm of each head), and would not fit.
         if parameter.dim() > 1 and path.rpartition(".")[0] not in cuts and not _is_within(path, mixers):
             raise _refusal(name, f"their plan leaves out {path}")
-    return [*cuts.values(), *mixers.values()]
+    return [*cuts.values(), *(partial(_cut_mixer, *each) for each in mixers.values())]
 
 
 def _styles(decoder: Any, plan: Mapping[str, str], mixers: Iterable[str]) -> dict[str, str]:
@@ -116,13 +97,13 @@ def _refusal(name: str, reason: str) -> ModelError:
     return ModelError(f"{name} models cannot be cut for tensor parallelism here: {reason}; set tensor_parallel to 1")
 
 
-def _check_divisible(config: Any, size: int, mixers: Iterable[ModuleCut]) -> None:
+def _check_divisible(config: Any, size: int, mixers: Iterable[tuple[Any, MixerCut]]) -> None:
     heads = config.num_attention_heads
     counts = {
         "attention heads": heads,
         "key-value heads": getattr(config, "num_key_value_heads", None) or heads,
         "neurons of a layer": config.intermediate_size,
-        **{each.how.unit: each.how.count(each.module) for each in mixers},
+        **{how.unit: how.count(module) for module, how in mixers},
     }
     for what, count in counts.items():
         if not isinstance(count, int) or count % size:
@@ -141,8 +122,8 @@ def cut(model: Any, rank: int, size: int) -> None:
     Raises:
         ModelError: as `plan_cuts`.
     """
-    for each in plan_cuts(model, size):
-        each.make(rank, size)
+    for keep_part in plan_cuts(model, size):
+        keep_part(rank, size)
 
 
 @torch.no_grad()

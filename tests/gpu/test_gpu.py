@@ -170,9 +170,7 @@ def test_two_gpus_answer_as_one(tiny_model_dir: Path, monkeypatch: pytest.Monkey
     with Engine.from_pretrained(str(tiny_model_dir), config.model_copy(update={"tensor_parallel": 2})) as engine:
         assert answers(engine.extract(products(50), SCHEMAS)) == expected
         [other] = [
-            child
-            for child in psutil.Process().children()
-            if "hpd_core.parallel.follower_process" in " ".join(child.cmdline())
+            child for child in psutil.Process().children() if "hpd_core.parallel.ranks" in " ".join(child.cmdline())
         ]
         other.kill()
         # It must not wait for ever for a process that is gone.

@@ -121,9 +121,7 @@ class BereavedDecode(_WrappedDecode):
         if not self.has_killed:
             self.has_killed = True
             [other] = [
-                child
-                for child in psutil.Process().children()
-                if "hpd_core.parallel.follower_process" in " ".join(child.cmdline())
+                child for child in psutil.Process().children() if "hpd_core.parallel.ranks" in " ".join(child.cmdline())
             ]
             other.kill()
 
